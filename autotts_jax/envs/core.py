@@ -1,0 +1,315 @@
+"""The replay core: the decision process over a probe matrix, written for one episode.
+
+State s = (q, m, I, l, Z, Ω) of AutoTTS (arXiv 2605.08083, section 2) is a handful of arrays of width W. The
+functions here are the only ones that change it, and the only ones that say what is admissible and what it
+costs; the controllers' branch pool, the rollout engine and every environment call them. All are pure, run
+under ``jit``, and are batched with ``vmap``.
+
+An inadmissible action changes nothing: the masks are applied here, not left to the caller.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Int32, Num, UInt32
+
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.typing import checked
+
+Scalar = int | Int[Array, ""]
+"""A count given as a Python integer or as a traced scalar."""
+
+WORD = 32
+"""Bits in a word of the bit sets below."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """What is fixed in an episode and hidden from a policy: a question under a branch order.
+
+    Attributes:
+        question: index of the question in the matrix. Shape ().
+        start: flat index into ``matrix.answers`` of each branch's depth 1, in opening order. Shape (W,).
+        length: probes L of each branch. Shape (W,).
+        tokens: tokens T of each branch. Shape (W,).
+        interval: Δ, tokens between two probes. Shape ().
+    """
+
+    question: Int32[Array, ""]
+    start: Int32[Array, " W"]
+    length: Int32[Array, " W"]
+    tokens: Int32[Array, " W"]
+    interval: Int32[Array, ""]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What the actions of an episode have led to.
+
+    Attributes:
+        opened: m, the number of opened branches. Shape ().
+        depth: depth l_i of each branch, 0 where unopened; kept when pruned. Shape (W,).
+        active: the active set I: opened and not pruned. Shape (W,).
+        full: read by one full read, which is charged T_i. Shape (W,).
+        revealed: Ω as a bit set: bit k - 1 of branch i is set when depth k was probed. Shape (W, words).
+        shown: the deepest probed depth of each branch, 0 where none was. Shape (W,).
+    """
+
+    opened: Int32[Array, ""]
+    depth: Int32[Array, " W"]
+    active: Bool[Array, " W"]
+    full: Bool[Array, " W"]
+    revealed: UInt32[Array, "W words"]
+    shown: Int32[Array, " W"]
+
+
+@checked
+def begin(matrix: ProbeMatrix, question: Scalar, order: Int[Array, " W"]) -> tuple[Episode, State]:
+    """Starts an episode: s_0 = (q, 0, {}, {}, {}, {}).
+
+    Args:
+        matrix: the probe matrix.
+        question: index of the question.
+        order: the branches of the question in the order in which BRANCH opens them; its length is W.
+    """
+    num_branches, max_depth = matrix.answers.shape[1:]
+    order = order.astype(jnp.int32)
+    width = order.shape[0]
+    row = question * num_branches + order
+    episode = Episode(
+        question=jnp.asarray(question, jnp.int32),
+        start=row * max_depth,
+        length=matrix.lengths.reshape(-1)[row],
+        tokens=matrix.tokens.reshape(-1)[row],
+        interval=matrix.interval[question],
+    )
+    zeros = jnp.zeros(width, jnp.int32)
+    state = State(
+        opened=jnp.int32(0),
+        depth=zeros,
+        active=jnp.zeros(width, bool),
+        full=jnp.zeros(width, bool),
+        revealed=jnp.zeros((width, -(-max_depth // WORD)), jnp.uint32),
+        shown=zeros,
+    )
+    return episode, state
+
+
+# --- what is known of a state ---------------------------------------------------------------------------
+
+
+@checked
+def finished(episode: Episode, state: State) -> Bool[Array, " W"]:
+    """Branches that were read to their end: depth L_i + 1."""
+    return state.depth > episode.length
+
+
+@checked
+def answers(matrix: ProbeMatrix, episode: Episode, state: State) -> Int32[Array, " W"]:
+    """Id of the latest revealed answer of each branch, ``NONE`` where nothing was revealed."""
+    at = episode.start + jnp.maximum(state.shown - 1, 0)
+    return jnp.where(state.shown > 0, matrix.answers.reshape(-1)[at].astype(jnp.int32), NONE)
+
+
+@checked
+def branch_tokens(episode: Episode, state: State) -> Int32[Array, " W"]:
+    """Tokens charged for each branch.
+
+    Δ·l_i while unfinished; max(Δ·L_i, T_i) once finished step by step; T_i for a full read, even where
+    Δ·L_i > T_i (the released evaluator's accounting).
+    """
+    stepwise = episode.interval * state.depth
+    whole = jnp.maximum(episode.interval * episode.length, episode.tokens)
+    return jnp.where(state.full, episode.tokens, jnp.where(finished(episode, state), whole, stepwise))
+
+
+@checked
+def tokens(episode: Episode, state: State) -> Int32[Array, ""]:
+    """Tokens charged for the episode so far."""
+    return jnp.sum(branch_tokens(episode, state))
+
+
+@checked
+def probes(state: State) -> Int32[Array, ""]:
+    """|Ω|, the number of revealed probes."""
+    return jnp.sum(jax.lax.population_count(state.revealed).astype(jnp.int32))
+
+
+@checked
+def intervals(state: State) -> Int32[Array, ""]:
+    """Σ l_i, the number of generated intervals."""
+    return jnp.sum(state.depth)
+
+
+@checked
+def cost(state: State, kappa_probe: float | Num[Array, ""] = 0.0) -> Float[Array, ""]:
+    """C = Σ l_i + κ_probe·|Ω|, in intervals."""
+    return intervals(state) + kappa_probe * probes(state)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Admissible:
+    """Which atomic actions are admissible; ANSWER always is.
+
+    Attributes:
+        branch: BRANCH. Shape ().
+        advance: CONTINUE(i). Shape (W,).
+        probe: PROBE(i). Shape (W,).
+        prune: PRUNE(i). Shape (W,).
+    """
+
+    branch: Bool[Array, ""]
+    advance: Bool[Array, " W"]
+    probe: Bool[Array, " W"]
+    prune: Bool[Array, " W"]
+
+
+@checked
+def admissible(episode: Episode, state: State, budget: Scalar | None = None) -> Admissible:
+    """The admissible actions of a state (the table of the paper's section 2).
+
+    Under a token budget, BRANCH and CONTINUE(i) are inadmissible where their cost would exceed it. PROBE costs
+    no tokens.
+    """
+    branch = state.opened < state.depth.shape[0]
+    going = state.active & ~finished(episode, state)
+    if budget is not None:
+        left = budget - tokens(episode, state)
+        branch &= episode.interval <= left
+        tail = jnp.maximum(episode.tokens - episode.interval * episode.length, 0)
+        going &= jnp.where(state.depth == episode.length, tail, episode.interval) <= left
+    return Admissible(
+        branch=branch,
+        advance=going,
+        probe=state.active & (state.shown < state.depth),
+        prune=state.active,
+    )
+
+
+# --- the primitives -------------------------------------------------------------------------------------
+
+
+@checked
+def open_branches(episode: Episode, state: State, count: Scalar, budget: Scalar | None = None) -> State:
+    """BRANCH ``count`` times: as many as width and budget allow, each at depth 1 and active."""
+    width = state.depth.shape[0]
+    room = width - state.opened
+    if budget is not None:
+        room = jnp.minimum(room, (budget - tokens(episode, state)) // episode.interval)
+    count = jnp.clip(count, 0, jnp.maximum(room, 0)).astype(jnp.int32)
+    fresh = _between(width, state.opened, state.opened + count)
+    return dataclasses.replace(
+        state,
+        opened=state.opened + count,
+        depth=jnp.where(fresh, 1, state.depth),
+        active=state.active | fresh,
+    )
+
+
+@checked
+def advance(
+    episode: Episode,
+    state: State,
+    count: Int[Array, " W"],
+    budget: Scalar | None = None,
+    probe: bool = False,
+) -> State:
+    """CONTINUE each active unfinished branch i ``count[i]`` times; it stops at its end.
+
+    Under a budget the branches are served in opening order, each until its next interval would exceed it.
+
+    Args:
+        probe: also reveal every depth that is passed, as CONTINUE then PROBE at each would (static).
+    """
+    left = jnp.where(state.active, episode.length + 1 - state.depth, 0)
+    count = jnp.clip(count, 0, jnp.maximum(left, 0)).astype(jnp.int32)
+    if budget is not None:
+        count = _affordable(episode, state, count, budget)
+    depth = state.depth + count
+    moved = dataclasses.replace(state, depth=depth)
+    return _reveal_depths(moved, state.depth, depth) if probe else moved
+
+
+@checked
+def reveal(state: State, mask: Bool[Array, " W"]) -> State:
+    """PROBE the current depth of the active branches in ``mask`` that was not revealed yet."""
+    depth = jnp.where(mask & state.active, state.depth, 0)
+    return _reveal_depths(state, jnp.maximum(depth - 1, 0), depth)
+
+
+@checked
+def prune(state: State, mask: Bool[Array, " W"]) -> State:
+    """PRUNE the active branches in ``mask``; their depth and revealed probes stay."""
+    return dataclasses.replace(state, active=state.active & ~mask)
+
+
+@checked
+def read_full(episode: Episode, state: State, count: Scalar, budget: Scalar | None = None) -> State:
+    """Opens ``count`` fresh branches and runs each to its end in one call (full read).
+
+    Only the final answer is revealed, and each costs T_i.
+    """
+    width = state.depth.shape[0]
+    last = state.opened + jnp.clip(count, 0, width - state.opened).astype(jnp.int32)
+    fresh = _between(width, state.opened, last)
+    if budget is not None:
+        spent = tokens(episode, state) + jnp.cumsum(jnp.where(fresh, episode.tokens, 0))
+        fresh &= spent <= budget
+    end = jnp.where(fresh, episode.length + 1, 0)
+    opened = dataclasses.replace(
+        state,
+        opened=state.opened + jnp.sum(fresh, dtype=jnp.int32),
+        depth=jnp.where(fresh, end, state.depth),
+        active=state.active | fresh,
+        full=state.full | fresh,
+    )
+    return _reveal_depths(opened, jnp.maximum(end - 1, 0), end)
+
+
+def _affordable(
+    episode: Episode, state: State, count: Int32[Array, " W"], budget: Scalar
+) -> Int32[Array, " W"]:
+    """The part of ``count`` that fits in the budget when branches are served in opening order."""
+    to_end = jnp.maximum(episode.length - state.depth, 0)
+    tail = jnp.maximum(episode.tokens - episode.interval * episode.length, 0)
+
+    def serve(left, branch):
+        wanted, to_end, tail = branch
+        steps = jnp.minimum(jnp.minimum(wanted, to_end), left // episode.interval)
+        left -= steps * episode.interval
+        ends = (wanted > steps) & (steps == to_end) & (tail <= left)
+        return left - jnp.where(ends, tail, 0), steps + ends
+
+    left = jnp.maximum(budget - tokens(episode, state), 0)
+    return jax.lax.scan(serve, left, (count, to_end, tail))[1]
+
+
+def _between(width: int, first: Scalar, last: Scalar) -> Bool[Array, " W"]:
+    index = jnp.arange(width)
+    return (index >= first) & (index < last)
+
+
+def _reveal_depths(state: State, after: Int32[Array, " W"], upto: Int32[Array, " W"]) -> State:
+    """Adds depths ``after < k <= upto`` of each branch to Ω."""
+    words = state.revealed.shape[1]
+    offset = WORD * jnp.arange(words)
+    bits = _low_bits(upto[:, None] - offset) & ~_low_bits(after[:, None] - offset)
+    return dataclasses.replace(
+        state,
+        revealed=state.revealed | bits,
+        shown=jnp.maximum(state.shown, jnp.where(upto > after, upto, 0)),
+    )
+
+
+def _low_bits(count: Int32[Array, "..."]) -> UInt32[Array, "..."]:
+    """A word with the lowest ``count`` bits set; none where negative, all from 32 on."""
+    count = jnp.clip(count, 0, WORD)
+    # A shift by the full width is undefined, hence the two halves.
+    half = jnp.uint32(0xFFFFFFFF) >> jnp.minimum(WORD - count, WORD - 1).astype(jnp.uint32)
+    return jnp.where(count > 0, half, jnp.uint32(0))

@@ -1,0 +1,361 @@
+"""Rollouts: any controllers over any episodes in one compiled call.
+
+A batch of ``while`` loops would run until its longest episode ends, most lanes idle. Here a fixed number of
+lanes is kept busy instead: when an eighth of them have ended, their results are written out and the next
+episodes take their place. Episodes never look at each other, so results depend neither on the number of lanes
+nor on that of devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Bool, Int, Int32
+
+from autotts_jax.envs import core
+from autotts_jax.envs import pool as branch_pool
+from autotts_jax.envs.controller import Controller, Memory
+from autotts_jax.envs.pool import LabelsNotKeptError, ReplayPool, StopReason
+from autotts_jax.errors import InputError
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+
+DEVICE_AXIS = "device"
+ROUND_LIMIT = 10_000
+"""Rounds after which an episode is ended, in case a controller never stops."""
+
+LANES = {"cpu": 128, "gpu": 8192, "tpu": 4096}
+"""Lanes a device by platform: as many as its caches or its cores are filled by."""
+
+SEGMENTS = 100
+"""Stops of the compiled loop in which progress can be reported."""
+
+
+class Episodes(NamedTuple):
+    """Which episodes to run, one entry each; shape (E,).
+
+    Attributes:
+        question: index of the question in the matrix.
+        order: row of the table of branch orders.
+        setting: row of the stacked controllers' hyper-parameters.
+    """
+
+    question: np.ndarray
+    order: np.ndarray
+    setting: np.ndarray
+
+
+class Results(NamedTuple):
+    """What the episodes came to, one entry each; shape (E,).
+
+    Attributes:
+        answer: answer id, ``NONE`` for no answer.
+        correct: whether it is the gold answer.
+        tokens: tokens charged.
+        intervals: Σ l_i.
+        probes: |Ω|.
+        sequential_tokens: latency proxy in tokens.
+        branches: branches opened.
+        rounds: rounds of the controller.
+        stop_reason: a `StopReason`.
+        compile_seconds: tracing and compiling, for all episodes together.
+        run_seconds: running, for all episodes together.
+    """
+
+    answer: np.ndarray
+    correct: np.ndarray
+    tokens: np.ndarray
+    intervals: np.ndarray
+    probes: np.ndarray
+    sequential_tokens: np.ndarray
+    branches: np.ndarray
+    rounds: np.ndarray
+    stop_reason: np.ndarray
+    compile_seconds: float
+    run_seconds: float
+
+
+def rollout(
+    controllers: Sequence[Controller],
+    matrix: ProbeMatrix,
+    orders: Int[np.ndarray, "R W"],
+    episodes: Episodes,
+    *,
+    budget: int | None = None,
+    lanes: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Results:
+    """Plays every episode with its controller.
+
+    Args:
+        controllers: the settings that ``episodes.setting`` indexes; all of one class.
+        matrix: the probe matrix.
+        orders: branch orders; an episode's pool has their length W as its width.
+        episodes: question, branch order and setting of each episode.
+        budget: token budget B; None for no limit.
+        lanes: episodes in flight on each device; by platform when None. Changes speed alone.
+        devices: devices to share the episodes among; all local ones when None.
+        on_progress: called from time to time with the number of episodes that have ended.
+
+    Returns:
+        Results in the order of ``episodes``.
+
+    Raises:
+        InputError: no controller, controllers of several classes, or an index out of range.
+    """
+    orders = np.asarray(orders, np.int32)
+    episodes = Episodes(*(np.asarray(column, np.int32) for column in episodes))
+    _check(controllers, matrix, orders, episodes, budget)
+    mesh = Mesh(np.array(devices or jax.local_devices()), (DEVICE_AXIS,))
+    lanes = lanes or LANES.get(mesh.devices.flat[0].platform, LANES["cpu"])
+    settings = jax.tree.map(lambda *leaves: np.stack(leaves), *controllers)
+    table = _Table(settings, matrix, orders, None if budget is None else np.int32(budget))
+    table = jax.device_put(table, NamedSharding(mesh, P()))
+    queue, place = _deal(episodes, mesh.size)
+    queue = jax.device_put(queue, NamedSharding(mesh, P(DEVICE_AXIS)))
+    per_device = queue.question.shape[0] // mesh.size
+
+    began = time.perf_counter()
+    run = _empty_run(table, queue, mesh, lanes, labels=_reads_labels(table))
+    play = _play.lower(table, queue, run, np.int32(0), mesh=mesh).compile()
+    compiled = time.perf_counter()
+    for segment in range(1, SEGMENTS + 1) if on_progress else (SEGMENTS,):
+        run = play(table, queue, run, np.int32(-(-per_device * segment // SEGMENTS)))
+        if on_progress:
+            on_progress(min(int(np.sum(run.ended)), len(place)))
+    rows = np.asarray(run.results)[place]
+    ended = time.perf_counter()
+
+    answer, *columns = rows.T
+    correct = (answer != NONE) & (answer == np.asarray(matrix.gold)[episodes.question])
+    return Results(answer, correct, *columns, compile_seconds=compiled - began, run_seconds=ended - compiled)
+
+
+class _Table(NamedTuple):
+    """What all lanes read and none changes."""
+
+    settings: Controller
+    matrix: ProbeMatrix
+    orders: Int32[Array, "R W"]
+    budget: Int32[Array, ""] | None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Lane:
+    """One episode in flight.
+
+    Attributes:
+        controller: its setting's hyper-parameters.
+        pool: its branch pool, without the matrix.
+        memory: what the controller remembers.
+        episode: its place in the queue; the queue's length in a lane that holds none.
+        rounds: rounds played.
+        stop: why it ended, `RUNNING` while it has not.
+    """
+
+    controller: Controller
+    pool: ReplayPool
+    memory: Memory
+    episode: Int32[Array, ""]
+    rounds: Int32[Array, ""]
+    stop: Int32[Array, ""]
+
+
+class _Run(NamedTuple):
+    """A rollout under way; every leaf has the device axis in front.
+
+    Attributes:
+        lanes: the episodes in flight.
+        taken: episodes taken from the queue.
+        ended: episodes written to the results.
+        results: rows as `_result` makes them, in the order of the queue.
+    """
+
+    lanes: _Lane
+    taken: Int32[Array, " D"]
+    ended: Int32[Array, " D"]
+    results: Int32[Array, "E C"]
+
+
+@functools.partial(jax.jit, static_argnames="mesh", donate_argnames="run")
+def _play(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""], *, mesh: Mesh) -> _Run:
+    """Plays on until ``target`` episodes of each device have ended."""
+    specs = (P(), P(DEVICE_AXIS), P(DEVICE_AXIS), P())
+    play = jax.shard_map(_play_shard, mesh=mesh, in_specs=specs, out_specs=P(DEVICE_AXIS), check_vma=False)
+    return play(table, queue, run, target)
+
+
+def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""]) -> _Run:
+    num_lanes = run.lanes.stop.shape[0]
+    num_episodes = queue.question.shape[0]
+    block = max(1, num_lanes // 8)
+    begin = jax.vmap(functools.partial(_begin, table, queue, labels=branch_pool.keeps_labels(run.lanes.pool)))
+    step = jax.vmap(functools.partial(_step, table))
+    result = jax.vmap(functools.partial(_result, table))
+
+    def holds(lanes):
+        return lanes.episode < num_episodes
+
+    def replaceable(lanes, taken):
+        """Ended lanes, and while the queue has more, empty ones."""
+        return (lanes.stop != StopReason.RUNNING) & (holds(lanes) | (taken < num_episodes))
+
+    def play_block(run: _Run) -> _Run:
+        taken = run.taken[0]
+        want = jnp.minimum(block, jnp.sum(holds(run.lanes)))
+        lanes = jax.lax.while_loop(
+            lambda lanes: jnp.sum(replaceable(lanes, taken)) < want,
+            step,
+            run.lanes,
+        )
+        out = replaceable(lanes, taken)
+        rank = jnp.cumsum(out) - 1
+        out &= rank < block
+        where = jnp.nonzero(out, size=block, fill_value=0)[0]
+        leaving = jax.tree.map(lambda leaf: leaf[where], lanes)
+        counted = (jnp.arange(block) < jnp.sum(out)) & holds(leaving)
+        row = jnp.where(counted, leaving.episode, num_episodes)
+        coming = begin(taken + jnp.arange(block))
+        return _Run(
+            lanes=jax.tree.map(lambda new, old: _where(out, new[rank], old), coming, lanes),
+            taken=run.taken + jnp.sum(out, dtype=jnp.int32),
+            ended=run.ended + jnp.sum(counted, dtype=jnp.int32),
+            results=run.results.at[row].set(result(leaving), mode="drop"),
+        )
+
+    return jax.lax.while_loop(lambda run: run.ended[0] < target, play_block, run)
+
+
+def _begin(table: _Table, queue: Episodes, episode: Int[Array, ""], *, labels: bool) -> _Lane:
+    """A lane at the start of an episode; an empty one beyond the queue's end."""
+    num_episodes = queue.question.shape[0]
+    at = jnp.minimum(episode, num_episodes - 1)
+    controller = jax.tree.map(lambda leaf: leaf[queue.setting[at]], table.settings)
+    order = table.orders[queue.order[at]]
+    pool = ReplayPool.begin(table.matrix, queue.question[at], order, table.budget, labels)
+    memory, pool = controller.start(pool)
+    ended = jnp.where(episode < num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED)
+    return _Lane(
+        controller,
+        branch_pool.detach(pool),
+        memory,
+        episode=jnp.minimum(episode, num_episodes).astype(jnp.int32),
+        rounds=jnp.int32(0),
+        stop=ended.astype(jnp.int32),
+    )
+
+
+def _step(table: _Table, lane: _Lane) -> _Lane:
+    """One round of a lane's controller; nothing where its episode has ended."""
+    memory, pool, stop = lane.controller.round(lane.memory, branch_pool.attach(lane.pool, table.matrix))
+    rounds = lane.rounds + 1
+    stop = jnp.asarray(stop, jnp.int32)
+    if table.budget is not None:
+        stop = jnp.where(
+            (stop == StopReason.RUNNING) & branch_pool.budget_spent(pool), StopReason.BUDGET, stop
+        )
+    over = (stop == StopReason.RUNNING) & (rounds >= ROUND_LIMIT)
+    stop = jnp.where(over, StopReason.ROUND_LIMIT, stop).astype(jnp.int32)
+    stepped = _Lane(lane.controller, branch_pool.detach(pool), memory, lane.episode, rounds, stop)
+    running = lane.stop == StopReason.RUNNING
+    return jax.tree.map(lambda new, old: _where(running, new, old), stepped, lane)
+
+
+def _result(table: _Table, lane: _Lane) -> Int32[Array, " C"]:
+    """A lane's row of results: the columns of `Results` but for ``correct``."""
+    pool = branch_pool.attach(lane.pool, table.matrix)
+    leader = lane.controller.vote(lane.memory, pool).leader
+    columns = (
+        branch_pool.answer_of(pool, leader),
+        pool.tokens,
+        core.intervals(branch_pool.state_of(pool)),
+        core.probes(branch_pool.state_of(pool)),
+        lane.controller.sequential_tokens(pool.branch_tokens),
+        pool.opened,
+        lane.rounds,
+        lane.stop,
+    )
+    return jnp.stack([jnp.asarray(column, jnp.int32) for column in columns])
+
+
+def _reads_labels(table: _Table) -> bool:
+    """Whether the controller looks at answer labels; their table is left out of the lanes otherwise."""
+    try:
+        jax.eval_shape(_first_round, table)
+    except LabelsNotKeptError:
+        return True
+    return False
+
+
+@jax.jit
+def _first_round(table: _Table) -> Int32[Array, " C"]:
+    queue = Episodes(*(jnp.zeros(1, jnp.int32) for _ in Episodes._fields))
+    return _result(table, _step(table, _begin(table, queue, jnp.int32(0), labels=False)))
+
+
+def _empty_run(table: _Table, queue: Episodes, mesh: Mesh, lanes: int, labels: bool) -> _Run:
+    """A rollout before its first episode: every lane is empty."""
+    begin = functools.partial(_begin, labels=labels)
+    lane = jax.eval_shape(begin, table, queue, jax.ShapeDtypeStruct((), jnp.int32))
+    per_device = queue.question.shape[0] // mesh.size
+    shape = (mesh.size * lanes,)
+    empty = jax.tree.map(lambda leaf: np.zeros(shape + leaf.shape, leaf.dtype), lane)
+    empty = dataclasses.replace(
+        empty,
+        episode=np.full(shape, per_device, np.int32),
+        stop=np.full(shape, StopReason.EXHAUSTED, np.int32),
+    )
+    counter = np.zeros(mesh.size, np.int32)
+    columns = len(Results._fields) - 3  # all but `correct` and the two times
+    results = np.zeros((queue.question.shape[0], columns), np.int32)
+    return jax.device_put(_Run(empty, counter, counter, results), NamedSharding(mesh, P(DEVICE_AXIS)))
+
+
+def _deal(episodes: Episodes, devices: int) -> tuple[Episodes, np.ndarray]:
+    """Deals the episodes to the devices in turn.
+
+    Returns:
+        The devices' queues one after another, made equally long by repeating the last episode, and the place
+        of each episode in them.
+    """
+    number = np.arange(len(episodes.question))
+    per_device = -(-len(number) // devices)
+    place = number % devices * per_device + number // devices
+    dealt = np.full(devices * per_device, number[-1])
+    dealt[place] = number
+    return Episodes(*(column[dealt] for column in episodes)), place
+
+
+def _check(controllers, matrix, orders, episodes, budget) -> None:
+    kinds = {type(controller).__name__ for controller in controllers}
+    if len(kinds) != 1:
+        raise InputError(f"a rollout needs controllers of one class, got {sorted(kinds) or 'none'}")
+    if len(episodes.question) == 0:
+        raise InputError("a rollout needs at least one episode")
+    if budget is not None and budget < 0:
+        raise InputError(f"the token budget is {budget}, but it must be at least 0")
+    limits = {
+        "question": matrix.num_questions,
+        "order": orders.shape[0],
+        "setting": len(controllers),
+    }
+    for (name, limit), column in zip(limits.items(), episodes, strict=True):
+        if column.min() < 0 or column.max() >= limit:
+            raise InputError(f"an episode's {name} is outside 0 … {limit - 1}")
+    if orders.min() < 0 or orders.max() >= matrix.num_branches:
+        raise InputError(f"a branch order holds a branch outside 0 … {matrix.num_branches - 1}")
+
+
+def _where(mask: Bool[Array, " *L"], new: Array, old: Array) -> Array:
+    """``where`` along the leading axes."""
+    return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)

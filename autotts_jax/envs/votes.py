@@ -1,0 +1,134 @@
+"""Majority votes among branches, with Python's ``Counter.most_common`` order on ties.
+
+The answer with the most votes wins; among answers with as many, the one that was voted for first. "First" is
+said by an integer key per voter (smaller is earlier), so that a vote needs no sorted pool.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
+
+from autotts_jax.envs.core import WORD
+from autotts_jax.replay.matrix import NONE
+from autotts_jax.typing import checked
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Vote:
+    """The outcome of a vote among W branches.
+
+    Attributes:
+        leader: index of the branch that cast the winning answer's first vote; ``NONE`` without votes. Shape ().
+        top1: votes of the winning answer. Shape ().
+        top2: votes of the runner-up, 0 where there is none. Shape ().
+        voters: number of votes cast. Shape ().
+        width: W (static).
+    """
+
+    leader: Int32[Array, ""]
+    top1: Int32[Array, ""]
+    top2: Int32[Array, ""]
+    voters: Int32[Array, ""]
+    width: int = dataclasses.field(metadata={"static": True})
+
+    @property
+    def confidence(self) -> Float[Array, ""]:
+        """``1 - BetaCDF(0.5; top1 + 1, top2 + 1)``, and 0 without votes."""
+        table = jnp.asarray(confidence_table(self.width), jnp.float32)
+        return table.reshape(-1)[self.top1 * (self.width + 1) + self.top2]
+
+
+@functools.lru_cache
+def confidence_table(width: int) -> np.ndarray:
+    """Confidence for every (top1, top2) up to ``width`` votes each, in float64. Shape (W + 1, W + 1).
+
+    ``1 - BetaCDF(x; a, b) = BetaCDF(1 - x; b, a)`` keeps full precision where the confidence is near 1.
+    """
+    votes = np.arange(width + 1)
+    table = scipy.special.betainc(votes[None, :] + 1, votes[:, None] + 1, 0.5)
+    table[0, 0] = 0.0  # an empty pool; by the formula it would be 1/2
+    return table
+
+
+@checked
+def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, " W"] | None = None) -> Vote:
+    """Votes among branches by comparing their answers.
+
+    Args:
+        answers: answer ids or labels; ``NONE`` casts no vote.
+        voters: which branches vote.
+        key: insertion order, distinct among voters; branch order by default.
+    """
+    voters = voters & (answers != NONE)
+    same = answers[:, None] == answers[None, :]
+    count = jnp.sum(same & voters[None, :], axis=1, dtype=jnp.int32)
+    key = _branch_order(answers) if key is None else key
+    leader, top1 = _lead(count, voters, key)
+    rest = voters & (answers != answers[leader])
+    return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
+
+
+@checked
+def vote_twins(
+    twins: UInt32[Array, "W words"], voters: Bool[Array, " W"], key: Int[Array, " W"] | None = None
+) -> Vote:
+    """As `vote`, for answers that do not change: ``twins`` says once which branches agree.
+
+    W population counts instead of W x W comparisons.
+
+    Args:
+        twins: bit j of row i is set where branches i and j have the same answer (see `twin_sets`).
+    """
+    voters = voters & jnp.any(twins != 0, axis=1)
+    ballots = pack_bits(voters)
+    count = jnp.sum(jax.lax.population_count(twins & ballots).astype(jnp.int32), axis=1)
+    key = _branch_order(voters) if key is None else key
+    leader, top1 = _lead(count, voters, key)
+    bit = jnp.arange(voters.shape[0], dtype=jnp.uint32)
+    words = jnp.repeat(twins[leader], WORD)[: voters.shape[0]]
+    rest = voters & ((words >> (bit % WORD)) & 1 == 0)
+    return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
+
+
+@checked
+def twin_sets(answers: Int[Array, " W"]) -> UInt32[Array, "W words"]:
+    """For each branch the set of branches with the same answer, itself included; empty for ``NONE``."""
+    same = (answers[:, None] == answers[None, :]) & (answers != NONE)[:, None]
+    return pack_bits(same)
+
+
+def pack_bits(mask: Bool[Array, "... W"]) -> UInt32[Array, "... words"]:
+    """A boolean mask as 32-bit words, lowest bit first."""
+    width = mask.shape[-1]
+    padding = [(0, 0)] * (mask.ndim - 1) + [(0, -width % WORD)]
+    bits = jnp.pad(mask, padding).reshape(*mask.shape[:-1], -1, WORD).astype(jnp.uint32)
+    return jnp.sum(bits << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
+
+
+def _branch_order(per_branch: Array) -> Int32[Array, " W"]:
+    return jnp.arange(per_branch.shape[0], dtype=jnp.int32)
+
+
+def _lead(
+    count: Int32[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, " W"]
+) -> tuple[Int32[Array, ""], Int32[Array, ""]]:
+    """The earliest voter among those with the most votes, and that number of votes."""
+    count = jnp.where(voters, count, 0)
+    top1 = jnp.max(count)
+    last = jnp.iinfo(jnp.int32).max
+    earliest = jnp.min(jnp.where(voters & (count == top1), key, last))
+    index = jnp.max(jnp.where(voters & (key == earliest), _branch_order(count), NONE))
+    return index, top1
+
+
+def _outcome(leader, top1, top2, voters) -> Vote:
+    cast = jnp.sum(voters, dtype=jnp.int32)
+    return Vote(leader, top1, top2, cast, width=voters.shape[0])

@@ -1,0 +1,59 @@
+"""ASC, adaptive self-consistency: read one by one until the majority is sure (Aggarwal et al., 2023)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int32
+
+from autotts_jax.envs.controller import Controller, check_branches, first_of
+from autotts_jax.envs.core import Scalar
+from autotts_jax.envs.pool import BranchPool, StopReason
+from autotts_jax.envs.votes import Vote
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class AdaptiveConsistency(Controller):
+    """ASC@n reads up to n branches in full, one after another.
+
+    From the second on it stops when the vote's confidence exceeds ``threshold``; it answers the majority.
+
+    Attributes:
+        branches: n, branches to read at most.
+        threshold: confidence above which it stops.
+    """
+
+    branches: int
+    threshold: float = 0.95
+
+    family: ClassVar = (1, 4, 8, 16, 32, 64)
+    value_name: ClassVar = "branches"
+
+    @classmethod
+    def at(cls, value: float) -> Self:
+        return cls(check_branches(value))
+
+    def start(self, pool: BranchPool) -> tuple[None, BranchPool]:
+        return None, pool
+
+    def round(self, memory: None, pool: BranchPool) -> tuple[None, BranchPool, Scalar]:
+        opened = pool.opened
+        pool = pool.read(1)
+        sure = pool.vote_finals().confidence > self.threshold
+        stop = first_of(
+            (sure & (pool.opened >= 2), StopReason.DECIDED),
+            (pool.opened >= self.branches, StopReason.STEP_LIMIT),
+            (pool.opened == opened, StopReason.EXHAUSTED),
+        )
+        return memory, pool, stop
+
+    def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
+        return pool.vote_finals()
+
+    def sequential_tokens(self, branch_tokens: Int32[Array, " W"]) -> Int32[Array, ""]:
+        """All tokens: no branch starts before the one before it has ended."""
+        return jnp.sum(branch_tokens)

@@ -1,0 +1,177 @@
+"""CMC, the Confidence Momentum Controller: the program that AutoTTS discovered."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int32
+
+from autotts_jax.envs.controller import Controller, check_beta, first_of
+from autotts_jax.envs.pool import BranchPool, StopReason
+from autotts_jax.envs.votes import Vote
+
+ROUNDS = 500
+MOMENTUM_WINDOW = 8
+"""The longest window of past EMA values that any β asks for."""
+MOST_READS = 1024
+"""More probes than a branch can have; orders completions within a round."""
+
+
+class CMCMemory(NamedTuple):
+    """What CMC remembers; per-branch arrays have shape (W,).
+
+    Attributes:
+        round: t. Shape ().
+        ema: smoothed confidence of the pool. Shape ().
+        history: past EMA values, the newest first. Shape (8,).
+        disagreement: consecutive rounds in which the branch's answer was not the winner.
+        reads: intervals read since the branch was opened.
+        completion: key that orders finished branches by when they joined the pool.
+    """
+
+    round: Int32[Array, ""]
+    ema: Float[Array, ""]
+    history: Float[Array, " 8"]
+    disagreement: Int32[Array, " W"]
+    reads: Int32[Array, " W"]
+    completion: Int32[Array, " W"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class CMC(Controller):
+    """Follows the momentum of the vote among finished branches (AutoTTS, section 4 and appendix).
+
+    It reads all open branches side by side, gives up those that keep disagreeing with the finished ones, reads
+    those that agree faster, opens more while confidence does not rise, and answers once smoothed confidence is
+    high and no longer falling.
+
+    Attributes:
+        n_init: branches opened at the start.
+        max_use: branches opened at most.
+        warm_up: rounds before which it neither abandons, bursts nor answers.
+        patience: disagreeing rounds after which a branch may be abandoned.
+        ema_window: EMA values between whose ends momentum is measured.
+        alpha: weight of a new confidence in the EMA.
+        threshold: EMA from which it may answer.
+        slack: loss of momentum that it tolerates when it answers.
+        burst: intervals a round for a branch that agrees with the winner.
+        widen: branches opened at a time.
+        trend: momentum up to which it opens more.
+        min_complete: finished branches that it needs to answer.
+    """
+
+    n_init: int
+    max_use: int
+    warm_up: int
+    patience: int
+    ema_window: int
+    alpha: float
+    threshold: float
+    slack: float
+    burst: int
+    widen: int
+    trend: float
+    min_complete: int
+
+    family: ClassVar = tuple(i / 10 for i in range(11))
+    value_name: ClassVar = "β"
+
+    @classmethod
+    def at(cls, value: float) -> Self:
+        """CMC(β). The rounding is Python's, half to even."""
+        beta = check_beta(value)
+        return cls(
+            n_init=max(2, round(2 + 6 * beta)),
+            max_use=min(64, round(4 + 60 * beta)),
+            warm_up=max(2, round(2 + 8 * beta)),
+            patience=max(3, round(3 + 9 * beta)),
+            ema_window=max(2, round(2 + 6 * beta)),
+            alpha=round(0.70 - 0.40 * beta, 4),
+            threshold=round(0.85 + 0.12 * beta, 4),
+            slack=round(0.04 - 0.03 * beta, 4),
+            burst=max(1, round(1 + 2 * beta)),
+            widen=max(1, round(1 + 3 * beta)),
+            trend=round(0.04 - 0.03 * beta, 4),
+            min_complete=max(2, round(2 + 3 * beta)),
+        )
+
+    def start(self, pool: BranchPool) -> tuple[CMCMemory, BranchPool]:
+        none = jnp.zeros(pool.width, jnp.int32)
+        zero = jnp.zeros_like(jnp.asarray(self.alpha))
+        history = jnp.zeros(MOMENTUM_WINDOW, zero.dtype)
+        memory = CMCMemory(jnp.int32(0), zero, history, none, none, none)
+        return memory, pool.open(self.n_init)
+
+    def round(self, memory: CMCMemory, pool: BranchPool) -> tuple[CMCMemory, BranchPool, Array]:
+        warm = memory.round >= self.warm_up
+        pooled = pool.vote_finals(key=memory.completion)
+        ema = self._smooth(memory.ema, pooled)
+
+        agrees = pool.agrees(pooled.leader)
+        disagreement = jnp.where(
+            warm & pool.live & (pooled.voters > 0),
+            jnp.where(agrees, 0, memory.disagreement + 1),
+            memory.disagreement,
+        )
+        stubborn = warm & pool.live & (pooled.voters > 0) & (disagreement >= self.patience)
+        pool = pool.prune(_all_but_two(stubborn, disagreement, pool.live))
+
+        live, depth = pool.live, pool.depth
+        pool = pool.advance(jnp.where(live, jnp.where(warm & agrees, self.burst, 1), 0))
+        joined = live & pool.finished
+        completion = jnp.where(joined, _completion(memory.round, memory.reads), memory.completion)
+        reads = memory.reads + pool.depth - depth
+
+        pooled = pool.vote_finals(key=completion)
+        ema = self._smooth(ema, pooled)
+        history = jnp.roll(memory.history, 1).at[0].set(ema)
+        delta = ema - history[jnp.minimum(memory.round, self.ema_window - 1)]
+
+        sure = warm & (pooled.voters >= self.min_complete) & (ema >= self.threshold)
+        stop = first_of(
+            (sure & (delta >= -self.slack), StopReason.DECIDED),
+            (~jnp.any(pool.live), StopReason.EXHAUSTED),
+            (memory.round + 1 >= ROUNDS, StopReason.STEP_LIMIT),
+        )
+        unsure = (delta <= self.trend) & (ema < self.threshold)
+        early = memory.round < jnp.maximum(1, self.warm_up // 2)
+        widen = unsure & ~early & (stop == StopReason.RUNNING)
+        room = jnp.maximum(self.max_use - pool.opened, 0)
+        pool = pool.open(jnp.where(widen, jnp.minimum(self.widen, room), 0))
+        memory = CMCMemory(memory.round + 1, ema, history, disagreement, reads, completion)
+        return memory, pool, stop
+
+    def vote(self, memory: CMCMemory, pool: BranchPool) -> Vote:
+        """The finished branches' vote; without one, that of the branches not abandoned."""
+        pooled = pool.vote_finals(key=memory.completion)
+        fallback = pool.vote(pool.active)
+        return jax.tree.map(lambda ours, other: jnp.where(pooled.voters > 0, ours, other), pooled, fallback)
+
+    def _smooth(self, ema: Array, pooled: Vote) -> Array:
+        return (1 - self.alpha) * ema + self.alpha * pooled.confidence
+
+
+def _all_but_two(stubborn: Array, disagreement: Array, live: Array) -> Array:
+    """Which stubborn branches to abandon: the longest in disagreement first, leaving two live branches.
+
+    At most two stubborn branches are spared, so two minima find them and nothing is sorted.
+    """
+    width = live.shape[0]
+    last = jnp.iinfo(jnp.int32).max
+    # Distinct, larger where abandoned earlier: by disagreement, then by branch order.
+    turn = jnp.where(stubborn, disagreement * width + (width - 1 - jnp.arange(width)), last)
+    spared = jnp.sum(stubborn) - jnp.maximum(jnp.sum(live) - 2, 0)
+    lowest = jnp.min(turn)
+    second = jnp.min(jnp.where(turn > lowest, turn, last))
+    spare = ((spared >= 1) & (turn == lowest)) | ((spared >= 2) & (turn == second))
+    return stubborn & ~spare
+
+
+def _completion(round_: Array, reads: Array) -> Array:
+    """Orders completions: by round, then the branch that was read most, then branch order."""
+    order = jnp.arange(reads.shape[0], dtype=jnp.int32)
+    return (round_ * MOST_READS + (MOST_READS - 1 - reads)) * reads.shape[0] + order

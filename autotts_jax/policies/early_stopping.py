@@ -1,0 +1,77 @@
+"""ESC, early-stopping self-consistency: read windows until one is unanimous (Li et al., 2024)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int32
+
+from autotts_jax.envs.controller import Controller, check_branches, first_of
+from autotts_jax.envs.core import Scalar
+from autotts_jax.envs.pool import BranchPool, StopReason
+from autotts_jax.envs.votes import Vote
+
+WINDOW = 8
+
+
+class Window(NamedTuple):
+    """The window that was read last.
+
+    Attributes:
+        members: its branches. Shape (W,).
+        unanimous: whether they all gave one answer. Shape ().
+    """
+
+    members: Bool[Array, " W"]
+    unanimous: Bool[Array, ""]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class EarlyStopping(Controller):
+    """ESC@n reads n // window windows of full branches, and stops at a unanimous one.
+
+    It answers that window's answer, else the majority of everything read. Branches left over by the integer
+    division are never read.
+
+    Attributes:
+        branches: n, branches to read at most.
+        window: branches a window.
+    """
+
+    branches: int
+    window: int = WINDOW
+
+    family: ClassVar = (16, 32, 64)
+    value_name: ClassVar = "branches"
+
+    @classmethod
+    def at(cls, value: float) -> Self:
+        return cls(check_branches(value, least=WINDOW))
+
+    def start(self, pool: BranchPool) -> tuple[Window, BranchPool]:
+        return Window(jnp.zeros(pool.width, bool), jnp.bool_(False)), pool
+
+    def round(self, memory: Window, pool: BranchPool) -> tuple[Window, BranchPool, Scalar]:  # noqa: ARG002
+        opened = pool.opened
+        pool = pool.read(self.window)
+        members = pool.active & (jnp.arange(pool.width) >= opened)
+        unanimous = pool.vote_finals(members).top1 == self.window
+        stop = first_of(
+            (unanimous, StopReason.DECIDED),
+            (pool.opened + self.window > self.branches, StopReason.STEP_LIMIT),
+            (pool.opened < opened + self.window, StopReason.EXHAUSTED),
+        )
+        return Window(members, unanimous), pool, stop
+
+    def vote(self, memory: Window, pool: BranchPool) -> Vote:
+        return pool.vote_finals(memory.members | ~memory.unanimous)
+
+    def sequential_tokens(self, branch_tokens: Int32[Array, " W"]) -> Int32[Array, ""]:
+        """The sum over windows of each window's longest branch."""
+        width = branch_tokens.shape[0]
+        window = jnp.arange(width) // self.window
+        return jnp.sum(jnp.maximum(jax.ops.segment_max(branch_tokens, window, width), 0))

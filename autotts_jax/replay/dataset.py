@@ -1,0 +1,174 @@
+"""Probe matrices with what the arrays leave out: where each question is from and what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from autotts_jax.errors import InputError
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+
+EXACT = "exact"
+EQUIV = "equiv"
+ENCODINGS = (EXACT, EQUIV)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A (model, benchmark) pair.
+
+    Attributes:
+        model: the model that wrote the branches, e.g. ``Qwen3-8B``.
+        benchmark: the benchmark that asked the questions, e.g. ``aime24``.
+        num_branches: N, branches recorded for each of its questions.
+        source: the file it was read from, or the generator that made it.
+        sha256: hash of the source's bytes.
+    """
+
+    model: str
+    benchmark: str
+    num_branches: int
+    source: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """``model/benchmark``."""
+        return f"{self.model}/{self.benchmark}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """The text of a question, kept on the host.
+
+    Attributes:
+        index: its position in the file that it came from.
+        text: what was asked.
+        gold: the reference answer.
+        vocabulary: the answers by id; under `EQUIV` one spelling stands for each class.
+    """
+
+    index: int
+    text: str
+    gold: str
+    vocabulary: tuple[str, ...]
+
+    def answer(self, answer_id: int) -> str | None:
+        """The text of an answer id, or None for ``NONE``."""
+        return None if answer_id == NONE else self.vocabulary[answer_id]
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeDataset:
+    """Questions of one or more cells: a `ProbeMatrix` of NumPy arrays and its text.
+
+    ``dataset.matrix`` is the pytree to hand to JAX; row q of it belongs to ``dataset.questions[q]`` and to
+    ``dataset.cells[dataset.matrix.cell[q]]``.
+
+    Attributes:
+        matrix: the probe matrix, NumPy arrays on the host.
+        questions: text of each question, Q of them.
+        cells: the cells that ``matrix.cell`` indexes.
+        encoding: `EXACT` or `EQUIV`.
+    """
+
+    matrix: ProbeMatrix
+    questions: tuple[Question, ...]
+    cells: tuple[Cell, ...]
+    encoding: str
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def select(self, questions: Sequence[int] | np.ndarray) -> ProbeDataset:
+        """The questions at these positions, in this order; the cells stay as they are."""
+        index = np.asarray(questions, dtype=np.int64).reshape(-1)
+        if index.size == 0:
+            raise InputError("no question is selected; a dataset needs at least one")
+        return dataclasses.replace(
+            self,
+            matrix=self.matrix.select(index),
+            questions=tuple(self.questions[i] for i in index),
+        )
+
+    def cell_questions(self, cell: int) -> np.ndarray:
+        """Positions of the questions of one cell."""
+        return np.flatnonzero(np.asarray(self.matrix.cell) == cell)
+
+    def shuffle(self, seed: int) -> ProbeDataset:
+        """The same questions in an order drawn from ``seed``."""
+        return self.select(np.random.default_rng(seed).permutation(len(self)))
+
+    def split(self, fraction: float, seed: int) -> tuple[ProbeDataset, ProbeDataset]:
+        """Two disjoint sets of questions, the first with about ``fraction`` of them.
+
+        Questions with the same text (one question answered by several models) stay on the same side, so that
+        a held-out question was never seen.
+
+        Raises:
+            InputError: a side would be empty.
+        """
+        texts = sorted({question.text for question in self.questions})
+        take = round(fraction * len(texts))
+        if not 0 < take < len(texts):
+            raise InputError(
+                f"a split of {len(texts)} distinct questions at {fraction} leaves a side empty; "
+                "choose a fraction that leaves at least one question on each"
+            )
+        chosen = np.random.default_rng(seed).permutation(len(texts))[:take]
+        first = {texts[i] for i in chosen}
+        inside = np.array([question.text in first for question in self.questions])
+        return self.select(np.flatnonzero(inside)), self.select(np.flatnonzero(~inside))
+
+
+def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
+    """Several datasets as one; a question keeps its cell.
+
+    Shorter matrices are padded to the longest branch and the largest number of branches; the padding is never
+    read, because a branch order holds only the branches that its cell has.
+
+    Raises:
+        InputError: no dataset, a cell that comes twice, or encodings that differ.
+    """
+    if not datasets:
+        raise InputError("no dataset to stack")
+    encodings = {dataset.encoding for dataset in datasets}
+    if len(encodings) > 1:
+        raise InputError(f"datasets with different encodings cannot be stacked: {sorted(encodings)}")
+    cells = [cell for dataset in datasets for cell in dataset.cells]
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.name in seen:
+            raise InputError(
+                f"cell {cell.name} comes twice, from {seen[cell.name].source} and {cell.source}; "
+                "give each (model, benchmark) once"
+            )
+        seen[cell.name] = cell
+    num_branches = max(dataset.matrix.num_branches for dataset in datasets)
+    max_depth = max(dataset.matrix.max_depth for dataset in datasets)
+    vocabulary = max(dataset.matrix.vocabulary for dataset in datasets)
+    parts, first_cell = [], 0
+    for dataset in datasets:
+        matrix = dataset.matrix
+        branches = (0, num_branches - matrix.num_branches)
+        depths = (0, max_depth - matrix.max_depth)
+        parts.append(
+            dataclasses.replace(
+                matrix,
+                answers=np.pad(matrix.answers, ((0, 0), branches, depths), constant_values=NONE),
+                lengths=np.pad(matrix.lengths, ((0, 0), branches), constant_values=1),
+                tokens=np.pad(matrix.tokens, ((0, 0), branches), constant_values=1),
+                cell=matrix.cell + np.int32(first_cell),
+                vocabulary=vocabulary,
+            )
+        )
+        first_cell += len(dataset.cells)
+    return ProbeDataset(
+        matrix=jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts),
+        questions=tuple(question for dataset in datasets for question in dataset.questions),
+        cells=tuple(cells),
+        encoding=encodings.pop(),
+    )

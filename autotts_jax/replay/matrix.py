@@ -1,0 +1,67 @@
+"""Probe matrices as device arrays: a pytree that replaces the LLM."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, Int16, Int32
+
+NONE = -1
+"""The answer id of "no answer": it never votes and is never correct."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ProbeMatrix:
+    """What every branch of every question would answer at every depth.
+
+    A branch with ``L`` probes has ``L + 1`` readable depths: depth ``k <= L`` shows probe ``k``, depth
+    ``L + 1`` shows the final answer. ``answers[q, b, k]`` is what branch ``b`` of question ``q`` answers at
+    depth ``k + 1``; positions beyond the final answer hold `NONE` and are never read.
+
+    Answer ids are small integers *per question*; ids of different questions must not be compared.
+
+    Attributes:
+        answers: answer ids, ``NONE`` where there is no answer that may vote. Shape (Q, N, K).
+        lengths: probes of each branch, L >= 1. Shape (Q, N).
+        tokens: tokens of each branch when read to its end, T >= 1. Shape (Q, N).
+        gold: id of the reference answer. Shape (Q,).
+        interval: tokens between two probes, the paper's Δ. Shape (Q,).
+        cell: index of the (model, benchmark) pair that the question belongs to. Shape (Q,).
+        vocabulary: one more than the largest answer id (static, so that label tables have a shape).
+    """
+
+    answers: Int16[Array, "Q N K"]
+    lengths: Int32[Array, "Q N"]
+    tokens: Int32[Array, "Q N"]
+    gold: Int16[Array, " Q"]
+    interval: Int32[Array, " Q"]
+    cell: Int32[Array, " Q"]
+    vocabulary: int = dataclasses.field(metadata={"static": True})
+
+    @property
+    def num_questions(self) -> int:
+        """Q, the number of questions."""
+        return self.answers.shape[0]
+
+    @property
+    def num_branches(self) -> int:
+        """N, the number of recorded branches of each question."""
+        return self.answers.shape[1]
+
+    @property
+    def max_depth(self) -> int:
+        """K, the largest readable depth: one more than the longest branch's probes."""
+        return self.answers.shape[2]
+
+    def finals(self) -> Int16[Array, "Q N"]:
+        """The final answer of every branch."""
+        return jnp.take_along_axis(
+            jnp.asarray(self.answers), jnp.asarray(self.lengths)[..., None], axis=-1
+        )[..., 0]
+
+    def select(self, questions: Int[Array, " q"]) -> ProbeMatrix:
+        """The matrix of some questions, in the order given. Works under ``jit``."""
+        return jax.tree.map(lambda leaf: leaf[questions], self)
