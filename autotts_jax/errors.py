@@ -13,9 +13,7 @@ class InputError(ValueError):
 class DataError(InputError):
     """A data file is wrong; the message names the file, and the question and branch where there is one."""
 
-    def __init__(
-        self, file: object, what: str, question: int | None = None, branch: int | None = None
-    ):
+    def __init__(self, file: object, what: str, question: int | None = None, branch: int | None = None):
         place = [str(file)]
         if question is not None:
             place.append(f"question {question}")

@@ -74,7 +74,7 @@ class EarlyStoppingConsistency:
     def __init__(self, config: Mapping[str, Any] | None = None):
         config = config or {}
         self.max_samples = config.get("max_samples", 64)
-        self.window = config.get("window", 8)
+        self.window = config.get("window_size", 8)
 
     def solve(self, question) -> str | None:
         answers: list[str] = []
@@ -126,11 +126,11 @@ class ParallelProbe:
     def __init__(self, config: Mapping[str, Any] | None = None):
         config = config or {}
         self.num_chains = config.get("num_chains", 64)
-        self.stable_steps = config.get("stable_steps", 40)
+        self.stable_steps = config.get("T", 40)
         self.prune_patience = config.get("prune_patience", 7)
         self.warm_up = config.get("warm_up", 15)
         self.max_steps = config.get("max_steps", 100)
-        self.burst = config.get("burst", 1)
+        self.burst = config.get("probe_burst", 1)
 
     def solve(self, question) -> str | None:
         kept = [Branch.open(question) for _ in range(self.num_chains)]

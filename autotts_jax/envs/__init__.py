@@ -1,0 +1,1 @@
+"""The decision process over probe matrices: state, cost, the branch pool, rollouts."""

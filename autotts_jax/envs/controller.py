@@ -83,6 +83,6 @@ def check_branches(value: float, least: int = 1) -> int:
     Raises:
         InputError: it is not.
     """
-    if value != int(value) or value < least:
+    if not float(value).is_integer() or value < least:
         raise InputError(f"the number of branches is {value:g}, but it must be a whole number >= {least}")
     return int(value)

@@ -190,7 +190,7 @@ class ReplayPool(BranchPool):
     def answers(self) -> Int32[Array, " W"]:
         if self._labels is None:
             raise LabelsNotKeptError
-        ids = self._answer_ids
+        ids = answer_ids(self)
         return jnp.where(ids == NONE, NONE, self._labels[ids])
 
     @property
@@ -203,12 +203,12 @@ class ReplayPool(BranchPool):
 
     @checked
     def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
-        ids = self._answer_ids
+        ids = answer_ids(self)
         return (ids == ids[branch]) & (ids != NONE) & (branch != NONE)
 
     @checked
     def vote(self, voters: Bool[Array, " W"], key: Int[Array, " W"] | None = None) -> Vote:
-        return votes.vote(self._answer_ids, voters, key)
+        return votes.vote(answer_ids(self), voters, key)
 
     @checked
     def vote_finals(
@@ -238,10 +238,6 @@ class ReplayPool(BranchPool):
     @checked
     def read(self, count: Scalar) -> ReplayPool:
         return self._then(core.read_full(self._episode, self._state, count, self._budget))
-
-    @property
-    def _answer_ids(self) -> Int32[Array, " W"]:
-        return core.answers(self._matrix, self._episode, self._state)
 
     def _then(self, state: core.State) -> ReplayPool:
         """The pool after an action, with the answers that it showed for the first time labelled.
@@ -276,9 +272,14 @@ def state_of(pool: ReplayPool) -> core.State:
     return pool._state
 
 
-def answer_of(pool: ReplayPool, branch: Scalar) -> Int32[Array, ""]:
-    """Id in the matrix of the latest answer of a branch, ``NONE`` for branch ``NONE``."""
-    return jnp.where(branch == NONE, NONE, pool._answer_ids[branch])
+def answer_ids(pool: ReplayPool) -> Int32[Array, " W"]:
+    """Id in the matrix of each branch's latest answer."""
+    return core.answers(pool._matrix, pool._episode, pool._state)
+
+
+def leader_answer(pool: ReplayPool, vote: Vote) -> Int32[Array, ""]:
+    """Id in the matrix of a vote's winning answer, ``NONE`` without votes."""
+    return jnp.where(vote.leader == NONE, NONE, answer_ids(pool)[vote.leader])
 
 
 def keeps_labels(pool: ReplayPool) -> bool:
@@ -288,6 +289,8 @@ def keeps_labels(pool: ReplayPool) -> bool:
 
 def budget_spent(pool: ReplayPool) -> Bool[Array, ""]:
     """Whether the budget, and nothing else, forbids every BRANCH and CONTINUE."""
+    if pool._budget is None:
+        return jnp.bool_(False)
 
     def can_go_on(budget):
         allowed = core.admissible(pool._episode, pool._state, budget)

@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Int, Int32
 from autotts_jax.envs import core
 from autotts_jax.envs import pool as branch_pool
 from autotts_jax.envs.controller import Controller, Memory
+from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.pool import LabelsNotKeptError, ReplayPool, StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -259,24 +260,25 @@ def _step(table: _Table, lane: _Lane) -> _Lane:
     """One round of a lane's controller; nothing where its episode has ended."""
     memory, pool, stop = lane.controller.round(lane.memory, branch_pool.attach(lane.pool, table.matrix))
     rounds = lane.rounds + 1
-    stop = jnp.asarray(stop, jnp.int32)
-    if table.budget is not None:
-        stop = jnp.where(
-            (stop == StopReason.RUNNING) & branch_pool.budget_spent(pool), StopReason.BUDGET, stop
-        )
-    over = (stop == StopReason.RUNNING) & (rounds >= ROUND_LIMIT)
-    stop = jnp.where(over, StopReason.ROUND_LIMIT, stop).astype(jnp.int32)
+    stop = end_of_round(stop, pool, rounds)
     stepped = _Lane(lane.controller, branch_pool.detach(pool), memory, lane.episode, rounds, stop)
     running = lane.stop == StopReason.RUNNING
     return jax.tree.map(lambda new, old: _where(running, new, old), stepped, lane)
 
 
+def end_of_round(stop: Scalar, pool: ReplayPool, rounds: Scalar) -> Int32[Array, ""]:
+    """Why an episode ends after a round: the controller's reason, else a spent budget or too many rounds."""
+    spent = jnp.where(branch_pool.budget_spent(pool), StopReason.BUDGET, StopReason.RUNNING)
+    limit = jnp.where(jnp.asarray(rounds) >= ROUND_LIMIT, StopReason.ROUND_LIMIT, spent)
+    return jnp.where(jnp.asarray(stop) == StopReason.RUNNING, limit, stop).astype(jnp.int32)
+
+
 def _result(table: _Table, lane: _Lane) -> Int32[Array, " C"]:
     """A lane's row of results: the columns of `Results` but for ``correct``."""
     pool = branch_pool.attach(lane.pool, table.matrix)
-    leader = lane.controller.vote(lane.memory, pool).leader
+    vote = lane.controller.vote(lane.memory, pool)
     columns = (
-        branch_pool.answer_of(pool, leader),
+        branch_pool.leader_answer(pool, vote),
         pool.tokens,
         core.intervals(branch_pool.state_of(pool)),
         core.probes(branch_pool.state_of(pool)),

@@ -68,8 +68,9 @@ def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, "
         key: insertion order, distinct among voters; branch order by default.
     """
     voters = voters & (answers != NONE)
-    same = answers[:, None] == answers[None, :]
-    count = jnp.sum(same & voters[None, :], axis=1, dtype=jnp.int32)
+    ballots = jnp.where(voters, answers, NONE)
+    # Unrolled over the ballots: XLA makes one pass of it on a CPU, and a slow W x W reduction otherwise.
+    count = sum((answers == ballot).astype(jnp.int32) for ballot in ballots)
     key = _branch_order(answers) if key is None else key
     leader, top1 = _lead(count, voters, key)
     rest = voters & (answers != answers[leader])
@@ -101,8 +102,11 @@ def vote_twins(
 @checked
 def twin_sets(answers: Int[Array, " W"]) -> UInt32[Array, "W words"]:
     """For each branch the set of branches with the same answer, itself included; empty for ``NONE``."""
-    same = (answers[:, None] == answers[None, :]) & (answers != NONE)[:, None]
-    return pack_bits(same)
+    words = []
+    for first in range(0, answers.shape[0], WORD):
+        ballots = enumerate(answers[first : first + WORD])
+        words.append(sum((answers == ballot).astype(jnp.uint32) << bit for bit, ballot in ballots))
+    return jnp.where((answers != NONE)[:, None], jnp.stack(words, axis=1), jnp.uint32(0))
 
 
 def pack_bits(mask: Bool[Array, "... W"]) -> UInt32[Array, "... words"]:

@@ -1,0 +1,1 @@
+"""What people run: evaluations, traces, tables, pictures, and the command line."""

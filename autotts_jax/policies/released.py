@@ -12,25 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
-import importlib.util
 import math
 import multiprocessing
 import os
 import signal
-import sys
 import threading
-import traceback
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from autotts_jax.errors import InputError
+from autotts_jax.policies.loading import last_lines, load_class
 
 if TYPE_CHECKING:
     from autotts_jax.replay.dataset import ProbeDataset
@@ -53,7 +48,6 @@ RESULT = np.dtype(
 the largest number of tokens on one branch; the number of opened branches."""
 
 _MAX_CHUNK = 50
-_TRACEBACK_LINES = 8
 
 
 class BranchError(IndexError, ValueError):
@@ -233,48 +227,16 @@ def question_records(dataset: ProbeDataset) -> list[QuestionRecord]:
 # --- programs -------------------------------------------------------------------------------------------
 
 
-def load_program(spec: str) -> type:
+def load_program(path: str) -> type:
     """The class that ``path/to/file.py:ClassName`` or ``module.name:ClassName`` names.
 
     Raises:
-        InputError: the file, module or class is missing, importing it fails, or it has no ``solve``.
+        InputError: it cannot be loaded, or has no ``solve``.
     """
-    place, _, name = spec.rpartition(":")
-    if not place or not name:
-        raise InputError(f"program {spec!r}: give it as path/to/file.py:ClassName or module.name:ClassName")
-    is_file = place.endswith(".py")
-    if is_file and not Path(place).is_file():
-        raise InputError(f"program {spec!r}: there is no file {place}")
-    try:
-        module = _import_file(Path(place)) if is_file else importlib.import_module(place)
-    except (Exception, SystemExit) as error:
-        raise InputError(f"program {spec!r}: importing {place} failed:\n{_last_lines(error)}") from error
-    program = getattr(module, name, None)
-    if not (isinstance(program, type) and callable(getattr(program, "solve", None))):
-        known = [
-            key for key, value in vars(module).items() if isinstance(value, type) and hasattr(value, "solve")
-        ]
-        raise InputError(
-            f"program {spec!r}: {place} has no class {name} with a method solve(question); "
-            f"it has {', '.join(known) or 'none at all'}"
-        )
+    program = load_class(path)
+    if not callable(getattr(program, "solve", None)):
+        raise InputError(f"class {path!r} is no released program: it has no method solve(question)")
     return program
-
-
-def _import_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"autotts_program_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up while it is being executed.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _last_lines(error: BaseException) -> str:
-    lines = "".join(traceback.format_exception(error)).splitlines()
-    return "\n".join(lines[-_TRACEBACK_LINES:])
 
 
 # --- evaluation -----------------------------------------------------------------------------------------
@@ -385,7 +347,7 @@ class _Job:
         except (Exception, SystemExit) as error:
             raise InputError(
                 f"program {self._program!r} failed on question {record.index} of {record.cell}, "
-                f"seed {episode.seed}:\n{_last_lines(error)}"
+                f"seed {episode.seed}:\n{last_lines(error)}"
             ) from error
         if not isinstance(answer, str):
             answer = None
@@ -402,7 +364,9 @@ def _run_in_workers(
         processes, multiprocessing.get_context("spawn"), _start_worker, job_arguments
     )
     try:
-        yield from executor.map(_run_in_worker, chunks)
+        with _interrupts_blocked():
+            results = executor.map(_run_in_worker, chunks)
+        yield from results
     except BaseException as error:
         # Not left to shutdown(): that waits for programs, which may be in a long solve or an endless one.
         for worker in list(executor._processes.values()):
@@ -417,13 +381,26 @@ def _run_in_workers(
         executor.shutdown(cancel_futures=True)
 
 
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Holds Ctrl-C back; processes started meanwhile never see it, as the parent alone answers it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 _job: _Job
 """The job of a worker process."""
 
 
 def _start_worker(*job_arguments: Any) -> None:
     global _job
-    # Ctrl-C reaches every process of a terminal; the parent alone answers it.
+    # For Windows, where Ctrl-C cannot be blocked from the start.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _job = _Job(*job_arguments)

@@ -1,0 +1,1 @@
+"""Probe matrices: the arrays, their file formats, answer encodings and resampling protocols."""

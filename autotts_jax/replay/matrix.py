@@ -58,9 +58,9 @@ class ProbeMatrix:
 
     def finals(self) -> Int16[Array, "Q N"]:
         """The final answer of every branch."""
-        return jnp.take_along_axis(
-            jnp.asarray(self.answers), jnp.asarray(self.lengths)[..., None], axis=-1
-        )[..., 0]
+        return jnp.take_along_axis(jnp.asarray(self.answers), jnp.asarray(self.lengths)[..., None], axis=-1)[
+            ..., 0
+        ]
 
     def select(self, questions: Int[Array, " q"]) -> ProbeMatrix:
         """The matrix of some questions, in the order given. Works under ``jit``."""

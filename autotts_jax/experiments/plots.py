@@ -1,0 +1,137 @@
+"""Pictures: the accuracy-cost frontier, and one episode."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from autotts_jax.experiments.summary import Row
+
+MARKERS = "osD^vP*X"
+ANSWER_COLOURS = ("#2a9d55", "#d1495b", "#3c6fb4", "#edae49", "#8e5ea2", "#5bc0be", "#b5651d", "#e29ac4")
+OTHER_ANSWER = "#b8b8b8"
+UNREVEALED = "#f0f0f0"
+
+
+def draw_frontier(rows: Sequence[Row], files: Sequence[Path]) -> None:
+    """Accuracy against tokens: a panel for each benchmark and model, a line for each controller.
+
+    Args:
+        rows: as `autotts_jax.experiments.summary.summarise` makes them.
+        files: where to save it; the ending says in which format.
+    """
+    benchmarks = list(dict.fromkeys(row.benchmark for row in rows))
+    models = list(dict.fromkeys(row.model for row in rows))
+    controllers = list(dict.fromkeys(row.controller for row in rows))
+    size = (3.4 * len(models) + 0.4, 2.9 * len(benchmarks) + 0.7)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(benchmarks), len(models), squeeze=False)
+    for line, benchmark in enumerate(benchmarks):
+        for column, model in enumerate(models):
+            panel = panels[line, column]
+            here = [row for row in rows if (row.benchmark, row.model) == (benchmark, model)]
+            if not here:
+                panel.set_axis_off()
+                continue
+            _draw_panel(panel, here, controllers)
+            panel.set_title(f"{model}, {benchmark}", fontsize=9)
+            if column == 0:
+                panel.set_ylabel("accuracy, %")
+            if line == len(benchmarks) - 1:
+                panel.set_xlabel("tokens an episode, thousands")
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+    for file in files:
+        figure.savefig(file, dpi=150)
+
+
+def _draw_panel(panel: Axes, rows: Sequence[Row], controllers: Sequence[str]) -> None:
+    for number, controller in enumerate(controllers):
+        points = sorted((row for row in rows if row.controller == controller), key=lambda row: row.tokens)
+        error = np.nan_to_num([100 * row.accuracy_se for row in points])
+        panel.errorbar(
+            [row.tokens / 1000 for row in points],
+            [100 * row.accuracy for row in points],
+            yerr=error,
+            color=f"C{number}",
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=4,
+            linewidth=1,
+            elinewidth=0.8,
+            label=controller,
+        )
+    panel.grid(alpha=0.25)
+    panel.set_xlim(left=0)
+
+
+def draw_episode(
+    title: str,
+    shown: Sequence[Sequence[str | None]],
+    finished: Sequence[bool],
+    pruned: Sequence[bool],
+    answer: str | None,
+    gold: str,
+    files: Sequence[Path],
+) -> None:
+    """One episode: branches as rows, depth as columns, coloured by answer.
+
+    Args:
+        title: what was played.
+        shown: answers at the depths of each opened branch, None where not revealed.
+        finished: branches read to their end.
+        pruned: branches given up.
+        answer: the answer given.
+        gold: the right answer.
+        files: where to save it; the ending says in which format.
+    """
+    counts = Counter(text for branch in shown for text in branch if text is not None)
+    others = [text for text, _ in counts.most_common() if text not in (answer, gold)]
+    named = [text for text in dict.fromkeys((gold, answer)) if text in counts] + others
+    named = named[: len(ANSWER_COLOURS)]
+    colour = dict(zip(named, ANSWER_COLOURS, strict=False))
+    depth = max(map(len, shown), default=1)
+    image = np.ones((max(len(shown), 1), depth, 3))
+    for row, branch in enumerate(shown):
+        for column, text in enumerate(branch):
+            image[row, column] = to_rgb(UNREVEALED if text is None else colour.get(text, OTHER_ANSWER))
+
+    figure = Figure(figsize=(min(2.5 + 0.16 * depth, 16) + 2, 1.4 + 0.14 * len(image)), layout="constrained")
+    panel = figure.subplots()
+    panel.imshow(
+        image, aspect="auto", extent=(0.5, depth + 0.5, len(image) - 0.5, -0.5), interpolation="none"
+    )
+    ends = np.array([len(branch) for branch in shown]) + 0.9
+    rows = np.arange(len(shown))
+    done, given_up = np.asarray(finished, bool), np.asarray(pruned, bool)
+    for mask, marker, label in (
+        (done, "o", "finished"),
+        (given_up, "x", "pruned"),
+        (~done & ~given_up, ">", "running at the end"),
+    ):
+        panel.scatter(ends[mask], rows[mask], marker=marker, s=14, c="black", linewidths=0.9, label=label)
+    panel.set_xlim(0.5, depth + 1.8)
+    panel.set_xlabel("depth, intervals")
+    panel.set_ylabel("branch, in opening order")
+    panel.yaxis.get_major_locator().set_params(integer=True)
+    panel.set_title(title, fontsize=10)
+    swatches = [Patch(color=colour[text], label=_answer_label(text, answer, gold)) for text in named]
+    if len(counts) > len(named):
+        swatches.append(Patch(color=OTHER_ANSWER, label=f"{len(counts) - len(named)} other answers"))
+    marks = panel.get_legend_handles_labels()[0]
+    figure.legend(handles=swatches + marks, loc="outside right upper", fontsize=8, frameon=False)
+    for file in files:
+        figure.savefig(file, dpi=150)
+
+
+def _answer_label(text: str, answer: str | None, gold: str) -> str:
+    notes = [note for note, of in (("right", gold), ("given", answer)) if of == text]
+    short = text if len(text) <= 16 else text[:15] + "…"
+    # A dollar sign would start a formula.
+    return (short + (f" ({', '.join(notes)})" if notes else "")).replace("$", r"\$")

@@ -1,0 +1,213 @@
+"""What an evaluation leaves behind: tables on the terminal, and a folder of files."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import math
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from autotts_jax.envs.pool import StopReason
+from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluate import Evaluation, Play
+from autotts_jax.experiments.plots import draw_frontier
+from autotts_jax.experiments.summary import Row
+
+SUMMARY_COLUMNS = (
+    "model",
+    "benchmark",
+    "controller",
+    "value",
+    "accuracy",
+    "accuracy_se",
+    "tokens",
+    "sequential_tokens",
+    "objective",
+)
+PAIRED_COLUMNS = ("model", "benchmark", "controller", "value", "gain", "gain_low", "gain_high")
+
+
+def tables(rows: Sequence[Row]) -> Iterator[Table]:
+    """One table a benchmark: a section for each model, a line for each setting."""
+    first = rows[0].label
+    for benchmark in dict.fromkeys(row.benchmark for row in rows):
+        of_benchmark = [row for row in rows if row.benchmark == benchmark]
+        table = Table(title=benchmark, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        table.add_column("", no_wrap=True)
+        for heading in ("accuracy, %", "ktokens", "seq. kt", "objective", f"Δ to {first}, 95 %"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for model in dict.fromkeys(row.model for row in of_benchmark):
+            table.add_row(model, style="bold")
+            for row in of_benchmark:
+                if row.model == model:
+                    table.add_row(*_figures(row, "" if row.label == first else _interval(row)))
+            table.add_section()
+        yield table
+
+
+def _figures(row: Row, gain: str) -> tuple[str, ...]:
+    error = "" if math.isnan(row.accuracy_se) else f" ± {100 * row.accuracy_se:.1f}"
+    return (
+        row.label,
+        f"{100 * row.accuracy:.1f}{error}",
+        f"{row.tokens / 1000:.1f}",
+        f"{row.sequential_tokens / 1000:.1f}",
+        f"{row.objective:.3f}",
+        gain,
+    )
+
+
+def _interval(row: Row) -> str:
+    return f"{100 * row.gain:+.1f} [{100 * row.gain_low:+.1f}, {100 * row.gain_high:+.1f}]"
+
+
+def print_tables(rows: Sequence[Row], console: Console) -> None:
+    """Prints the tables and what their columns mean."""
+    for table in tables(rows):
+        console.print(table)
+    console.print(
+        "accuracy ± standard error over seeds; seq. kt: sequential ktokens;\n"
+        "Δ: accuracy gained, with its 95 % interval by paired bootstrap over questions",
+        style="dim",
+        highlight=False,
+    )
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def results_folder(folder: Path) -> Iterator[Path]:
+    """A place to write results to, whose files appear in ``folder`` together, when all are complete.
+
+    Raises:
+        InputError: the folder cannot be written to; found out before any work is done.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
+    except OSError as error:
+        raise InputError(
+            f"cannot write results to {folder}: {error.strerror}; give another folder with --out"
+        ) from None
+    try:
+        yield partial
+        for file in sorted(partial.iterdir()):
+            os.replace(file, folder / file.name)
+    except OSError as error:
+        raise InputError(f"writing results to {folder} failed: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_results(
+    folder: Path, evaluation: Evaluation, rows: Sequence[Row], arguments: Mapping[str, Any]
+) -> None:
+    """Writes ``episodes.parquet``, ``summary.csv``, ``paired.csv``, the frontier and ``manifest.json``."""
+    pq.write_table(episodes_table(evaluation), folder / "episodes.parquet")
+    _write_csv(folder / "summary.csv", SUMMARY_COLUMNS, rows)
+    _write_csv(folder / "paired.csv", PAIRED_COLUMNS, rows)
+    draw_frontier(rows, [folder / "frontier.png", folder / "frontier.svg"])
+    manifest = json.dumps(build_manifest(evaluation, arguments), indent=2, ensure_ascii=False)
+    (folder / "manifest.json").write_text(manifest + "\n", encoding="utf-8")
+
+
+def episodes_table(evaluation: Evaluation) -> pa.Table:
+    """One row an episode."""
+    return pa.concat_tables(_play_table(evaluation, play) for play in evaluation.plays)
+
+
+def _play_table(evaluation: Evaluation, play: Play) -> pa.Table:
+    dataset = evaluation.dataset
+    setting, seed, question = (axis.reshape(-1) for axis in np.indices(play.tokens.shape))
+    cell = np.asarray(dataset.matrix.cell)[question]
+
+    def names(index: np.ndarray, of: Sequence[str]) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(pa.array(index, pa.int32()), pa.array(of, pa.string()))
+
+    def numbers(values: np.ndarray | None, kind: pa.DataType) -> pa.Array:
+        if values is None:
+            return pa.nulls(play.tokens.size, kind)
+        return pa.array(values.reshape(-1), kind)
+
+    stop = play.stop_reason
+    reasons = [reason.name.lower() for reason in StopReason]
+    values = pa.array(play.selection.values, pa.float64())
+    columns = {
+        "model": names(cell, [cell.model for cell in dataset.cells]),
+        "benchmark": names(cell, [cell.benchmark for cell in dataset.cells]),
+        "controller": names(np.zeros_like(cell), [play.selection.name]),
+        "value": values.take(pa.array(setting)),
+        "seed": pa.array(seed, pa.int32()),
+        "question": pa.array([q.index for q in dataset.questions], pa.int32()).take(pa.array(question)),
+        "answer": pa.array(play.answer.reshape(-1), pa.string()),
+        "correct": numbers(play.correct, pa.bool_()),
+        "tokens": numbers(play.tokens, pa.int64()),
+        "intervals": numbers(play.intervals, pa.int32()),
+        "probes": numbers(play.probes, pa.int32()),
+        "sequential_tokens": numbers(play.sequential_tokens, pa.int64()),
+        "branches": numbers(play.branches, pa.int32()),
+        "rounds": numbers(play.rounds, pa.int32()),
+        "stop_reason": (
+            pa.nulls(play.tokens.size, pa.dictionary(pa.int32(), pa.string()))
+            if stop is None
+            else names(stop.reshape(-1), reasons)
+        ),
+    }
+    return pa.table(columns)
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow([_cell(getattr(row, column)) for column in columns])
+
+
+def _cell(value: Any) -> Any:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:.10g}" if isinstance(value, float) else value
+
+
+def build_manifest(evaluation: Evaluation, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What made the results: versions, device, data, arguments and wall times."""
+    packages = ("autotts-jax", "jax", "jaxlib", "numpy", "scipy")
+    dataset = evaluation.dataset
+    return {
+        "versions": {"python": platform.python_version()}
+        | {package: metadata.version(package) for package in packages},
+        "devices": [str(device.device_kind) for device in jax.local_devices()],
+        "arguments": dict(arguments),
+        "data": [{"cell": cell.name, "source": cell.source, "sha256": cell.sha256} for cell in dataset.cells],
+        "encoding": dataset.encoding,
+        "seeds": evaluation.seeds,
+        "controllers": [
+            {
+                "name": play.selection.name,
+                "program": play.selection.program,
+                "values": play.selection.values,
+                "episodes": int(play.tokens.size),
+                "compile_seconds": round(play.compile_seconds, 3),
+                "run_seconds": round(play.run_seconds, 3),
+            }
+            for play in evaluation.plays
+        ],
+    }

@@ -1,0 +1,151 @@
+"""From episodes to figures: accuracy, cost, their objective, and how sure they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluate import Evaluation, Play
+
+ALL_MODELS = "mean of models"
+"""Name of the rows that average the models of a benchmark."""
+
+RESAMPLES = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """What an episode is worth: 1{correct} - γ·C.
+
+    Attributes:
+        gamma: γ, the price of a unit of cost.
+        kappa_probe: κ_probe, intervals charged for a probe.
+        unit: ``intervals`` (Σ l_i + κ_probe·|Ω|) or ``tokens``.
+    """
+
+    gamma: float = 1e-4
+    kappa_probe: float = 0.0
+    unit: str = "intervals"
+
+    def __post_init__(self):
+        for name in ("gamma", "kappa_probe"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise InputError(f"{name} is {getattr(self, name)}, but it must be at least 0")
+
+    def of(self, play: Play) -> np.ndarray:
+        """The worth of each episode. Shape (V, S, Q)."""
+        cost = play.tokens if self.unit == "tokens" else play.intervals + self.kappa_probe * play.probes
+        return play.correct - self.gamma * cost
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """The figures of one controller setting on one model and benchmark.
+
+    Attributes:
+        model: the model, or `ALL_MODELS`.
+        benchmark: the benchmark.
+        controller: the controller's name.
+        value: β, number of branches, or None.
+        accuracy: mean of 1{correct}, in 0 … 1.
+        accuracy_se: standard error of it over seeds; NaN with one seed.
+        tokens: mean tokens an episode.
+        sequential_tokens: mean sequential tokens an episode.
+        objective: mean worth of an episode.
+        gain: accuracy minus that of the first setting.
+        gain_low: lower end of the 95 % interval of ``gain``, by paired bootstrap over questions.
+        gain_high: upper end of it.
+    """
+
+    model: str
+    benchmark: str
+    controller: str
+    value: float | None
+    accuracy: float
+    accuracy_se: float
+    tokens: float
+    sequential_tokens: float
+    objective: float
+    gain: float
+    gain_low: float
+    gain_high: float
+
+    @property
+    def label(self) -> str:
+        """``controller@value``."""
+        return self.controller if self.value is None else f"{self.controller}@{self.value:g}"
+
+
+def summarise(evaluation: Evaluation, objective: Objective) -> list[Row]:
+    """One row for each benchmark, model and setting, then for each benchmark the mean of its models."""
+    cells = evaluation.dataset.cells
+    rows: list[Row] = []
+    for benchmark in dict.fromkeys(cell.benchmark for cell in cells):
+        members = [index for index, cell in enumerate(cells) if cell.benchmark == benchmark]
+        groups = [(cells[index].model, [index]) for index in members]
+        if len(groups) > 1:
+            groups.append((ALL_MODELS, members))
+        for model, group in groups:
+            rows += _rows(evaluation, objective, benchmark, model, group)
+    return rows
+
+
+def _rows(evaluation, objective, benchmark, model, cells: Sequence[int]) -> Iterator[Row]:
+    columns = [evaluation.dataset.cell_questions(cell) for cell in cells]
+    texts = [evaluation.dataset.questions[q].text for column in columns for q in column]
+    baseline = None
+
+    def mean(per_episode: np.ndarray) -> np.ndarray:
+        """Mean over the questions of each cell, then over cells; (S, Q) to (S,)."""
+        return np.mean([per_episode[:, column].mean(axis=1) for column in columns], axis=0)
+
+    for play in evaluation.plays:
+        worth = objective.of(play)
+        for index, value in enumerate(play.selection.values):
+            correct = play.correct[index].astype(float)
+            by_question = np.concatenate([correct[:, column].mean(axis=0) for column in columns])
+            baseline = by_question if baseline is None else baseline
+            low, high = paired_bootstrap(by_question - baseline, texts)
+            accuracy = mean(correct)
+            yield Row(
+                model,
+                benchmark,
+                play.selection.name,
+                value,
+                accuracy=float(accuracy.mean()),
+                accuracy_se=standard_error(accuracy),
+                tokens=float(mean(play.tokens[index]).mean()),
+                sequential_tokens=float(mean(play.sequential_tokens[index]).mean()),
+                objective=float(mean(worth[index]).mean()),
+                gain=float((by_question - baseline).mean()),
+                gain_low=low,
+                gain_high=high,
+            )
+
+
+def standard_error(per_seed: np.ndarray) -> float:
+    """Standard error of the mean of per-seed values (S,); NaN with one seed."""
+    if len(per_seed) < 2:
+        return float("nan")
+    return float(np.std(per_seed, ddof=1) / np.sqrt(len(per_seed)))
+
+
+def paired_bootstrap(difference: np.ndarray, texts: Sequence[str]) -> tuple[float, float]:
+    """95 % interval of a mean difference, resampling questions.
+
+    A question that several models answered is one question: its rows are drawn together.
+
+    Args:
+        difference: per-question difference between two controllers on the same episodes. Shape (Q,).
+        texts: text of each question, Q of them.
+    """
+    _, question = np.unique(np.asarray(texts), return_inverse=True)
+    rows = np.bincount(question)
+    total = np.bincount(question, weights=difference)
+    draws = np.random.default_rng(0).multinomial(len(rows), np.full(len(rows), 1 / len(rows)), RESAMPLES)
+    means = draws @ total / (draws @ rows)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)

@@ -1,0 +1,313 @@
+"""One episode, decision by decision: played eagerly, with every action written down."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from rich.console import Console
+from rich.table import Table
+
+from autotts_jax.envs import core
+from autotts_jax.envs import pool as branch_pool
+from autotts_jax.envs.controller import Controller
+from autotts_jax.envs.core import Scalar
+from autotts_jax.envs.pool import ReplayPool, StopReason
+from autotts_jax.envs.rollout import end_of_round
+from autotts_jax.envs.votes import Vote, confidence_table
+from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluate import branch_orders, check_widths
+from autotts_jax.experiments.plots import draw_episode
+from autotts_jax.policies.registry import Selection
+from autotts_jax.replay.dataset import ProbeDataset, Question
+from autotts_jax.replay.matrix import NONE
+
+SHOWN_VOTES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """One action of a controller, and how the vote stands after it.
+
+    Attributes:
+        round: round of the controller; 0 is its start.
+        action: ``open``, ``advance``, ``probe``, ``prune``, ``read`` or ``answer``.
+        branches: branches that it changed, by opening order.
+        intervals: intervals read on each of them.
+        votes: votes by answer, most first: of the finished branches where there are any, else of the latest
+            answers.
+        confidence: confidence of that vote.
+        tokens: tokens charged so far.
+    """
+
+    round: int
+    action: str
+    branches: list[int]
+    intervals: list[int]
+    votes: dict[str, int]
+    confidence: float
+    tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EpisodeTrace:
+    """A played episode; lists have one entry a branch that was opened, in opening order.
+
+    Attributes:
+        title: controller, cell, question and seed.
+        decisions: what was decided, in order; the last is the answer.
+        answer: the answer given, None for no answer.
+        gold: the right answer.
+        stop_reason: why it ended.
+        finished: whether the branch was read to its end.
+        pruned: whether it was given up.
+        shown: the answers at its depths, None at a depth that was not revealed.
+    """
+
+    title: str
+    decisions: list[Decision]
+    answer: str | None
+    gold: str
+    stop_reason: StopReason
+    finished: list[bool]
+    pruned: list[bool]
+    shown: list[list[str | None]]
+
+
+def trace_episode(
+    dataset: ProbeDataset,
+    selection: Selection,
+    *,
+    cell: str | None = None,
+    question: int = 0,
+    seed: int = 0,
+    protocol: str = "repo100",
+    budget: int | None = None,
+    max_branches: int = 64,
+) -> EpisodeTrace:
+    """Plays one episode.
+
+    Args:
+        dataset: the questions.
+        selection: one controller at one value.
+        cell: ``model/benchmark``; the first cell when None.
+        question: position of the question in its cell.
+        seed: seed of the branch order.
+        protocol: how the order is drawn from the seed.
+        budget: token budget; None for no limit.
+        max_branches: W.
+
+    Raises:
+        InputError: there is no such cell, question or single controller.
+    """
+    if len(selection.controllers) != 1:
+        raise InputError(
+            "a trace shows one controller at one value, as cmc with --beta 0.5 or sc@8; "
+            "released programs cannot be traced"
+        )
+    check_widths(dataset, [selection], max_branches)
+    row, name = _find(dataset, cell, question)
+    order = branch_orders(dataset, protocol, seed + 1, max_branches)[seed, row]
+    replay = ReplayPool.begin(jax.device_put(dataset.matrix), row, jnp.asarray(order), budget)
+    recorder = _Recorder(dataset.questions[row])
+    replay, stop = _play(selection.controllers[0], recorder, replay)
+    state = branch_pool.state_of(replay)
+    opened = int(state.opened)
+    return EpisodeTrace(
+        title=f"{selection.name}@{selection.values[0]:g} on {name}, question {question}, seed {seed}",
+        decisions=recorder.decisions,
+        answer=recorder.answer,
+        gold=dataset.questions[row].gold,
+        stop_reason=stop,
+        finished=np.asarray(replay.finished)[:opened].tolist(),
+        pruned=(~np.asarray(state.active)[:opened]).tolist(),
+        shown=_shown(dataset, row, order, state),
+    )
+
+
+def _find(dataset: ProbeDataset, cell: str | None, question: int) -> tuple[int, str]:
+    """Row of the matrix and name of the cell of a question."""
+    names = [known.name for known in dataset.cells]
+    name = names[0] if cell is None else cell
+    if name not in names:
+        raise InputError(f"there is no cell {name}; there are {', '.join(names)}")
+    rows = dataset.cell_questions(names.index(name))
+    if question >= len(rows):
+        raise InputError(f"{name} has no question {question}; it has 0 … {len(rows) - 1}")
+    return int(rows[question]), name
+
+
+def _play(controller: Controller, recorder: _Recorder, replay: ReplayPool) -> tuple[ReplayPool, StopReason]:
+    memory, pool = controller.start(_RecordingPool(replay, recorder))
+    stop = StopReason.RUNNING
+    while stop == StopReason.RUNNING:
+        recorder.round += 1
+        memory, pool, reason = controller.round(memory, pool)
+        stop = StopReason(int(end_of_round(reason, pool.replay, recorder.round)))
+    recorder.end(pool.replay, controller.vote(memory, pool))
+    return pool.replay, stop
+
+
+def _shown(dataset: ProbeDataset, row: int, order: np.ndarray, state: core.State) -> list[list[str | None]]:
+    revealed = np.unpackbits(
+        np.asarray(state.revealed).astype("<u4").view(np.uint8), axis=1, bitorder="little"
+    )
+    return [
+        [
+            dataset.questions[row].answer(int(dataset.matrix.answers[row, branch, k])) if bits[k] else None
+            for k in range(depth)
+        ]
+        for branch, bits, depth in zip(
+            order, revealed, state.depth[: int(state.opened)].tolist(), strict=False
+        )
+    ]
+
+
+class _Recorder:
+    """Writes down what happens in an episode."""
+
+    def __init__(self, question: Question):
+        self.question = question
+        self.decisions: list[Decision] = []
+        self.round = 0
+        self.answer: str | None = None
+
+    def note(self, action: str, before: ReplayPool, after: ReplayPool) -> None:
+        """Adds an action, if it changed anything."""
+        read = np.asarray(after.depth) - np.asarray(before.depth)
+        shown = np.asarray(branch_pool.state_of(after).shown) != np.asarray(
+            branch_pool.state_of(before).shown
+        )
+        changed = np.flatnonzero(
+            (read != 0) | shown | (np.asarray(after.active) != np.asarray(before.active))
+        )
+        if changed.size:
+            self._add(action, changed, read[changed], after)
+
+    def end(self, replay: ReplayPool, vote: Vote) -> None:
+        """Adds the answer."""
+        self.answer = self.question.answer(int(branch_pool.leader_answer(replay, vote)))
+        leader = np.array([vote.leader]) if vote.leader != NONE else np.array([], int)
+        self._add("answer", leader, np.zeros_like(leader), replay)
+
+    def _add(self, action: str, branches: np.ndarray, intervals: np.ndarray, pool: ReplayPool) -> None:
+        voters = np.asarray(pool.finished if bool(jnp.any(pool.finished)) else pool.active)
+        ids = np.asarray(branch_pool.answer_ids(pool))[voters]
+        votes = Counter(str(self.question.answer(i)) for i in ids.tolist() if i != NONE).most_common()
+        top = [count for _, count in votes] + [0, 0]
+        self.decisions.append(
+            Decision(
+                self.round,
+                action,
+                branches.tolist(),
+                intervals.tolist(),
+                dict(votes),
+                float(confidence_table(pool.width)[top[0], top[1]]),
+                int(pool.tokens),
+            )
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _RecordingPool:
+    """A pool that shows what ``replay`` shows and writes down what it is told to do."""
+
+    replay: ReplayPool
+    recorder: _Recorder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.replay, name)
+
+    def _act(self, action: str, *arguments: Any) -> _RecordingPool:
+        after = getattr(self.replay, action)(*arguments)
+        self.recorder.note(action, self.replay, after)
+        return _RecordingPool(after, self.recorder)
+
+    def open(self, count: Scalar, probe: bool = True) -> _RecordingPool:
+        return self._act("open", count, probe)
+
+    def advance(self, count: Array, probe: bool = True) -> _RecordingPool:
+        return self._act("advance", count, probe)
+
+    def probe(self, mask: Array) -> _RecordingPool:
+        return self._act("probe", mask)
+
+    def prune(self, mask: Array) -> _RecordingPool:
+        return self._act("prune", mask)
+
+    def read(self, count: Scalar) -> _RecordingPool:
+        return self._act("read", count)
+
+
+# --- views ----------------------------------------------------------------------------------------------
+
+
+def print_trace(trace: EpisodeTrace, console: Console) -> None:
+    """The episode as a table, a line a decision."""
+    table = Table(title=trace.title, title_justify="left", title_style="bold")
+    for heading in ("round", "action", "branches", "votes", "confidence", "ktokens"):
+        table.add_column(heading, justify="right" if heading in ("confidence", "ktokens") else "left")
+    previous = None
+    for decision in trace.decisions:
+        table.add_row(
+            "" if decision.round == previous else str(decision.round),
+            decision.action,
+            describe_branches(decision),
+            describe_votes(decision.votes),
+            f"{decision.confidence:.3f}",
+            f"{decision.tokens / 1000:.1f}",
+        )
+        previous = decision.round
+    console.print(table)
+    right = "right" if trace.answer == trace.gold else f"wrong, it is {trace.gold}"
+    reason = trace.stop_reason.name.lower().replace("_", " ")
+    console.print(f"answer {trace.answer} ({right}); stopped: {reason}", markup=False)
+
+
+def describe_branches(decision: Decision) -> str:
+    """Branches as ranges, with the intervals read where they are not 1: ``0-3, 7 (+2)``."""
+    if decision.action != "advance":
+        return _ranges(decision.branches)
+    steps: dict[int, list[int]] = {}
+    for branch, intervals in zip(decision.branches, decision.intervals, strict=True):
+        steps.setdefault(intervals, []).append(branch)
+    return "; ".join(f"{_ranges(branches)} (+{count})" for count, branches in sorted(steps.items()))
+
+
+def describe_votes(votes: dict[str, int]) -> str:
+    """The leading votes: ``204:5 12:1``, an ellipsis for the rest."""
+    parts = [f"{answer[:12]}:{count}" for answer, count in list(votes.items())[:SHOWN_VOTES]]
+    return " ".join(parts + ["…"] * (len(votes) > SHOWN_VOTES))
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``[0, 1, 2, 7]`` as ``0-2, 7``."""
+    runs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    spans = [[number for _, number in run] for _, run in runs]
+    return ", ".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)
+
+
+def write_trace(folder: Path, trace: EpisodeTrace) -> None:
+    """Writes ``trace.jsonl``, a line a decision after one about the episode, and the picture."""
+    episode = {
+        "title": trace.title,
+        "answer": trace.answer,
+        "gold": trace.gold,
+        "correct": trace.answer == trace.gold,
+        "stop_reason": trace.stop_reason.name.lower(),
+        "tokens": trace.decisions[-1].tokens,
+    }
+    lines = [episode, *(dataclasses.asdict(decision) for decision in trace.decisions)]
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    (folder / "trace.jsonl").write_text(text, encoding="utf-8")
+    files = [folder / "trace.png", folder / "trace.svg"]
+    draw_episode(trace.title, trace.shown, trace.finished, trace.pruned, trace.answer, trace.gold, files)

@@ -1,0 +1,56 @@
+"""Classes of a user's own, by import path or by file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from autotts_jax.errors import InputError
+
+TRACEBACK_LINES = 8
+
+
+def load_class(path: str) -> type:
+    """The class that ``module.name:Class`` or ``path/to/file.py:Class`` names.
+
+    Raises:
+        InputError: the file, module or class is missing, or importing it fails.
+    """
+    place, _, name = path.rpartition(":")
+    if not place or not name:
+        raise InputError(f"class {path!r}: give it as path/to/file.py:Class or module.name:Class")
+    file = Path(place) if place.endswith(".py") else None
+    if file and not file.is_file():
+        raise InputError(f"class {path!r}: there is no file {place}")
+    try:
+        module = _import_file(file) if file else importlib.import_module(place)
+    except (Exception, SystemExit) as error:
+        raise InputError(f"class {path!r}: importing {place} failed:\n{last_lines(error)}") from error
+    found = getattr(module, name, None)
+    if not isinstance(found, type):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        raise InputError(
+            f"class {path!r}: {place} has no class {name}; it has {', '.join(classes) or 'none'}"
+        )
+    return found
+
+
+def last_lines(error: BaseException) -> str:
+    """The end of an exception's traceback."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return "\n".join(lines[-TRACEBACK_LINES:])
+
+
+def _import_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"autotts_jax_user_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up while it is being executed.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

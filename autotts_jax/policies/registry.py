@@ -1,0 +1,93 @@
+"""Controllers by name: the published ones, and a user's own by import path or by file."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from autotts_jax.envs.controller import Controller, check_beta
+from autotts_jax.errors import InputError
+from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
+from autotts_jax.policies.cmc import CMC
+from autotts_jax.policies.early_stopping import EarlyStopping
+from autotts_jax.policies.loading import load_class
+from autotts_jax.policies.parallel_probe import ParallelProbe
+from autotts_jax.policies.self_consistency import SelfConsistency
+
+CONTROLLERS = {
+    "sc": SelfConsistency,
+    "asc": AdaptiveConsistency,
+    "esc": EarlyStopping,
+    "parallel-probe": ParallelProbe,
+    "cmc": CMC,
+}
+"""The controllers that come with the package, by the name that the command line knows them by."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """A controller and the values of its family to run.
+
+    Attributes:
+        name: how results call it.
+        controllers: the settings, one a value; empty for a released program.
+        program: a released program's import path; None for a controller.
+        values: β or the number of branches of each setting; None for a program run without β.
+    """
+
+    name: str
+    controllers: tuple[Controller, ...]
+    program: str | None
+    values: tuple[float | None, ...]
+
+
+def select(spec: str) -> Selection:
+    """The controllers that ``name@value`` stands for; ``name`` alone is the whole family.
+
+    The name is one of `CONTROLLERS`, or ``module:Class`` or ``path/to/file.py:Class`` of a `Controller` or of a
+    released program (a class with ``solve(question)``), whose value is its β.
+
+    Raises:
+        InputError: no such controller, or it has no member at the value.
+    """
+    name, at, text = spec.partition("@")
+    values = (_number(spec, text),) if at else ()
+    if ":" in name:
+        kind = load_class(name)
+        if not issubclass(kind, Controller):
+            return _program(spec, name, kind, values)
+        name = kind.__name__
+    elif name in CONTROLLERS:
+        kind = CONTROLLERS[name]
+    else:
+        raise InputError(
+            f"unknown controller {name!r}; known are {', '.join(CONTROLLERS)}, and classes of your own as "
+            "module:Class or path/to/file.py:Class"
+        )
+    values = values or kind.family
+    if not values:
+        raise InputError(f"controller {name} has no family to sweep; give one value, as {spec}@0.5")
+    try:
+        controllers = tuple(kind.at(value) for value in values)
+    except InputError as error:
+        raise InputError(f"controller {spec!r}: {error}") from None
+    return Selection(name, controllers, None, values)
+
+
+def _program(spec: str, path: str, kind: type, values: tuple[float, ...]) -> Selection:
+    if not callable(getattr(kind, "solve", None)):
+        raise InputError(
+            f"controller {spec!r}: class {kind.__name__} is neither a Controller nor a released program; "
+            "derive it from autotts_jax.envs.controller.Controller or give it a method solve(question)"
+        )
+    try:
+        betas = tuple(check_beta(value) for value in values)
+    except InputError as error:
+        raise InputError(f"controller {spec!r}: {error}") from None
+    return Selection(kind.__name__, (), path, betas or (None,))
+
+
+def _number(spec: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"controller {spec!r}: {text!r} after the @ is not a number") from None

@@ -1,0 +1,117 @@
+"""What a cell of a dataset looks like, in numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from autotts_jax.errors import InputError
+from autotts_jax.replay.dataset import EXACT, ProbeDataset
+from autotts_jax.replay.encoding import ERROR
+from autotts_jax.replay.matrix import NONE
+
+
+def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
+    """Describes the questions of one cell.
+
+    Args:
+        dataset: a dataset of any cells and either encoding.
+        cell: index into ``dataset.cells``.
+
+    Returns:
+        By name, shares being between 0 and 1:
+
+        - ``questions``; ``branches`` of each; ``interval``, the tokens between two probes;
+        - ``probes_mean``, ``probes_min``, ``probes_max`` of a branch, and the same of its ``tokens``;
+        - ``answers_max``, ``answers_median``: distinct answers that a question got, in probes and finals;
+        - ``error_share``: probes without an answer, ``ERR`` under `EXACT` and `NONE` under `EQUIV`;
+        - ``overrun_share``: branches whose probes reach beyond their tokens, interval·L > T;
+        - ``mean@1``: finals that are right;
+        - ``label_accuracy``: questions whose majority of all finals is right, ties to the earlier branch;
+        - ``pass@n``: questions with a right final among all their branches;
+        - ``settled_first``, ``settled_middle``, ``settled_last``: probes in that tenth of their branch (its
+          length over ten, rounded up) that equal its final answer;
+        - ``length_correlation``: Pearson correlation between a branch's probes and its being right, mean over
+          the questions where both vary; NaN where none is.
+
+    Raises:
+        InputError: no such cell, or none of its questions in the dataset.
+    """
+    if not 0 <= cell < len(dataset.cells):
+        raise InputError(f"no cell {cell}; the dataset has cells 0 to {len(dataset.cells) - 1}")
+    index = dataset.cell_questions(cell)
+    if not len(index):
+        raise InputError(f"the dataset has no question of cell {dataset.cells[cell].name}; select some")
+    branches = dataset.cells[cell].num_branches
+    matrix: Any = jax.tree.map(lambda leaf: np.asarray(leaf)[index], dataset.matrix)
+    answers = matrix.answers[:, :branches]
+    lengths, tokens = matrix.lengths[:, :branches], matrix.tokens[:, :branches]
+    finals = np.take_along_axis(answers, lengths[..., None], axis=2)
+    right = finals[..., 0] == matrix.gold[:, None]
+    depth = np.arange(answers.shape[2])
+    is_probe = depth < lengths[..., None]
+    errors = answers == _error_ids(dataset, index)[:, None, None]
+    distinct = _distinct(answers, depth <= lengths[..., None])
+    majority = np.array([_majority(row) for row in finals[..., 0]])
+    return {
+        "questions": len(index),
+        "branches": branches,
+        "interval": int(matrix.interval[0]),
+        **_spread("probes", lengths),
+        **_spread("tokens", tokens),
+        "answers_max": int(distinct.max()),
+        "answers_median": float(np.median(distinct)),
+        "error_share": float(errors[is_probe].mean()),
+        "overrun_share": float(np.mean(matrix.interval[:, None] * lengths > tokens)),
+        "mean@1": float(right.mean()),
+        "label_accuracy": float(np.mean(majority == matrix.gold)),
+        "pass@n": float(right.any(axis=1).mean()),
+        **_settled(answers == finals, lengths[..., None]),
+        "length_correlation": _length_correlation(lengths, right),
+    }
+
+
+def _spread(name: str, values: np.ndarray) -> dict[str, float | int]:
+    return {
+        f"{name}_mean": float(values.mean()),
+        f"{name}_min": int(values.min()),
+        f"{name}_max": int(values.max()),
+    }
+
+
+def _error_ids(dataset: ProbeDataset, index: np.ndarray) -> np.ndarray:
+    """The id of "no answer" in each question, an unused one where nobody gave it. Shape (q,)."""
+    if dataset.encoding != EXACT:
+        return np.full(len(index), NONE)
+    vocabularies = [dataset.questions[q].vocabulary for q in index]
+    return np.array([words.index(ERROR) if ERROR in words else len(words) for words in vocabularies])
+
+
+def _distinct(answers: np.ndarray, readable: np.ndarray) -> np.ndarray:
+    """Distinct answers of each question. Shape (q,)."""
+    return np.array([len(np.setdiff1d(a[r], NONE)) for a, r in zip(answers, readable, strict=True)])
+
+
+def _majority(finals: np.ndarray) -> int:
+    """The most frequent of N answers, of several the one that comes first; `NONE` never votes."""
+    ids, first, counts = np.unique(finals[finals != NONE], return_index=True, return_counts=True)
+    return int(ids[np.lexsort((first, -counts))[0]]) if len(ids) else NONE
+
+
+def _settled(agrees: np.ndarray, lengths: np.ndarray) -> dict[str, float | int]:
+    """Share of ``agrees`` (q, N, K) in three tenths of each branch; ``lengths`` is (q, N, 1)."""
+    tenth = -(-lengths // 10)
+    depth = np.arange(agrees.shape[2])
+    starts = {"first": 0, "middle": (lengths - tenth) // 2, "last": lengths - tenth}
+    return {
+        f"settled_{name}": float(agrees[(depth >= start) & (depth < start + tenth)].mean())
+        for name, start in starts.items()
+    }
+
+
+def _length_correlation(lengths: np.ndarray, right: np.ndarray) -> float:
+    both_vary = (np.ptp(lengths, axis=1) > 0) & right.any(axis=1) & ~right.all(axis=1)
+    found = [np.corrcoef(a, b)[0, 1] for a, b in zip(lengths[both_vary], right[both_vary], strict=True)]
+    return float(np.mean(found)) if found else float("nan")
