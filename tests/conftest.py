@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import jax
 import pytest
+
+# Before JAX is used: rollouts are tested on two devices.
+jax.config.update("jax_num_cpu_devices", 2)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -24,3 +28,11 @@ def replay_dir() -> Path:
 def golden_dir() -> Path:
     """``episodes/<cell>.npz`` and ``sweeps/<model>/*.csv``, measured with the released evaluator."""
     return _shared("golden")
+
+
+@pytest.fixture(scope="session")
+def released(replay_dir):
+    """All released cells, in exact encoding."""
+    from autotts_jax.replay import formats
+
+    return formats.read([replay_dir])

@@ -6,12 +6,13 @@ import abc
 from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int32
+from jaxtyping import Bool, Int32
 
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.pool import BranchPool, StopReason
 from autotts_jax.envs.votes import Vote
 from autotts_jax.errors import InputError
+from autotts_jax.typing import Array
 
 Memory = Any
 """A pytree of arrays that a controller carries from round to round."""
@@ -21,9 +22,9 @@ class Controller(abc.ABC):
     """Decides, round after round, what to do with a pool of branches.
 
     A subclass is a frozen dataclass registered as a pytree (`jax.tree_util.register_dataclass`) whose fields
-    are its hyper-parameters, numbers or arrays. They are traced, so one compilation serves any values of them;
-    its methods must therefore branch on them with ``jnp.where``, not with ``if``. Everything it remembers
-    travels in `Memory`.
+    are its hyper-parameters, numbers or arrays. They are traced, so one compilation serves any values of
+    them; its methods must therefore branch on them with ``jnp.where``, not with ``if``. Everything it
+    remembers travels in `Memory`.
     """
 
     family: ClassVar[tuple[float, ...]] = ()
@@ -51,7 +52,7 @@ class Controller(abc.ABC):
 
     @abc.abstractmethod
     def vote(self, memory: Memory, pool: BranchPool) -> Vote:
-        """The vote whose leader's answer the controller would give now; it is asked for when an episode ends."""
+        """The vote whose winner the controller would answer now; asked for when an episode ends."""
 
     def sequential_tokens(self, branch_tokens: Int32[Array, " W"]) -> Int32[Array, ""]:
         """Latency proxy: the most tokens on one branch, for branches that run in parallel."""

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Int32, Num, UInt32
+from jaxtyping import Bool, Float, Int, Int32, Num, UInt32
 
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.typing import checked
+from autotts_jax.typing import Array, checked
 
 Scalar = int | Int[Array, ""]
 """A count given as a Python integer or as a traced scalar."""
@@ -174,8 +175,8 @@ class Admissible:
 def admissible(episode: Episode, state: State, budget: Scalar | None = None) -> Admissible:
     """The admissible actions of a state (the table of the paper's section 2).
 
-    Under a token budget, BRANCH and CONTINUE(i) are inadmissible where their cost would exceed it. PROBE costs
-    no tokens.
+    Under a token budget, BRANCH and CONTINUE(i) are inadmissible where their cost would exceed it. PROBE
+    costs no tokens.
     """
     branch = state.opened < state.depth.shape[0]
     going = state.active & ~finished(episode, state)
@@ -227,6 +228,7 @@ def advance(
     Args:
         probe: also reveal every depth that is passed, as CONTINUE then PROBE at each would (static).
     """
+    chex.assert_equal_shape([count, state.depth])
     left = jnp.where(state.active, episode.length + 1 - state.depth, 0)
     count = jnp.clip(count, 0, jnp.maximum(left, 0)).astype(jnp.int32)
     if budget is not None:
@@ -239,6 +241,7 @@ def advance(
 @checked
 def reveal(state: State, mask: Bool[Array, " W"]) -> State:
     """PROBE the current depth of the active branches in ``mask`` that was not revealed yet."""
+    chex.assert_equal_shape([mask, state.depth])
     depth = jnp.where(mask & state.active, state.depth, 0)
     return _reveal_depths(state, jnp.maximum(depth - 1, 0), depth)
 
@@ -246,6 +249,7 @@ def reveal(state: State, mask: Bool[Array, " W"]) -> State:
 @checked
 def prune(state: State, mask: Bool[Array, " W"]) -> State:
     """PRUNE the active branches in ``mask``; their depth and revealed probes stay."""
+    chex.assert_equal_shape([mask, state.active])
     return dataclasses.replace(state, active=state.active & ~mask)
 
 

@@ -1,24 +1,24 @@
 """The branch pool: all that a controller sees of an episode, and all that it can do in it.
 
-A controller is written against `BranchPool` and so runs unchanged wherever one exists. `ReplayPool` is the pool
-over a probe matrix, for ``jit`` and ``vmap``.
+A controller is written against `BranchPool` and so runs unchanged wherever one exists. `ReplayPool` is the
+pool over a probe matrix, for ``jit`` and ``vmap``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Int32, UInt32
+from jaxtyping import Bool, Int, Int32, UInt32
 
 from autotts_jax.envs import core, votes
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.votes import Vote
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.typing import checked
+from autotts_jax.typing import Array, checked
 
 NEVER = jnp.iinfo(jnp.int32).max
 """Label of an answer that was not shown yet."""
@@ -95,7 +95,7 @@ class BranchPool(Protocol):
     def vote_finals(
         self, voters: Bool[Array, " W"] | None = None, key: Int[Array, " W"] | None = None
     ) -> Vote:
-        """A vote of final answers: of all finished branches, or of those in ``voters``. Cheaper than `vote`."""
+        """A vote of finals, by all finished branches or by those in ``voters``; cheaper than `vote`."""
 
     def open(self, count: Scalar, probe: bool = True) -> Self:
         """Opens ``count`` fresh branches at depth 1, and probes them."""
@@ -250,7 +250,11 @@ class ReplayPool(BranchPool):
         ids = core.answers(self._matrix, self._episode, state)
         shown = (state.shown > self._state.shown) & (ids != NONE)
         moment = self._clock + jnp.arange(self.width, dtype=jnp.int32)
-        labels = self._labels.at[jnp.where(shown, ids, self._matrix.vocabulary)].min(moment, mode="drop")
+        labels = (
+            jnp.asarray(self._labels)
+            .at[jnp.where(shown, ids, self._matrix.vocabulary)]
+            .min(moment, mode="drop")
+        )
         return dataclasses.replace(pool, _labels=labels, _clock=self._clock + self.width)
 
 
@@ -259,7 +263,7 @@ class ReplayPool(BranchPool):
 
 def detach(pool: ReplayPool) -> ReplayPool:
     """The pool without its matrix, so that a batch of pools holds no copies of it."""
-    return dataclasses.replace(pool, _matrix=None)
+    return dataclasses.replace(pool, _matrix=cast(Any, None))
 
 
 def attach(pool: ReplayPool, matrix: ProbeMatrix) -> ReplayPool:

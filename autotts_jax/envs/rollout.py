@@ -12,14 +12,14 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Bool, Int, Int32
+from jaxtyping import Bool, Int, Int32
 
 from autotts_jax.envs import core
 from autotts_jax.envs import pool as branch_pool
@@ -28,6 +28,7 @@ from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.pool import LabelsNotKeptError, ReplayPool, StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.typing import Array
 
 DEVICE_AXIS = "device"
 ROUND_LIMIT = 10_000
@@ -119,7 +120,7 @@ def rollout(
     mesh = Mesh(np.array(devices or jax.local_devices()), (DEVICE_AXIS,))
     lanes = lanes or LANES.get(mesh.devices.flat[0].platform, LANES["cpu"])
     settings = jax.tree.map(lambda *leaves: np.stack(leaves), *controllers)
-    table = _Table(settings, matrix, orders, None if budget is None else np.int32(budget))
+    table = _Table(settings, matrix, orders, None if budget is None else np.asarray(budget, np.int32))
     table = jax.device_put(table, NamedSharding(mesh, P()))
     queue, place = _deal(episodes, mesh.size)
     queue = jax.device_put(queue, NamedSharding(mesh, P(DEVICE_AXIS)))
@@ -136,9 +137,9 @@ def rollout(
     rows = np.asarray(run.results)[place]
     ended = time.perf_counter()
 
-    answer, *columns = rows.T
+    answer = rows[:, 0]
     correct = (answer != NONE) & (answer == np.asarray(matrix.gold)[episodes.question])
-    return Results(answer, correct, *columns, compile_seconds=compiled - began, run_seconds=ended - compiled)
+    return Results(answer, correct, *rows.T[1:], compiled - began, ended - compiled)
 
 
 class _Table(NamedTuple):
@@ -231,7 +232,7 @@ def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, 
             lanes=jax.tree.map(lambda new, old: _where(out, new[rank], old), coming, lanes),
             taken=run.taken + jnp.sum(out, dtype=jnp.int32),
             ended=run.ended + jnp.sum(counted, dtype=jnp.int32),
-            results=run.results.at[row].set(result(leaving), mode="drop"),
+            results=jnp.asarray(run.results).at[row].set(result(leaving), mode="drop"),
         )
 
     return jax.lax.while_loop(lambda run: run.ended[0] < target, play_block, run)
@@ -244,7 +245,8 @@ def _begin(table: _Table, queue: Episodes, episode: Int[Array, ""], *, labels: b
     controller = jax.tree.map(lambda leaf: leaf[queue.setting[at]], table.settings)
     order = table.orders[queue.order[at]]
     pool = ReplayPool.begin(table.matrix, queue.question[at], order, table.budget, labels)
-    memory, pool = controller.start(pool)
+    memory, after = controller.start(pool)
+    pool = cast(ReplayPool, after)
     ended = jnp.where(episode < num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED)
     return _Lane(
         controller,
@@ -258,7 +260,9 @@ def _begin(table: _Table, queue: Episodes, episode: Int[Array, ""], *, labels: b
 
 def _step(table: _Table, lane: _Lane) -> _Lane:
     """One round of a lane's controller; nothing where its episode has ended."""
-    memory, pool, stop = lane.controller.round(lane.memory, branch_pool.attach(lane.pool, table.matrix))
+    pool = branch_pool.attach(lane.pool, table.matrix)
+    memory, after, stop = lane.controller.round(lane.memory, pool)
+    pool = cast(ReplayPool, after)
     rounds = lane.rounds + 1
     stop = end_of_round(stop, pool, rounds)
     stepped = _Lane(lane.controller, branch_pool.detach(pool), memory, lane.episode, rounds, stop)
@@ -301,7 +305,7 @@ def _reads_labels(table: _Table) -> bool:
 
 @jax.jit
 def _first_round(table: _Table) -> Int32[Array, " C"]:
-    queue = Episodes(*(jnp.zeros(1, jnp.int32) for _ in Episodes._fields))
+    queue = Episodes(*(np.zeros(1, np.int32) for _ in Episodes._fields))
     return _result(table, _step(table, _begin(table, queue, jnp.int32(0), labels=False)))
 
 

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
+from jaxtyping import Bool, Float, Int, Int32, UInt32
 
 from autotts_jax.envs.core import WORD
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.typing import checked
+from autotts_jax.typing import Array, checked
 
 
 @jax.tree_util.register_dataclass
@@ -26,7 +26,7 @@ class Vote:
     """The outcome of a vote among W branches.
 
     Attributes:
-        leader: index of the branch that cast the winning answer's first vote; ``NONE`` without votes. Shape ().
+        leader: the branch that cast the winning answer's first vote; ``NONE`` without votes. Shape ().
         top1: votes of the winning answer. Shape ().
         top2: votes of the runner-up, 0 where there is none. Shape ().
         voters: number of votes cast. Shape ().

@@ -11,7 +11,7 @@ import numpy as np
 from autotts_jax.envs.rollout import Episodes, rollout
 from autotts_jax.errors import InputError
 from autotts_jax.policies.registry import Selection
-from autotts_jax.policies.released import evaluate_program, program_episodes, question_records
+from autotts_jax.policies.released import RESULT, evaluate_program, program_episodes, question_records
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.protocols import paper64_orders, repo100_orders
 
@@ -156,15 +156,13 @@ def _play_program(dataset, selection: Selection, orders, processes, report) -> P
     parts = []
     for index, beta in enumerate(selection.values):
         config = None if beta is None else {"beta": beta}
-
-        def on_progress(done, before=index * len(episodes)):
-            report(before + done)
-
+        before = index * len(episodes)
+        on_progress = report and (lambda done, before=before: report(before + done))
         parts.append(evaluate_program(selection.program, config, records, episodes, processes, on_progress))
     played = np.stack(parts).reshape(len(parts), *orders.shape[:2])
     return Play(
         selection,
-        **{name: played[name] for name in played.dtype.names},
+        **{name: played[name] for name in RESULT.names or ()},
         rounds=None,
         stop_reason=None,
         compile_seconds=0.0,
@@ -197,9 +195,9 @@ def check_widths(dataset: ProbeDataset, selections: Sequence[Selection], width: 
                 f"{width} that an episode can open; give --max-branches {cell.num_branches} or less"
             )
     for selection in selections:
-        kind = type(selection.controllers[0]) if selection.controllers else None
-        if kind is not None and kind.value_name == "branches" and max(selection.values) > width:
-            raise InputError(
-                f"{selection.name}@{max(selection.values):g} reads more branches than an episode can open; "
-                f"give it at most {width}, or raise --max-branches"
-            )
+        for controller, value in zip(selection.controllers, selection.values, strict=False):
+            if controller.value_name == "branches" and value is not None and value > width:
+                raise InputError(
+                    f"{selection.name}@{value:g} reads more branches than an episode can open; give it at "
+                    f"most {width}, or raise --max-branches"
+                )

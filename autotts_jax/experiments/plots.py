@@ -11,12 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from autotts_jax.experiments.summary import Row
 
 MARKERS = "osD^vP*X"
-ANSWER_COLOURS = ("#2a9d55", "#d1495b", "#3c6fb4", "#edae49", "#8e5ea2", "#5bc0be", "#b5651d", "#e29ac4")
-OTHER_ANSWER = "#b8b8b8"
+GOLD_ANSWER = "#2a9d55"
+WRONG_ANSWER = "#d1495b"
+OTHER_COLOURS = ("#3c6fb4", "#edae49", "#8e5ea2", "#5bc0be", "#b5651d", "#e29ac4")
+MINOR_ANSWER = "#b8b8b8"
 UNREVEALED = "#f0f0f0"
 
 
@@ -30,7 +33,7 @@ def draw_frontier(rows: Sequence[Row], files: Sequence[Path]) -> None:
     benchmarks = list(dict.fromkeys(row.benchmark for row in rows))
     models = list(dict.fromkeys(row.model for row in rows))
     controllers = list(dict.fromkeys(row.controller for row in rows))
-    size = (3.4 * len(models) + 0.4, 2.9 * len(benchmarks) + 0.7)
+    size = (3.2 * len(models) + 1.6, 2.9 * len(benchmarks) + 0.7)
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(benchmarks), len(models), squeeze=False)
     for line, benchmark in enumerate(benchmarks):
@@ -47,7 +50,7 @@ def draw_frontier(rows: Sequence[Row], files: Sequence[Path]) -> None:
             if line == len(benchmarks) - 1:
                 panel.set_xlabel("tokens an episode, thousands")
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+    figure.legend(handles, labels, loc="outside right upper", frameon=False)
     for file in files:
         figure.savefig(file, dpi=150)
 
@@ -92,15 +95,17 @@ def draw_episode(
         files: where to save it; the ending says in which format.
     """
     counts = Counter(text for branch in shown for text in branch if text is not None)
-    others = [text for text, _ in counts.most_common() if text not in (answer, gold)]
-    named = [text for text in dict.fromkeys((gold, answer)) if text in counts] + others
-    named = named[: len(ANSWER_COLOURS)]
-    colour = dict(zip(named, ANSWER_COLOURS, strict=False))
+    colour = {gold: GOLD_ANSWER}
+    if answer is not None:
+        colour.setdefault(answer, WRONG_ANSWER)
+    others = [text for text, _ in counts.most_common() if text not in colour]
+    colour |= dict(zip(others, OTHER_COLOURS, strict=False))
+    named = [text for text in colour if text in counts]
     depth = max(map(len, shown), default=1)
     image = np.ones((max(len(shown), 1), depth, 3))
     for row, branch in enumerate(shown):
         for column, text in enumerate(branch):
-            image[row, column] = to_rgb(UNREVEALED if text is None else colour.get(text, OTHER_ANSWER))
+            image[row, column] = to_rgb(UNREVEALED if text is None else colour.get(text, MINOR_ANSWER))
 
     figure = Figure(figsize=(min(2.5 + 0.16 * depth, 16) + 2, 1.4 + 0.14 * len(image)), layout="constrained")
     panel = figure.subplots()
@@ -119,11 +124,11 @@ def draw_episode(
     panel.set_xlim(0.5, depth + 1.8)
     panel.set_xlabel("depth, intervals")
     panel.set_ylabel("branch, in opening order")
-    panel.yaxis.get_major_locator().set_params(integer=True)
+    panel.yaxis.set_major_locator(MaxNLocator(integer=True))
     panel.set_title(title, fontsize=10)
     swatches = [Patch(color=colour[text], label=_answer_label(text, answer, gold)) for text in named]
     if len(counts) > len(named):
-        swatches.append(Patch(color=OTHER_ANSWER, label=f"{len(counts) - len(named)} other answers"))
+        swatches.append(Patch(color=MINOR_ANSWER, label=f"{len(counts) - len(named)} other answers"))
     marks = panel.get_legend_handles_labels()[0]
     figure.legend(handles=swatches + marks, loc="outside right upper", fontsize=8, frameon=False)
     for file in files:

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import json
 import math
-import os
 import platform
 import shutil
 import tempfile
@@ -28,6 +27,8 @@ from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluate import Evaluation, Play
 from autotts_jax.experiments.plots import draw_frontier
 from autotts_jax.experiments.summary import Row
+from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.statistics import cell_statistics
 
 SUMMARY_COLUMNS = (
     "model",
@@ -89,6 +90,22 @@ def print_tables(rows: Sequence[Row], console: Console) -> None:
     )
 
 
+def statistics_table(dataset: ProbeDataset) -> Table:
+    """Statistics of the cells, a column each."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for cell in dataset.cells:
+        table.add_column(cell.name.replace("/", "\n"), justify="right")
+    columns = [cell_statistics(dataset, index) for index in range(len(dataset.cells))]
+    for name in columns[0]:
+        table.add_row(name, *(_number(column[name]) for column in columns))
+    return table
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
+
+
 # --- files ----------------------------------------------------------------------------------------------
 
 
@@ -109,7 +126,7 @@ def results_folder(folder: Path) -> Iterator[Path]:
     try:
         yield partial
         for file in sorted(partial.iterdir()):
-            os.replace(file, folder / file.name)
+            file.replace(folder / file.name)
     except OSError as error:
         raise InputError(f"writing results to {folder} failed: {error.strerror or error}") from None
     finally:

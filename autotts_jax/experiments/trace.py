@@ -1,11 +1,11 @@
-"""One episode, decision by decision: played eagerly, with every action written down."""
+"""One episode, decision by decision."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from autotts_jax.envs import core
 from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs.controller import Controller
+from autotts_jax.envs.controller import Controller, Memory
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.pool import ReplayPool, StopReason
 from autotts_jax.envs.rollout import end_of_round
@@ -30,6 +30,7 @@ from autotts_jax.experiments.plots import draw_episode
 from autotts_jax.policies.registry import Selection
 from autotts_jax.replay.dataset import ProbeDataset, Question
 from autotts_jax.replay.matrix import NONE
+from autotts_jax.typing import Array
 
 SHOWN_VOTES = 3
 
@@ -43,8 +44,8 @@ class Decision:
         action: ``open``, ``advance``, ``probe``, ``prune``, ``read`` or ``answer``.
         branches: branches that it changed, by opening order.
         intervals: intervals read on each of them.
-        votes: votes by answer, most first: of the finished branches where there are any, else of the latest
-            answers.
+        votes: votes by answer, most first.
+        final: whether finished branches voted; where there are none, the active ones' latest answers did.
         confidence: confidence of that vote.
         tokens: tokens charged so far.
     """
@@ -54,6 +55,7 @@ class Decision:
     branches: list[int]
     intervals: list[int]
     votes: dict[str, int]
+    final: bool
     confidence: float
     tokens: int
 
@@ -147,14 +149,40 @@ def _find(dataset: ProbeDataset, cell: str | None, question: int) -> tuple[int, 
 
 
 def _play(controller: Controller, recorder: _Recorder, replay: ReplayPool) -> tuple[ReplayPool, StopReason]:
-    memory, pool = controller.start(_RecordingPool(replay, recorder))
-    stop = StopReason.RUNNING
-    while stop == StopReason.RUNNING:
+    start = _Recorded(lambda _, pool: (*controller.start(pool), StopReason.RUNNING))
+    play = _Recorded(controller.round)
+    memory, replay, reason = start(None, replay, recorder)
+    while reason == StopReason.RUNNING:
         recorder.round += 1
-        memory, pool, reason = controller.round(memory, pool)
-        stop = StopReason(int(end_of_round(reason, pool.replay, recorder.round)))
-    recorder.end(pool.replay, controller.vote(memory, pool))
-    return pool.replay, stop
+        memory, replay, reason = play(memory, replay, recorder)
+        reason = StopReason(int(end_of_round(reason, replay, recorder.round)))
+    recorder.end(replay, jax.jit(controller.vote)(memory, replay))
+    return replay, reason
+
+
+class _Recorded:
+    """A compiled step of a controller that also gives the pool after each action it took.
+
+    Which actions a step takes, changing something or not, is known from tracing it.
+    """
+
+    def __init__(self, step: Callable):
+        self._actions: tuple[str, ...] = ()
+
+        @jax.jit
+        def run(memory, replay):
+            recording = _RecordingPool(replay, [])
+            memory, pool, reason = step(memory, recording)
+            self._actions = tuple(action for action, _ in recording.log)
+            return memory, pool.replay, jnp.asarray(reason), [after for _, after in recording.log]
+
+        self._run = run
+
+    def __call__(self, memory: Memory, replay: ReplayPool, recorder: _Recorder):
+        memory, last, reason, pools = self._run(memory, replay)
+        for action, before, after in zip(self._actions, [replay, *pools], pools, strict=False):
+            recorder.note(action, before, after)
+        return memory, last, reason
 
 
 def _shown(dataset: ProbeDataset, row: int, order: np.ndarray, state: core.State) -> list[list[str | None]]:
@@ -200,7 +228,8 @@ class _Recorder:
         self._add("answer", leader, np.zeros_like(leader), replay)
 
     def _add(self, action: str, branches: np.ndarray, intervals: np.ndarray, pool: ReplayPool) -> None:
-        voters = np.asarray(pool.finished if bool(jnp.any(pool.finished)) else pool.active)
+        final = bool(jnp.any(pool.finished))
+        voters = np.asarray(pool.finished if final else pool.active)
         ids = np.asarray(branch_pool.answer_ids(pool))[voters]
         votes = Counter(str(self.question.answer(i)) for i in ids.tolist() if i != NONE).most_common()
         top = [count for _, count in votes] + [0, 0]
@@ -211,6 +240,7 @@ class _Recorder:
                 branches.tolist(),
                 intervals.tolist(),
                 dict(votes),
+                final,
                 float(confidence_table(pool.width)[top[0], top[1]]),
                 int(pool.tokens),
             )
@@ -219,18 +249,18 @@ class _Recorder:
 
 @dataclasses.dataclass(frozen=True)
 class _RecordingPool:
-    """A pool that shows what ``replay`` shows and writes down what it is told to do."""
+    """A pool that shows what ``replay`` shows and logs what it is told to do, with what came of it."""
 
     replay: ReplayPool
-    recorder: _Recorder
+    log: list[tuple[str, ReplayPool]]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.replay, name)
 
     def _act(self, action: str, *arguments: Any) -> _RecordingPool:
         after = getattr(self.replay, action)(*arguments)
-        self.recorder.note(action, self.replay, after)
-        return _RecordingPool(after, self.recorder)
+        self.log.append((action, after))
+        return _RecordingPool(after, self.log)
 
     def open(self, count: Scalar, probe: bool = True) -> _RecordingPool:
         return self._act("open", count, probe)
@@ -253,7 +283,7 @@ class _RecordingPool:
 
 def print_trace(trace: EpisodeTrace, console: Console) -> None:
     """The episode as a table, a line a decision."""
-    table = Table(title=trace.title, title_justify="left", title_style="bold")
+    table = Table(title=trace.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for heading in ("round", "action", "branches", "votes", "confidence", "ktokens"):
         table.add_column(heading, justify="right" if heading in ("confidence", "ktokens") else "left")
     previous = None
@@ -262,7 +292,7 @@ def print_trace(trace: EpisodeTrace, console: Console) -> None:
             "" if decision.round == previous else str(decision.round),
             decision.action,
             describe_branches(decision),
-            describe_votes(decision.votes),
+            describe_votes(decision),
             f"{decision.confidence:.3f}",
             f"{decision.tokens / 1000:.1f}",
         )
@@ -270,6 +300,7 @@ def print_trace(trace: EpisodeTrace, console: Console) -> None:
     console.print(table)
     right = "right" if trace.answer == trace.gold else f"wrong, it is {trace.gold}"
     reason = trace.stop_reason.name.lower().replace("_", " ")
+    console.print("votes of finished branches; (latest answers) while there are none", style="dim")
     console.print(f"answer {trace.answer} ({right}); stopped: {reason}", markup=False)
 
 
@@ -283,10 +314,12 @@ def describe_branches(decision: Decision) -> str:
     return "; ".join(f"{_ranges(branches)} (+{count})" for count, branches in sorted(steps.items()))
 
 
-def describe_votes(votes: dict[str, int]) -> str:
-    """The leading votes: ``204:5 12:1``, an ellipsis for the rest."""
-    parts = [f"{answer[:12]}:{count}" for answer, count in list(votes.items())[:SHOWN_VOTES]]
-    return " ".join(parts + ["…"] * (len(votes) > SHOWN_VOTES))
+def describe_votes(decision: Decision) -> str:
+    """The leading votes, ``204:5 12:1 …``; in brackets where they are not of finished branches."""
+    votes = list(decision.votes.items())
+    parts = [f"{answer[:12]}:{count}" for answer, count in votes[:SHOWN_VOTES]]
+    text = " ".join(parts + ["…"] * (len(votes) > SHOWN_VOTES))
+    return text if decision.final else f"({text})"
 
 
 def _ranges(numbers: Sequence[int]) -> str:

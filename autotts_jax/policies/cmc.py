@@ -7,11 +7,12 @@ from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Float, Int32
 
 from autotts_jax.envs.controller import Controller, check_beta, first_of
 from autotts_jax.envs.pool import BranchPool, StopReason
 from autotts_jax.envs.votes import Vote
+from autotts_jax.typing import Array
 
 ROUNDS = 500
 MOMENTUM_WINDOW = 8
@@ -45,9 +46,9 @@ class CMCMemory(NamedTuple):
 class CMC(Controller):
     """Follows the momentum of the vote among finished branches (AutoTTS, section 4 and appendix).
 
-    It reads all open branches side by side, gives up those that keep disagreeing with the finished ones, reads
-    those that agree faster, opens more while confidence does not rise, and answers once smoothed confidence is
-    high and no longer falling.
+    It reads all open branches side by side, gives up those that keep disagreeing with the finished ones,
+    reads those that agree faster, opens more while confidence does not rise, and answers once smoothed
+    confidence is high and no longer falling.
 
     Attributes:
         n_init: branches opened at the start.

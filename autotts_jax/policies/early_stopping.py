@@ -7,12 +7,13 @@ from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int32
+from jaxtyping import Bool, Int32
 
 from autotts_jax.envs.controller import Controller, check_branches, first_of
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.pool import BranchPool, StopReason
 from autotts_jax.envs.votes import Vote
+from autotts_jax.typing import Array
 
 WINDOW = 8
 

@@ -7,13 +7,14 @@ from typing import ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int32
+from jaxtyping import Int32
 
 from autotts_jax.envs.controller import Controller, check_branches, first_of
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.pool import BranchPool, StopReason
 from autotts_jax.envs.votes import Vote
 from autotts_jax.replay.matrix import NONE
+from autotts_jax.typing import Array
 
 
 class ParallelProbeMemory(NamedTuple):
@@ -37,8 +38,8 @@ class ParallelProbeMemory(NamedTuple):
 class ParallelProbe(Controller):
     """Parallel-Probe@n reads n branches side by side and votes on their latest answers at every step.
 
-    After a warm-up, branches that disagree with the winner for too long are pruned; it answers once the winner
-    has been the same for long enough.
+    After a warm-up, branches that disagree with the winner for too long are pruned; it answers once the
+    winner has been the same for long enough.
 
     Attributes:
         branches: n, branches to open.

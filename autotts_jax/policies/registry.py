@@ -13,7 +13,7 @@ from autotts_jax.policies.loading import load_class
 from autotts_jax.policies.parallel_probe import ParallelProbe
 from autotts_jax.policies.self_consistency import SelfConsistency
 
-CONTROLLERS = {
+CONTROLLERS: dict[str, type[Controller]] = {
     "sc": SelfConsistency,
     "asc": AdaptiveConsistency,
     "esc": EarlyStopping,
@@ -43,8 +43,8 @@ class Selection:
 def select(spec: str) -> Selection:
     """The controllers that ``name@value`` stands for; ``name`` alone is the whole family.
 
-    The name is one of `CONTROLLERS`, or ``module:Class`` or ``path/to/file.py:Class`` of a `Controller` or of a
-    released program (a class with ``solve(question)``), whose value is its β.
+    The name is one of `CONTROLLERS`, or ``module:Class`` or ``path/to/file.py:Class`` of a `Controller` or
+    of a released program (a class with ``solve(question)``), whose value is its β.
 
     Raises:
         InputError: no such controller, or it has no member at the value.
@@ -52,10 +52,10 @@ def select(spec: str) -> Selection:
     name, at, text = spec.partition("@")
     values = (_number(spec, text),) if at else ()
     if ":" in name:
-        kind = load_class(name)
-        if not issubclass(kind, Controller):
-            return _program(spec, name, kind, values)
-        name = kind.__name__
+        found = load_class(name)
+        if not issubclass(found, Controller):
+            return _program(spec, name, found, values)
+        kind, name = found, found.__name__
     elif name in CONTROLLERS:
         kind = CONTROLLERS[name]
     else:

@@ -65,12 +65,12 @@ _NAMES = {str: "a string", int: "an integer", list: "a list", dict: "an object"}
 _MAX_INT32 = np.iinfo(np.int32).max
 
 
-def read(paths: Sequence[str | Path], encoding: str = EXACT) -> ProbeDataset:
+def read(paths: str | Path | Sequence[str | Path], encoding: str = EXACT) -> ProbeDataset:
     """Reads files of any format, folders of them and glob patterns, as one dataset.
 
     Args:
-        paths: files, folders (searched with their subfolders for `SUFFIXES`) and patterns. A file that is
-            named twice is read once; files are read in the order of their paths.
+        paths: one or several files, folders (searched with their subfolders for `SUFFIXES`) or patterns. A
+            file that is named twice is read once; files are read in the order of their paths.
         encoding: `EXACT` or `EQUIV`. A compact file in `EXACT` is converted, one in `EQUIV` cannot be.
 
     Raises:
@@ -79,7 +79,8 @@ def read(paths: Sequence[str | Path], encoding: str = EXACT) -> ProbeDataset:
         DataError: a file is wrong.
     """
     _check_encoding(encoding)
-    files = sorted({file for path in paths for file in _files(path)})
+    patterns = [paths] if isinstance(paths, str | Path) else paths
+    files = sorted({file for pattern in patterns for file in _files(pattern)})
     return stack([_read_file(file, encoding) for file in files])
 
 
@@ -150,8 +151,10 @@ def save_compact(dataset: ProbeDataset, path: str | Path) -> None:
         "cells": [dataclasses.asdict(cell) for cell in dataset.cells],
         "questions": [dataclasses.asdict(question) for question in dataset.questions],
     }
+    arrays: dict[str, Any] = _flatten(dataset)
+    arrays["text"] = np.frombuffer(json.dumps(text).encode(), np.uint8)
     archive = io.BytesIO()
-    np.savez_compressed(archive, **_flatten(dataset), text=np.frombuffer(json.dumps(text).encode(), np.uint8))
+    np.savez_compressed(archive, **arrays)
     write_atomically(path, archive.getvalue())
 
 
@@ -199,10 +202,10 @@ def _check_encoding(encoding: str) -> None:
         raise InputError(f"unknown encoding {encoding!r}; choose one of {', '.join(ENCODINGS)}")
 
 
-def _files(path: str | Path) -> list[Path]:
+def _files(pattern: str | Path) -> list[Path]:
     """The files that a file name, a folder or a pattern stands for, at least one."""
     files = []
-    found = [path] if Path(path).exists() else glob.glob(str(path), recursive=True)  # noqa: PTH207
+    found = [pattern] if Path(pattern).exists() else glob.glob(str(pattern), recursive=True)  # noqa: PTH207
     for place in map(Path, found):
         if place.is_dir():
             files += [file for file in place.rglob("*") if file.suffix in SUFFIXES and file.is_file()]
@@ -210,7 +213,7 @@ def _files(path: str | Path) -> list[Path]:
             files.append(place)
     if not files:
         raise InputError(
-            f"nothing found at {str(path)!r}; name a file, a folder that holds {', '.join(SUFFIXES)} files, "
+            f"nothing found at {str(pattern)!r}; name a file, a folder with {', '.join(SUFFIXES)} files, "
             "or a pattern that fits some"
         )
     return files
@@ -305,7 +308,8 @@ def _loads(file: object, text: str, first_line: int) -> Any:
         line = first_line + error.lineno - 1
         raise DataError(
             file,
-            f"not JSON at line {line}, column {error.colno}: {error.msg}; it may be cut off, get it again",
+            f"not JSON at line {line}, column {error.colno}: {error.msg}; get the whole file again "
+            "(a list of questions, or one question a line)",
         ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(file, f"not readable as JSON: {error}; get the file again") from error
@@ -429,6 +433,12 @@ def _encode(file: object, records: Sequence[_Record], cell: Cell) -> ProbeDatase
             for answer in (*row, final)
         ]
         encoded.append(encode_exact(answers, record.gold, file, q))
+        try:
+            "".join((record.text, *encoded[-1].vocabulary)).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                file, "holds half of a surrogate pair (\\ud800 to \\udfff); mend it", q
+            ) from error
     questions = tuple(
         Question(q, record.text, record.gold, codes.vocabulary)
         for q, (record, codes) in enumerate(zip(records, encoded, strict=True))
@@ -479,9 +489,7 @@ def _readable(recorded: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return recorded[..., None] & (np.arange(lengths.max() + 1) <= lengths[..., None])
 
 
-def _build(
-    arrays: Mapping[str, np.ndarray], cells: Sequence[Cell], questions: Sequence[Question]
-) -> ProbeMatrix:
+def _build(arrays: Mapping[str, Any], cells: Sequence[Cell], questions: Sequence[Question]) -> ProbeMatrix:
     """Pads flat arrays to a matrix."""
     recorded = _recorded(cells, arrays["cell"])
     lengths = _pad(arrays["lengths"], recorded, 1)
@@ -496,7 +504,7 @@ def _build(
     )
 
 
-def _pad(values: np.ndarray, where: np.ndarray, padding: int) -> np.ndarray:
+def _pad(values: np.ndarray, where: np.ndarray, padding: int) -> Any:
     padded = np.full(where.shape, padding, values.dtype)
     padded[where] = values
     return padded
@@ -543,7 +551,7 @@ def _load_arrays(file: str | Path) -> dict[str, np.ndarray]:
             "write it with save_compact",
         )
     for name, kind in _ARRAYS.items():
-        array = arrays[name]
+        array = np.asarray(arrays[name])
         if array.dtype != kind or array.ndim != 1:
             nan = " with NaN" if array.dtype.kind == "f" and np.isnan(array).any() else ""
             raise DataError(
@@ -588,8 +596,8 @@ def _check_questions(
 ) -> None:
     if not cells or not questions:
         raise DataError(file, f"{len(cells)} cells and {len(questions)} questions; it needs one of each")
-    if min(cell.num_branches for cell in cells) < 1:
-        raise DataError(file, "a cell without branches; leave it out")
+    if not all(1 <= cell.num_branches <= _MAX_INT32 for cell in cells):
+        raise DataError(file, "the num_branches of a cell is no number of branches; correct it")
     if len({cell.name for cell in cells}) < len(cells):
         raise DataError(file, "a cell comes twice; give each (model, benchmark) once")
     for name in ("gold", "interval", "cell"):
@@ -600,11 +608,14 @@ def _check_questions(
             )
     sizes = np.array([len(question.vocabulary) for question in questions])
     distinct = np.array([len(set(question.vocabulary)) for question in questions])
-    gold, cell = arrays["gold"], arrays["cell"]
+    gold, interval, cell = arrays["gold"], arrays["interval"], arrays["cell"]
     _check_each(file, "an answer is twice in its vocabulary; keep one", sizes == distinct)
     _check_each(file, "its gold is no id of its vocabulary; correct it", (gold >= 0) & (gold < sizes))
-    _check_each(file, "its interval is below 1; give the tokens between probes", arrays["interval"] >= 1)
+    _check_each(file, "its interval is below 1; give the tokens between probes", interval >= 1)
     _check_each(file, f"its cell is none of the {len(cells)}; correct it", (cell >= 0) & (cell < len(cells)))
+    of_cell = np.zeros(len(cells), np.int32)
+    of_cell[cell] = interval
+    _check_each(file, "its interval is not that of its cell; use one for all", interval == of_cell[cell])
 
 
 def _check_branches(

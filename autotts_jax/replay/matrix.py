@@ -6,7 +6,9 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Int16, Int32
+from jaxtyping import Int, Int16, Int32
+
+from autotts_jax.typing import Array
 
 NONE = -1
 """The answer id of "no answer": it never votes and is never correct."""

@@ -32,7 +32,8 @@ MIN_PROBES, MAX_PROBES = 3, 80
 TOKEN_LIMIT = 41_500  # where a branch is cut off
 REMAINDER = -400, 4200  # least and most tokens of a branch beyond its last probe
 
-# Answers are drawn as ranks: 0 is right, 1 to 999 are wrong, the most tempting first.
+# Answers are drawn as ranks: 0 is right, 1 to 999 are wrong, the most tempting first. One of the
+# tempting ones is what every branch is drawn to at the start.
 NUMBERS = 1000
 RIGHT, FIRST_GUESS, ERR = 0, 2, NUMBERS
 
@@ -88,8 +89,8 @@ class SyntheticModel:
 # Fitted to recorded models of 0.6, 1.7, 4 and 8 billion parameters.
 SYNTHETIC_MODELS = (
     SyntheticModel("synthetic-S", -4.6, 3.5, 28, 0.7, 0.65, 10, 16, 0.035, 0.25),
-    SyntheticModel("synthetic-M", -0.3, 5.0, 28, 0.9, 0.50, 14, 18, 0.050, 0.40),
-    SyntheticModel("synthetic-L", 3.4, 6.0, 23, 1.0, 0.45, 14, 16, 0.130, 0.60),
+    SyntheticModel("synthetic-M", -0.3, 5.0, 28, 0.9, 0.50, 14, 17, 0.050, 0.40),
+    SyntheticModel("synthetic-L", 3.4, 6.0, 23, 1.0, 0.45, 14, 17, 0.130, 0.60),
     SyntheticModel("synthetic-XL", 4.0, 6.0, 24, 1.0, 0.45, 15, 16, 0.060, 0.60),
 )
 
@@ -136,8 +137,8 @@ def synthetic(
 ) -> ProbeDataset:
     """A made-up dataset, one cell a model.
 
-    The same arguments give the same dataset, on any platform and for as long as NumPy keeps the streams of
-    ``default_rng``. A model's cell does not depend on the other models.
+    The same arguments give the same dataset, as far as NumPy promises it for ``default_rng``; ``Cell.sha256``
+    tells whether two are the same. A model's cell does not depend on the other models.
 
     Args:
         seed: not negative; another seed is another benchmark and other branches.

@@ -1,0 +1,43 @@
+"""Small random probe matrices, all of one shape so that they share compiled functions."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+
+QUESTIONS, BRANCHES, MAX_LENGTH, VOCABULARY, WIDTH = 2, 6, 40, 5, 4
+
+
+def random_matrix(seed: int, abstain: float = 0.0) -> ProbeMatrix:
+    """A matrix whose finals need not repeat the last probe, and where Δ·L and T disagree both ways."""
+    rng = np.random.default_rng(seed)
+    shape = (QUESTIONS, BRANCHES)
+    # Mostly short, some longer than one word of the bit sets.
+    lengths = np.where(rng.random(shape) < 0.8, rng.integers(1, 5, shape), rng.integers(30, 41, shape))
+    interval = rng.integers(1, 9, QUESTIONS)
+    answers = rng.integers(0, VOCABULARY, (*shape, MAX_LENGTH + 1))
+    answers[rng.random(answers.shape) < abstain] = NONE
+    answers[np.arange(MAX_LENGTH + 1) > lengths[..., None]] = NONE
+    return ProbeMatrix(
+        answers=answers.astype(np.int16),
+        lengths=lengths.astype(np.int32),
+        tokens=np.maximum(1, lengths * interval[:, None] + rng.integers(-6, 20, shape)).astype(np.int32),
+        gold=rng.integers(0, VOCABULARY, QUESTIONS).astype(np.int16),
+        interval=interval.astype(np.int32),
+        cell=np.zeros(QUESTIONS, np.int32),
+        vocabulary=VOCABULARY,
+    )
+
+
+def as_dataset(matrix: ProbeMatrix, model: str = "model", benchmark: str = "bench") -> ProbeDataset:
+    words = tuple("abcdefghij"[: matrix.vocabulary])
+    questions = tuple(
+        Question(q, f"question {q}", words[matrix.gold[q]], words) for q in range(matrix.num_questions)
+    )
+    cell = Cell(model, benchmark, matrix.num_branches, "random", "0" * 64)
+    return ProbeDataset(matrix, questions, (cell,), EXACT)
+
+
+matrices = st.integers(0, 2**32 - 1).map(random_matrix)
+orders = st.permutations(range(BRANCHES)).map(lambda order: np.array(order[:WIDTH], np.int32))

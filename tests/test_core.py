@@ -1,0 +1,250 @@
+"""One semantics: atomic primitives, round primitives and the released interface agree."""
+
+from itertools import groupby
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matrices import BRANCHES, QUESTIONS, WIDTH, as_dataset, matrices, orders, random_matrix
+
+from autotts_jax.envs import core
+from autotts_jax.policies.released import BranchError, ReplayQuestion, question_records
+from autotts_jax.replay.matrix import NONE
+
+INDEX = np.arange(WIDTH)
+BIG = 10**6
+
+begin = jax.jit(core.begin)
+open_branches = jax.jit(core.open_branches)
+advance = jax.jit(core.advance, static_argnames="probe")
+reveal = jax.jit(core.reveal)
+prune = jax.jit(core.prune)
+read_full = jax.jit(core.read_full)
+admissible = jax.jit(core.admissible)
+
+
+@jax.jit
+def ledger(matrix, episode, state):
+    return {
+        "answers": core.answers(matrix, episode, state),
+        "branch_tokens": core.branch_tokens(episode, state),
+        "tokens": core.tokens(episode, state),
+        "intervals": core.intervals(state),
+        "probes": core.probes(state),
+        "cost": core.cost(state, 0.25),
+        "finished": core.finished(episode, state),
+    }
+
+
+def atomic(episode, state, action, branch, budget):
+    """One atomic action of the decision process, through the primitives."""
+    here = np.equal(INDEX, branch)
+    if action == "branch":
+        return open_branches(episode, state, 1, budget)
+    if action == "continue":
+        return advance(episode, state, here.astype(np.int32), budget)
+    if action == "probe":
+        return reveal(state, here)
+    if action == "prune":
+        return prune(state, here)
+    return read_full(episode, state, 1, budget)
+
+
+def same(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True))
+
+
+ATOMIC = st.tuples(st.sampled_from(["branch", "continue", "probe", "prune", "full"]), st.integers(-1, WIDTH))
+# What the released interface can do, and PRUNE, which its programs express by dropping a branch.
+FUSED = st.tuples(
+    st.sampled_from(["new", "more", "more", "more", "full", "prune"]), st.integers(0, WIDTH - 1)
+)
+BUDGETS = st.just(BIG) | st.integers(0, 400)
+
+
+@settings(max_examples=150, deadline=None)
+@given(matrices, orders, st.integers(0, QUESTIONS - 1), st.lists(FUSED, max_size=60), BUDGETS)
+def test_atomic_actions_rounds_and_the_released_interface_agree(matrix, order, question, actions, budget):
+    episode, start = begin(matrix, question, order)
+
+    one = start
+    for action, branch in actions:
+        if action == "new":
+            opened = atomic(episode, one, "branch", branch, budget)
+            fresh = int(opened.opened) - 1 if int(opened.opened) > int(one.opened) else -1
+            one = atomic(episode, opened, "probe", fresh, budget)
+        elif action == "more":
+            moved = atomic(episode, one, "continue", branch, budget)
+            grown = int(moved.depth[branch]) > int(one.depth[branch])
+            one = atomic(episode, moved, "probe", branch if grown else -1, budget)
+        else:
+            one = atomic(episode, one, action, branch, budget)
+
+    rounds = start
+    for kind, branches in in_rounds(actions):
+        if kind == "new":
+            opened = open_branches(episode, rounds, len(branches), budget)
+            rounds = reveal(opened, np.asarray(opened.depth) > np.asarray(rounds.depth))
+        elif kind == "more":
+            counts = np.bincount(branches, minlength=WIDTH).astype(np.int32)
+            rounds = advance(episode, rounds, counts, budget, probe=True)
+        elif kind == "full":
+            rounds = read_full(episode, rounds, len(branches), budget)
+        else:
+            rounds = prune(rounds, np.isin(INDEX, branches))
+    assert same(one, rounds)
+
+    record = question_records(as_dataset(matrix))[question]
+    released = ReplayQuestion(record, order.tolist(), budget)
+    latest, dropped = [], set()
+    for action, branch in actions:
+        try:
+            if action == "new":
+                latest.append(released.probe_new()[0])
+            elif action == "full":
+                latest.append(released.get_new_branch_final_answer())
+            elif action == "prune":
+                dropped |= {branch} if branch < released.opened else set()
+            elif branch not in dropped:
+                latest[branch] = released.probe_more(branch)[0]
+        except IndexError:  # a BranchError, or a branch of `latest` that was never opened
+            pass
+    figures = ledger(matrix, episode, one)
+    opened = released.opened
+    words = as_dataset(matrix).questions[question]
+    assert int(one.opened) == opened
+    assert one.depth[:opened].tolist() == released.depth
+    assert figures["branch_tokens"][:opened].tolist() == released.branch_tokens
+    assert [words.answer(i) for i in figures["answers"][:opened].tolist()] == latest
+    assert np.flatnonzero(~np.asarray(one.active[:opened])).tolist() == sorted(dropped)
+    assert int(figures["probes"]) == released.probes
+    assert int(figures["intervals"]) == released.intervals
+    assert int(figures["tokens"]) == released.get_seq_and_total_tokens()[1]
+
+
+def in_rounds(actions):
+    """Joins neighbouring actions of a kind into rounds, while they come in the order that a round serves."""
+    for kind, group in groupby(actions, key=lambda action: action[0]):
+        branches = [branch for _, branch in group]
+        cut = [0] + [i for i in range(1, len(branches)) if kind == "more" and branches[i] < branches[i - 1]]
+        for first, last in zip(cut, [*cut[1:], len(branches)], strict=True):
+            yield kind, branches[first:last]
+
+
+@settings(max_examples=150, deadline=None)
+@given(matrices, orders, st.lists(ATOMIC, max_size=50), BUDGETS)
+def test_masked_actions_change_nothing_and_cost_never_falls(matrix, order, actions, budget):
+    episode, state = begin(matrix, 0, order)
+    for action, branch in actions:
+        allowed = admissible(episode, state, budget)
+        known = {"branch": allowed.branch, "continue": allowed.advance, "probe": allowed.probe}
+        known["prune"] = allowed.prune
+        after = atomic(episode, state, action, branch, budget)
+        before, now = ledger(matrix, episode, state), ledger(matrix, episode, after)
+        if action != "full":
+            mask = np.asarray(known[action])
+            allow = bool(mask) if mask.ndim == 0 else 0 <= branch < WIDTH and bool(mask[branch])
+            assert same(state, after) != allow
+        for figure in ("tokens", "intervals", "probes", "cost"):
+            assert now[figure] >= before[figure]
+        assert int(now["tokens"]) <= budget
+        state = after
+
+
+def test_probe_reveals_the_current_depth_alone():
+    matrix = random_matrix(1)
+    row = int(np.argmax(matrix.lengths[0]))
+    order = np.roll(np.arange(BRANCHES), -row)[:WIDTH].astype(np.int32)
+    episode, state = begin(matrix, 0, order)
+    state = open_branches(episode, state, 1)
+    state = advance(episode, state, np.array([3, 0, 0, 0], np.int32))
+    assert int(core.probes(state)) == 0
+    assert core.answers(matrix, episode, state).tolist() == [NONE] * WIDTH
+    state = reveal(state, INDEX == 0)
+    assert int(core.probes(state)) == 1
+    assert int(state.revealed[0, 0]) == 0b1000
+    assert int(core.answers(matrix, episode, state)[0]) == matrix.answers[0, row, 3]
+    assert same(state, reveal(state, INDEX == 0))
+    # All the way, past the first word of the bit set; the last depth shows the final answer.
+    state = advance(episode, state, np.full(WIDTH, 99, np.int32), probe=True)
+    length = int(matrix.lengths[0, row])
+    assert int(core.probes(state)) == length + 1 - 3
+    assert int(core.answers(matrix, episode, state)[0]) == matrix.answers[0, row, length]
+    assert bool(core.finished(episode, state)[0])
+
+
+def test_a_full_read_costs_its_tokens_and_steps_cost_whole_intervals():
+    matrix = random_matrix(3)
+    matrix.tokens[:] = matrix.lengths * matrix.interval[:, None] - 1
+    matrix.tokens[:, 0] += 5
+    order = INDEX.astype(np.int32)
+    episode, state = begin(matrix, 0, order)
+    read = read_full(episode, state, WIDTH)
+    assert core.branch_tokens(episode, read).tolist() == matrix.tokens[0, :WIDTH].tolist()
+    assert int(core.probes(read)) == WIDTH
+    steps = open_branches(episode, state, WIDTH)
+    steps = advance(episode, steps, np.full(WIDTH, 99, np.int32))
+    whole = matrix.lengths[0, :WIDTH] * matrix.interval[0]
+    whole[0] = matrix.tokens[0, 0]
+    assert core.branch_tokens(episode, steps).tolist() == whole.tolist()
+
+
+def test_vmap_equals_a_loop_and_compiles_once():
+    matrix = random_matrix(5)
+    rng = np.random.default_rng(0)
+    batch = 16
+    order = np.stack([rng.permutation(BRANCHES)[:WIDTH] for _ in range(batch)]).astype(np.int32)
+    question = rng.integers(0, QUESTIONS, batch).astype(np.int32)
+    counts = rng.integers(0, 6, (batch, 3, WIDTH)).astype(np.int32)
+
+    def play(matrix, question, order, counts):
+        episode, state = core.begin(matrix, question, order)
+        state = core.open_branches(episode, state, 3)
+        for count in counts:
+            state = core.advance(episode, state, count, probe=True)
+            state = core.prune(state, count > 4)
+        return ledger(matrix, episode, core.read_full(episode, state, 1))
+
+    chex.clear_trace_counter()
+    compiled = jax.jit(jax.vmap(chex.assert_max_traces(play, n=1), in_axes=(None, 0, 0, 0)))
+    together = compiled(matrix, question, order, counts)
+    compiled(random_matrix(6), question, order, counts)
+    single = jax.jit(play)
+    alone = [single(matrix, q, o, c) for q, o, c in zip(question, order, counts, strict=True)]
+    chex.assert_trees_all_equal(together, jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda e, s: core.advance(e, s, np.zeros(WIDTH + 1, np.int32)),
+        lambda _, s: core.reveal(s, np.ones(1, bool)),
+        lambda e, s: core.advance(e, s, jnp.zeros(WIDTH)),
+        lambda _, s: core.prune(s, jnp.zeros(WIDTH, jnp.int32)),
+        lambda e, s: core.open_branches(e, s, 1.5),
+    ],
+)
+def test_wrong_shapes_and_types_are_refused(wrong):
+    episode, state = begin(random_matrix(0), 0, INDEX.astype(np.int32))
+    with pytest.raises((TypeError, AssertionError), match=r"Type-check error|assert_equal_shape"):
+        wrong(episode, state)
+
+
+def test_a_full_read_beyond_the_budget_is_left_out():
+    matrix = random_matrix(2)
+    episode, state = begin(matrix, 0, INDEX.astype(np.int32))
+    budget = int(matrix.tokens[0, 0] + matrix.tokens[0, 1])
+    assert int(read_full(episode, state, WIDTH, budget).opened) == 2
+    assert int(read_full(episode, state, WIDTH, budget - 1).opened) == 1
+
+
+def test_the_released_interface_refuses_what_is_inadmissible():
+    record = question_records(as_dataset(random_matrix(2)))[0]
+    question = ReplayQuestion(record, [0])
+    question.get_new_branch_final_answer()
+    with pytest.raises(BranchError):
+        question.probe_new()

@@ -1,0 +1,196 @@
+"""Answers as ids: string equality, and mathematical equality."""
+
+import dataclasses
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotts_jax.errors import DataError, InputError
+from autotts_jax.replay import encoding
+from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question
+from autotts_jax.replay.encoding import encode_exact, merge_equivalent
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+
+
+def exact_dataset(*questions):
+    """One branch a question: its answers in order, the last as final. Questions are (gold, answers)."""
+    encoded = [encode_exact(answers, gold, "file", q) for q, (gold, answers) in enumerate(questions)]
+    depths = max(len(codes.ids) for codes in encoded)
+    answers = [np.pad(codes.ids, (0, depths - len(codes.ids)), constant_values=NONE) for codes in encoded]
+    matrix = ProbeMatrix(
+        answers=np.array(answers, np.int16)[:, None, :],
+        lengths=np.array([[len(codes.ids) - 1] for codes in encoded], np.int32),
+        tokens=np.full((len(questions), 1), 900, np.int32),
+        gold=np.array([codes.gold for codes in encoded], np.int16),
+        interval=np.full(len(questions), 500, np.int32),
+        cell=np.zeros(len(questions), np.int32),
+        vocabulary=max(len(codes.vocabulary) for codes in encoded),
+    )
+    texts = tuple(
+        Question(q, f"question {q}", gold, codes.vocabulary)
+        for q, ((gold, _), codes) in enumerate(zip(questions, encoded, strict=True))
+    )
+    return ProbeDataset(matrix, texts, (Cell("m", "b", 1, "cells/m/b.json", "0" * 64),), EXACT)
+
+
+# --- exact
+
+
+@given(st.lists(st.sampled_from(["", "ERR", "1", "1.0", "x"]), min_size=1), st.sampled_from(["1", "y"]))
+def test_equal_strings_share_an_id_in_order_of_appearance(answers, gold):
+    codes = encode_exact(answers, gold, "file", 0)
+    assert codes.ids.dtype == np.int16
+    assert [codes.vocabulary[i] for i in codes.ids] == answers
+    assert codes.vocabulary[codes.gold] == gold
+    assert list(codes.vocabulary) == list(dict.fromkeys([*answers, gold]))
+
+
+def test_ids_fit_int16():
+    answers = [str(i) for i in range(encoding.MAX_ANSWERS)]
+    assert encode_exact(answers, "7", "file", 0).ids[-1] == 32766
+    with pytest.raises(DataError, match="file, question 4: 32768 distinct answers, where 32767 are possible"):
+        encode_exact(answers, "gold", "file", 4)
+
+
+# --- equiv
+
+EQUAL = [
+    ["204", "\\frac{408}{2}", "204.0", "$204$", "x = 204", "0204", "204.", "200 + 4", "\\boxed{204}"],
+    ["0.5", "\\frac12", "1/2", "\\frac{1}{2}", ".5"],
+    ["73^\\circ", "73"],
+    ["1/3", "0.333333"],
+    ["2\\sqrt{2}", "\\sqrt{8}", "\\frac{4}{\\sqrt{2}}"],
+    ["2(x+y)", "2y + 2x"],
+    ["2^{2025}", "4 \\cdot 2^{2023}"],
+    ["\\{1, 2\\}", "2, 1"],
+    ["1,234", "1234"],
+    ["50\\%"],
+    ["-7"],
+    ["2x + 2y + 1"],
+    ["0.333334"],
+    ["1000000007"],
+    ["1000000009"],
+]
+NO_ANSWER = ["ERR", "", "  ", "1}^{25} E_k", "4*(2+", "\\frac{1}{0}", "so 27 + Expected ]"]
+
+
+@pytest.fixture(scope="module")
+def merged():
+    shuffled = np.random.default_rng(0).permutation([text for group in EQUAL for text in group] + NO_ANSWER)
+    answers = [str(text) for text in shuffled]
+    return answers, merge_equivalent(
+        exact_dataset(
+            ("204", answers),
+            ("\\frac{1}{2}", ["ERR", "0.5", "1", "2/4"]),
+            ("99", ["ERR", "98"]),
+            ("x = 5", ["5", "x = 5", "y = 5", "6"]),
+        )
+    )
+
+
+def test_equal_mathematics_shares_an_id(merged):
+    answers, dataset = merged
+    ids = dict(zip(answers, dataset.matrix.answers[0, 0].tolist(), strict=True))
+    assert [[ids[text] for text in group] for group in EQUAL] == [
+        [ids[group[0]]] * len(group) for group in EQUAL
+    ]
+    assert len({ids[group[0]] for group in EQUAL}) == len(EQUAL)
+    assert {ids[text] for text in NO_ANSWER} == {NONE}
+    assert dataset.matrix.gold[0] == ids["204"]
+
+
+def test_a_class_is_spelled_as_it_first_appears(merged):
+    answers, dataset = merged
+    groups = {text: group[0] for group in EQUAL for text in group}
+    first = {}
+    for text in answers:
+        if text in groups:
+            first.setdefault(groups[text], text)
+    assert dataset.questions[0].vocabulary == tuple(first.values())
+
+
+def test_the_merged_dataset_is_consistent(merged):
+    _, dataset = merged
+    assert dataset.encoding == EQUIV
+    assert dataset.matrix.vocabulary == len(EQUAL)
+    assert dataset.matrix.answers.dtype == dataset.matrix.gold.dtype == np.int16
+    np.testing.assert_array_equal(dataset.matrix.answers[1, 0, :5], [NONE, 0, 1, 0, NONE])
+    np.testing.assert_array_equal(dataset.matrix.answers[2, 0, :3], [NONE, 0, NONE])
+    np.testing.assert_array_equal(dataset.matrix.gold[1:3], [0, 1])
+    assert [question.vocabulary for question in dataset.questions[1:3]] == [("0.5", "1"), ("98", "99")]
+
+
+def test_a_gold_equation_is_compared_from_its_side(merged):
+    """``verify`` takes 5 for the gold answer x = 5, and y = 5 not."""
+    _, dataset = merged
+    np.testing.assert_array_equal(dataset.matrix.answers[3, 0, :4], [0, 0, 1, 2])
+    assert dataset.matrix.gold[3] == 0
+
+
+def test_an_unparsable_gold_is_named():
+    dataset = exact_dataset(("7", ["7", "8"]), ("1}^{25}", ["7", "8"]))
+    with pytest.raises(
+        DataError, match=r"cells/m/b.json, question 1: gold answer '1}\^\{25}' cannot be parsed"
+    ):
+        merge_equivalent(dataset)
+
+
+def test_endless_expressions_are_answers_of_their_own(monkeypatch):
+    monkeypatch.setattr(encoding, "_TIMEOUT", 1)
+    texts = [
+        "7",
+        "9^{9^{9^9}}",
+        "(10^{10})!",
+        "((9!)!)!",
+        "\\prod_{k=1}^{1000000000} k",
+        "2^{2^{100}} \\mod 7",
+    ]
+    start = time.perf_counter()
+    assert encoding._cluster(texts, 0) == [0, 1, 2, 3, 4, 5]
+    assert time.perf_counter() - start < 20
+
+
+def test_without_math_verify(monkeypatch):
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    with pytest.raises(InputError, match=r"pip install 'autotts-jax\[equiv\]'"):
+        merge_equivalent(exact_dataset(("7", ["7", "8"])))
+
+
+def test_a_script_without_a_main_guard_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+            from autotts_jax.replay.encoding import _cluster_all
+            from autotts_jax.errors import InputError
+            import numpy as np
+            try:
+                _cluster_all([("7",)], np.array([0]))
+            except InputError as error:
+                print(error)
+        """)
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert "`if __name__ == '__main__':`" in done.stdout
+
+
+def test_released_answers_are_merged_sensibly(replay_dir):
+    from autotts_jax.replay.formats import read_json
+
+    path = replay_dir / "Qwen3-8B" / "aime24.json"
+    exact = read_json(path).select([2, 4])
+    equiv = merge_equivalent(exact)
+    assert [question.answer(g) for question, g in zip(equiv.questions, equiv.matrix.gold, strict=True)] == [
+        question.gold for question in exact.questions
+    ]
+    for q, question in enumerate(exact.questions):
+        errors = exact.matrix.answers[q] == question.vocabulary.index("ERR")
+        assert (equiv.matrix.answers[q][errors] == NONE).all()
+        right = exact.matrix.answers[q] == exact.matrix.gold[q]
+        assert (equiv.matrix.answers[q][right] == equiv.matrix.gold[q]).all()
+    assert dataclasses.replace(equiv.matrix, answers=None, gold=None, vocabulary=0) is not None

@@ -1,0 +1,99 @@
+"""The compiled path against what the released evaluator gave, episode by episode."""
+
+import csv
+
+import jax
+import numpy as np
+import pytest
+
+from autotts_jax.experiments.evaluate import evaluate
+from autotts_jax.policies.registry import select
+from autotts_jax.replay import formats
+
+# Accuracy in percent and thousands of tokens of SC@64, as the paper prints them.
+PAPER_SC = {
+    "Qwen3-0.6B/aime24": (21.4, 1008.6),
+    "Qwen3-1.7B/aime24": (72.5, 1025.8),
+    "Qwen3-4B/aime24": (80.0, 886.8),
+    "Qwen3-8B/aime24": (80.4, 910.8),
+    "Qwen3-0.6B/aime25": (28.9, 890.5),
+    "Qwen3-1.7B/aime25": (44.4, 1054.1),
+    "Qwen3-4B/aime25": (76.6, 1088.1),
+    "Qwen3-8B/aime25": (76.7, 1124.4),
+}
+SWEPT = {
+    "ASCMethod": "asc",
+    "ESCMethod": "esc",
+    "Parallel_Probe": "parallel-probe",
+    "OptimalController": "cmc",
+}
+
+
+@pytest.fixture(scope="module")
+def plays(released):
+    """Whole families over all cells and seeds, by controller."""
+    names = ("sc@64", "asc", "esc", "parallel-probe", "cmc")
+    evaluation = evaluate(released, [select(name) for name in names])
+    return {play.selection.name: play for play in evaluation.plays}
+
+
+def by_cell(released, per_episode):
+    """Splits (…, S, Q) into cells, each (…, S, questions of the cell)."""
+    return {
+        cell.name: per_episode[..., released.cell_questions(index)]
+        for index, cell in enumerate(released.cells)
+    }
+
+
+@pytest.mark.parametrize(
+    ("controller", "value", "golden"),
+    [
+        ("asc", 64, "asc64"),
+        ("esc", 64, "esc64"),
+        ("parallel-probe", 64, "parallel_probe64"),
+        ("cmc", 0.5, "cmc_beta0.5"),
+        ("cmc", 1.0, "cmc_beta1.0"),
+    ],
+)
+def test_every_episode_equals_the_released_evaluator(plays, released, golden_dir, controller, value, golden):
+    play = plays[controller]
+    at = play.selection.values.index(value)
+    for name in ("correct", "tokens"):
+        for cell, ours in by_cell(released, getattr(play, name)[at]).items():
+            theirs = np.load(golden_dir / "episodes" / f"{cell.replace('/', '_')}.npz")[f"{golden}/{name}"]
+            np.testing.assert_array_equal(ours, theirs, err_msg=f"{cell} {golden} {name}")
+
+
+def test_released_sweeps_agree_to_their_digits(plays, released, golden_dir):
+    checked = 0
+    for file in sorted((golden_dir / "sweeps").glob("*/*.csv")):
+        for row in csv.DictReader(file.read_text().splitlines()):
+            config = eval(row["config"])  # a dict of numbers, as the release printed it
+            value = next(config[key] for key in ("beta", "max_samples", "num_chains") if key in config)
+            play = plays[SWEPT[row["Method"]]]
+            at = play.selection.values.index(value)
+            cell = f"{file.parent.name}/{file.stem.split('_')[0]}"
+            accuracy = by_cell(released, play.correct[at])[cell].mean()
+            tokens = by_cell(released, play.tokens[at])[cell].mean()
+            where = f"{cell} {row['Method']} {value}"
+            assert f"{100 * accuracy:.2f}" == f"{float(row['Acc']):.2f}", where
+            assert int(tokens) == int(row["Cost"]), where
+            checked += 1
+    assert checked == 4 * (11 + 15)
+
+
+def test_self_consistency_equals_the_paper(plays, released):
+    correct = by_cell(released, plays["sc"].correct[0])
+    tokens = by_cell(released, plays["sc"].tokens[0])
+    for cell, (accuracy, ktokens) in PAPER_SC.items():
+        assert round(100 * correct[cell].mean(), 1) == accuracy, cell
+        assert round(tokens[cell].mean() / 1000, 1) == ktokens, cell
+
+
+def test_double_precision_changes_nothing(replay_dir, golden_dir):
+    data = formats.read([replay_dir / "Qwen3-0.6B" / "aime24.json"])
+    golden = np.load(golden_dir / "episodes" / "Qwen3-0.6B_aime24.npz")
+    with jax.enable_x64(True):
+        (play,) = evaluate(data, [select("cmc@0.5")]).plays
+    np.testing.assert_array_equal(play.correct[0], golden["cmc_beta0.5/correct"])
+    np.testing.assert_array_equal(play.tokens[0], golden["cmc_beta0.5/tokens"])

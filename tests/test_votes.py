@@ -1,0 +1,65 @@
+"""Votes against Python's ``Counter``, which defines them."""
+
+from collections import Counter
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotts_jax.envs import votes
+from autotts_jax.replay.matrix import NONE
+
+WIDTH = 40
+
+vote = jax.jit(votes.vote)
+vote_twins = jax.jit(lambda answers, voters, key: votes.vote_twins(votes.twin_sets(answers), voters, key))
+
+ballots = st.tuples(
+    st.lists(st.integers(NONE, 5), min_size=WIDTH, max_size=WIDTH),
+    st.lists(st.booleans(), min_size=WIDTH, max_size=WIDTH),
+    st.permutations(range(WIDTH)),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ballots)
+def test_votes_are_those_of_a_counter(ballot):
+    answers, voters, key = (
+        np.array(part, kind) for part, kind in zip(ballot, ("i4", "?", "i4"), strict=True)
+    )
+    order = [i for i in np.argsort(key) if voters[i] and answers[i] != NONE]
+    counted = Counter(int(answers[i]) for i in order).most_common()
+    for outcome in (vote(answers, voters, key), vote_twins(answers, voters, key)):
+        assert int(outcome.voters) == len(order)
+        assert [int(outcome.top1), int(outcome.top2)] == [*(count for _, count in counted), 0, 0][:2]
+        if counted:
+            winner = counted[0][0]
+            assert int(outcome.leader) == next(i for i in order if answers[i] == winner)
+        else:
+            assert int(outcome.leader) == NONE
+            assert float(outcome.confidence) == 0.0
+
+
+def test_ties_go_to_the_answer_inserted_first_in_branch_order_by_default():
+    answers = np.array([3, 1, 1, 3] + [NONE] * (WIDTH - 4), np.int32)
+    everyone = np.ones(WIDTH, bool)
+    assert int(votes.vote(answers, everyone).leader) == 0
+    assert int(votes.vote(answers, everyone & (np.arange(WIDTH) > 0)).leader) == 1
+    assert int(votes.vote_twins(votes.twin_sets(answers), everyone).leader) == 0
+
+
+def test_confidence_is_the_beta_tail():
+    table = votes.confidence_table(8)
+    for top1, top2 in [(1, 0), (3, 1), (8, 8), (8, 0), (2, 7)]:
+        expected = 1 - scipy.stats.beta.cdf(0.5, top1 + 1, top2 + 1)
+        assert table[top1, top2] == pytest.approx(expected, abs=1e-12)
+    assert table[0, 0] == 0.0
+
+
+def test_pack_bits_puts_the_lowest_bit_first():
+    mask = np.zeros(40, bool)
+    mask[[0, 5, 32, 39]] = True
+    assert votes.pack_bits(mask).tolist() == [0b100001, 0b10000001]
