@@ -50,9 +50,9 @@ class Episodes(NamedTuple):
         setting: row of the stacked controllers' hyper-parameters.
     """
 
-    question: np.ndarray
-    order: np.ndarray
-    setting: np.ndarray
+    question: Int[Array, " E"]
+    order: Int[Array, " E"]
+    setting: Int[Array, " E"]
 
 
 class Results(NamedTuple):
@@ -116,18 +116,24 @@ def rollout(
     """
     orders = np.asarray(orders, np.int32)
     episodes = Episodes(*(np.asarray(column, np.int32) for column in episodes))
-    _check(controllers, matrix, orders, episodes, budget)
+    _check(controllers, matrix, orders, episodes, budget, lanes)
     mesh = Mesh(np.array(devices or jax.local_devices()), (DEVICE_AXIS,))
     lanes = lanes or LANES.get(mesh.devices.flat[0].platform, LANES["cpu"])
-    settings = jax.tree.map(lambda *leaves: np.stack(leaves), *controllers)
-    table = _Table(settings, matrix, orders, None if budget is None else np.asarray(budget, np.int32))
-    table = jax.device_put(table, NamedSharding(mesh, P()))
+    settings = jax.tree.map(lambda *leaves: _bucket(np.stack(leaves)), *controllers)
     queue, place = _deal(episodes, mesh.size)
+    per_device = -(-len(place) // mesh.size)
+    table = _Table(
+        settings,
+        matrix,
+        _bucket(orders),
+        budget=None if budget is None else np.asarray(budget, np.int32),
+        num_episodes=np.asarray(per_device, np.int32),
+    )
+    table = jax.device_put(table, NamedSharding(mesh, P()))
     queue = jax.device_put(queue, NamedSharding(mesh, P(DEVICE_AXIS)))
-    per_device = queue.question.shape[0] // mesh.size
 
     began = time.perf_counter()
-    run = _empty_run(table, queue, mesh, lanes, labels=_reads_labels(table))
+    run = _empty_run(table, queue, mesh, lanes)
     play = _play.lower(table, queue, run, np.int32(0), mesh=mesh).compile()
     compiled = time.perf_counter()
     for segment in range(1, SEGMENTS + 1) if on_progress else (SEGMENTS,):
@@ -139,16 +145,38 @@ def rollout(
 
     answer = rows[:, 0]
     correct = (answer != NONE) & (answer == np.asarray(matrix.gold)[episodes.question])
-    return Results(answer, correct, *rows.T[1:], compiled - began, ended - compiled)
+    columns = dict(zip(_COLUMNS, rows.T, strict=True))
+    return Results(correct=correct, **columns, compile_seconds=compiled - began, run_seconds=ended - compiled)
+
+
+_COLUMNS = (
+    "answer",
+    "tokens",
+    "intervals",
+    "probes",
+    "sequential_tokens",
+    "branches",
+    "rounds",
+    "stop_reason",
+)
 
 
 class _Table(NamedTuple):
-    """What all lanes read and none changes."""
+    """What all lanes read and none changes.
+
+    Attributes:
+        settings: the controllers, stacked.
+        matrix: the probe matrix.
+        orders: branch orders.
+        budget: token budget, None for no limit.
+        num_episodes: episodes in the queue of each device, which may be longer.
+    """
 
     settings: Controller
     matrix: ProbeMatrix
     orders: Int32[Array, "R W"]
     budget: Int32[Array, ""] | None
+    num_episodes: Int32[Array, ""]
 
 
 @jax.tree_util.register_dataclass
@@ -160,7 +188,7 @@ class _Lane:
         controller: its setting's hyper-parameters.
         pool: its branch pool, without the matrix.
         memory: what the controller remembers.
-        episode: its place in the queue; the queue's length in a lane that holds none.
+        episode: its place in the queue; ``num_episodes`` in a lane that holds none.
         rounds: rounds played.
         stop: why it ended, `RUNNING` while it has not.
     """
@@ -198,9 +226,8 @@ def _play(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""], *
 
 
 def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""]) -> _Run:
-    num_lanes = run.lanes.stop.shape[0]
-    num_episodes = queue.question.shape[0]
-    block = max(1, num_lanes // 8)
+    num_episodes = table.num_episodes
+    block = max(1, run.lanes.stop.shape[0] // 8)
     begin = jax.vmap(functools.partial(_begin, table, queue, labels=branch_pool.keeps_labels(run.lanes.pool)))
     step = jax.vmap(functools.partial(_step, table))
     result = jax.vmap(functools.partial(_result, table))
@@ -226,7 +253,7 @@ def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, 
         where = jnp.nonzero(out, size=block, fill_value=0)[0]
         leaving = jax.tree.map(lambda leaf: leaf[where], lanes)
         counted = (jnp.arange(block) < jnp.sum(out)) & holds(leaving)
-        row = jnp.where(counted, leaving.episode, num_episodes)
+        row = jnp.where(counted, leaving.episode, run.results.shape[0])
         coming = begin(taken + jnp.arange(block))
         return _Run(
             lanes=jax.tree.map(lambda new, old: _where(out, new[rank], old), coming, lanes),
@@ -239,20 +266,19 @@ def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, 
 
 
 def _begin(table: _Table, queue: Episodes, episode: Int[Array, ""], *, labels: bool) -> _Lane:
-    """A lane at the start of an episode; an empty one beyond the queue's end."""
-    num_episodes = queue.question.shape[0]
-    at = jnp.minimum(episode, num_episodes - 1)
+    """A lane at the start of an episode; an empty one beyond the last."""
+    at = jnp.minimum(episode, table.num_episodes - 1)
     controller = jax.tree.map(lambda leaf: leaf[queue.setting[at]], table.settings)
     order = table.orders[queue.order[at]]
     pool = ReplayPool.begin(table.matrix, queue.question[at], order, table.budget, labels)
     memory, after = controller.start(pool)
     pool = cast(ReplayPool, after)
-    ended = jnp.where(episode < num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED)
+    ended = jnp.where(episode < table.num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED)
     return _Lane(
         controller,
         branch_pool.detach(pool),
         memory,
-        episode=jnp.minimum(episode, num_episodes).astype(jnp.int32),
+        episode=jnp.minimum(episode, table.num_episodes).astype(jnp.int32),
         rounds=jnp.int32(0),
         stop=ended.astype(jnp.int32),
     )
@@ -278,20 +304,21 @@ def end_of_round(stop: Scalar, pool: ReplayPool, rounds: Scalar) -> Int32[Array,
 
 
 def _result(table: _Table, lane: _Lane) -> Int32[Array, " C"]:
-    """A lane's row of results: the columns of `Results` but for ``correct``."""
+    """A lane's row of results, as `_COLUMNS` names them."""
     pool = branch_pool.attach(lane.pool, table.matrix)
     vote = lane.controller.vote(lane.memory, pool)
-    columns = (
-        branch_pool.leader_answer(pool, vote),
-        pool.tokens,
-        core.intervals(branch_pool.state_of(pool)),
-        core.probes(branch_pool.state_of(pool)),
-        lane.controller.sequential_tokens(pool.branch_tokens),
-        pool.opened,
-        lane.rounds,
-        lane.stop,
-    )
-    return jnp.stack([jnp.asarray(column, jnp.int32) for column in columns])
+    state = branch_pool.state_of(pool)
+    row = {
+        "answer": branch_pool.leader_answer(pool, vote),
+        "tokens": pool.tokens,
+        "intervals": core.intervals(state),
+        "probes": core.probes(state),
+        "sequential_tokens": lane.controller.sequential_tokens(pool.branch_tokens),
+        "branches": pool.opened,
+        "rounds": lane.rounds,
+        "stop_reason": lane.stop,
+    }
+    return jnp.stack([jnp.asarray(row[name], jnp.int32) for name in _COLUMNS])
 
 
 def _reads_labels(table: _Table) -> bool:
@@ -305,25 +332,23 @@ def _reads_labels(table: _Table) -> bool:
 
 @jax.jit
 def _first_round(table: _Table) -> Int32[Array, " C"]:
-    queue = Episodes(*(np.zeros(1, np.int32) for _ in Episodes._fields))
+    queue = Episodes(*(jnp.zeros(1, jnp.int32) for _ in Episodes._fields))
     return _result(table, _step(table, _begin(table, queue, jnp.int32(0), labels=False)))
 
 
-def _empty_run(table: _Table, queue: Episodes, mesh: Mesh, lanes: int, labels: bool) -> _Run:
+def _empty_run(table: _Table, queue: Episodes, mesh: Mesh, lanes: int) -> _Run:
     """A rollout before its first episode: every lane is empty."""
-    begin = functools.partial(_begin, labels=labels)
+    begin = functools.partial(_begin, labels=_reads_labels(table))
     lane = jax.eval_shape(begin, table, queue, jax.ShapeDtypeStruct((), jnp.int32))
-    per_device = queue.question.shape[0] // mesh.size
     shape = (mesh.size * lanes,)
     empty = jax.tree.map(lambda leaf: np.zeros(shape + leaf.shape, leaf.dtype), lane)
     empty = dataclasses.replace(
         empty,
-        episode=np.full(shape, per_device, np.int32),
+        episode=np.full(shape, table.num_episodes, np.int32),
         stop=np.full(shape, StopReason.EXHAUSTED, np.int32),
     )
     counter = np.zeros(mesh.size, np.int32)
-    columns = len(Results._fields) - 3  # all but `correct` and the two times
-    results = np.zeros((queue.question.shape[0], columns), np.int32)
+    results = np.zeros((queue.question.shape[0], len(_COLUMNS)), np.int32)
     return jax.device_put(_Run(empty, counter, counter, results), NamedSharding(mesh, P(DEVICE_AXIS)))
 
 
@@ -331,18 +356,28 @@ def _deal(episodes: Episodes, devices: int) -> tuple[Episodes, np.ndarray]:
     """Deals the episodes to the devices in turn.
 
     Returns:
-        The devices' queues one after another, made equally long by repeating the last episode, and the place
-        of each episode in them.
+        The devices' queues one after another, filled up with the last episode, and the place of each episode
+        in them.
     """
     number = np.arange(len(episodes.question))
-    per_device = -(-len(number) // devices)
-    place = number % devices * per_device + number // devices
-    dealt = np.full(devices * per_device, number[-1])
+    length = _bucket_size(-(-len(number) // devices))
+    place = number % devices * length + number // devices
+    dealt = np.full(devices * length, number[-1])
     dealt[place] = number
     return Episodes(*(column[dealt] for column in episodes)), place
 
 
-def _check(controllers, matrix, orders, episodes, budget) -> None:
+def _bucket(rows: np.ndarray) -> np.ndarray:
+    """Repeats the last row up to a power of two rows, so that few shapes have to be compiled for."""
+    filling = _bucket_size(len(rows)) - len(rows)
+    return np.concatenate([rows, np.repeat(rows[-1:], filling, axis=0)])
+
+
+def _bucket_size(size: int) -> int:
+    return 1 << (size - 1).bit_length()
+
+
+def _check(controllers, matrix, orders, episodes, budget, lanes) -> None:
     kinds = {type(controller).__name__ for controller in controllers}
     if len(kinds) != 1:
         raise InputError(f"a rollout needs controllers of one class, got {sorted(kinds) or 'none'}")
@@ -350,6 +385,8 @@ def _check(controllers, matrix, orders, episodes, budget) -> None:
         raise InputError("a rollout needs at least one episode")
     if budget is not None and budget < 0:
         raise InputError(f"the token budget is {budget}, but it must be at least 0")
+    if lanes is not None and lanes < 1:
+        raise InputError(f"the number of lanes is {lanes}, but it must be at least 1")
     limits = {
         "question": matrix.num_questions,
         "order": orders.shape[0],

@@ -20,7 +20,7 @@ def configure(compilation_cache: bool = True) -> None:
         jax.config.update("jax_num_cpu_devices", usable_cores())
     if not compilation_cache:
         jax.config.update("jax_enable_compilation_cache", False)
-    elif jax.config.read("jax_compilation_cache_dir") is None:
+    elif jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 

@@ -1,0 +1,224 @@
+"""The rollout engine: same results whatever the lanes and devices, one compilation, every end."""
+
+import dataclasses
+from typing import ClassVar
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix
+
+from autotts_jax.envs.controller import Controller
+from autotts_jax.envs.pool import ReplayPool, StopReason, answer_ids
+from autotts_jax.envs.rollout import ROUND_LIMIT, Episodes, rollout
+from autotts_jax.errors import InputError
+from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
+from autotts_jax.policies.cmc import CMC
+from autotts_jax.policies.early_stopping import EarlyStopping
+from autotts_jax.policies.parallel_probe import ParallelProbe
+from autotts_jax.policies.self_consistency import SelfConsistency
+from autotts_jax.replay.matrix import NONE
+
+ORDERS = np.stack([np.random.default_rng(s).permutation(BRANCHES)[:WIDTH] for s in range(5)])
+
+
+def grid(settings: int) -> Episodes:
+    shape = (settings, len(ORDERS), QUESTIONS)
+    setting, order, question = (axis.reshape(-1) for axis in np.indices(shape))
+    return Episodes(question, order, setting)
+
+
+def figures(results):
+    return {name: column for name, column in results._asdict().items() if np.ndim(column)}
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Plain(Controller):
+    """A minimal controller of a user's own: reads ``branches`` side by side for ``rounds`` rounds."""
+
+    branches: int
+    rounds: int
+
+    traces: ClassVar[list[int]] = []
+
+    @classmethod
+    def at(cls, value):
+        return cls(int(value), 3)
+
+    def start(self, pool):
+        return jnp.int32(0), pool.open(self.branches)
+
+    def round(self, memory, pool):
+        self.traces.append(1)
+        pool = pool.advance(jnp.where(pool.live, 1, 0))
+        return memory + 1, pool, jnp.where(memory + 1 >= self.rounds, StopReason.DECIDED, StopReason.RUNNING)
+
+    def vote(self, memory, pool):  # noqa: ARG002
+        return pool.vote(pool.active)
+
+
+@pytest.mark.parametrize(
+    "controllers",
+    [
+        [CMC.at(0.0), CMC.at(1.0)],
+        [ParallelProbe(3, stability=4, prune_patience=2, warm_up=1), ParallelProbe(4, max_steps=3)],
+        [AdaptiveConsistency(4, threshold=0.7)],
+        [EarlyStopping(4, window=2)],
+        [SelfConsistency(3)],
+    ],
+)
+def test_results_do_not_depend_on_lanes_or_devices(controllers):
+    matrix, episodes = random_matrix(0), grid(len(controllers))
+    one = rollout(controllers, matrix, ORDERS, episodes, lanes=1, devices=jax.devices()[:1])
+    for lanes, devices in [(8, 2)]:
+        other = rollout(controllers, matrix, ORDERS, episodes, lanes=lanes, devices=jax.devices()[:devices])
+        chex.assert_trees_all_equal(figures(one), figures(other))
+    alone = rollout(controllers, matrix, ORDERS, Episodes(*(column[-1:] for column in episodes)))
+    chex.assert_trees_all_equal(figures(alone), {k: v[-1:] for k, v in figures(one).items()})
+
+
+def test_one_compilation_serves_all_settings_orders_and_matrices_of_a_shape():
+    Plain.traces.clear()
+    rollout([Plain(2, 3), Plain(4, 9)], random_matrix(0), ORDERS, grid(2), lanes=4)
+    traces = len(Plain.traces)
+    rollout([Plain(1, 1), Plain(3, 2)], random_matrix(1), ORDERS[::-1], grid(2), lanes=4)
+    assert len(Plain.traces) == traces
+
+
+def test_the_ledger_of_a_played_episode():
+    matrix = random_matrix(4)
+    results = rollout([Plain(2, 3)], matrix, ORDERS, grid(1))
+    for e, (question, order, _) in enumerate(zip(*grid(1), strict=True)):
+        branches = ORDERS[order][:2]
+        depth = np.minimum(4, matrix.lengths[question, branches] + 1)
+        step = matrix.interval[question]
+        whole = np.maximum(step * matrix.lengths[question, branches], matrix.tokens[question, branches])
+        spent = np.where(depth > matrix.lengths[question, branches], whole, step * depth)
+        votes = matrix.answers[question, branches, depth - 1]
+        assert results.answer[e] == votes[0]
+        assert results.correct[e] == (votes[0] == matrix.gold[question])
+        assert results.tokens[e] == spent.sum()
+        assert results.sequential_tokens[e] == spent.max()
+        assert results.intervals[e] == results.probes[e] == depth.sum()
+        assert (results.branches[e], results.rounds[e]) == (2, 3)
+        assert results.stop_reason[e] == StopReason.DECIDED
+
+
+def test_sequential_tokens_by_controller():
+    matrix = random_matrix(7)
+    spent = matrix.tokens[grid(1).question[:, None], ORDERS[grid(1).order]]
+    played = {
+        "sc": rollout([SelfConsistency(4)], matrix, ORDERS, grid(1)),
+        "asc": rollout([AdaptiveConsistency(4, threshold=2.0)], matrix, ORDERS, grid(1)),
+        "esc": rollout([EarlyStopping(4, window=2)], matrix, ORDERS, grid(1)),
+    }
+    assert played["sc"].sequential_tokens.tolist() == spent.max(axis=1).tolist()
+    assert played["asc"].sequential_tokens.tolist() == spent.sum(axis=1).tolist()
+    windows = spent.reshape(-1, 2, 2).max(axis=2)
+    read = played["esc"].branches // 2
+    expected = [row[:n].sum() for row, n in zip(windows, read, strict=True)]
+    assert played["esc"].sequential_tokens.tolist() == expected
+
+
+def test_early_stopping_never_reads_a_part_of_a_window():
+    results = rollout([EarlyStopping(3, window=2)], random_matrix(7), ORDERS, grid(1))
+    assert set(results.branches) == {2}
+
+
+@pytest.mark.parametrize("budget", [0, 5, 60])
+def test_no_episode_exceeds_its_budget(budget):
+    matrix = random_matrix(3)
+    for controller in (Plain(4, 50), AdaptiveConsistency(4, 2.0), CMC.at(1.0)):
+        results = rollout([controller], matrix, ORDERS, grid(1), budget=budget)
+        assert results.tokens.max() <= budget
+        free = rollout([controller], matrix, ORDERS, grid(1))
+        fits = free.tokens <= budget
+        assert (results.tokens[fits] == free.tokens[fits]).all()
+    assert StopReason.BUDGET in rollout([Plain(4, 50)], matrix, ORDERS, grid(1), budget=60).stop_reason
+    nothing = rollout([CMC.at(0.5)], matrix, ORDERS, grid(1), budget=0)
+    assert set(nothing.answer) == {NONE}
+    assert not nothing.correct.any()
+
+
+def test_a_controller_that_never_stops_is_stopped():
+    results = rollout([Plain(2, 10**9)], random_matrix(0), ORDERS[:1], Episodes([0], [0], [0]), lanes=1)
+    assert results.stop_reason.tolist() == [StopReason.ROUND_LIMIT]
+    assert results.rounds.tolist() == [ROUND_LIMIT]
+
+
+def test_answers_that_may_not_vote_never_win_and_are_never_right():
+    matrix = random_matrix(2, abstain=1.0)
+    matrix.gold[:] = NONE
+    for controller in (SelfConsistency(4), ParallelProbe(4), CMC.at(0.5)):
+        results = rollout([controller], matrix, ORDERS, grid(1))
+        assert set(results.answer) == {NONE}
+        assert not results.correct.any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_name_answers_by_first_showing(seed):
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass(frozen=True)
+    class Reader(Plain):
+        """Remembers the labels it saw at every round."""
+
+        def start(self, pool):
+            pool = pool.open(self.branches)
+            return (jnp.int32(1), jnp.full((9, WIDTH), NONE).at[0].set(pool.answers)), pool
+
+        def round(self, memory, pool):
+            step, seen = memory
+            pool = pool.advance(jnp.where(pool.live, 1, 0))
+            seen = seen.at[step].set(pool.answers)
+            stop = jnp.where(step + 1 >= self.rounds, StopReason.DECIDED, StopReason.RUNNING)
+            return (step + 1, seen), pool, stop
+
+    matrix = jax.device_put(random_matrix(seed))
+    pool = ReplayPool.begin(matrix, 0, jnp.asarray(ORDERS[0]))
+    (step, seen), pool = Reader(WIDTH, 8).start(pool)
+    ids = [np.asarray(answer_ids(pool))]
+    for _ in range(8):
+        (step, seen), pool, _ = Reader(WIDTH, 8).round((step, seen), pool)
+        ids.append(np.asarray(answer_ids(pool)))
+    ids, seen = np.array(ids), np.asarray(seen)
+    assert ((ids[:, :, None, None] == ids) == (seen[:, :, None, None] == seen)).all()
+    first = {label: np.argwhere(seen == label)[0].tolist() for label in np.unique(seen)}
+    assert list(first.values()) == sorted(first.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"controllers": []}, "controllers of one class"),
+        (
+            {"controllers": [Plain(1, 1), SelfConsistency(1)]},
+            "got .*Plain.*Self",
+        ),
+        ({"episodes": Episodes([], [], [])}, "at least one episode"),
+        ({"episodes": Episodes([QUESTIONS], [0], [0])}, "question is outside 0 … 1"),
+        ({"episodes": Episodes([0], [-1], [0])}, "order is outside 0 … 4"),
+        ({"episodes": Episodes([0], [0], [1])}, "setting is outside 0 … 0"),
+        ({"orders": ORDERS + BRANCHES}, "branch outside 0 … 5"),
+        ({"budget": -1}, "budget is -1"),
+        ({"lanes": 0}, "lanes"),
+    ],
+)
+def test_bad_arguments(change, message):
+    arguments = {
+        "controllers": [Plain(1, 1)],
+        "matrix": random_matrix(0),
+        "orders": ORDERS,
+        "episodes": Episodes([0], [0], [0]),
+    }
+    with pytest.raises(InputError, match=message):
+        rollout(**(arguments | change))
+
+
+def test_progress_is_reported_up_to_the_end():
+    reports = []
+    rollout([Plain(2, 3)], random_matrix(0), ORDERS, grid(1), on_progress=reports.append)
+    assert reports == sorted(reports)
+    assert reports[-1] == len(ORDERS) * QUESTIONS
