@@ -5,18 +5,25 @@ from __future__ import annotations
 import contextlib
 import enum
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from autotts_jax.errors import InputError
 
+if TYPE_CHECKING:
+    from autotts_jax.policies.registry import Selection
+    from autotts_jax.replay.dataset import ProbeDataset
+
 DEFAULT_CONTROLLERS = "sc@64,asc@64,esc@64,parallel-probe@64,cmc"
+DEFAULT_TRACED = "cmc@0.5"
 INTERRUPTED = 130
+MAX_TOKENS = 2**31 - 1
+MAX_SEED = 2**32 - 1
 
 app = typer.Typer(
     name="autotts-jax",
@@ -54,16 +61,29 @@ DataOption = Annotated[
     list[str] | None,
     typer.Option(
         "--data",
-        help="File, folder of <model>/<benchmark>.json, or glob; repeatable. Left out: the embedded data.",
+        metavar="PATH",
+        help="File, folder of <model>/<benchmark>.json, or glob; repeatable.",
+        show_default="the synthetic data of this package",
     ),
 ]
+DataArgument = Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders or globs.")]
+ProtocolOption = Annotated[Protocol, typer.Option(help="How branch orders are drawn from a seed.")]
 EncodingOption = Annotated[
     Encoding, typer.Option(help="Answers are equal by spelling (exact) or by mathematics (equiv).")
 ]
-BudgetOption = Annotated[int | None, typer.Option(help="Token budget of an episode.", show_default="none")]
-BranchesOption = Annotated[int, typer.Option(help="W: branches that an episode can open.", min=1)]
-CacheOption = Annotated[
-    bool, typer.Option("--cache/--no-cache", help="Keep compiled programs in a per-user folder.")
+BudgetOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="TOKENS",
+        help="Token budget of an episode.",
+        min=0,
+        max=MAX_TOKENS,
+        show_default="none",
+    ),
+]
+BranchesOption = Annotated[int, typer.Option(metavar="W", help="Branches that an episode can open.", min=1)]
+OutOption = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Write results here.", show_default="no files")
 ]
 
 
@@ -80,182 +100,213 @@ def main() -> None:
 def evaluate(
     data: DataOption = None,
     controllers: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Comma-separated name@value: β where the controller has one, else the number of branches; "
-            "a name alone is its whole family. Besides sc, asc, esc, parallel-probe and cmc, a class of "
-            "your own as module:Class or path/to/file.py:Class."
+            metavar="NAME@VALUE,...",
+            help="What to play. The value is β where the controller has one, else its number of branches; a "
+            "name alone is its whole family. Names: sc, asc, esc, parallel-probe, cmc.",
+            show_default=DEFAULT_CONTROLLERS,
         ),
-    ] = DEFAULT_CONTROLLERS,
-    controller: Annotated[
-        str | None, typer.Option(help="One controller instead of --controllers; see --beta.")
     ] = None,
-    beta: Annotated[float | None, typer.Option(help="β of --controller.")] = None,
-    protocol: Annotated[
-        Protocol, typer.Option(help="How branch orders are drawn from a seed.")
-    ] = Protocol.repo100,
+    controller: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Play one controller: a name, or a class of your own, compiled or a released program, as "
+            "module:Class or path/to/file.py:Class.",
+            show_default=False,
+        ),
+    ] = None,
+    beta: Annotated[
+        float | None, typer.Option(metavar="β", help="β of --controller.", show_default=False)
+    ] = None,
+    protocol: ProtocolOption = Protocol.repo100,
     seeds: Annotated[
-        int | None, typer.Option(help="Seeds 0 … n-1.", show_default="100 or 64, by protocol")
+        int | None,
+        typer.Option(metavar="N", help="Play seeds 0 to N - 1.", show_default="100 or 64, by protocol"),
     ] = None,
     encoding: EncodingOption = Encoding.exact,
-    gamma: Annotated[float, typer.Option(help="γ: price of a unit of cost in the objective.")] = 1e-4,
+    gamma: Annotated[
+        float, typer.Option(metavar="γ", help="Price of a unit of cost in the objective.")
+    ] = 1e-4,
     cost: Annotated[Unit, typer.Option(help="Unit of cost in the objective.")] = Unit.intervals,
-    kappa_probe: Annotated[float, typer.Option(help="κ_probe: intervals charged for a probe.")] = 0.0,
+    kappa_probe: Annotated[
+        float, typer.Option(metavar="κ", help="Intervals that a probe costs in the objective.")
+    ] = 0.0,
     budget: BudgetOption = None,
     max_branches: BranchesOption = 64,
     processes: Annotated[
-        int | None, typer.Option(help="Processes for released programs.", show_default="all cores", min=1)
+        int | None,
+        typer.Option(metavar="N", help="Processes for a released program.", show_default="all cores", min=1),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for episodes.parquet, summary.csv, the frontier, …")
-    ] = None,
-    cache: CacheOption = True,
+    out: OutOption = None,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Keep compiled programs in a per-user folder.")
+    ] = True,
 ) -> None:
-    """Replay controllers over probe matrices and print the accuracy-cost table."""
-    arguments = {name: _plain(value) for name, value in locals().items()}
-    from autotts_jax.experiments import report, runtime, summary
-    from autotts_jax.experiments.evaluate import evaluate as play
+    """Replay controllers over probe matrices and print the accuracy-cost table.
 
-    runtime.configure(cache)
-    objective = summary.Objective(gamma, kappa_probe, cost)
-    selections = _selections(controllers, controller, beta)
-    console = Console()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_interruptible())
-        folder = stack.enter_context(report.results_folder(out)) if out else None
-        on_progress = stack.enter_context(_progress())
-        dataset = _read(data, encoding, on_progress)
-        evaluation = play(
-            dataset,
-            selections,
-            protocol=protocol,
-            seeds=seeds,
-            max_branches=max_branches,
-            budget=budget,
-            processes=processes or runtime.usable_cores(),
-            on_progress=on_progress,
-        )
-        on_progress("summary", 0, 0)
-        rows = summary.summarise(evaluation, objective)
-        if folder:
-            report.write_results(folder, evaluation, rows, arguments)
-    report.print_tables(rows, console)
-    if out:
-        console.print(f"wrote {out}/: {', '.join(sorted(file.name for file in out.iterdir()))}")
+    With --out: episodes.parquet, summary.csv, paired.csv, frontier.png, frontier.svg and manifest.json.
+    """
+    arguments = {name: _plain(value) for name, value in locals().items()}
+    with _working() as tell:
+        from autotts_jax.experiments import report, runtime, summary
+        from autotts_jax.experiments.evaluate import evaluate as play
+
+        runtime.configure(cache)
+        if controllers is not None and controller is not None:
+            raise InputError("--controllers and --controller exclude each other; give one of them")
+        objective = summary.Objective(gamma, kappa_probe, cost)
+        selections = _selections(controllers or DEFAULT_CONTROLLERS, controller, beta)
+        with report.results_folder(out) as folder:
+            evaluation = play(
+                _read(data, encoding, tell),
+                selections,
+                protocol=protocol,
+                seeds=seeds,
+                max_branches=max_branches,
+                budget=budget,
+                processes=processes or runtime.usable_cores(),
+                on_progress=tell,
+            )
+            tell("summary", 0, 0)
+            rows = summary.summarise(evaluation, objective)
+            if folder:
+                report.write_results(folder, evaluation, rows, arguments)
+    report.print_tables(rows, _console())
+    _print_written(out, report.RESULT_FILES)
 
 
 @app.command()
 def trace(
-    controller: Annotated[str, typer.Option(help="A controller, as evaluate takes it.")] = "cmc",
-    beta: Annotated[float | None, typer.Option(help="β of the controller.")] = None,
-    question: Annotated[int, typer.Option(help="Position of the question in its cell.", min=0)] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the branch order.", min=0)] = 0,
+    controller: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A controller, as in evaluate.", show_default=DEFAULT_TRACED),
+    ] = None,
+    beta: Annotated[
+        float | None, typer.Option(metavar="β", help="β of --controller.", show_default=False)
+    ] = None,
+    question: Annotated[
+        int, typer.Option(metavar="Q", help="Position of the question in its cell.", min=0)
+    ] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="S", help="Seed of the branch order.", min=0, max=MAX_SEED)
+    ] = 0,
     data: DataOption = None,
     cell: Annotated[
-        str | None, typer.Option(help="<model>/<benchmark>.", show_default="the first one")
+        str | None,
+        typer.Option(metavar="NAME", help="<model>/<benchmark>.", show_default="the first one"),
     ] = None,
     encoding: EncodingOption = Encoding.exact,
-    protocol: Annotated[
-        Protocol, typer.Option(help="How the branch order is drawn from the seed.")
-    ] = Protocol.repo100,
+    protocol: ProtocolOption = Protocol.repo100,
     budget: BudgetOption = None,
     max_branches: BranchesOption = 64,
-    out: Annotated[Path | None, typer.Option(help="Folder for trace.jsonl and trace.png/.svg.")] = None,
+    out: OutOption = None,
 ) -> None:
-    """Show one episode decision by decision."""
-    from autotts_jax.experiments import report
-    from autotts_jax.experiments.trace import print_trace, trace_episode, write_trace
+    """Show one episode decision by decision.
 
-    (selection,) = _selections("", controller, beta)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_interruptible())
-        folder = stack.enter_context(report.results_folder(out)) if out else None
-        on_progress = stack.enter_context(_progress())
-        dataset = _read(data, encoding, on_progress)
-        on_progress("episode", 0, 0)
-        episode = trace_episode(
-            dataset,
-            selection,
-            cell=cell,
-            question=question,
-            seed=seed,
-            protocol=protocol,
-            budget=budget,
-            max_branches=max_branches,
-        )
-        if folder:
-            write_trace(folder, episode)
-    print_trace(episode, Console())
+    With --out: trace.jsonl, trace.png and trace.svg.
+    """
+    with _working() as tell:
+        from autotts_jax.experiments import report, runtime
+        from autotts_jax.experiments.trace import TRACE_FILES, print_trace, trace_episode, write_trace
+
+        runtime.configure()
+        (selection,) = _selections(DEFAULT_TRACED, controller, beta)
+        with report.results_folder(out) as folder:
+            dataset = _read(data, encoding, tell)
+            tell("episode", 0, 0)
+            episode = trace_episode(
+                dataset,
+                selection,
+                cell=cell,
+                question=question,
+                seed=seed,
+                protocol=protocol,
+                budget=budget,
+                max_branches=max_branches,
+            )
+            if folder:
+                write_trace(folder, episode)
+    print_trace(episode, _console())
+    _print_written(out, TRACE_FILES)
 
 
 @data_app.command()
-def info(data: Annotated[list[str], typer.Argument(help="Files, folders or globs.")]) -> None:
+def info(data: DataArgument, encoding: EncodingOption = Encoding.exact) -> None:
     """Print what is in probe-matrix files."""
-    from autotts_jax.experiments.report import statistics_table
+    with _working() as tell:
+        from autotts_jax.experiments.report import statistics_tables
 
-    with _interruptible(), _progress() as on_progress:
-        table = statistics_table(_read(data, Encoding.exact, on_progress))
-    Console().print(table)
+        tables = list(statistics_tables(_read(data, encoding, tell)))
+    console = _console()
+    for table in tables:
+        console.print(table)
 
 
 @data_app.command()
 def convert(
-    data: Annotated[list[str], typer.Argument(help="Files, folders or globs.")],
+    data: DataArgument,
     out: Annotated[
-        Path, typer.Option(help="A compact file (.npz), or AutoTTS JSON of a single cell (.json).")
+        Path,
+        typer.Option(metavar="FILE", help="A compact file (.npz), or AutoTTS JSON of a single cell (.json)."),
     ],
     encoding: EncodingOption = Encoding.exact,
 ) -> None:
     """Put probe matrices into one compact file, or one cell into AutoTTS JSON."""
-    from autotts_jax.replay import formats
+    with _working() as tell:
+        from autotts_jax.replay import formats
 
-    writers = {".npz": formats.save_compact, ".json": formats.write_json}
-    if out.suffix not in writers:
-        raise InputError(f"--out {out}: the ending must be .npz (compact) or .json (AutoTTS)")
-    with _interruptible(), _progress() as on_progress:
-        dataset = _read(data, encoding, on_progress)
+        writers = {".npz": formats.save_compact, ".json": formats.write_json}
+        if out.suffix not in writers:
+            raise InputError(f"--out {out}: the ending must be .npz (compact) or .json (AutoTTS)")
+        dataset = _read(data, encoding, tell)
+        tell("writing", 0, 0)
         writers[out.suffix](dataset, out)
     print(f"wrote {out}: {len(dataset.cells)} cells, {len(dataset)} questions")
 
 
 @data_app.command()
-def validate(
-    data: Annotated[list[str], typer.Argument(help="Files, folders or globs.")],
-) -> None:
-    """Check every file; print what is wrong with each bad one and exit with status 2 if there is one."""
-    from autotts_jax.replay import formats
-
+def validate(data: DataArgument) -> None:
+    """Check every file; say what is wrong with each bad one, and exit with status 2 if there is one."""
+    lines = []
     bad = 0
-    with _interruptible():
-        for file in formats.find_files(data):
+    with _working() as tell:
+        from autotts_jax.replay import formats
+
+        files = sorted({file for pattern in data for file in formats.find_files(pattern)})
+        for done, file in enumerate(files):
+            tell("checking", done, len(files))
+            read = formats.read_compact if file.suffix == ".npz" else formats.read_json
             try:
-                dataset = formats.read([str(file)])
+                lines.append(f"good  {file}: {len(read(file))} questions")
             except InputError as error:
+                lines.append(f"bad   {error}")
                 bad += 1
-                print(f"bad   {error}")
-            else:
-                print(f"good  {file}: {len(dataset)} questions")
+    print(*lines, sep="\n")
     if bad:
-        raise InputError(f"{bad} bad file{'s' if bad > 1 else ''}; see above")
+        raise InputError(f"bad files: {bad} of {len(files)}; what is wrong is printed above")
 
 
-def _read(data: Sequence[str] | None, encoding: Encoding, on_progress):
+def _read(
+    data: Sequence[str] | None, encoding: Encoding, tell: Callable[[str, int, int], None]
+) -> ProbeDataset:
     from autotts_jax.replay import formats, synthetic
 
-    on_progress("reading data", 0, 0)
+    tell("reading data", 0, 0)
     if data:
         return formats.read(data, encoding)
     if encoding is not Encoding.exact:
-        raise InputError("the embedded data has only the exact encoding; give --data for equiv")
+        raise InputError("the synthetic data has only the exact encoding; give --data for equiv")
     return synthetic.synthetic()
 
 
-def _selections(controllers: str, controller: str | None, beta: float | None):
+def _selections(controllers: str, controller: str | None, beta: float | None) -> list[Selection]:
     from autotts_jax.policies.registry import select
 
     if controller is not None:
-        controllers = controller if beta is None else f"{controller}@{beta!r}"
-    elif beta is not None:
+        return [select(controller if beta is None else f"{controller}@{beta!r}")]
+    if beta is not None:
         raise InputError("--beta belongs to --controller; in --controllers write name@β")
     specs = [spec.strip() for spec in controllers.split(",") if spec.strip()]
     if not specs:
@@ -264,33 +315,48 @@ def _selections(controllers: str, controller: str | None, beta: float | None):
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C ends the command with one line."""
+def _working() -> Iterator[Callable[[str, int, int], None]]:
+    """Shows on a terminal's stderr how far the work is, and ends it with one line at Ctrl-C.
+
+    Yields what is to be told of progress: the phase, what is done of it and how much there is, 0 for unknown.
+    """
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+    )
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_interactive)
+    task = bar.add_task("starting", total=None, count="")
+    phase = "starting"
+
+    def tell(what: str, done: int, total: int) -> None:
+        nonlocal phase
+        if what != phase:
+            bar.reset(task, description=what)
+            phase = what
+        count = f"{done:,}/{total:,}" if total else ""
+        bar.update(task, completed=done, total=total or None, count=count)
+
     try:
-        yield
+        with bar:
+            yield tell
     except KeyboardInterrupt:
         print("autotts-jax: interrupted; nothing was written", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
 
 
-@contextlib.contextmanager
-def _progress() -> Iterator[Any]:
-    """A progress bar on stderr, gone when done; yields what is to be told of progress."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-        current = None
+def _console() -> Console:
+    """Prints text as it is: answers may look like Rich's markup."""
+    return Console(markup=False, emoji=False, highlight=False)
 
-        def on_progress(what: str, done: int, total: int) -> None:
-            nonlocal current
-            if what != current:
-                bar.reset(task, description=what)
-                current = what
-            bar.update(task, completed=done, total=total or None)
 
-        yield on_progress
+def _print_written(folder: Path | None, files: Sequence[str]) -> None:
+    if folder:
+        print(f"wrote {', '.join(files)} to {folder}")
 
 
 def _plain(value: Any) -> Any:
     """An argument as JSON can hold it."""
-    return str(value) if isinstance(value, (Path, enum.Enum)) else value
+    return str(value) if isinstance(value, Path | enum.Enum) else value

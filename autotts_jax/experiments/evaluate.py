@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from autotts_jax.envs.rollout import Episodes, rollout
 from autotts_jax.errors import InputError
-from autotts_jax.policies.registry import Selection
+from autotts_jax.policies.registry import Selection, label
 from autotts_jax.policies.released import RESULT, evaluate_program, program_episodes, question_records
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.protocols import paper64_orders, repo100_orders
@@ -19,7 +20,7 @@ PROTOCOLS = {"repo100": 100, "paper64": 64}
 """Resampling protocols and their number of seeds."""
 
 Progress = Callable[[str, int, int], None]
-"""Told what is running, how many of its episodes have ended, and how many it has."""
+"""Told what is running, how many of its episodes have ended, and how many it has; 0 where that is unknown."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,13 +97,15 @@ def evaluate(
     Raises:
         InputError: the arguments do not fit together, or a released program failed.
     """
+    _check_protocol(protocol)
     seeds = PROTOCOLS[protocol] if seeds is None else seeds
     if seeds < 1:
         raise InputError(f"the number of seeds is {seeds}, but it must be at least 1")
+    _check_distinct(selections)
     check_widths(dataset, selections, max_branches)
     if budget is not None and any(selection.program for selection in selections):
         raise InputError("released programs know no token budget; leave --budget out for them")
-    orders = branch_orders(dataset, protocol, seeds, max_branches)
+    orders = branch_orders(dataset, protocol, range(seeds), max_branches)
     plays = []
     for selection in selections:
         report = _reporter(selection, seeds * len(dataset), on_progress)
@@ -113,15 +116,16 @@ def evaluate(
     return Evaluation(dataset, seeds, tuple(plays))
 
 
-def branch_orders(dataset: ProbeDataset, protocol: str, seeds: int, width: int) -> np.ndarray:
-    """The branches that each question opens under each seed, in opening order. Shape (S, Q, W)."""
-    orders = np.empty((seeds, len(dataset), width), np.int32)
+def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], width: int) -> np.ndarray:
+    """The branches that each question opens under each of S seeds, in opening order. Shape (S, Q, W)."""
+    _check_protocol(protocol)
+    orders = np.empty((len(seeds), len(dataset), width), np.int32)
     for index, cell in enumerate(dataset.cells):
         of_cell = dataset.cell_questions(index)
         if protocol == "repo100":
-            drawn = repo100_orders(cell.num_branches, range(seeds))[:, None]
+            drawn = repo100_orders(cell.num_branches, seeds)[:, None]
         else:
-            drawn = paper64_orders(len(of_cell), cell.num_branches, range(seeds))
+            drawn = paper64_orders(len(of_cell), cell.num_branches, seeds)
         orders[:, of_cell] = drawn[..., :width]
     return orders
 
@@ -182,8 +186,24 @@ def _reporter(selection: Selection, episodes: int, on_progress: Progress | None)
     if on_progress is None:
         return None
     total = episodes * len(selection.values)
-    on_progress(selection.name, 0, total)
+    on_progress(f"{selection.name}: {'starting' if selection.program else 'compiling'}", 0, 0)
     return lambda done: on_progress(selection.name, done, total)
+
+
+def _check_protocol(protocol: str) -> None:
+    if protocol not in PROTOCOLS:
+        raise InputError(f"unknown protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}")
+
+
+def _check_distinct(selections: Sequence[Selection]) -> None:
+    """Raises an `InputError` where results could not be told apart."""
+    labels = Counter(label for selection in selections for label in selection.labels)
+    twice = [label for label, count in labels.items() if count > 1]
+    if twice:
+        raise InputError(
+            f"{', '.join(twice)}: selected more than once; give each controller and value once, and classes "
+            "of your own different names"
+        )
 
 
 def check_widths(dataset: ProbeDataset, selections: Sequence[Selection], width: int) -> None:
@@ -198,6 +218,6 @@ def check_widths(dataset: ProbeDataset, selections: Sequence[Selection], width: 
         for controller, value in zip(selection.controllers, selection.values, strict=False):
             if controller.value_name == "branches" and value is not None and value > width:
                 raise InputError(
-                    f"{selection.name}@{value:g} reads more branches than an episode can open; give it at "
-                    f"most {width}, or raise --max-branches"
+                    f"{label(selection.name, value)} reads more branches than an episode can open; give it "
+                    f"at most {width}, or raise --max-branches"
                 )

@@ -41,28 +41,45 @@ SUMMARY_COLUMNS = (
     "sequential_tokens",
     "objective",
 )
+RESULT_FILES = (
+    "episodes.parquet",
+    "summary.csv",
+    "paired.csv",
+    "frontier.png",
+    "frontier.svg",
+    "manifest.json",
+)
 PAIRED_COLUMNS = ("model", "benchmark", "controller", "value", "gain", "gain_low", "gain_high")
 
 
 def tables(rows: Sequence[Row]) -> Iterator[Table]:
     """One table a benchmark: a section for each model, a line for each setting."""
     first = rows[0].label
+    headings = ["accuracy, %", "ktokens", "seq. kt", "objective"]
+    compared = any(row.label != first for row in rows)
     for benchmark in dict.fromkeys(row.benchmark for row in rows):
         of_benchmark = [row for row in rows if row.benchmark == benchmark]
-        table = Table(title=benchmark, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-        table.add_column("", no_wrap=True)
-        for heading in ("accuracy, %", "ktokens", "seq. kt", "objective", f"Δ to {first}, 95 %"):
-            table.add_column(heading, justify="right", no_wrap=True)
+        table = _table(benchmark, [*headings, "Δ accuracy, 95 %"] if compared else headings)
         for model in dict.fromkeys(row.model for row in of_benchmark):
             table.add_row(model, style="bold")
             for row in of_benchmark:
                 if row.model == model:
-                    table.add_row(*_figures(row, "" if row.label == first else _interval(row)))
+                    table.add_row(*_figures(row), "" if row.label == first else _interval(row))
             table.add_section()
         yield table
 
 
-def _figures(row: Row, gain: str) -> tuple[str, ...]:
+def _table(title: str, headings: Sequence[str]) -> Table:
+    """An empty table of figures; it fits 80 columns, so the padding is small."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.show_edge, table.padding = False, 0
+    table.add_column("", overflow="fold")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _figures(row: Row) -> tuple[str, ...]:
     error = "" if math.isnan(row.accuracy_se) else f" ± {100 * row.accuracy_se:.1f}"
     return (
         row.label,
@@ -70,7 +87,6 @@ def _figures(row: Row, gain: str) -> tuple[str, ...]:
         f"{row.tokens / 1000:.1f}",
         f"{row.sequential_tokens / 1000:.1f}",
         f"{row.objective:.3f}",
-        gain,
     )
 
 
@@ -83,23 +99,23 @@ def print_tables(rows: Sequence[Row], console: Console) -> None:
     for table in tables(rows):
         console.print(table)
     console.print(
-        "accuracy ± standard error over seeds; seq. kt: sequential ktokens;\n"
-        "Δ: accuracy gained, with its 95 % interval by paired bootstrap over questions",
+        "accuracy: mean ± standard error over seeds; seq. kt: sequential ktokens;\n"
+        "objective: mean of 1{correct} - γ·cost; "
+        f"Δ accuracy: gain over {rows[0].label}, with its\n"
+        "95 % interval by paired bootstrap over questions",
         style="dim",
-        highlight=False,
     )
 
 
-def statistics_table(dataset: ProbeDataset) -> Table:
-    """Statistics of the cells, a column each."""
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for cell in dataset.cells:
-        table.add_column(cell.name.replace("/", "\n"), justify="right")
-    columns = [cell_statistics(dataset, index) for index in range(len(dataset.cells))]
-    for name in columns[0]:
-        table.add_row(name, *(_number(column[name]) for column in columns))
-    return table
+def statistics_tables(dataset: ProbeDataset) -> Iterator[Table]:
+    """Statistics of the cells: one table a benchmark, a column for each model."""
+    for benchmark in dict.fromkeys(cell.benchmark for cell in dataset.cells):
+        members = [index for index, cell in enumerate(dataset.cells) if cell.benchmark == benchmark]
+        columns = [cell_statistics(dataset, index) for index in members]
+        table = _table(benchmark, [dataset.cells[index].model for index in members])
+        for name in columns[0]:
+            table.add_row(name, *(_number(column[name]) for column in columns))
+        yield table
 
 
 def _number(value: float) -> str:
@@ -110,12 +126,18 @@ def _number(value: float) -> str:
 
 
 @contextlib.contextmanager
-def results_folder(folder: Path) -> Iterator[Path]:
+def results_folder(folder: Path | None) -> Iterator[Path | None]:
     """A place to write results to, whose files appear in ``folder`` together, when all are complete.
+
+    Args:
+        folder: where they are to appear, made if need be; None gives None.
 
     Raises:
         InputError: the folder cannot be written to; found out before any work is done.
     """
+    if folder is None:
+        yield None
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))

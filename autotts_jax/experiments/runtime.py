@@ -12,15 +12,17 @@ import platformdirs
 def configure(compilation_cache: bool = True) -> None:
     """Makes every core a CPU device, and keeps compiled programs between runs. Call it before JAX is used.
 
+    What the environment says through JAX's own variables stays as it is.
+
     Args:
-        compilation_cache: keep compiled programs in a folder of the user's; a folder set through JAX's own
-            settings (``JAX_COMPILATION_CACHE_DIR``) is left as it is.
+        compilation_cache: keep compiled programs in a folder of the user's.
     """
-    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not forced and "JAX_NUM_CPU_DEVICES" not in os.environ:
         jax.config.update("jax_num_cpu_devices", usable_cores())
     if not compilation_cache:
         jax.config.update("jax_enable_compilation_cache", False)
-    elif jax.config.jax_compilation_cache_dir is None:
+    elif "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 

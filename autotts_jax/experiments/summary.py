@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluate import Evaluation, Play
+from autotts_jax.policies.registry import label
 
 ALL_MODELS = "mean of models"
 """Name of the rows that average the models of a benchmark."""
@@ -33,7 +35,11 @@ class Objective:
     def __post_init__(self):
         for name in ("gamma", "kappa_probe"):
             if not 0 <= getattr(self, name) < np.inf:
-                raise InputError(f"{name} is {getattr(self, name)}, but it must be at least 0")
+                raise InputError(
+                    f"{name} is {getattr(self, name)}, but it must be a finite number of at least 0"
+                )
+        if self.kappa_probe and self.unit == "tokens":
+            raise InputError("kappa_probe is counted in intervals; leave it out where the cost is in tokens")
 
     def of(self, play: Play) -> np.ndarray:
         """The worth of each episode. Shape (V, S, Q)."""
@@ -76,7 +82,7 @@ class Row:
     @property
     def label(self) -> str:
         """``controller@value``."""
-        return self.controller if self.value is None else f"{self.controller}@{self.value:g}"
+        return label(self.controller, self.value)
 
 
 def summarise(evaluation: Evaluation, objective: Objective) -> list[Row]:
@@ -95,21 +101,24 @@ def summarise(evaluation: Evaluation, objective: Objective) -> list[Row]:
 
 def _rows(evaluation, objective, benchmark, model, cells: Sequence[int]) -> Iterator[Row]:
     columns = [evaluation.dataset.cell_questions(cell) for cell in cells]
-    texts = [evaluation.dataset.questions[q].text for column in columns for q in column]
+    questions = np.concatenate(columns)
+    texts = [evaluation.dataset.questions[question].text for question in questions]
+    # Every cell counts the same, however many questions it has.
+    weight = np.concatenate([np.full(len(column), 1 / len(column) / len(cells)) for column in columns])
     baseline = None
 
     def mean(per_episode: np.ndarray) -> np.ndarray:
-        """Mean over the questions of each cell, then over cells; (S, Q) to (S,)."""
-        return np.mean([per_episode[:, column].mean(axis=1) for column in columns], axis=0)
+        """Weighted mean over questions; (S, Q) to (S,)."""
+        return per_episode[:, questions] @ weight
 
     for play in evaluation.plays:
         worth = objective.of(play)
         for index, value in enumerate(play.selection.values):
-            correct = play.correct[index].astype(float)
-            by_question = np.concatenate([correct[:, column].mean(axis=0) for column in columns])
+            by_question = play.correct[index][:, questions].mean(axis=0)
             baseline = by_question if baseline is None else baseline
-            low, high = paired_bootstrap(by_question - baseline, texts)
-            accuracy = mean(correct)
+            gain = by_question - baseline
+            low, high = paired_bootstrap(gain, weight, texts)
+            accuracy = mean(play.correct[index])
             yield Row(
                 model,
                 benchmark,
@@ -120,7 +129,7 @@ def _rows(evaluation, objective, benchmark, model, cells: Sequence[int]) -> Iter
                 tokens=float(mean(play.tokens[index]).mean()),
                 sequential_tokens=float(mean(play.sequential_tokens[index]).mean()),
                 objective=float(mean(worth[index]).mean()),
-                gain=float((by_question - baseline).mean()),
+                gain=float(gain @ weight),
                 gain_low=low,
                 gain_high=high,
             )
@@ -133,19 +142,26 @@ def standard_error(per_seed: np.ndarray) -> float:
     return float(np.std(per_seed, ddof=1) / np.sqrt(len(per_seed)))
 
 
-def paired_bootstrap(difference: np.ndarray, texts: Sequence[str]) -> tuple[float, float]:
-    """95 % interval of a mean difference, resampling questions.
+def paired_bootstrap(difference: np.ndarray, weight: np.ndarray, texts: Sequence[str]) -> tuple[float, float]:
+    """95 % interval of a weighted mean difference, resampling questions.
 
     A question that several models answered is one question: its rows are drawn together.
 
     Args:
         difference: per-question difference between two controllers on the same episodes. Shape (Q,).
+        weight: what each of them counts. Shape (Q,).
         texts: text of each question, Q of them.
     """
-    _, question = np.unique(np.asarray(texts), return_inverse=True)
-    rows = np.bincount(question)
-    total = np.bincount(question, weights=difference)
-    draws = np.random.default_rng(0).multinomial(len(rows), np.full(len(rows), 1 / len(rows)), RESAMPLES)
-    means = draws @ total / (draws @ rows)
-    low, high = np.quantile(means, (0.025, 0.975))
+    distinct, question = np.unique(np.asarray(texts), return_inverse=True)
+    total = np.bincount(question, weights=weight * difference)
+    mass = np.bincount(question, weights=weight)
+    draws = _resampled(len(distinct))
+    low, high = np.quantile(draws @ total / (draws @ mass), (0.025, 0.975))
     return float(low), float(high)
+
+
+@functools.lru_cache(maxsize=4)
+def _resampled(questions: int) -> np.ndarray:
+    """How often each question is drawn in each resample. Shape (RESAMPLES, questions)."""
+    generator = np.random.default_rng(0)
+    return generator.multinomial(questions, np.full(questions, 1 / questions), RESAMPLES).astype(float)

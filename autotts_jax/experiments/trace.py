@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array
 
 SHOWN_VOTES = 3
+TRACE_FILES = ("trace.jsonl", "trace.png", "trace.svg")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Decision:
         branches: branches that it changed, by opening order.
         intervals: intervals read on each of them.
         votes: votes by answer, most first.
-        final: whether finished branches voted; where there are none, the active ones' latest answers did.
+        final: whether the votes are final answers of finished branches; latest answers of active ones if not.
         confidence: confidence of that vote.
         tokens: tokens charged so far.
     """
@@ -118,14 +119,14 @@ def trace_episode(
         )
     check_widths(dataset, [selection], max_branches)
     row, name = _find(dataset, cell, question)
-    order = branch_orders(dataset, protocol, seed + 1, max_branches)[seed, row]
+    order = branch_orders(dataset, protocol, [seed], max_branches)[0, row]
     replay = ReplayPool.begin(jax.device_put(dataset.matrix), row, jnp.asarray(order), budget)
-    recorder = _Recorder(dataset.questions[row])
+    recorder = _Recorder(dataset.questions[row], _votes_on_finals(selection.controllers[0], replay))
     replay, stop = _play(selection.controllers[0], recorder, replay)
     state = branch_pool.state_of(replay)
     opened = int(state.opened)
     return EpisodeTrace(
-        title=f"{selection.name}@{selection.values[0]:g} on {name}, question {question}, seed {seed}",
+        title=f"{selection.labels[0]} on {name}, question {question}, seed {seed}",
         decisions=recorder.decisions,
         answer=recorder.answer,
         gold=dataset.questions[row].gold,
@@ -143,9 +144,21 @@ def _find(dataset: ProbeDataset, cell: str | None, question: int) -> tuple[int, 
     if name not in names:
         raise InputError(f"there is no cell {name}; there are {', '.join(names)}")
     rows = dataset.cell_questions(names.index(name))
-    if question >= len(rows):
+    if not 0 <= question < len(rows):
         raise InputError(f"{name} has no question {question}; it has 0 … {len(rows) - 1}")
     return int(rows[question]), name
+
+
+def _votes_on_finals(controller: Controller, replay: ReplayPool) -> bool:
+    """Whether the controller has finished branches vote; known from what it asks the pool for."""
+    asked: set[str] = set()
+
+    def run(replay):
+        memory, pool = controller.start(_RecordingPool(replay, [], asked))
+        return controller.vote(*controller.round(memory, pool)[:2])
+
+    jax.eval_shape(run, replay)
+    return "vote_finals" in asked
 
 
 def _play(controller: Controller, recorder: _Recorder, replay: ReplayPool) -> tuple[ReplayPool, StopReason]:
@@ -171,7 +184,7 @@ class _Recorded:
 
         @jax.jit
         def run(memory, replay):
-            recording = _RecordingPool(replay, [])
+            recording = _RecordingPool(replay, [], set())
             memory, pool, reason = step(memory, recording)
             self._actions = tuple(action for action, _ in recording.log)
             return memory, pool.replay, jnp.asarray(reason), [after for _, after in recording.log]
@@ -201,10 +214,11 @@ def _shown(dataset: ProbeDataset, row: int, order: np.ndarray, state: core.State
 
 
 class _Recorder:
-    """Writes down what happens in an episode."""
+    """Notes what happens in an episode; votes are of final answers where the controller asks for them."""
 
-    def __init__(self, question: Question):
+    def __init__(self, question: Question, finals: bool):
         self.question = question
+        self.finals = finals
         self.decisions: list[Decision] = []
         self.round = 0
         self.answer: str | None = None
@@ -228,10 +242,12 @@ class _Recorder:
         self._add("answer", leader, np.zeros_like(leader), replay)
 
     def _add(self, action: str, branches: np.ndarray, intervals: np.ndarray, pool: ReplayPool) -> None:
-        final = bool(jnp.any(pool.finished))
+        final = self.finals and bool(jnp.any(pool.finished))
         voters = np.asarray(pool.finished if final else pool.active)
         ids = np.asarray(branch_pool.answer_ids(pool))[voters]
         votes = Counter(str(self.question.answer(i)) for i in ids.tolist() if i != NONE).most_common()
+        # Of answers with as many votes the given one leads; the controller knows which came first.
+        votes.sort(key=lambda vote: (-vote[1], vote[0] != self.answer))
         top = [count for _, count in votes] + [0, 0]
         self.decisions.append(
             Decision(
@@ -249,18 +265,26 @@ class _Recorder:
 
 @dataclasses.dataclass(frozen=True)
 class _RecordingPool:
-    """A pool that shows what ``replay`` shows and logs what it is told to do, with what came of it."""
+    """A pool that shows what ``replay`` shows, and notes what it is asked for and what it is told to do.
+
+    Attributes:
+        replay: the pool.
+        log: every action, with the pool after it.
+        asked: names of all that was asked for.
+    """
 
     replay: ReplayPool
     log: list[tuple[str, ReplayPool]]
+    asked: set[str]
 
     def __getattr__(self, name: str) -> Any:
+        self.asked.add(name)
         return getattr(self.replay, name)
 
     def _act(self, action: str, *arguments: Any) -> _RecordingPool:
         after = getattr(self.replay, action)(*arguments)
         self.log.append((action, after))
-        return _RecordingPool(after, self.log)
+        return _RecordingPool(after, self.log, self.asked)
 
     def open(self, count: Scalar, probe: bool = True) -> _RecordingPool:
         return self._act("open", count, probe)
@@ -282,26 +306,41 @@ class _RecordingPool:
 
 
 def print_trace(trace: EpisodeTrace, console: Console) -> None:
-    """The episode as a table, a line a decision."""
+    """The episode as a table, a line a decision; rounds that do the same share a line."""
     table = Table(title=trace.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.show_edge, table.padding = False, (0, 1, 0, 0)
     for heading in ("round", "action", "branches", "votes", "confidence", "ktokens"):
-        table.add_column(heading, justify="right" if heading in ("confidence", "ktokens") else "left")
-    previous = None
-    for decision in trace.decisions:
+        numeric = heading in ("confidence", "ktokens")
+        table.add_column(heading, justify="right" if numeric else "left", no_wrap=heading != "branches")
+    for first, last in _alike(trace.decisions):
         table.add_row(
-            "" if decision.round == previous else str(decision.round),
-            decision.action,
-            describe_branches(decision),
-            describe_votes(decision),
-            f"{decision.confidence:.3f}",
-            f"{decision.tokens / 1000:.1f}",
+            str(first.round) if first.round == last.round else f"{first.round}-{last.round}",
+            first.action,
+            describe_branches(first),
+            describe_votes(first),
+            f"{last.confidence:.3f}",
+            f"{last.tokens / 1000:.1f}",
         )
-        previous = decision.round
     console.print(table)
     right = "right" if trace.answer == trace.gold else f"wrong, it is {trace.gold}"
     reason = trace.stop_reason.name.lower().replace("_", " ")
-    console.print("votes of finished branches; (latest answers) while there are none", style="dim")
-    console.print(f"answer {trace.answer} ({right}); stopped: {reason}", markup=False)
+    console.print("votes: final answers, (latest answers) in brackets", style="dim")
+    console.print(f"answer {trace.answer} ({right}); stopped: {reason}")
+
+
+def _alike(decisions: Sequence[Decision]) -> Iterator[tuple[Decision, Decision]]:
+    """First and last decision of each run of rounds that decide one thing, the same, with the same votes."""
+    alone = Counter(decision.round for decision in decisions)
+
+    def what(numbered: tuple[int, Decision]) -> tuple:
+        number, decision = numbered
+        if alone[decision.round] > 1:
+            return (number,)
+        return (decision.action, decision.branches, decision.intervals, decision.votes, decision.final)
+
+    for _, run in groupby(enumerate(decisions), key=what):
+        same = [decision for _, decision in run]
+        yield same[0], same[-1]
 
 
 def describe_branches(decision: Decision) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
+
 from autotts_jax.envs.controller import Controller, check_beta
 from autotts_jax.errors import InputError
 from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
@@ -39,6 +41,16 @@ class Selection:
     program: str | None
     values: tuple[float | None, ...]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """``name@value`` of each setting."""
+        return tuple(label(self.name, value) for value in self.values)
+
+
+def label(name: str, value: float | None) -> str:
+    """``name@value``, as `select` reads it; the name alone without a value."""
+    return name if value is None else f"{name}@{value:g}"
+
 
 def select(spec: str) -> Selection:
     """The controllers that ``name@value`` stands for; ``name`` alone is the whole family.
@@ -50,7 +62,7 @@ def select(spec: str) -> Selection:
         InputError: no such controller, or it has no member at the value.
     """
     name, at, text = spec.partition("@")
-    values = (_number(spec, text),) if at else ()
+    values: tuple[float, ...] = (_number(spec, text),) if at else ()
     if ":" in name:
         found = load_class(name)
         if not issubclass(found, Controller):
@@ -63,13 +75,18 @@ def select(spec: str) -> Selection:
             f"unknown controller {name!r}; known are {', '.join(CONTROLLERS)}, and classes of your own as "
             "module:Class or path/to/file.py:Class"
         )
-    values = values or kind.family
+    values = values or tuple(kind.family)
     if not values:
         raise InputError(f"controller {name} has no family to sweep; give one value, as {spec}@0.5")
     try:
         controllers = tuple(kind.at(value) for value in values)
-    except InputError as error:
-        raise InputError(f"controller {spec!r}: {error}") from None
+    except ValueError as error:
+        raise InputError(f"controller {spec!r}: {error}") from error
+    if jax.tree_util.all_leaves(controllers):
+        raise InputError(
+            f"controller {spec!r}: class {kind.__name__} is no pytree; decorate it with "
+            "@jax.tree_util.register_dataclass above @dataclasses.dataclass(frozen=True)"
+        )
     return Selection(name, controllers, None, values)
 
 

@@ -37,8 +37,8 @@ _TIMEOUT = 5
 _TOLERANCE = 1e-6
 """Coordinates closer than this are compared; math-verify rounds floats to six decimals."""
 
-_FAR = 1e9
-"""Coordinate of infinity."""
+_FAR = 1e5
+"""Coordinate of infinity; numbers beyond it, of more than 43,000 digits, are not computed with."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +184,7 @@ class _Classes:
         from sympy import Expr
 
         self._founders: list[Any] = []
+        self._known: dict[Any, int] = {}
         self._places: list[tuple[float, int]] = []  # (coordinate, class), sorted
         coordinates = _coordinates(gold)
         self._always = set() if isinstance(gold, Expr) and coordinates else {0}
@@ -191,6 +192,11 @@ class _Classes:
 
     def of(self, expression: Any) -> int:
         """The class of an expression, a new one where it equals no founder."""
+        if expression not in self._known:
+            self._known[expression] = self._search(expression)
+        return self._known[expression]
+
+    def _search(self, expression: Any) -> int:
         coordinates = _coordinates(expression)
         near = self._always.union(*map(self._near, coordinates))
         for c in sorted(near):
@@ -245,11 +251,11 @@ def _parse(text: str) -> Any:
     )
     if not found or _attempt(found[0].has, sympy.nan, sympy.zoo) is not False:
         return None
-    return found[0]
+    return found[0].as_immutable() if isinstance(found[0], sympy.MatrixBase) else found[0]
 
 
 def _coordinates(expression: Any) -> list[float]:
-    r"""Where on a line to look for equal answers; an expression without coordinates is a class of its own.
+    r"""Where on a line to look for equal answers; without a place, only the very same expression is equal.
 
     An equation is also looked for at its right-hand side, and a percentage at its number: math-verify takes
     ``x = 5`` for 5 and ``50\%`` for 50.
@@ -272,10 +278,13 @@ def _coordinate(expression: Any) -> float:
     Its logarithmic growth makes one tolerance serve numbers near zero and numbers of a thousand digits. Sets,
     tuples and matrices add up their elements, because math-verify takes (1, 2), {1, 2} and the open interval
     for the same; relations have the place of their symbols, because equal ones may be written in many ways.
+
+    Raises:
+        OverflowError: the value is finite and beyond `_FAR`.
     """
     import mpmath
     from math_verify.grader import is_relation
-    from sympy import Expr
+    from sympy import Expr, oo
 
     symbols = {symbol: _symbol_value(symbol.name) for symbol in expression.free_symbols}
     if is_relation(expression):
@@ -283,8 +292,12 @@ def _coordinate(expression: Any) -> float:
     if not isinstance(expression, Expr):
         return math.fsum(map(_coordinate, expression.args))
     real, imaginary = expression.evalf(15, subs=symbols).as_real_imag()
-    value = float(mpmath.asinh(mpmath.mpf(real + imaginary)))
-    return max(-_FAR, min(_FAR, value))
+    if real + imaginary in (oo, -oo):
+        return _FAR if real + imaginary == oo else -_FAR
+    place = mpmath.asinh(mpmath.mpf(real + imaginary))
+    if abs(place) > _FAR:
+        raise OverflowError
+    return float(place)
 
 
 def _symbol_value(name: str) -> float:

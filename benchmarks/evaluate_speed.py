@@ -1,0 +1,134 @@
+"""Times the compiled path against the released Python interface, on the same episodes in one run.
+
+    python benchmarks/evaluate_speed.py --data ../shared/replay/Qwen3-8B/aime24.json
+
+The first table has, for each controller, episodes a second on the compiled path (all devices, compilation
+apart, median of repeats) and through the released interface (examples/released_programs.py, one process), and
+checks that both gave the same answers and tokens. The second has the compiled path by number of lanes.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import numpy as np
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from autotts_jax.envs.rollout import LANES, Episodes, rollout
+from autotts_jax.experiments import runtime
+from autotts_jax.experiments.evaluate import branch_orders
+from autotts_jax.policies.registry import select
+from autotts_jax.policies.released import evaluate_program, program_episodes, question_records
+from autotts_jax.replay import formats, synthetic
+
+PROGRAMS = Path(__file__).parents[1] / "examples" / "released_programs.py"
+CASES = {
+    "sc@64": [("SelfConsistency", {"max_samples": 64})],
+    "asc@64": [("AdaptiveConsistency", {"max_samples": 64})],
+    "esc@64": [("EarlyStoppingConsistency", {"max_samples": 64})],
+    "parallel-probe@64": [("ParallelProbe", {"num_chains": 64})],
+    "cmc@0.5,cmc@1": [("OptimalController", {"beta": 0.5}), ("OptimalController", {"beta": 1.0})],
+}
+LANE_COUNTS = tuple(2**n for n in range(6, 14))
+
+
+def main(
+    data: Annotated[str | None, typer.Option(help="One cell; a synthetic one when left out.")] = None,
+    repeats: Annotated[int, typer.Option(help="Timed runs of the compiled path.")] = 7,
+    seeds: Annotated[int, typer.Option(help="Seeds of the repo100 protocol.")] = 100,
+) -> None:
+    runtime.configure()
+    dataset = formats.read([data]) if data else synthetic.synthetic(models=synthetic.SYNTHETIC_MODELS[-1:])
+    orders = branch_orders(dataset, "repo100", seeds, 64)
+    devices = jax.local_devices()
+    console = Console()
+    console.print(
+        f"{dataset.cells[0].name}, {seeds} seeds x {len(dataset)} questions; {cpu_model()}, "
+        f"{runtime.usable_cores()} cores; JAX on {len(devices)} x {devices[0].device_kind}"
+    )
+    console.print(against_released(dataset, orders, repeats))
+    console.print(by_lanes(dataset, orders, repeats))
+
+
+def against_released(dataset, orders, repeats: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    headings = ("controller", "episodes", "compile, s", "compiled, s", "episodes/s", "released, s")
+    for heading in (*headings, "episodes/s", "ratio"):
+        table.add_column(heading, justify="left" if heading == "controller" else "right")
+    for names, programs in CASES.items():
+        results, seconds = compiled(names, dataset, orders, repeats)
+        answer, tokens, released_seconds = released(programs, dataset, orders)
+        # Answers are compared by being right: ids and texts name the same thing.
+        assert np.array_equal(results.tokens, tokens), names
+        assert np.array_equal(results.correct, answer), names
+        episodes = len(tokens)
+        table.add_row(
+            names,
+            str(episodes),
+            f"{results.compile_seconds:.1f}",
+            f"{seconds:.3f}",
+            f"{episodes / seconds:,.0f}",
+            f"{released_seconds:.2f}",
+            f"{episodes / released_seconds:,.0f}",
+            f"{released_seconds / seconds:.0f}x",
+        )
+    return table
+
+
+def by_lanes(dataset, orders, repeats: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    platform = jax.local_devices()[0].platform
+    for heading in ("controller", *(f"{lanes}{'*' * (lanes == LANES[platform])}" for lanes in LANE_COUNTS)):
+        table.add_column(heading, justify="right")
+    for names in CASES:
+        cells = []
+        for lanes in LANE_COUNTS:
+            results, seconds = compiled(names, dataset, orders, repeats, lanes)
+            cells.append(f"{len(results.tokens) / seconds / 1000:.1f}k")
+        table.add_row(names, *cells)
+    table.caption = "episodes a second by lanes a device; * the default"
+    return table
+
+
+def compiled(names: str, dataset, orders, repeats: int, lanes: int | None = None):
+    """Results of a compiled rollout, and the median of its run times."""
+    controllers = [controller for name in names.split(",") for controller in select(name).controllers]
+    seeds, questions, width = orders.shape
+    shape = (len(controllers), seeds, questions)
+    setting, seed, question = (axis.reshape(-1) for axis in np.indices(shape))
+    episodes = Episodes(question, seed * questions + question, setting)
+    runs = [
+        rollout(controllers, dataset.matrix, orders.reshape(-1, width), episodes, lanes=lanes)
+        for _ in range(repeats)
+    ]
+    first, *_ = runs
+    return first, statistics.median(run.run_seconds for run in runs)
+
+
+def released(programs, dataset, orders):
+    """Correctness and tokens of the same episodes through the released interface, and its run time."""
+    records = question_records(dataset)
+    episodes = program_episodes(orders, range(len(orders)))
+    began = time.perf_counter()
+    parts = [evaluate_program(f"{PROGRAMS}:{name}", config, records, episodes) for name, config in programs]
+    seconds = time.perf_counter() - began
+    played = np.concatenate(parts)
+    return played["correct"], played["tokens"], seconds
+
+
+def cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "unknown CPU"
+
+
+if __name__ == "__main__":
+    typer.run(main)
