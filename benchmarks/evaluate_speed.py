@@ -46,7 +46,7 @@ def main(
 ) -> None:
     runtime.configure()
     dataset = formats.read([data]) if data else synthetic.synthetic(models=synthetic.SYNTHETIC_MODELS[-1:])
-    orders = branch_orders(dataset, "repo100", seeds, 64)
+    orders = branch_orders(dataset, "repo100", range(seeds), 64)
     devices = jax.local_devices()
     console = Console()
     console.print(

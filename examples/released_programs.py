@@ -7,12 +7,12 @@ the answer that was voted for first wins.
 
 from __future__ import annotations
 
-import functools
-import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from scipy.stats import beta
 
 
 def majority(answers: Iterable[str]) -> str | None:
@@ -21,14 +21,9 @@ def majority(answers: Iterable[str]) -> str | None:
     return max(votes, key=votes.__getitem__, default=None)
 
 
-@functools.cache
 def confidence(top1: int, top2: int) -> float:
-    """``1 - BetaCDF(0.5; top1 + 1, top2 + 1)``: how sure ``top1`` votes against ``top2`` make a majority.
-
-    With integer arguments that is the chance of at most ``top1`` heads in ``top1 + top2 + 1`` fair tosses.
-    """
-    tosses = top1 + top2 + 1
-    return sum(math.comb(tosses, heads) for heads in range(top1 + 1)) / 2**tosses
+    """How sure ``top1`` votes against ``top2`` make a majority: ``1 - BetaCDF(0.5; top1 + 1, top2 + 1)``."""
+    return beta.sf(0.5, top1 + 1, top2 + 1)
 
 
 def leader(votes: Counter[str]) -> tuple[str | None, float]:

@@ -1,6 +1,5 @@
 """Answers as ids: string equality, and mathematical equality."""
 
-import dataclasses
 import subprocess
 import sys
 import textwrap
@@ -15,6 +14,7 @@ from autotts_jax.errors import DataError, InputError
 from autotts_jax.replay import encoding
 from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question
 from autotts_jax.replay.encoding import encode_exact, merge_equivalent
+from autotts_jax.replay.formats import read_json
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
 
@@ -70,6 +70,11 @@ EQUAL = [
     ["2^{2025}", "4 \\cdot 2^{2023}"],
     ["\\{1, 2\\}", "2, 1"],
     ["1,234", "1234"],
+    ["\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{bmatrix} \\frac{2}{2} \\\\ 2 \\end{bmatrix}"],
+    ["(0, \\infty)"],
+    ["\\infty"],
+    ["(23!)!", "((23)!)!"],
+    ["(23!)! + 1"],
     ["50\\%"],
     ["-7"],
     ["2x + 2y + 1"],
@@ -180,17 +185,15 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path):
 
 
 def test_released_answers_are_merged_sensibly(replay_dir):
-    from autotts_jax.replay.formats import read_json
-
     path = replay_dir / "Qwen3-8B" / "aime24.json"
     exact = read_json(path).select([2, 4])
     equiv = merge_equivalent(exact)
     assert [question.answer(g) for question, g in zip(equiv.questions, equiv.matrix.gold, strict=True)] == [
         question.gold for question in exact.questions
     ]
+    np.testing.assert_array_equal(equiv.matrix.lengths, exact.matrix.lengths)
     for q, question in enumerate(exact.questions):
         errors = exact.matrix.answers[q] == question.vocabulary.index("ERR")
         assert (equiv.matrix.answers[q][errors] == NONE).all()
         right = exact.matrix.answers[q] == exact.matrix.gold[q]
         assert (equiv.matrix.answers[q][right] == equiv.matrix.gold[q]).all()
-    assert dataclasses.replace(equiv.matrix, answers=None, gold=None, vocabulary=0) is not None

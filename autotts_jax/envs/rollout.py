@@ -1,7 +1,7 @@
 """Rollouts: any controllers over any episodes in one compiled call.
 
 A batch of ``while`` loops would run until its longest episode ends, most lanes idle. Here a fixed number of
-lanes is kept busy instead: when an eighth of them have ended, their results are written out and the next
+lanes is kept busy instead: when a quarter of them have ended, their results are written out and the next
 episodes take their place. Episodes never look at each other, so results depend neither on the number of lanes
 nor on that of devices.
 """
@@ -227,7 +227,7 @@ def _play(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""], *
 
 def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""]) -> _Run:
     num_episodes = table.num_episodes
-    block = max(1, run.lanes.stop.shape[0] // 8)
+    block = max(1, run.lanes.stop.shape[0] // 4)
     begin = jax.vmap(functools.partial(_begin, table, queue, labels=branch_pool.keeps_labels(run.lanes.pool)))
     step = jax.vmap(functools.partial(_step, table))
     result = jax.vmap(functools.partial(_result, table))

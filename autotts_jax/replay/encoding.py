@@ -188,7 +188,7 @@ class _Classes:
         self._places: list[tuple[float, int]] = []  # (coordinate, class), sorted
         coordinates = _coordinates(gold)
         self._always = set() if isinstance(gold, Expr) and coordinates else {0}
-        self._found(gold, coordinates)
+        self._add(gold, coordinates)
 
     def of(self, expression: Any) -> int:
         """The class of an expression, a new one where it equals no founder."""
@@ -202,7 +202,7 @@ class _Classes:
         for c in sorted(near):
             if self._equal(c, expression):
                 return c
-        return self._found(expression, coordinates)
+        return self._add(expression, coordinates)
 
     def _near(self, coordinate: float) -> set[int]:
         low = bisect.bisect_left(self._places, (coordinate - _TOLERANCE, -1))
@@ -218,7 +218,7 @@ class _Classes:
             c > 0 and verify(expression, founder, timeout_seconds=_TIMEOUT)
         )
 
-    def _found(self, expression: Any, coordinates: list[float]) -> int:
+    def _add(self, expression: Any, coordinates: list[float]) -> int:
         c = len(self._founders)
         self._founders.append(expression)
         for coordinate in coordinates:
@@ -284,12 +284,12 @@ def _coordinate(expression: Any) -> float:
     """
     import mpmath
     from math_verify.grader import is_relation
-    from sympy import Expr, oo
+    from sympy import Expr, MatrixBase, oo
 
     symbols = {symbol: _symbol_value(symbol.name) for symbol in expression.free_symbols}
     if is_relation(expression):
         return math.fsum(symbols.values())
-    if not isinstance(expression, Expr):
+    if not isinstance(expression, Expr) or isinstance(expression, MatrixBase):
         return math.fsum(map(_coordinate, expression.args))
     real, imaginary = expression.evalf(15, subs=symbols).as_real_imag()
     if real + imaginary in (oo, -oo):

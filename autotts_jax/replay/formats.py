@@ -80,7 +80,7 @@ def read(paths: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Pro
     """
     _check_encoding(encoding)
     patterns = [paths] if isinstance(paths, str | Path) else paths
-    files = sorted({file for pattern in patterns for file in _files(pattern)})
+    files = sorted({file for pattern in patterns for file in find_files(pattern)})
     return stack([_read_file(file, encoding) for file in files])
 
 
@@ -202,7 +202,7 @@ def _check_encoding(encoding: str) -> None:
         raise InputError(f"unknown encoding {encoding!r}; choose one of {', '.join(ENCODINGS)}")
 
 
-def _files(pattern: str | Path) -> list[Path]:
+def find_files(pattern: str | Path) -> list[Path]:
     """The files that a file name, a folder or a pattern stands for, at least one."""
     files = []
     found = [pattern] if Path(pattern).exists() else glob.glob(str(pattern), recursive=True)  # noqa: PTH207
