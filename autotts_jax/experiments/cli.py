@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import enum
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 DEFAULT_CONTROLLERS = "sc@64,asc@64,esc@64,parallel-probe@64,cmc"
 DEFAULT_TRACED = "cmc@0.5"
 INTERRUPTED = 130
-MAX_TOKENS = 2**31 - 1
 MAX_SEED = 2**32 - 1
 
 app = typer.Typer(
@@ -30,9 +31,12 @@ app = typer.Typer(
     help="Replay controllers of test-time scaling over recorded probe matrices.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # plain help: a framed table leaves too little room in 80 columns
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="Look into probe-matrix files, convert and check them.", no_args_is_help=True)
+data_app = typer.Typer(
+    help="Look into probe-matrix files, convert and check them.", no_args_is_help=True, rich_markup_mode=None
+)
 app.add_typer(data_app, name="data")
 
 
@@ -66,7 +70,7 @@ DataOption = Annotated[
         show_default="the synthetic data of this package",
     ),
 ]
-DataArgument = Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders or globs.")]
+DataArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders or globs.")]
 ProtocolOption = Annotated[Protocol, typer.Option(help="How branch orders are drawn from a seed.")]
 EncodingOption = Annotated[
     Encoding, typer.Option(help="Answers are equal by spelling (exact) or by mathematics (equiv).")
@@ -76,8 +80,6 @@ BudgetOption = Annotated[
     typer.Option(
         metavar="TOKENS",
         help="Token budget of an episode.",
-        min=0,
-        max=MAX_TOKENS,
         show_default="none",
     ),
 ]
@@ -171,10 +173,9 @@ def evaluate(
             )
             tell("summary", 0, 0)
             rows = summary.summarise(evaluation, objective)
-            if folder:
-                report.write_results(folder, evaluation, rows, arguments)
+            files = report.write_results(folder, evaluation, rows, arguments) if folder else []
     report.print_tables(rows, _console())
-    _print_written(out, report.RESULT_FILES)
+    _print_written(out, files)
 
 
 @app.command()
@@ -209,7 +210,7 @@ def trace(
     """
     with _working() as tell:
         from autotts_jax.experiments import report, runtime
-        from autotts_jax.experiments.trace import TRACE_FILES, print_trace, trace_episode, write_trace
+        from autotts_jax.experiments.trace import print_trace, trace_episode, write_trace
 
         runtime.configure()
         (selection,) = _selections(DEFAULT_TRACED, controller, beta)
@@ -226,10 +227,9 @@ def trace(
                 budget=budget,
                 max_branches=max_branches,
             )
-            if folder:
-                write_trace(folder, episode)
+            files = write_trace(folder, episode) if folder else []
     print_trace(episode, _console())
-    _print_written(out, TRACE_FILES)
+    _print_written(out, files)
 
 
 @data_app.command()
@@ -253,7 +253,7 @@ def convert(
     ],
     encoding: EncodingOption = Encoding.exact,
 ) -> None:
-    """Put probe matrices into one compact file, or one cell into AutoTTS JSON."""
+    """Convert to one compact file, or one cell to AutoTTS JSON."""
     with _working() as tell:
         from autotts_jax.replay import formats
 
@@ -268,7 +268,7 @@ def convert(
 
 @data_app.command()
 def validate(data: DataArgument) -> None:
-    """Check every file; say what is wrong with each bad one, and exit with status 2 if there is one."""
+    """Say of every file what is wrong with it; status 2 if any is."""
     lines = []
     bad = 0
     with _working() as tell:
@@ -340,11 +340,29 @@ def _working() -> Iterator[Callable[[str, int, int], None]]:
         bar.update(task, completed=done, total=total or None, count=count)
 
     try:
-        with bar:
+        with _lost_interrupts_raised_again(), bar:
             yield tell
     except KeyboardInterrupt:
         print("autotts-jax: interrupted; nothing was written", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+
+
+@contextlib.contextmanager
+def _lost_interrupts_raised_again() -> Iterator[None]:
+    """Python drops a Ctrl-C that falls into a destructor or a garbage-collection callback; JAX has both."""
+    previous = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            threading.Timer(0.05, _thread.interrupt_main).start()  # when the callback is over
+        else:
+            previous(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = previous
 
 
 def _console() -> Console:
@@ -352,9 +370,9 @@ def _console() -> Console:
     return Console(markup=False, emoji=False, highlight=False)
 
 
-def _print_written(folder: Path | None, files: Sequence[str]) -> None:
-    if folder:
-        print(f"wrote {', '.join(files)} to {folder}")
+def _print_written(folder: Path | None, files: Sequence[Path]) -> None:
+    if files:
+        print(f"wrote {', '.join(file.name for file in files)} to {folder}")
 
 
 def _plain(value: Any) -> Any:

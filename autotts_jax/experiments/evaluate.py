@@ -19,6 +19,8 @@ from autotts_jax.replay.protocols import paper64_orders, repo100_orders
 PROTOCOLS = {"repo100": 100, "paper64": 64}
 """Resampling protocols and their number of seeds."""
 
+MAX_TOKENS = np.iinfo(np.int32).max
+
 Progress = Callable[[str, int, int], None]
 """Told what is running, how many of its episodes have ended, and how many it has; 0 where that is unknown."""
 
@@ -103,6 +105,7 @@ def evaluate(
         raise InputError(f"the number of seeds is {seeds}, but it must be at least 1")
     _check_distinct(selections)
     check_widths(dataset, selections, max_branches)
+    check_budget(budget)
     if budget is not None and any(selection.program for selection in selections):
         raise InputError("released programs know no token budget; leave --budget out for them")
     orders = branch_orders(dataset, protocol, range(seeds), max_branches)
@@ -203,6 +206,15 @@ def _check_distinct(selections: Sequence[Selection]) -> None:
         raise InputError(
             f"{', '.join(twice)}: selected more than once; give each controller and value once, and classes "
             "of your own different names"
+        )
+
+
+def check_budget(budget: int | None) -> None:
+    """Raises an `InputError` for a token budget that cannot be counted down from."""
+    if budget is not None and not 0 <= budget <= MAX_TOKENS:
+        raise InputError(
+            f"the token budget is {budget}, but it must be between 0 and {MAX_TOKENS}; "
+            "leave it out for no limit"
         )
 
 

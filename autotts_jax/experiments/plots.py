@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from autotts_jax.experiments.summary import Row
 
@@ -26,6 +27,8 @@ UNREVEALED = "#f0f0f0"
 def draw_frontier(rows: Sequence[Row], files: Sequence[Path]) -> None:
     """Accuracy against tokens: a panel for each benchmark and model, a line for each controller.
 
+    A step line is the frontier: the best accuracy that any setting reaches with so many tokens.
+
     Args:
         rows: as `autotts_jax.experiments.summary.summarise` makes them.
         files: where to save it; the ending says in which format.
@@ -36,6 +39,7 @@ def draw_frontier(rows: Sequence[Row], files: Sequence[Path]) -> None:
     size = (3.2 * len(models) + 1.6, 2.9 * len(benchmarks) + 0.7)
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(benchmarks), len(models), squeeze=False)
+    costs = [row.tokens / 1000 for row in rows]
     for line, benchmark in enumerate(benchmarks):
         for column, model in enumerate(models):
             panel = panels[line, column]
@@ -44,6 +48,7 @@ def draw_frontier(rows: Sequence[Row], files: Sequence[Path]) -> None:
                 panel.set_axis_off()
                 continue
             _draw_panel(panel, here, controllers)
+            _set_cost_axis(panel, min(costs), max(costs))
             panel.set_title(f"{model}, {benchmark}", fontsize=9)
             if column == 0:
                 panel.set_ylabel("accuracy, %")
@@ -51,8 +56,28 @@ def draw_frontier(rows: Sequence[Row], files: Sequence[Path]) -> None:
                 panel.set_xlabel("tokens an episode, thousands")
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False)
-    for file in files:
-        figure.savefig(file, dpi=150)
+    _save(figure, files)
+
+
+def pareto(rows: Sequence[Row]) -> list[Row]:
+    """The rows that no other row beats in accuracy without more tokens, cheapest first."""
+    best: list[Row] = []
+    for row in sorted(rows, key=lambda row: (row.tokens, -row.accuracy)):
+        if not best or row.accuracy > best[-1].accuracy:
+            best.append(row)
+    return best
+
+
+def _set_cost_axis(panel: Axes, least: float, most: float) -> None:
+    """The same range for all panels; logarithmic where costs differ much."""
+    if least > 0 and most > 4 * least:
+        panel.set_xscale("log")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.set_xlim(least / 1.3, most * 1.3)
+    else:
+        panel.set_xlim(0, most * 1.1 or 1)
 
 
 def _draw_panel(panel: Axes, rows: Sequence[Row], controllers: Sequence[str]) -> None:
@@ -70,8 +95,18 @@ def _draw_panel(panel: Axes, rows: Sequence[Row], controllers: Sequence[str]) ->
             elinewidth=0.8,
             label=controller,
         )
+    best = pareto(rows)
+    panel.step(
+        [row.tokens / 1000 for row in best],
+        [100 * row.accuracy for row in best],
+        where="post",
+        color="0.5",
+        linestyle=":",
+        linewidth=1,
+        zorder=0,
+        label="frontier",
+    )
     panel.grid(alpha=0.25)
-    panel.set_xlim(left=0)
 
 
 def draw_episode(
@@ -120,23 +155,36 @@ def draw_episode(
         (given_up, "x", "pruned"),
         (~done & ~given_up, ">", "running at the end"),
     ):
-        panel.scatter(ends[mask], rows[mask], marker=marker, s=14, c="black", linewidths=0.9, label=label)
+        if mask.any():
+            panel.scatter(ends[mask], rows[mask], marker=marker, s=14, c="black", linewidths=0.9, label=label)
     panel.set_xlim(0.5, depth + 1.8)
     panel.set_xlabel("depth, intervals")
     panel.set_ylabel("branch, in opening order")
     panel.yaxis.set_major_locator(MaxNLocator(integer=True))
-    panel.set_title(title, fontsize=10)
+    given = "no answer" if answer is None else _short(answer)
+    panel.set_title(f"{title}\nanswered {given}, right is {_short(gold)}", fontsize=10)
     swatches = [Patch(color=colour[text], label=_answer_label(text, answer, gold)) for text in named]
     if len(counts) > len(named):
         swatches.append(Patch(color=MINOR_ANSWER, label=f"{len(counts) - len(named)} other answers"))
     marks = panel.get_legend_handles_labels()[0]
     figure.legend(handles=swatches + marks, loc="outside right upper", fontsize=8, frameon=False)
-    for file in files:
-        figure.savefig(file, dpi=150)
+    _save(figure, files)
 
 
 def _answer_label(text: str, answer: str | None, gold: str) -> str:
     notes = [note for note, of in (("right", gold), ("given", answer)) if of == text]
-    short = text if len(text) <= 16 else text[:15] + "…"
-    # A dollar sign would start a formula.
-    return (short + (f" ({', '.join(notes)})" if notes else "")).replace("$", r"\$")
+    return _short(text) + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _short(text: str) -> str:
+    """An answer on one short line; a dollar sign would start a formula."""
+    text = " ".join(text.split())
+    return (text if len(text) <= 16 else text[:15] + "…").replace("$", r"\$")
+
+
+def _save(figure: Figure, files: Sequence[Path]) -> None:
+    with warnings.catch_warnings():
+        # Answers may be in any script; a box then stands for what the font does not have.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        for file in files:
+            figure.savefig(file, dpi=150)

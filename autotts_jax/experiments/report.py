@@ -41,14 +41,6 @@ SUMMARY_COLUMNS = (
     "sequential_tokens",
     "objective",
 )
-RESULT_FILES = (
-    "episodes.parquet",
-    "summary.csv",
-    "paired.csv",
-    "frontier.png",
-    "frontier.svg",
-    "manifest.json",
-)
 PAIRED_COLUMNS = ("model", "benchmark", "controller", "value", "gain", "gain_low", "gain_high")
 
 
@@ -157,14 +149,19 @@ def results_folder(folder: Path | None) -> Iterator[Path | None]:
 
 def write_results(
     folder: Path, evaluation: Evaluation, rows: Sequence[Row], arguments: Mapping[str, Any]
-) -> None:
-    """Writes ``episodes.parquet``, ``summary.csv``, ``paired.csv``, the frontier and ``manifest.json``."""
+) -> list[Path]:
+    """Writes ``episodes.parquet``, ``summary.csv``, ``paired.csv``, the frontier and ``manifest.json``.
+
+    Returns:
+        The files.
+    """
     pq.write_table(episodes_table(evaluation), folder / "episodes.parquet")
     _write_csv(folder / "summary.csv", SUMMARY_COLUMNS, rows)
     _write_csv(folder / "paired.csv", PAIRED_COLUMNS, rows)
     draw_frontier(rows, [folder / "frontier.png", folder / "frontier.svg"])
     manifest = json.dumps(build_manifest(evaluation, arguments), indent=2, ensure_ascii=False)
     (folder / "manifest.json").write_text(manifest + "\n", encoding="utf-8")
+    return sorted(folder.iterdir())
 
 
 def episodes_table(evaluation: Evaluation) -> pa.Table:

@@ -25,7 +25,7 @@ from autotts_jax.envs.pool import ReplayPool, StopReason
 from autotts_jax.envs.rollout import end_of_round
 from autotts_jax.envs.votes import Vote, confidence_table
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluate import branch_orders, check_widths
+from autotts_jax.experiments.evaluate import branch_orders, check_budget, check_widths
 from autotts_jax.experiments.plots import draw_episode
 from autotts_jax.policies.registry import Selection
 from autotts_jax.replay.dataset import ProbeDataset, Question
@@ -33,7 +33,8 @@ from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array
 
 SHOWN_VOTES = 3
-TRACE_FILES = ("trace.jsonl", "trace.png", "trace.svg")
+OTHER_COLUMNS = 40
+"""Characters that a line of the view has beside branches and votes, which share the rest."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +119,7 @@ def trace_episode(
             "released programs cannot be traced"
         )
     check_widths(dataset, [selection], max_branches)
+    check_budget(budget)
     row, name = _find(dataset, cell, question)
     order = branch_orders(dataset, protocol, [seed], max_branches)[0, row]
     replay = ReplayPool.begin(jax.device_put(dataset.matrix), row, jnp.asarray(order), budget)
@@ -309,9 +311,14 @@ def print_trace(trace: EpisodeTrace, console: Console) -> None:
     """The episode as a table, a line a decision; rounds that do the same share a line."""
     table = Table(title=trace.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.show_edge, table.padding = False, (0, 1, 0, 0)
+    half = max((console.width - OTHER_COLUMNS) // 2, 8)
     for heading in ("round", "action", "branches", "votes", "confidence", "ktokens"):
-        numeric = heading in ("confidence", "ktokens")
-        table.add_column(heading, justify="right" if numeric else "left", no_wrap=heading != "branches")
+        table.add_column(
+            heading,
+            justify="right" if heading in ("confidence", "ktokens") else "left",
+            max_width=half if heading in ("branches", "votes") else None,
+            no_wrap=True,
+        )
     for first, last in _alike(trace.decisions):
         table.add_row(
             str(first.round) if first.round == last.round else f"{first.round}-{last.round}",
@@ -344,13 +351,13 @@ def _alike(decisions: Sequence[Decision]) -> Iterator[tuple[Decision, Decision]]
 
 
 def describe_branches(decision: Decision) -> str:
-    """Branches as ranges, with the intervals read where they are not 1: ``0-3, 7 (+2)``."""
+    """Branches as ranges, by the intervals read where they were advanced: ``+1: 0-3, 7; +2: 4``."""
     if decision.action != "advance":
         return _ranges(decision.branches)
     steps: dict[int, list[int]] = {}
     for branch, intervals in zip(decision.branches, decision.intervals, strict=True):
         steps.setdefault(intervals, []).append(branch)
-    return "; ".join(f"{_ranges(branches)} (+{count})" for count, branches in sorted(steps.items()))
+    return "; ".join(f"+{count}: {_ranges(branches)}" for count, branches in sorted(steps.items()))
 
 
 def describe_votes(decision: Decision) -> str:
@@ -368,8 +375,12 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)
 
 
-def write_trace(folder: Path, trace: EpisodeTrace) -> None:
-    """Writes ``trace.jsonl``, a line a decision after one about the episode, and the picture."""
+def write_trace(folder: Path, trace: EpisodeTrace) -> list[Path]:
+    """Writes ``trace.jsonl``, a line a decision after one about the episode, and the picture.
+
+    Returns:
+        The files.
+    """
     episode = {
         "title": trace.title,
         "answer": trace.answer,
@@ -383,3 +394,4 @@ def write_trace(folder: Path, trace: EpisodeTrace) -> None:
     (folder / "trace.jsonl").write_text(text, encoding="utf-8")
     files = [folder / "trace.png", folder / "trace.svg"]
     draw_episode(trace.title, trace.shown, trace.finished, trace.pruned, trace.answer, trace.gold, files)
+    return sorted(folder.iterdir())

@@ -1,0 +1,40 @@
+# make demo   evaluate every controller on the embedded data: a table, and runs/demo/ with the frontier plot
+# make test   the whole test suite
+# make check  what CI runs: tests, lint, types, and the built wheel outside this checkout
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint wheel check clean
+
+demo: .venv/installed
+	$(BIN)/autotts-jax evaluate --out runs/demo
+
+test: .venv/installed
+	$(BIN)/python -m pytest
+
+lint: .venv/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+# The wheel has to bring all that the program needs, so it is tried in an environment and a folder of its own.
+wheel: .venv/installed
+	rm -rf build/wheel
+	$(BIN)/python -m build --wheel --outdir build/wheel
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/pip install --quiet --constraint constraints.txt build/wheel/*.whl
+	cd build/wheel && venv/bin/autotts-jax evaluate --seeds 2 --controllers sc@8,cmc@0.5 --out smoke
+	cd build/wheel && venv/bin/autotts-jax trace --controller cmc --beta 0.2 --out smoke > smoke/trace.txt
+	cd build/wheel/smoke && ls episodes.parquet summary.csv frontier.png manifest.json trace.jsonl trace.png
+
+check: test lint wheel
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
+	    f"make: {sys.executable} is Python {v[0]}.{v[1]}, but 3.11 or newer is needed; give PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist runs

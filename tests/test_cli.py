@@ -1,0 +1,346 @@
+"""The command line as a user meets it: what it prints, what it writes, and how it says no."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from autotts_jax.experiments import cli, runtime
+from autotts_jax.replay import formats
+from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "released_programs.py"
+FILES = {
+    "episodes.parquet",
+    "frontier.png",
+    "frontier.svg",
+    "manifest.json",
+    "paired.csv",
+    "summary.csv",
+}
+OWN_CONTROLLER = """
+import dataclasses, jax
+from autotts_jax.policies.self_consistency import SelfConsistency
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Mine(SelfConsistency):
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """``<model>/synthetic.json`` of two models, three questions and ten branches each."""
+    folder = tmp_path_factory.mktemp("data")
+    for model in SYNTHETIC_MODELS[1:3]:
+        (folder / model.name).mkdir()
+        formats.write_json(synthetic(0, [model], 3, 10), folder / model.name / "synthetic.json")
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the command line here, 80 columns wide; gives exit status, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "80")
+    # JAX is in use already, and tests leave no cache behind.
+    monkeypatch.setattr(runtime, "configure", lambda *_: None)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["autotts-jax", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def evaluate(run, folder):
+    """Runs ``evaluate`` on the small data."""
+    return lambda *arguments: run("evaluate", "--data", folder, "--max-branches", 8, "--seeds", 2, *arguments)
+
+
+# --- evaluate -------------------------------------------------------------------------------------------
+
+
+def test_evaluate_prints_a_table_and_writes_files(evaluate, tmp_path):
+    arguments = ("--controllers", "sc@8,asc@8", "--gamma", 0.001, "--out", tmp_path / "deep" / "out")
+    status, out, err = evaluate(*arguments)
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].strip() == "synthetic"
+    assert [line.strip() for line in lines if line.startswith(("synthetic-", "mean"))] == [
+        "synthetic-L",
+        "synthetic-M",
+        "mean of models",
+    ]
+    assert sum(line.startswith("sc@8 ") for line in lines) == 3
+    assert "…" not in out
+    assert max(map(len, lines[:-1])) <= 80
+    assert {file.name for file in (tmp_path / "deep" / "out").iterdir()} == FILES
+    manifest = json.loads((tmp_path / "deep" / "out" / "manifest.json").read_text())
+    assert manifest["arguments"]["gamma"] == 0.001
+    assert evaluate(*arguments)[1] == out
+
+
+def test_one_model_and_one_controller(run, folder):
+    cell = folder / "synthetic-M" / "synthetic.json"
+    status, out, _ = run("evaluate", "--data", cell, "--controllers", "sc@1", "--max-branches", 8)
+    assert status == 0
+    assert "mean of models" not in out
+    assert "Δ accuracy, 95 %" not in out
+
+
+def test_a_released_program(evaluate):
+    status, out, err = evaluate("--controller", f"{EXAMPLES}:OptimalController", "--beta", 0)
+    assert (status, err) == (0, "")
+    assert out.count("OptimalController@0 ") == 3
+
+
+def test_a_controller_of_ones_own(evaluate, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_CONTROLLER)
+    status, out, _ = evaluate("--controllers", f"sc@4,{file}:Mine@4")
+    assert status == 0
+    figures = [line.split()[1:6] for line in out.splitlines() if line.startswith(("sc@4", "Mine@4"))]
+    assert figures[::2] == figures[1::2]
+
+
+def test_long_names_fit_80_columns(run, folder, tmp_path):
+    name = "a-model-with-a-name-that-is-rather-long-00B"
+    (tmp_path / name).mkdir()
+    copy = tmp_path / name / "synthetic.json"
+    copy.write_bytes((folder / "synthetic-M" / "synthetic.json").read_bytes())
+    play = ("evaluate", "--controllers", "sc@1,sc@8", "--max-branches", 8, "--data")
+    for command in (play, ("data", "info")):
+        status, out, _ = run(*command, copy)
+        assert status == 0
+        assert max(map(len, out.splitlines())) <= 80
+
+
+# --- trace ----------------------------------------------------------------------------------------------
+
+
+def test_trace_prints_an_episode_and_writes_files(run, folder, tmp_path):
+    status, out, err = run(
+        *("trace", "--data", folder, "--controller", "cmc", "--beta", 0.5, "--max-branches", 8),
+        *("--question", 2, "--seed", 1, "--cell", "synthetic-L/synthetic", "--out", tmp_path),
+    )
+    assert (status, err) == (0, "")
+    assert out.startswith("cmc@0.5 on synthetic-L/synthetic, question 2, seed 1")
+    assert {file.name for file in tmp_path.iterdir()} == {"trace.jsonl", "trace.png", "trace.svg"}
+
+
+# --- data -----------------------------------------------------------------------------------------------
+
+
+def test_data_is_described_converted_and_checked(run, folder, tmp_path):
+    status, out, _ = run("data", "info", folder)
+    assert status == 0
+    assert "synthetic-L synthetic-M" in " ".join(out.split())
+    compact = tmp_path / "all.npz"
+    assert run("data", "convert", folder, "--out", compact)[0] == 0
+    status, out, err = run("data", "validate", compact, f"{folder}/*/*.json")
+    assert (status, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()] == ["good"] * 3
+    back = tmp_path / "synthetic-M" / "synthetic.json"
+    back.parent.mkdir()
+    cell = folder / "synthetic-M" / "synthetic.json"
+    assert run("data", "convert", cell, "--out", back)[0] == 0
+    assert json.loads(back.read_text()) == json.loads(cell.read_text())
+
+
+def test_validate_names_every_bad_file(run, folder, tmp_path):
+    (tmp_path / "cut.json").write_text((folder / "synthetic-M" / "synthetic.json").read_text()[:999])
+    (tmp_path / "no.npz").write_bytes(b"no archive")
+    status, out, err = run("data", "validate", tmp_path, folder)
+    assert status == 2
+    assert sorted(line.split()[0] for line in out.splitlines()) == ["bad", "bad", "good", "good"]
+    assert err == "autotts-jax: error: bad files: 2 of 4; what is wrong is printed above\n"
+
+
+# --- bad input ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bad_files(tmp_path, folder, monkeypatch):
+    """A working directory with files that are wrong."""
+    monkeypatch.chdir(tmp_path)
+    Path("syntax.py").write_text("class Mine(:\n")
+    Path("neither.py").write_text("class Neither:\n    pass\n")
+    Path("raises.py").write_text(
+        "class Raises:\n    def __init__(self, config=None): pass\n"
+        "    def solve(self, question): return question.no_such_method()\n"
+    )
+    Path("file").write_text("")
+    Path("cut.json").write_text((folder / "synthetic-M" / "synthetic.json").read_text()[:999])
+    monkeypatch.setattr(formats, "VERSION", 99)
+    formats.save_compact(synthetic(0, SYNTHETIC_MODELS[:1], 1, 10), "other.npz")
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("bad_files")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--controllers best", "unknown controller 'best'"),
+        ("--controllers ,", "--controllers names none"),
+        ("--controllers cmc@1.2", "β is 1.2"),
+        ("--controllers cmc@nan", "β is nan"),
+        ("--controllers cmc@x", "'x' after the @ is not a number"),
+        ("--controllers sc@1.5", "must be a whole number"),
+        ("--controllers sc@0", "must be a whole number"),
+        ("--controllers sc@9", "reads more branches than an episode can open"),
+        ("--controllers sc@4,sc@4", "sc@4: selected more than once"),
+        ("--controllers sc@4 --controller sc", "exclude each other"),
+        ("--controllers sc@4 --beta 0.5", "--beta belongs to --controller"),
+        ("--controller cmc --beta 2", "β is 2"),
+        ("--controller cmc --beta nan", "β is nan"),
+        ("--controllers sc@4 --max-branches 11", "10 branches a question, fewer than the 11"),
+        ("--controllers sc@4 --gamma -1", "gamma is -1"),
+        ("--controllers sc@4 --gamma nan", "gamma is nan"),
+        ("--controllers sc@4 --kappa-probe 1 --cost tokens", "kappa_probe is counted in intervals"),
+        ("--controllers sc@4 --seeds 0", "seeds is 0"),
+        ("--controllers sc@4 --budget -1", "budget is -1"),
+        ("--controllers sc@4 --budget 3000000000", "budget is 3000000000"),
+        ("--controllers sc@4 --out file/results", "cannot write results to file/results"),
+        ("--controller missing.py:Mine", "there is no file missing.py"),
+        ("--controller syntax.py:Mine", "SyntaxError"),
+        ("--controller neither.py:Neither", "neither a Controller nor a released program"),
+        ("--controller raises.py:Raises", "no attribute 'no_such_method'"),
+        ("--controller raises.py:Raises --budget 9", "no token budget"),
+        ("--controllers sc@4 --data nowhere", "nothing found at 'nowhere'"),
+        ("--controllers sc@4 --data cut.json", "cut.json: not JSON at line"),
+        ("--controllers sc@4 --data other.npz", "version 99"),
+    ],
+)
+def test_evaluate_says_what_is_wrong(evaluate, arguments, message, tmp_path):
+    out = tmp_path / "results"
+    status, stdout, stderr = evaluate("--processes", 1, "--out", out, *arguments.split())
+    assert (status, stdout) == (2, "")
+    assert stderr.startswith("autotts-jax: error: ")
+    assert message in stderr
+    assert "Traceback" not in stderr.split("failed")[0]  # a program's own last lines may follow
+    assert not out.exists() or not list(out.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        ("evaluate --protocol bootstrap", "--protocol"),
+        ("evaluate --encoding same", "--encoding"),
+        ("evaluate --gamma low", "--gamma"),
+        ("evaluate --seeds 1.5", "--seeds"),
+        ("evaluate --max-branches 0", "--max-branches"),
+        ("trace --seed -1", "--seed"),
+        ("trace --question -1", "--question"),
+        ("data convert x", "--out"),
+    ],
+)
+def test_values_that_no_option_takes(run, arguments, option):
+    status, stdout, stderr = run(*arguments.split())
+    assert (status, stdout) == (2, "")
+    assert option in stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.usefixtures("bad_files")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("trace --cell nowhere/none", "there is no cell nowhere/none"),
+        ("trace --question 3", "no question 3; it has 0 … 2"),
+        ("trace --controller cmc", "one controller at one value"),
+        ("trace --controller sc@1,asc@2", "'1,asc@2' after the @ is not a number"),
+        (f"trace --controller {EXAMPLES}:OptimalController", "released programs cannot be traced"),
+        ("trace --budget -1", "budget is -1"),
+        ("trace --beta 0.3", "--beta belongs to --controller"),
+        ("trace --out file/results", "cannot write results to file/results"),
+        ("evaluate --encoding equiv", "no data"),
+        ("data convert --out x.txt", "the ending must be .npz"),
+        ("data convert --out file/x.npz", "file/x.npz: cannot be written"),
+        ("data convert --out x.json", "AutoTTS JSON holds one cell"),
+    ],
+)
+def test_other_commands_say_what_is_wrong(run, folder, arguments, message):
+    command = arguments.split()
+    if command[0] == "evaluate":
+        message = "the synthetic data has only the exact encoding"
+    else:
+        command += [folder] if command[0] == "data" else ["--data", folder, "--max-branches", 8]
+    status, stdout, stderr = run(*command)
+    assert (status, stdout) == (2, "")
+    assert stderr.startswith("autotts-jax: error: ")
+    assert message in stderr
+    assert not list(Path().glob("*/trace.jsonl"))
+
+
+# --- a process of its own -------------------------------------------------------------------------------
+
+
+def start(*arguments, **options):
+    code = "from autotts_jax.experiments.cli import main; main()"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], **pipes | options)
+
+
+def test_ctrl_c_ends_an_evaluation_with_one_line_and_no_files(folder, tmp_path):
+    program, out, marker = (tmp_path / name for name in ("slow.py", "out", "started"))
+    program.write_text(
+        "import pathlib, time\n"
+        "class Slow:\n"
+        "    def __init__(self, config=None): pass\n"
+        "    def solve(self, question):\n"
+        f"        pathlib.Path({str(marker)!r}).touch()\n"
+        "        time.sleep(60)\n"
+    )
+    process = start(
+        *("evaluate", "--data", folder, "--controller", f"{program}:Slow", "--max-branches", 8),
+        *("--processes", 2, "--out", out),
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not marker.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert any(file.name.startswith(".partial-") for file in out.iterdir())
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
+        stdout, stderr = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert stdout == ""
+    assert stderr == "autotts-jax: interrupted; nothing was written\n"
+    assert list(out.iterdir()) == []
+
+
+def test_ctrl_c_is_not_lost_in_a_destructor(capsys):
+    class Unlucky:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    def work():
+        with cli._working():
+            Unlucky()
+            time.sleep(30)
+
+    with pytest.raises(typer.Exit) as end:
+        work()
+    assert end.value.exit_code == 130
+    assert capsys.readouterr().err == "autotts-jax: interrupted; nothing was written\n"
+
+
+def test_the_default_trace_runs_in_a_fresh_process(tmp_path):
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"), "COLUMNS": "80"}
+    process = start("trace", "--controller", "sc@2", "--out", tmp_path / "out", env=environment)
+    stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stderr) == (0, "")
+    assert stdout.startswith("sc@2 on synthetic-S/synthetic, question 0, seed 0")

@@ -1,0 +1,379 @@
+"""Evaluations: episodes, figures and files, against closed forms and against each other."""
+
+import csv
+import dataclasses
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluate import Evaluation, Play, evaluate
+from autotts_jax.experiments.plots import draw_frontier, pareto
+from autotts_jax.experiments.report import results_folder, write_results
+from autotts_jax.experiments.summary import (
+    ALL_MODELS,
+    Objective,
+    Row,
+    paired_bootstrap,
+    standard_error,
+    summarise,
+)
+from autotts_jax.policies.registry import select
+from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+
+SEEDS, WIDTH = 3, 8
+CONTROLLERS = ("sc@8", "asc@8", "esc@8", "parallel-probe@8", "cmc@0.1", "cmc@0.5")
+PROGRAM = """
+class Shortest:
+    def __init__(self, config=None):
+        self.branches = 1 + round(4 * (config or {}).get("beta", 0))
+
+    def solve(self, question):
+        return [question.get_new_branch_final_answer() for _ in range(self.branches)][-1]
+"""
+COLUMNS = [
+    "model",
+    "benchmark",
+    "controller",
+    "value",
+    "seed",
+    "question",
+    "answer",
+    "correct",
+    "tokens",
+    "intervals",
+    "probes",
+    "sequential_tokens",
+    "branches",
+    "rounds",
+    "stop_reason",
+]
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return synthetic(models=SYNTHETIC_MODELS[1:3], questions=3, branches=10)
+
+
+@pytest.fixture(scope="module")
+def evaluation(dataset, tmp_path_factory):
+    """All controllers and a released program."""
+    program = tmp_path_factory.mktemp("program") / "shortest.py"
+    program.write_text(PROGRAM)
+    selections = [select(name) for name in (*CONTROLLERS, f"{program}:Shortest@0.5")]
+    return evaluate(dataset, selections, seeds=SEEDS, max_branches=WIDTH)
+
+
+@pytest.fixture(scope="module")
+def results(evaluation, tmp_path_factory):
+    """The files of the evaluation, γ = 1e-3 and κ_probe = 0.5."""
+    folder = tmp_path_factory.mktemp("results")
+    rows = summarise(evaluation, Objective(1e-3, 0.5))
+    write_results(folder, evaluation, rows, {"gamma": 1e-3})
+    return folder
+
+
+def play_of(correct, tokens=1, name="sc"):
+    """A play of one setting with what is given, and 1 for the rest."""
+    ones = np.ones_like(correct, dtype=np.int64)
+    columns = dict.fromkeys(("intervals", "probes", "sequential_tokens", "branches", "rounds"), ones[None])
+    answer = np.full((1, *ones.shape), "a", object)
+    return Play(
+        dataclasses.replace(select(f"{name}@1")),
+        answer=answer,
+        correct=np.asarray(correct, bool)[None],
+        tokens=tokens * ones[None],
+        stop_reason=ones[None],
+        compile_seconds=0.0,
+        run_seconds=0.0,
+        **columns,
+    )
+
+
+def row(tokens, accuracy):
+    return Row("m", "b", "c", 1, accuracy, 0.1, tokens, tokens, 0, 0, 0, 0)
+
+
+# --- files agree with each other ------------------------------------------------------------------------
+
+
+def test_summary_is_what_the_episodes_say(results):
+    episodes = pq.read_table(results / "episodes.parquet").to_pylist()
+    summary = list(csv.DictReader((results / "summary.csv").read_text().splitlines()))
+    per_model = [row for row in summary if row["model"] != ALL_MODELS]
+    assert len(per_model) == 2 * 7
+    for line in per_model:
+        mine = [
+            e
+            for e in episodes
+            if all(e[name] == line[name] for name in ("model", "benchmark", "controller"))
+            and e["value"] == float(line["value"])
+        ]
+        assert len(mine) == SEEDS * 3
+        by_seed = [np.mean([e["correct"] for e in mine if e["seed"] == seed]) for seed in range(SEEDS)]
+        worth = [e["correct"] - 1e-3 * (e["intervals"] + 0.5 * e["probes"]) for e in mine]
+        expected = {
+            "accuracy": np.mean(by_seed),
+            "accuracy_se": np.std(by_seed, ddof=1) / np.sqrt(SEEDS),
+            "tokens": np.mean([e["tokens"] for e in mine]),
+            "sequential_tokens": np.mean([e["sequential_tokens"] for e in mine]),
+            "objective": np.mean(worth),
+        }
+        assert {name: float(line[name]) for name in expected} == pytest.approx(expected, rel=1e-8, abs=1e-12)
+
+
+def test_mean_of_models_is_the_mean_of_the_models(results):
+    summary = list(csv.DictReader((results / "summary.csv").read_text().splitlines()))
+    means = [row for row in summary if row["model"] == ALL_MODELS]
+    assert len(means) == 7
+    for mean in means:
+        members = [
+            row
+            for row in summary
+            if (row["controller"], row["value"]) == (mean["controller"], mean["value"]) and row is not mean
+        ]
+        for name in ("accuracy", "tokens", "sequential_tokens", "objective"):
+            expected = np.mean([float(row[name]) for row in members if row["model"] != ALL_MODELS])
+            assert float(mean[name]) == pytest.approx(expected, rel=1e-8)
+
+
+def test_episodes_have_one_row_each_and_every_column(results, dataset):
+    table = pq.read_table(results / "episodes.parquet")
+    assert table.column_names == COLUMNS
+    rows = table.to_pylist()
+    keys = {
+        tuple(e[name] for name in ("model", "benchmark", "controller", "value", "seed", "question"))
+        for e in rows
+    }
+    assert len(keys) == len(rows) == 7 * SEEDS * len(dataset)
+    for e in rows:
+        gold = dataset.questions[e["question"]].gold  # models answer the same questions
+        assert e["correct"] == (e["answer"] == gold)
+        assert 0 < e["sequential_tokens"] <= e["tokens"]
+        assert 1 <= e["branches"] <= WIDTH
+        assert e["intervals"] >= e["branches"]
+        program = e["controller"] == "Shortest"
+        assert (e["rounds"] is None) == (e["stop_reason"] is None) == program
+    assert {e["stop_reason"] for e in rows} <= {None, "decided", "exhausted", "step_limit"}
+
+
+def test_manifest_says_what_was_run(results, dataset):
+    manifest = json.loads((results / "manifest.json").read_text())
+    assert {"python", "autotts-jax", "jax", "numpy"} <= set(manifest["versions"])
+    assert manifest["devices"]
+    assert manifest["arguments"] == {"gamma": 1e-3}
+    assert [cell["sha256"] for cell in manifest["data"]] == [cell.sha256 for cell in dataset.cells]
+    assert [entry["name"] for entry in manifest["controllers"]][-3:] == ["cmc", "cmc", "Shortest"]
+    for entry in manifest["controllers"]:
+        assert entry["run_seconds"] >= 0
+        assert entry["compile_seconds"] >= 0
+
+
+def test_pictures_are_there(results):
+    assert (results / "frontier.png").read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in (results / "frontier.svg").read_text()
+
+
+# --- episodes -------------------------------------------------------------------------------------------
+
+
+def test_a_family_gives_what_its_members_give_alone(dataset, evaluation):
+    family = evaluate(dataset, [select("cmc")], seeds=SEEDS, max_branches=WIDTH).plays[0]
+    for alone, at in ((evaluation.plays[4], 1), (evaluation.plays[5], 5)):
+        np.testing.assert_array_equal(family.tokens[at], alone.tokens[0])
+        np.testing.assert_array_equal(family.answer[at], alone.answer[0])
+
+
+@pytest.mark.parametrize("budget", [0, 3_000, 20_000])
+def test_no_episode_exceeds_its_budget(dataset, budget):
+    selections = [select(name) for name in ("asc@8", "cmc@0.5")]
+    limited = evaluate(dataset, selections, seeds=SEEDS, max_branches=WIDTH, budget=budget)
+    for play in limited.plays:
+        assert play.tokens.max() <= budget
+        assert (play.tokens >= play.sequential_tokens).all()
+
+
+@pytest.mark.parametrize("protocol", ["repo100", "paper64"])
+def test_the_released_program_plays_as_the_compiled_controller(protocol):
+    data = synthetic(models=SYNTHETIC_MODELS[2:3], questions=4, branches=40)
+    program = "examples/released_programs.py:OptimalController@0.5"
+    compiled, released = evaluate(
+        data, [select("cmc@0.5"), select(program)], protocol=protocol, seeds=4, max_branches=40
+    ).plays
+    for name in ("answer", "correct", "tokens", "intervals", "probes", "sequential_tokens", "branches"):
+        np.testing.assert_array_equal(getattr(compiled, name), getattr(released, name), err_msg=name)
+
+
+def test_protocols_differ_in_their_orders(dataset):
+    one, other = (
+        evaluate(dataset, [select("sc@1")], protocol=name, seeds=SEEDS, max_branches=WIDTH).plays[0].tokens
+        for name in ("repo100", "paper64")
+    )
+    assert (one != other).any()
+
+
+def test_progress_names_the_phase_and_ends_at_the_total(dataset):
+    told = []
+    evaluate(
+        dataset,
+        [select("sc@1")],
+        seeds=2,
+        max_branches=WIDTH,
+        on_progress=lambda *progress: told.append(progress),
+    )
+    assert told[0] == ("sc: compiling", 0, 0)
+    assert told[-1] == ("sc", 12, 12)
+
+
+# --- figures --------------------------------------------------------------------------------------------
+
+
+def test_objective_charges_intervals_and_probes_or_tokens():
+    play = play_of([[True, False]], tokens=700)
+    np.testing.assert_allclose(Objective(0.1, 2.0).of(play), [[[1 - 0.1 * 3, -0.1 * 3]]])
+    np.testing.assert_allclose(Objective(1e-3, unit="tokens").of(play), [[[1 - 0.7, -0.7]]])
+    np.testing.assert_allclose(Objective(0.0).of(play), [[[1, 0]]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((-1.0,), "gamma is -1"),
+        ((float("nan"),), "gamma is nan"),
+        ((0.1, -2.0), "kappa_probe is -2"),
+        ((0.1, float("inf")), "kappa_probe is inf"),
+        ((0.1, 1.0, "tokens"), "leave it out"),
+    ],
+)
+def test_bad_objectives(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Objective(*arguments)
+
+
+def test_standard_error():
+    assert standard_error(np.array([0.0, 1.0])) == pytest.approx(0.5)
+    assert standard_error(np.full(9, 0.3)) == pytest.approx(0.0)
+    assert np.isnan(standard_error(np.array([0.3])))
+
+
+def test_bootstrap_of_no_difference_and_of_a_constant_shift():
+    texts = [f"question {q}" for q in range(30)]
+    weight = np.full(30, 1 / 30)
+    assert paired_bootstrap(np.zeros(30), weight, texts) == (0.0, 0.0)
+    assert paired_bootstrap(np.full(30, 0.2), weight, texts) == pytest.approx((0.2, 0.2))
+
+
+def test_bootstrap_has_the_width_that_theory_gives():
+    rng = np.random.default_rng(0)
+    difference = rng.normal(0.1, 1.0, 400)
+    low, high = paired_bootstrap(difference, np.full(400, 1 / 400), [str(q) for q in range(400)])
+    error = difference.std() / 20
+    assert (low, high) == pytest.approx(
+        (difference.mean() - 1.96 * error, difference.mean() + 1.96 * error), abs=0.2 * error
+    )
+
+
+def test_bootstrap_draws_a_question_of_two_models_once():
+    difference = np.random.default_rng(0).normal(size=20)
+    texts = [str(q) for q in range(20)]
+    once = paired_bootstrap(difference, np.full(20, 1 / 20), texts)
+    twice = paired_bootstrap(np.tile(difference, 2), np.full(40, 1 / 40), texts * 2)
+    assert once == pytest.approx(twice)
+
+
+def test_gains_are_differences_of_accuracies_where_cells_differ_in_size(dataset):
+    uneven = dataset.select([0, 1, 2, 3])  # three questions of one model and one of the other
+    rng = np.random.default_rng(0)
+    plays = tuple(play_of(rng.random((5, 4)) < 0.5, name=name) for name in ("sc", "asc"))
+    rows = summarise(Evaluation(uneven, 5, plays), Objective())
+    for first, second in zip(rows[::2], rows[1::2], strict=True):
+        assert (first.gain, first.gain_low, first.gain_high) == (0, 0, 0)
+        assert second.gain == pytest.approx(second.accuracy - first.accuracy)
+        assert second.gain_low <= second.gain <= second.gain_high
+    assert rows[-1].model == ALL_MODELS
+    assert rows[-1].accuracy == pytest.approx((rows[1].accuracy + rows[3].accuracy) / 2)
+
+
+def test_the_frontier_holds_what_nothing_beats():
+    rows = [row(10, 0.2), row(20, 0.1), row(30, 0.5), row(30, 0.4), row(40, 0.5), row(50, 0.6)]
+    assert [(r.tokens, r.accuracy) for r in pareto(rows)] == [(10, 0.2), (30, 0.5), (50, 0.6)]
+
+
+@pytest.mark.parametrize("rows", [[row(100, 0.5)], [row(0, 0.0), row(0, 0.0)], [row(1e3, 0.1), row(1e6, 1)]])
+def test_a_frontier_of_any_costs_can_be_drawn(rows, tmp_path):
+    draw_frontier(rows, [tmp_path / "frontier.png"])
+    assert (tmp_path / "frontier.png").stat().st_size > 1000
+
+
+# --- bad input ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("controllers", "arguments", "message"),
+    [
+        ("sc@1", {"seeds": 0}, "seeds is 0"),
+        ("sc@1", {"seeds": 1, "protocol": "bootstrap"}, "unknown protocol 'bootstrap'"),
+        ("sc@1", {"budget": -1}, "budget is -1"),
+        ("sc@9", {}, "sc@9 reads more branches"),
+        ("sc@1", {"max_branches": 11}, "10 branches a question, fewer than the 11"),
+        ("sc@1,asc@1,sc@1", {}, "sc@1: selected more than once"),
+        ("cmc,cmc@0.3", {}, "cmc@0.3: selected more than once"),
+        ("examples/released_programs.py:SelfConsistency", {"budget": 5}, "no token budget"),
+    ],
+)
+def test_bad_arguments(dataset, controllers, arguments, message):
+    selections = [select(spec) for spec in controllers.split(",")]
+    with pytest.raises(InputError, match=message):
+        evaluate(dataset, selections, **({"max_branches": WIDTH} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("best", "unknown controller 'best'; known are sc, asc"),
+        ("cmc@1.5", "β is 1.5"),
+        ("cmc@-0.1", "β is -0.1"),
+        ("cmc@nan", "β is nan"),
+        ("cmc@high", "'high' after the @ is not a number"),
+        ("cmc@", "'' after the @ is not a number"),
+        ("sc@2.5", "2.5, but it must be a whole number"),
+        ("sc@0", "must be a whole number"),
+        ("sc@inf", "must be a whole number"),
+        ("esc@7", "whole number >= 8"),
+        ("missing.py:Mine", "there is no file missing.py"),
+        ("examples/released_programs.py:Mine", "has no class Mine; it has"),
+        ("examples/released_programs.py:Branch", "neither a Controller nor a released program"),
+        ("examples/released_programs.py:OptimalController@2", "β is 2"),
+        ("no_such_module:Mine", "importing no_such_module failed"),
+    ],
+)
+def test_bad_controllers(spec, message):
+    with pytest.raises(InputError, match=message):
+        select(spec)
+
+
+def test_a_controller_must_be_a_pytree(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from autotts_jax.policies.self_consistency import SelfConsistency\n"
+        "class Mine(SelfConsistency):\n    pass\n"
+    )
+    with pytest.raises(InputError, match="class Mine is no pytree; decorate it"):
+        select(f"{file}:Mine@1")
+
+
+def test_results_appear_together_or_not_at_all(tmp_path):
+    def fail():
+        with results_folder(tmp_path) as folder:
+            (folder / "half").write_text("")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+    with results_folder(tmp_path) as folder:
+        (folder / "whole").write_text("")
+        assert not (tmp_path / "whole").exists()
+    assert [file.name for file in tmp_path.iterdir()] == ["whole"]
