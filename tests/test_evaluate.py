@@ -179,20 +179,11 @@ def test_pictures_are_there(results):
 # --- episodes -------------------------------------------------------------------------------------------
 
 
-def test_a_family_gives_what_its_members_give_alone(dataset, evaluation):
-    family = evaluate(dataset, [select("cmc")], seeds=SEEDS, max_branches=WIDTH).plays[0]
-    for alone, at in ((evaluation.plays[4], 1), (evaluation.plays[5], 5)):
-        np.testing.assert_array_equal(family.tokens[at], alone.tokens[0])
-        np.testing.assert_array_equal(family.answer[at], alone.answer[0])
-
-
 @pytest.mark.parametrize("budget", [0, 3_000, 20_000])
 def test_no_episode_exceeds_its_budget(dataset, budget):
-    selections = [select(name) for name in ("asc@8", "cmc@0.5")]
-    limited = evaluate(dataset, selections, seeds=SEEDS, max_branches=WIDTH, budget=budget)
-    for play in limited.plays:
-        assert play.tokens.max() <= budget
-        assert (play.tokens >= play.sequential_tokens).all()
+    (play,) = evaluate(dataset, [select("cmc@0.5")], seeds=SEEDS, max_branches=WIDTH, budget=budget).plays
+    assert play.tokens.max() <= budget
+    assert (play.tokens >= play.sequential_tokens).all()
 
 
 @pytest.mark.parametrize("protocol", ["repo100", "paper64"])

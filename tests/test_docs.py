@@ -1,0 +1,126 @@
+"""What the documents say holds: commands and code run, links lead somewhere, imports run downwards."""
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from test_leaks import BRANCHES, QUESTIONS, leaks
+
+from autotts_jax.experiments import cli, runtime
+from autotts_jax.policies.registry import select
+from autotts_jax.replay.synthetic import synthetic
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LEFT_OUT = "…"
+"""A line of shown output that stands for others."""
+
+LAYERS = ("replay", "envs", "policies", "experiments")
+"""The lowest first."""
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """An empty working directory in which the checkout's own files are found."""
+    for name in ("examples", "tests"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    # JAX is in use already, and tests leave no cache behind.
+    monkeypatch.setattr(runtime, "configure", lambda *_: None)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+
+
+@pytest.mark.usefixtures("checkout")
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_and_code_run_in_the_order_of_the_document(document, monkeypatch, capsys):
+    for number, (language, text) in enumerate(BLOCK.findall(document.read_text(encoding="utf-8"))):
+        if language == "python":
+            module = types.ModuleType(f"block_{number}")
+            # Dataclasses look their module up while it is being executed.
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+            exec(compile(text, f"{document.name}, block {number}", "exec"), vars(module))
+            capsys.readouterr()
+        elif language == "console":
+            for command, shown in commands(text):
+                printed = run(command, monkeypatch, capsys)
+                missing = [line for line in shown if line not in printed]
+                assert not missing, f"{document.name}: {command} does not print {missing}"
+
+
+def commands(block):
+    """The commands of a console block, each with the lines that are shown of its output."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, *shown = part.splitlines()
+        yield command, [line for line in shown if line.strip() and line != LEFT_OUT]
+
+
+def run(command, monkeypatch, capsys):
+    """The lines that a command prints, without the blanks at their ends."""
+    program, *arguments = shlex.split(command)
+    if program == "python":
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        printed = done.stdout
+    else:
+        assert program == "autotts-jax", f"{command}: only autotts-jax and python are run"
+        monkeypatch.setattr(sys, "argv", [program, *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        printed, errors = capsys.readouterr()
+        assert not end.value.code, f"{command}: {errors}"
+    return [line.rstrip() for line in printed.splitlines()]
+
+
+def test_the_example_controller_sees_only_what_it_revealed():
+    (controller,) = select(f"{ROOT / 'examples' / 'my_controller.py'}:MyController@0.5").controllers
+    assert not leaks(controller, synthetic(seed=1, questions=QUESTIONS, branches=BRANCHES).matrix)
+
+
+@pytest.mark.parametrize(
+    "document", [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda path: path.name
+)
+def test_links_lead_somewhere(document):
+    for target in LINK.findall(document.read_text(encoding="utf-8")):
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = document.parent / path if path else document
+        assert file.exists(), f"{document.name}: no {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{document.name}: no {target}"
+
+
+def anchors(document):
+    """The headings of a document as GitHub links to them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_imports_run_downwards(layer):
+    above = LAYERS[LAYERS.index(layer) + 1 :]
+    files = list((ROOT / "autotts_jax" / layer).rglob("*.py"))
+    assert files
+    for file in files:
+        for name in imported(ast.parse(file.read_text(encoding="utf-8"))):
+            for other in above:
+                upwards = f"{name}.".startswith(f"autotts_jax.{other}.")
+                assert not upwards, f"{file.relative_to(ROOT)} imports {name}"
+
+
+def imported(tree):
+    """Full names of all that a module imports, anywhere in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
