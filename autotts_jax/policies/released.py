@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -365,8 +366,9 @@ def _run_in_workers(
     )
     try:
         with _interrupts_blocked():
-            results = executor.map(_run_in_worker, chunks)
-        yield from results
+            futures = deque(executor.submit(_run_in_worker, chunk) for chunk in chunks)
+        while futures:
+            yield futures.popleft().result()
     except BaseException as error:
         # Not left to shutdown(): that waits for programs, which may be in a long solve or an endless one.
         for worker in list(executor._processes.values()):
