@@ -8,6 +8,7 @@ import sys
 import types
 from pathlib import Path
 
+import jax
 import pytest
 from test_leaks import BRANCHES, QUESTIONS, leaks
 
@@ -36,6 +37,10 @@ def checkout(tmp_path, monkeypatch):
     # JAX is in use already, and tests leave no cache behind.
     monkeypatch.setattr(runtime, "configure", lambda *_: None)
     monkeypatch.setattr(sys, "path", sys.path.copy())
+    # Most of the time here goes into compiling, and few episodes are played.
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.mark.usefixtures("checkout")
