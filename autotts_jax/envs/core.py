@@ -132,19 +132,19 @@ def branch_tokens(episode: Episode, state: State) -> Int32[Array, " W"]:
 @checked
 def tokens(episode: Episode, state: State) -> Int32[Array, ""]:
     """Tokens charged for the episode so far."""
-    return jnp.sum(branch_tokens(episode, state))
+    return jnp.sum(branch_tokens(episode, state), dtype=jnp.int32)
 
 
 @checked
 def probes(state: State) -> Int32[Array, ""]:
     """|Ω|, the number of revealed probes."""
-    return jnp.sum(jax.lax.population_count(state.revealed).astype(jnp.int32))
+    return jnp.sum(jax.lax.population_count(state.revealed), dtype=jnp.int32)
 
 
 @checked
 def intervals(state: State) -> Int32[Array, ""]:
     """Σ l_i, the number of generated intervals."""
-    return jnp.sum(state.depth)
+    return jnp.sum(state.depth, dtype=jnp.int32)
 
 
 @checked
@@ -263,7 +263,7 @@ def read_full(episode: Episode, state: State, count: Scalar, budget: Scalar | No
     last = state.opened + jnp.clip(count, 0, width - state.opened).astype(jnp.int32)
     fresh = _between(width, state.opened, last)
     if budget is not None:
-        spent = tokens(episode, state) + jnp.cumsum(jnp.where(fresh, episode.tokens, 0))
+        spent = tokens(episode, state) + jnp.cumsum(jnp.where(fresh, episode.tokens, 0), dtype=jnp.int32)
         fresh &= spent <= budget
     end = jnp.where(fresh, episode.length + 1, 0)
     opened = dataclasses.replace(
