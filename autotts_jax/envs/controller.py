@@ -54,9 +54,9 @@ class Controller(abc.ABC):
     def vote(self, memory: Memory, pool: BranchPool) -> Vote:
         """The vote whose winner the controller would answer now; asked for when an episode ends."""
 
-    def sequential_tokens(self, branch_tokens: Int32[Array, " W"]) -> Int32[Array, ""]:
+    def sequential_tokens(self, memory: Memory, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
         """Latency proxy: the most tokens on one branch, for branches that run in parallel."""
-        return jnp.max(branch_tokens)
+        return jnp.max(pool.branch_tokens)
 
 
 def first_of(*rules: tuple[Bool[Array, ""], StopReason]) -> Int32[Array, ""]:

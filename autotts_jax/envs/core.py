@@ -57,26 +57,32 @@ class State:
         depth: depth l_i of each branch, 0 where unopened; kept when pruned. Shape (W,).
         active: the active set I: opened and not pruned. Shape (W,).
         full: read by one full read, which is charged T_i. Shape (W,).
-        revealed: Ω as a bit set: bit k - 1 of branch i is set when depth k was probed. Shape (W, words).
         shown: the deepest probed depth of each branch, 0 where none was. Shape (W,).
+        probed: how many depths of each branch were probed, its part of |Ω|. Shape (W,).
+        revealed: Ω as a bit set: bit k - 1 of branch i is set when depth k was probed. Shape (W, words). None
+            where it is not kept; only looking back at past probes needs it.
     """
 
     opened: Int32[Array, ""]
     depth: Int32[Array, " W"]
     active: Bool[Array, " W"]
     full: Bool[Array, " W"]
-    revealed: UInt32[Array, "W words"]
     shown: Int32[Array, " W"]
+    probed: Int32[Array, " W"]
+    revealed: UInt32[Array, "W words"] | None
 
 
 @checked
-def begin(matrix: ProbeMatrix, question: Scalar, order: Int[Array, " W"]) -> tuple[Episode, State]:
+def begin(
+    matrix: ProbeMatrix, question: Scalar, order: Int[Array, " W"], history: bool = True
+) -> tuple[Episode, State]:
     """Starts an episode: s_0 = (q, 0, {}, {}, {}, {}).
 
     Args:
         matrix: the probe matrix.
         question: index of the question.
         order: the branches of the question in the order in which BRANCH opens them; its length is W.
+        history: keep Ω itself, not only its size (static).
     """
     num_branches, max_depth = matrix.answers.shape[1:]
     order = order.astype(jnp.int32)
@@ -95,8 +101,9 @@ def begin(matrix: ProbeMatrix, question: Scalar, order: Int[Array, " W"]) -> tup
         depth=zeros,
         active=jnp.zeros(width, bool),
         full=jnp.zeros(width, bool),
-        revealed=jnp.zeros((width, -(-max_depth // WORD)), jnp.uint32),
         shown=zeros,
+        probed=zeros,
+        revealed=jnp.zeros((width, -(-max_depth // WORD)), jnp.uint32) if history else None,
     )
     return episode, state
 
@@ -138,7 +145,7 @@ def tokens(episode: Episode, state: State) -> Int32[Array, ""]:
 @checked
 def probes(state: State) -> Int32[Array, ""]:
     """|Ω|, the number of revealed probes."""
-    return jnp.sum(jax.lax.population_count(state.revealed), dtype=jnp.int32)
+    return jnp.sum(state.probed, dtype=jnp.int32)
 
 
 @checked
@@ -242,8 +249,8 @@ def advance(
 def reveal(state: State, mask: Bool[Array, " W"]) -> State:
     """PROBE the current depth of the active branches in ``mask`` that was not revealed yet."""
     chex.assert_equal_shape([mask, state.depth])
-    depth = jnp.where(mask & state.active, state.depth, 0)
-    return _reveal_depths(state, jnp.maximum(depth - 1, 0), depth)
+    fresh = mask & state.active & (state.shown < state.depth)
+    return _reveal_depths(state, jnp.where(fresh, state.depth - 1, state.depth), state.depth)
 
 
 @checked
@@ -300,15 +307,23 @@ def _between(width: int, first: Scalar, last: Scalar) -> Bool[Array, " W"]:
 
 
 def _reveal_depths(state: State, after: Int32[Array, " W"], upto: Int32[Array, " W"]) -> State:
-    """Adds depths ``after < k <= upto`` of each branch to Ω."""
-    words = state.revealed.shape[1]
-    offset = WORD * jnp.arange(words)
-    bits = _low_bits(upto[:, None] - offset) & ~_low_bits(after[:, None] - offset)
+    """Adds depths ``after < k <= upto`` of each branch to Ω; none of them may be in it."""
+    fresh = upto > after
     return dataclasses.replace(
         state,
-        revealed=state.revealed | bits,
-        shown=jnp.maximum(state.shown, jnp.where(upto > after, upto, 0)),
+        shown=jnp.where(fresh, upto, state.shown),
+        probed=state.probed + jnp.where(fresh, upto - after, 0),
+        revealed=None if state.revealed is None else state.revealed | _depth_bits(state, after, upto),
     )
+
+
+def _depth_bits(
+    state: State, after: Int32[Array, " W"], upto: Int32[Array, " W"]
+) -> UInt32[Array, "W words"]:
+    """The bit set of depths ``after < k <= upto`` of each branch."""
+    assert state.revealed is not None
+    offset = WORD * jnp.arange(state.revealed.shape[1])
+    return _low_bits(upto[:, None] - offset) & ~_low_bits(after[:, None] - offset)
 
 
 def _low_bits(count: Int32[Array, "..."]) -> UInt32[Array, "..."]:

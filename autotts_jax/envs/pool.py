@@ -139,6 +139,7 @@ class ReplayPool(BranchPool):
         order: Int[Array, " W"],
         budget: Scalar | None = None,
         labels: bool = True,
+        history: bool = True,
     ) -> ReplayPool:
         """A pool with nothing opened.
 
@@ -149,8 +150,9 @@ class ReplayPool(BranchPool):
             budget: B in tokens; None for no limit.
             labels: keep the table behind `answers` (static). A controller that never looks at labels runs
                 faster without.
+            history: keep which depths were probed, for views of the episode (static).
         """
-        episode, state = core.begin(matrix, question, order)
+        episode, state = core.begin(matrix, question, order, history)
         finals = matrix.answers.reshape(-1)[episode.start + episode.length]
         return cls(
             _matrix=matrix,

@@ -270,7 +270,7 @@ def _begin(table: _Table, queue: Episodes, episode: Int[Array, ""], *, labels: b
     at = jnp.minimum(episode, table.num_episodes - 1)
     controller = jax.tree.map(lambda leaf: leaf[queue.setting[at]], table.settings)
     order = table.orders[queue.order[at]]
-    pool = ReplayPool.begin(table.matrix, queue.question[at], order, table.budget, labels)
+    pool = ReplayPool.begin(table.matrix, queue.question[at], order, table.budget, labels, history=False)
     memory, after = controller.start(pool)
     pool = cast(ReplayPool, after)
     ended = jnp.where(episode < table.num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED)
@@ -313,7 +313,7 @@ def _result(table: _Table, lane: _Lane) -> Int32[Array, " C"]:
         "tokens": pool.tokens,
         "intervals": core.intervals(state),
         "probes": core.probes(state),
-        "sequential_tokens": lane.controller.sequential_tokens(pool.branch_tokens),
+        "sequential_tokens": lane.controller.sequential_tokens(lane.memory, pool),
         "branches": pool.opened,
         "rounds": lane.rounds,
         "stop_reason": lane.stop,

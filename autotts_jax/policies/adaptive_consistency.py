@@ -6,7 +6,6 @@ import dataclasses
 from typing import ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Int32
 
 from autotts_jax.envs.controller import Controller, check_branches, first_of
@@ -55,6 +54,6 @@ class AdaptiveConsistency(Controller):
     def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
         return pool.vote_finals()
 
-    def sequential_tokens(self, branch_tokens: Int32[Array, " W"]) -> Int32[Array, ""]:
+    def sequential_tokens(self, memory: None, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
         """All tokens: no branch starts before the one before it has ended."""
-        return jnp.sum(branch_tokens)
+        return pool.tokens

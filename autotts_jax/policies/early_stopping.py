@@ -24,10 +24,12 @@ class Window(NamedTuple):
     Attributes:
         members: its branches. Shape (W,).
         unanimous: whether they all gave one answer. Shape ().
+        sequential: tokens of the longest branch of each window read so far, added up. Shape ().
     """
 
     members: Bool[Array, " W"]
     unanimous: Bool[Array, ""]
+    sequential: Int32[Array, ""]
 
 
 @jax.tree_util.register_dataclass
@@ -54,9 +56,9 @@ class EarlyStopping(Controller):
         return cls(check_branches(value, least=WINDOW))
 
     def start(self, pool: BranchPool) -> tuple[Window, BranchPool]:
-        return Window(jnp.zeros(pool.width, bool), jnp.bool_(False)), pool
+        return Window(jnp.zeros(pool.width, bool), jnp.bool_(False), jnp.int32(0)), pool
 
-    def round(self, memory: Window, pool: BranchPool) -> tuple[Window, BranchPool, Scalar]:  # noqa: ARG002
+    def round(self, memory: Window, pool: BranchPool) -> tuple[Window, BranchPool, Scalar]:
         opened = pool.opened
         pool = pool.read(self.window)
         members = pool.active & (jnp.arange(pool.width) >= opened)
@@ -66,13 +68,12 @@ class EarlyStopping(Controller):
             (pool.opened + self.window > self.branches, StopReason.STEP_LIMIT),
             (pool.opened < opened + self.window, StopReason.EXHAUSTED),
         )
-        return Window(members, unanimous), pool, stop
+        longest = jnp.max(jnp.where(members, pool.branch_tokens, 0))
+        return Window(members, unanimous, memory.sequential + longest), pool, stop
 
     def vote(self, memory: Window, pool: BranchPool) -> Vote:
         return pool.vote_finals(memory.members | ~memory.unanimous)
 
-    def sequential_tokens(self, branch_tokens: Int32[Array, " W"]) -> Int32[Array, ""]:
+    def sequential_tokens(self, memory: Window, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
         """The sum over windows of each window's longest branch."""
-        width = branch_tokens.shape[0]
-        window = jnp.arange(width) // self.window
-        return jnp.sum(jnp.maximum(jax.ops.segment_max(branch_tokens, window, width), 0))
+        return memory.sequential
