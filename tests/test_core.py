@@ -152,6 +152,7 @@ def test_masked_actions_change_nothing_and_cost_never_falls(matrix, order, actio
         for figure in ("tokens", "intervals", "probes", "cost"):
             assert now[figure] >= before[figure]
         assert int(now["tokens"]) <= budget
+        assert int(now["probes"]) == int(np.bitwise_count(np.asarray(after.revealed)).sum())
         state = after
 
 

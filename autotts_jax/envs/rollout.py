@@ -31,6 +31,8 @@ from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.typing import Array
 
 DEVICE_AXIS = "device"
+MAX_TOKENS = np.iinfo(np.int32).max
+
 ROUND_LIMIT = 10_000
 """Rounds after which an episode is ended, in case a controller never stops."""
 
@@ -378,14 +380,22 @@ def _bucket_size(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
+def check_budget(budget: int | None) -> None:
+    """Raises an `InputError` for a token budget that cannot be counted down from."""
+    if budget is not None and not 0 <= budget <= MAX_TOKENS:
+        raise InputError(
+            f"the token budget is {budget}, but it must be between 0 and {MAX_TOKENS}; "
+            "leave it out for no limit"
+        )
+
+
 def _check(controllers, matrix, orders, episodes, budget, lanes) -> None:
     kinds = {type(controller).__name__ for controller in controllers}
     if len(kinds) != 1:
         raise InputError(f"a rollout needs controllers of one class, got {sorted(kinds) or 'none'}")
     if len(episodes.question) == 0:
         raise InputError("a rollout needs at least one episode")
-    if budget is not None and budget < 0:
-        raise InputError(f"the token budget is {budget}, but it must be at least 0")
+    check_budget(budget)
     if lanes is not None and lanes < 1:
         raise InputError(f"the number of lanes is {lanes}, but it must be at least 1")
     limits = {

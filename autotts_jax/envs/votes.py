@@ -71,7 +71,6 @@ def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, "
     ballots = jnp.where(voters, answers, NONE)
     # Unrolled over the ballots: XLA makes one pass of it on a CPU, and a slow W x W reduction otherwise.
     count = sum((answers == ballot).astype(jnp.int32) for ballot in ballots)
-    key = _branch_order(answers) if key is None else key
     leader, top1 = _lead(count, voters, key)
     rest = voters & (answers != answers[leader])
     return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
@@ -91,7 +90,6 @@ def vote_twins(
     voters = voters & jnp.any(twins != 0, axis=1)
     ballots = pack_bits(voters)
     count = jnp.sum(jax.lax.population_count(twins & ballots).astype(jnp.int32), axis=1)
-    key = _branch_order(voters) if key is None else key
     leader, top1 = _lead(count, voters, key)
     bit = jnp.arange(voters.shape[0], dtype=jnp.uint32)
     words = jnp.repeat(twins[leader], WORD)[: voters.shape[0]]
@@ -109,27 +107,23 @@ def twin_sets(answers: Int[Array, " W"]) -> UInt32[Array, "W words"]:
     return jnp.where((answers != NONE)[:, None], jnp.stack(words, axis=1), jnp.uint32(0))
 
 
-def pack_bits(mask: Bool[Array, "... W"]) -> UInt32[Array, "... words"]:
+def pack_bits(mask: Bool[Array, " W"]) -> UInt32[Array, " words"]:
     """A boolean mask as 32-bit words, lowest bit first."""
-    width = mask.shape[-1]
-    padding = [(0, 0)] * (mask.ndim - 1) + [(0, -width % WORD)]
-    bits = jnp.pad(mask, padding).reshape(*mask.shape[:-1], -1, WORD).astype(jnp.uint32)
+    bits = jnp.pad(mask, (0, -mask.shape[0] % WORD)).reshape(-1, WORD).astype(jnp.uint32)
     return jnp.sum(bits << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
 
 
-def _branch_order(per_branch: Array) -> Int32[Array, " W"]:
-    return jnp.arange(per_branch.shape[0], dtype=jnp.int32)
-
-
 def _lead(
-    count: Int32[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, " W"]
+    count: Int32[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, " W"] | None
 ) -> tuple[Int32[Array, ""], Int32[Array, ""]]:
     """The earliest voter among those with the most votes, and that number of votes."""
+    order = jnp.arange(count.shape[0], dtype=jnp.int32)
+    key = order if key is None else key
     count = jnp.where(voters, count, 0)
     top1 = jnp.max(count)
     last = jnp.iinfo(jnp.int32).max
     earliest = jnp.min(jnp.where(voters & (count == top1), key, last))
-    index = jnp.max(jnp.where(voters & (key == earliest), _branch_order(count), NONE))
+    index = jnp.max(jnp.where(voters & (key == earliest), order, NONE))
     return index, top1
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from autotts_jax.envs.rollout import Episodes, rollout
+from autotts_jax.envs.rollout import Episodes, check_budget, rollout
 from autotts_jax.errors import InputError
 from autotts_jax.policies.registry import Selection, label
 from autotts_jax.policies.released import RESULT, evaluate_program, program_episodes, question_records
@@ -18,8 +18,6 @@ from autotts_jax.replay.protocols import paper64_orders, repo100_orders
 
 PROTOCOLS = {"repo100": 100, "paper64": 64}
 """Resampling protocols and their number of seeds."""
-
-MAX_TOKENS = np.iinfo(np.int32).max
 
 Progress = Callable[[str, int, int], None]
 """Told what is running, how many of its episodes have ended, and how many it has; 0 where that is unknown."""
@@ -206,15 +204,6 @@ def _check_distinct(selections: Sequence[Selection]) -> None:
         raise InputError(
             f"{', '.join(twice)}: selected more than once; give each controller and value once, and classes "
             "of your own different names"
-        )
-
-
-def check_budget(budget: int | None) -> None:
-    """Raises an `InputError` for a token budget that cannot be counted down from."""
-    if budget is not None and not 0 <= budget <= MAX_TOKENS:
-        raise InputError(
-            f"the token budget is {budget}, but it must be between 0 and {MAX_TOKENS}; "
-            "leave it out for no limit"
         )
 
 

@@ -22,10 +22,10 @@ from autotts_jax.envs import pool as branch_pool
 from autotts_jax.envs.controller import Controller, Memory
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.pool import ReplayPool, StopReason
-from autotts_jax.envs.rollout import end_of_round
+from autotts_jax.envs.rollout import check_budget, end_of_round
 from autotts_jax.envs.votes import Vote, confidence_table
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluate import branch_orders, check_budget, check_widths
+from autotts_jax.experiments.evaluate import branch_orders, check_widths
 from autotts_jax.experiments.plots import draw_episode
 from autotts_jax.policies.registry import Selection
 from autotts_jax.replay.dataset import ProbeDataset, Question
