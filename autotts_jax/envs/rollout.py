@@ -1,9 +1,9 @@
 """Rollouts: any controllers over any episodes in one compiled call.
 
 A batch of ``while`` loops would run until its longest episode ends, most lanes idle. Here a fixed number of
-lanes is kept busy instead: when half of them have ended, their results are written out and the next
-episodes take their place. Episodes never look at each other, so results depend neither on the number of lanes
-nor on that of devices.
+lanes is kept busy instead: when three quarters of them have ended, their results are written out and the
+next episodes take their place. Episodes never look at each other, so results depend neither on the number of
+lanes nor on that of devices.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _play(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""], *
 
 def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""]) -> _Run:
     num_episodes = table.num_episodes
-    block = max(1, run.lanes.stop.shape[0] // 2)
+    refill = max(1, run.lanes.stop.shape[0] * 3 // 4)
     begin = jax.vmap(functools.partial(_begin, table, queue, labels=branch_pool.keeps_labels(run.lanes.pool)))
     step = jax.vmap(functools.partial(_step, table))
     result = jax.vmap(functools.partial(_result, table))
@@ -242,30 +242,26 @@ def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, 
         """Ended lanes, and while the queue has more, empty ones."""
         return (lanes.stop != StopReason.RUNNING) & (holds(lanes) | (taken < num_episodes))
 
-    def play_block(run: _Run) -> _Run:
+    def play_on(run: _Run) -> _Run:
         taken = run.taken[0]
-        want = jnp.minimum(block, jnp.sum(holds(run.lanes)))
+        want = jnp.minimum(refill, jnp.sum(holds(run.lanes)))
         lanes = jax.lax.while_loop(
             lambda lanes: jnp.sum(replaceable(lanes, taken)) < want,
             step,
             run.lanes,
         )
         out = replaceable(lanes, taken)
-        rank = jnp.cumsum(out) - 1
-        out &= rank < block
-        where = jnp.nonzero(out, size=block, fill_value=0)[0]
-        leaving = jax.tree.map(lambda leaf: leaf[where], lanes)
-        counted = (jnp.arange(block) < jnp.sum(out)) & holds(leaving)
-        row = jnp.where(counted, leaving.episode, run.results.shape[0])
-        coming = begin(taken + jnp.arange(block))
+        counted = out & holds(lanes)
+        row = jnp.where(counted, lanes.episode, run.results.shape[0])
+        coming = begin(taken + jnp.cumsum(out) - 1)
         return _Run(
-            lanes=jax.tree.map(lambda new, old: _where(out, new[rank], old), coming, lanes),
+            lanes=jax.tree.map(functools.partial(_where, out), coming, lanes),
             taken=run.taken + jnp.sum(out, dtype=jnp.int32),
             ended=run.ended + jnp.sum(counted, dtype=jnp.int32),
-            results=jnp.asarray(run.results).at[row].set(result(leaving), mode="drop"),
+            results=jnp.asarray(run.results).at[row].set(result(lanes), mode="drop"),
         )
 
-    return jax.lax.while_loop(lambda run: run.ended[0] < target, play_block, run)
+    return jax.lax.while_loop(lambda run: run.ended[0] < target, play_on, run)
 
 
 def _begin(table: _Table, queue: Episodes, episode: Int[Array, ""], *, labels: bool) -> _Lane:

@@ -20,6 +20,8 @@ def configure(compilation_cache: bool = True) -> None:
     forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not forced and "JAX_NUM_CPU_DEVICES" not in os.environ:
         jax.config.update("jax_num_cpu_devices", usable_cores())
+        # Devices that are cores need no threads besides: XLA would hand tiny operations back and forth.
+        os.environ.setdefault("PJRT_NPROC", "1")
     if not compilation_cache:
         jax.config.update("jax_enable_compilation_cache", False)
     elif "JAX_COMPILATION_CACHE_DIR" not in os.environ:
