@@ -125,7 +125,7 @@ class ReplayPool(BranchPool):
     _matrix: ProbeMatrix
     _episode: core.Episode
     _state: core.State
-    _final_twins: UInt32[Array, "W words"]
+    _final_twins: UInt32[Array, "W words"] | None
     _labels: Int32[Array, " V"] | None
     _clock: Int32[Array, ""]
     _budget: Scalar | None
@@ -140,6 +140,7 @@ class ReplayPool(BranchPool):
         budget: Scalar | None = None,
         labels: bool = True,
         history: bool = True,
+        twins: bool = True,
     ) -> ReplayPool:
         """A pool with nothing opened.
 
@@ -151,6 +152,8 @@ class ReplayPool(BranchPool):
             labels: keep the table behind `answers` (static). A controller that never looks at labels runs
                 faster without.
             history: keep which depths were probed, for views of the episode (static).
+            twins: find out at once which branches share a final answer (static). It makes `vote_finals`
+                faster, and beginning slower.
         """
         episode, state = core.begin(matrix, question, order, history)
         finals = matrix.answers.reshape(-1)[episode.start + episode.length]
@@ -158,7 +161,7 @@ class ReplayPool(BranchPool):
             _matrix=matrix,
             _episode=episode,
             _state=state,
-            _final_twins=votes.twin_sets(finals),
+            _final_twins=votes.twin_sets(finals) if twins else None,
             _labels=jnp.full(matrix.vocabulary, NEVER, jnp.int32) if labels else None,
             _clock=jnp.int32(0),
             _budget=budget,
@@ -217,7 +220,10 @@ class ReplayPool(BranchPool):
         self, voters: Bool[Array, " W"] | None = None, key: Int[Array, " W"] | None = None
     ) -> Vote:
         shown = self._state.shown > self._episode.length
-        return votes.vote_twins(self._final_twins, shown if voters is None else shown & voters, key)
+        voters = shown if voters is None else shown & voters
+        if self._final_twins is None:
+            return self.vote(voters, key)
+        return votes.vote_twins(self._final_twins, voters, key)
 
     @checked
     def open(self, count: Scalar, probe: bool = True) -> ReplayPool:
@@ -278,9 +284,39 @@ def state_of(pool: ReplayPool) -> core.State:
     return pool._state
 
 
+def blank(pool: ReplayPool, matrix: ProbeMatrix) -> ReplayPool:
+    """A pool of the same shape in which nothing was opened, of no episode in particular but its interval."""
+    zeros = jnp.zeros(pool.width, jnp.int32)
+    episode, state = core.begin(matrix, 0, zeros, history=pool._state.revealed is not None)
+    episode = dataclasses.replace(episode, interval=pool._episode.interval)
+    return dataclasses.replace(attach(pool, matrix), _episode=episode, _state=state)
+
+
+def episode_of(pool: ReplayPool) -> core.Episode:
+    """What is fixed in the pool's episode."""
+    return pool._episode
+
+
+def admissible(pool: ReplayPool) -> core.Admissible:
+    """The admissible atomic actions."""
+    return core.admissible(pool._episode, pool._state, pool._budget)
+
+
 def answer_ids(pool: ReplayPool) -> Int32[Array, " W"]:
     """Id in the matrix of each branch's latest answer."""
     return core.answers(pool._matrix, pool._episode, pool._state)
+
+
+def all_answer_ids(pool: ReplayPool) -> Int32[Array, "W K"]:
+    """Id in the matrix of each branch's answer at every depth, revealed or not."""
+    depths = pool._matrix.max_depth
+    at = pool._episode.start[:, None] + jnp.arange(depths)
+    return jnp.asarray(pool._matrix.answers).reshape(-1)[at].astype(jnp.int32)
+
+
+def budget_of(pool: ReplayPool) -> Scalar | None:
+    """The token budget, None for no limit."""
+    return pool._budget
 
 
 def leader_answer(pool: ReplayPool, vote: Vote) -> Int32[Array, ""]:

@@ -68,12 +68,18 @@ def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, "
         key: insertion order, distinct among voters; branch order by default.
     """
     voters = voters & (answers != NONE)
-    ballots = jnp.where(voters, answers, NONE)
-    # Unrolled over the ballots: XLA makes one pass of it on a CPU, and a slow W x W reduction otherwise.
-    count = sum((answers == ballot).astype(jnp.int32) for ballot in ballots)
+    count = support(answers, voters)
     leader, top1 = _lead(count, voters, key)
     rest = voters & (answers != answers[leader])
     return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
+
+
+@checked
+def support(answers: Int[Array, " W"], voters: Bool[Array, " W"]) -> Int32[Array, " W"]:
+    """For each branch the number of voters that give its answer; of no use where that is ``NONE``."""
+    ballots = jnp.where(voters, answers, NONE)
+    # Unrolled over the ballots: XLA makes one pass of it on a CPU, and a slow W x W reduction otherwise.
+    return functools.reduce(jnp.add, ((answers == ballot).astype(jnp.int32) for ballot in ballots))
 
 
 @checked
