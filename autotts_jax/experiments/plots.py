@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
+from autotts_jax.envs.rendering import episode_figure, short_answer
 from autotts_jax.experiments.summary import Row
 
 MARKERS = "osD^vP*X"
-GOLD_ANSWER = "#2a9d55"
-WRONG_ANSWER = "#d1495b"
-OTHER_COLOURS = ("#3c6fb4", "#edae49", "#8e5ea2", "#5bc0be", "#b5651d", "#e29ac4")
-MINOR_ANSWER = "#b8b8b8"
-UNREVEALED = "#f0f0f0"
 
 
 def draw_frontier(rows: Sequence[Row], files: Sequence[Path]) -> None:
@@ -129,57 +122,9 @@ def draw_episode(
         gold: the right answer.
         files: where to save it; the ending says in which format.
     """
-    counts = Counter(text for branch in shown for text in branch if text is not None)
-    colour = {gold: GOLD_ANSWER}
-    if answer is not None:
-        colour.setdefault(answer, WRONG_ANSWER)
-    others = [text for text, _ in counts.most_common() if text not in colour]
-    colour |= dict(zip(others, OTHER_COLOURS, strict=False))
-    named = [text for text in colour if text in counts]
-    depth = max(map(len, shown), default=1)
-    image = np.ones((max(len(shown), 1), depth, 3))
-    for row, branch in enumerate(shown):
-        for column, text in enumerate(branch):
-            image[row, column] = to_rgb(UNREVEALED if text is None else colour.get(text, MINOR_ANSWER))
-
-    figure = Figure(figsize=(min(2.5 + 0.16 * depth, 16) + 2, 1.4 + 0.14 * len(image)), layout="constrained")
-    panel = figure.subplots()
-    panel.imshow(
-        image, aspect="auto", extent=(0.5, depth + 0.5, len(image) - 0.5, -0.5), interpolation="none"
-    )
-    ends = np.array([len(branch) for branch in shown]) + 0.9
-    rows = np.arange(len(shown))
-    done, given_up = np.asarray(finished, bool), np.asarray(pruned, bool)
-    for mask, marker, label in (
-        (done, "o", "finished"),
-        (given_up, "x", "pruned"),
-        (~done & ~given_up, ">", "running at the end"),
-    ):
-        if mask.any():
-            panel.scatter(ends[mask], rows[mask], marker=marker, s=14, c="black", linewidths=0.9, label=label)
-    panel.set_xlim(0.5, depth + 1.8)
-    panel.set_xlabel("depth, intervals")
-    panel.set_ylabel("branch, in opening order")
-    panel.yaxis.set_major_locator(MaxNLocator(integer=True))
-    given = "no answer" if answer is None else _short(answer)
-    panel.set_title(f"{title}\nanswered {given}, right is {_short(gold)}", fontsize=10)
-    swatches = [Patch(color=colour[text], label=_answer_label(text, answer, gold)) for text in named]
-    if len(counts) > len(named):
-        swatches.append(Patch(color=MINOR_ANSWER, label=f"{len(counts) - len(named)} other answers"))
-    marks = panel.get_legend_handles_labels()[0]
-    figure.legend(handles=swatches + marks, loc="outside right upper", fontsize=8, frameon=False)
-    _save(figure, files)
-
-
-def _answer_label(text: str, answer: str | None, gold: str) -> str:
-    notes = [note for note, of in (("right", gold), ("given", answer)) if of == text]
-    return _short(text) + (f" ({', '.join(notes)})" if notes else "")
-
-
-def _short(text: str) -> str:
-    """An answer on one short line; a dollar sign would start a formula."""
-    text = " ".join(text.split())
-    return (text if len(text) <= 16 else text[:15] + "…").replace("$", r"\$")
+    given = "no answer" if answer is None else short_answer(answer)
+    title = f"{title}\nanswered {given}, right is {short_answer(gold)}"
+    _save(episode_figure(title, shown, finished, pruned, answer=answer, gold=gold), files)
 
 
 def _save(figure: Figure, files: Sequence[Path]) -> None:

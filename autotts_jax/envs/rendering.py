@@ -1,0 +1,162 @@
+"""Views of one episode: branches as rows, depth as columns, a letter or a colour for each answer."""
+
+from __future__ import annotations
+
+import string
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int, UInt8
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+GOLD_ANSWER = "#2a9d55"
+WRONG_ANSWER = "#d1495b"
+OTHER_COLOURS = ("#3c6fb4", "#edae49", "#8e5ea2", "#5bc0be", "#b5651d", "#e29ac4")
+MINOR_ANSWER = "#b8b8b8"
+UNREVEALED = "#f0f0f0"
+
+FINISHED, PRUNED, RUNNING = "o", "x", ">"
+LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
+"""Names of answers in the order in which they were first revealed; further ones are ``*``."""
+
+
+class View(NamedTuple):
+    """What was revealed of an episode under way; per-branch arrays have shape (W,).
+
+    Attributes:
+        time: steps taken.
+        tokens: tokens charged.
+        answer: number of the answer that would be given now, negative for none.
+        shown: number of the answer at each depth, negative where none was revealed. Shape (W, K).
+        depth: intervals read, 0 where unopened.
+        finished: read to the end.
+        pruned: given up.
+    """
+
+    time: int
+    tokens: int
+    answer: int
+    shown: Int[np.ndarray, "W K"]
+    depth: Int[np.ndarray, " W"]
+    finished: Bool[np.ndarray, " W"]
+    pruned: Bool[np.ndarray, " W"]
+
+    def cells(self) -> list[list[str | None]]:
+        """Letters of the answers at the depths of each opened branch, None where there is none."""
+        opened = zip(self.shown[self.depth > 0].tolist(), self.depth.tolist(), strict=False)
+        return [[_letter(number) for number in numbers[:depth]] for numbers, depth in opened]
+
+    def headline(self, name: str) -> str:
+        """One line about the whole episode."""
+        return f"{name}, step {self.time}, {self.tokens:,} tokens, answer {_letter(self.answer) or 'none'}"
+
+
+def draw_text(name: str, view: View) -> str:
+    """An episode as text, a line for each opened branch."""
+    lines = [view.headline(name)]
+    for branch, cells in enumerate(view.cells()):
+        mark = PRUNED if view.pruned[branch] else FINISHED if view.finished[branch] else RUNNING
+        lines.append(f"{branch:3} {''.join(cell or '.' for cell in cells)} {mark}")
+    return "\n".join(lines) + "\n"
+
+
+def draw_array(name: str, view: View) -> UInt8[np.ndarray, "height width 3"]:
+    """An episode as a picture, of the same size whatever has happened in it."""
+    cells = view.cells()
+    opened = len(cells)
+    figure = episode_figure(
+        view.headline(name),
+        cells,
+        view.finished[:opened].tolist(),
+        view.pruned[:opened].tolist(),
+        answer=_letter(view.answer),
+        size=view.shown.shape,
+    )
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.array(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _letter(number: int) -> str | None:
+    if number < 0:
+        return None
+    return LETTERS[number] if number < len(LETTERS) else "*"
+
+
+def episode_figure(
+    title: str,
+    shown: Sequence[Sequence[str | None]],
+    finished: Sequence[bool],
+    pruned: Sequence[bool],
+    *,
+    answer: str | None,
+    gold: str | None = None,
+    size: tuple[int, int] | None = None,
+) -> Figure:
+    """One episode, coloured by answer.
+
+    Args:
+        title: what stands above it.
+        shown: answers at the depths of each opened branch, None where not revealed.
+        finished: branches read to their end.
+        pruned: branches given up.
+        answer: the answer given, None for none.
+        gold: the right answer; None where it is not to be seen.
+        size: branches and depths that there is room for; as many as there are when None.
+    """
+    counts = Counter(text for branch in shown for text in branch if text is not None)
+    colour = {} if gold is None else {gold: GOLD_ANSWER}
+    if answer is not None:
+        colour.setdefault(answer, WRONG_ANSWER)
+    others = [text for text, _ in counts.most_common() if text not in colour]
+    colour |= dict(zip(others, OTHER_COLOURS, strict=False))
+    named = [text for text in colour if text in counts]
+    rows, depth = size or (max(len(shown), 1), max(map(len, shown), default=1))
+    image = np.ones((rows, depth, 3))
+    for row, branch in enumerate(shown):
+        for column, text in enumerate(branch):
+            image[row, column] = to_rgb(UNREVEALED if text is None else colour.get(text, MINOR_ANSWER))
+
+    figure = Figure(figsize=(min(2.5 + 0.16 * depth, 16) + 2, 1.4 + 0.14 * rows), layout="constrained")
+    panel = figure.subplots()
+    panel.imshow(image, aspect="auto", extent=(0.5, depth + 0.5, rows - 0.5, -0.5), interpolation="none")
+    ends = np.array([len(branch) for branch in shown]) + 0.9
+    branches = np.arange(len(shown))
+    done, given_up = np.asarray(finished, bool), np.asarray(pruned, bool)
+    for mask, marker, label in (
+        (done, FINISHED, "finished"),
+        (given_up, PRUNED, "pruned"),
+        (~done & ~given_up, RUNNING, "running"),
+    ):
+        if mask.any():
+            panel.scatter(
+                ends[mask], branches[mask], marker=marker, s=14, c="black", linewidths=0.9, label=label
+            )
+    panel.set_xlim(0.5, depth + 1.8)
+    panel.set_xlabel("depth, intervals")
+    panel.set_ylabel("branch, in opening order")
+    panel.yaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.set_title(title, fontsize=10)
+    swatches = [Patch(color=colour[text], label=_answer_label(text, answer, gold)) for text in named]
+    if len(counts) > len(named):
+        swatches.append(Patch(color=MINOR_ANSWER, label=f"{len(counts) - len(named)} other answers"))
+    marks = panel.get_legend_handles_labels()[0]
+    figure.legend(handles=swatches + marks, loc="outside right upper", fontsize=8, frameon=False)
+    return figure
+
+
+def short_answer(text: str) -> str:
+    """An answer on one short line; a dollar sign would start a formula."""
+    text = " ".join(text.split())
+    return (text if len(text) <= 16 else text[:15] + "…").replace("$", r"\$")
+
+
+def _answer_label(text: str, answer: str | None, gold: str | None) -> str:
+    notes = [note for note, of in (("right", gold), ("given", answer)) if of == text]
+    return short_answer(text) + (f" ({', '.join(notes)})" if notes else "")

@@ -1,0 +1,633 @@
+"""The Gymnasium face: what Gymnasium checks, and that vector environments equal single ones."""
+
+import dataclasses
+import importlib
+import subprocess
+import sys
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from matrices import BRANCHES, as_dataset, random_matrix
+
+import autotts_jax
+from autotts_jax.envs import gym as faces
+from autotts_jax.envs.observations import BRANCH_FEATURES
+from autotts_jax.envs.width_depth import OBSERVATIONS
+from autotts_jax.errors import InputError
+from autotts_jax.replay import formats
+from autotts_jax.replay.protocols import repo100_orders
+from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+
+ATOMIC, ROUNDS = "WidthDepth-v0", "WidthDepthRounds-v0"
+IDS = (ATOMIC, ROUNDS)
+WIDTH, LANES, STEPS = 6, 3, 12
+BRANCH, ANSWER = 0, 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_compilation():
+    # Most of the time here goes into compiling, and few steps are played.
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=4, branches=16)
+
+
+@pytest.fixture(scope="module")
+def make(data):
+    def make(name=ATOMIC, **arguments):
+        return gymnasium.make(name, **({"data": data, "max_branches": WIDTH} | arguments)).unwrapped
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def make_vec(data):
+    def make_vec(name=ATOMIC, num_envs=LANES, **arguments):
+        arguments = {"data": data, "max_branches": WIDTH} | arguments
+        return gymnasium.make_vec(name, num_envs=num_envs, **arguments)
+
+    return make_vec
+
+
+def some_action(name, rng):
+    """An action of the space that seldom answers."""
+    if name == ATOMIC:
+        return rng.choice([BRANCH, *range(2, 2 + 3 * WIDTH)])
+    return np.concatenate(
+        [[0], rng.integers(0, 3, 1), rng.choice([0, 1, 2, 5], WIDTH, p=[0.3, 0.1, 0.3, 0.3])]
+    )
+
+
+# --- registration ---------------------------------------------------------------------------------------
+
+
+def test_import_registers_both_ids_without_jax():
+    code = "import autotts_jax, gymnasium, sys; assert 'jax' not in sys.modules; print(*gymnasium.registry)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(IDS) <= set(done.stdout.split())
+
+
+def test_importing_twice_registers_once():
+    importlib.reload(autotts_jax)  # a warning is an error
+
+
+def test_the_synthetic_data_is_the_default_and_made_once():
+    envs = [gymnasium.make(f"autotts_jax:{ATOMIC}") for _ in range(2)]
+    assert envs[0].observation_space["branches"].shape == (64, len(BRANCH_FEATURES))
+    assert faces._default_data.cache_info().misses == 1
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_specs_survive_json(name, data, tmp_path):
+    path = tmp_path / "data.npz"
+    formats.save_compact(data, path)
+    arguments = {"data": str(path), "max_branches": WIDTH, "gamma": [1e-5, 1e-3], "reward": "progress"}
+    single = gymnasium.make(name, **arguments)
+    again = gymnasium.make(EnvSpec.from_json(single.spec.to_json()))
+    assert again.spec == single.spec
+    assert data_equivalence(again.reset(seed=3), single.reset(seed=3))
+    many = gymnasium.make_vec(name, num_envs=2, autoreset_mode="SameStep", **arguments)
+    many_again = gymnasium.make_vec(EnvSpec.from_json(many.spec.to_json()))
+    assert many_again.num_envs == 2
+    assert many_again.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert data_equivalence(many_again.reset(seed=3), many.reset(seed=3))
+
+
+# --- what Gymnasium checks ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("obs", OBSERVATIONS)
+@pytest.mark.parametrize("name", IDS)
+def test_check_env_finds_nothing(make, name, obs):
+    check_env(make(name, obs=obs))  # renders in both modes; a warning is an error
+
+
+@pytest.mark.parametrize("reward", ["outcome", "progress", "regret", "majority"])
+@pytest.mark.parametrize("name", IDS)
+def test_check_env_finds_nothing_for_any_reward(make, name, reward):
+    check_env(make(name, reward=reward, gamma=(1e-5, 1e-3)), skip_render_check=True)
+
+
+@pytest.mark.parametrize("obs", OBSERVATIONS)
+@pytest.mark.parametrize("name", IDS)
+def test_observations_are_in_their_space(make, name, obs):
+    env = make(name, obs=obs)
+    rng = np.random.default_rng(0)
+    for seed in range(5):
+        observation, _ = env.reset(seed=seed)
+        for _ in range(60):
+            assert observation in env.observation_space
+            observation, *_ = env.step(some_action(name, rng))
+
+
+def test_results_are_pythons_and_numpys_own(make):
+    env = make()
+    observation, info = env.reset(seed=0)
+    assert all(type(part) is np.ndarray and part.flags.writeable for part in observation.values())
+    _, reward, terminated, truncated, after = env.step(np.int64(BRANCH))
+    assert (type(reward), type(terminated), type(truncated)) == (float, bool, bool)
+    for told in (info, after):
+        types = {name: type(value) for name, value in told.items() if name != "action_mask"}
+        assert types == {
+            **dict.fromkeys(("invalid_action", "correct"), bool),
+            **dict.fromkeys(("tokens", "intervals", "probes", "question", "answer"), int),
+            "cost": float,
+        }
+        assert told["action_mask"].dtype == np.int8
+
+
+def test_closing_twice_is_fine(make, make_vec):
+    for env in (make(), make_vec()):
+        env.reset(seed=0)
+        env.close()
+        env.close()
+
+
+# --- episodes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_single_environment_is_the_functional_one(make, name):
+    env = make(name, kappa_probe=0.5)
+    functional, params = env.environment, env.params
+    order = np.arange(WIDTH)[::-1].copy()
+    seen, _ = env.reset(seed=0, options={"question": 2, "order": order})
+    start = jax.jit(functional.reset)
+    expected, state = start(jax.random.key(9), params, question=2, order=order)
+    step = jax.jit(functional.step_env)
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        for part in seen:
+            np.testing.assert_allclose(seen[part], expected[part], rtol=1e-6)
+        action = some_action(name, rng)
+        seen, reward, terminated, truncated, info = env.step(action)
+        expected, state, worth, answered, told = step(jax.random.key(9), state, action, params)
+        assert reward == pytest.approx(float(worth), abs=1e-6)
+        assert (terminated, truncated) == (bool(answered), False)
+        assert info.keys() == told.keys()
+        for entry in told:
+            np.testing.assert_allclose(info[entry], told[entry], rtol=1e-6)
+
+
+def test_rewards_sum_to_the_objective(make):
+    env = make(gamma=1e-3)
+    env.reset(seed=4)
+    rewards = [env.step(action)[1] for action in [BRANCH, BRANCH, 2, 2 + WIDTH, 2, 3 + WIDTH]]
+    *_, last, terminated, truncated, info = env.step(ANSWER)
+    assert (terminated, truncated) == (True, False)
+    assert sum(rewards) + last == pytest.approx(info["correct"] - 1e-3 * info["cost"], abs=1e-6)
+
+
+def test_the_step_limit_truncates(make):
+    env = make(max_steps=2)
+    env.reset(seed=0)
+    assert env.step(BRANCH)[2:4] == (False, False)
+    assert env.step(BRANCH)[2:4] == (False, True)
+
+
+@pytest.mark.parametrize("last", [ANSWER, BRANCH])
+def test_no_step_without_an_episode(make, last):
+    env = make(max_steps=1)
+    for call in (lambda: env.step(BRANCH), env.action_masks):
+        with pytest.raises(ResetNeeded):
+            call()
+    env.reset(seed=0)
+    env.step(last)
+    with pytest.raises(ResetNeeded):
+        env.step(BRANCH)
+
+
+def test_seeds_say_which_episodes_follow(make):
+    env = make(gamma=[1e-6, 1e-2])
+
+    def episodes(seed):
+        return [env.reset(seed=given) for given in (seed, *[None] * 20)]
+
+    first = episodes(2**40 + 1)
+    assert data_equivalence(first, episodes(2**40 + 1), exact=True)
+    assert not data_equivalence(first, episodes(1))
+    assert {info["question"] for _, info in first} == {0, 1, 2, 3}
+    assert len({float(observation["globals"][-1]) for observation, _ in first}) == len(first)
+
+
+def test_unseeded_environments_differ(make):
+    draws = [[env.reset()[1]["question"] for _ in range(40)] for env in (make(), make())]
+    assert draws[0] != draws[1]
+
+
+# --- options --------------------------------------------------------------------------------------------
+
+
+def first_answers(env):
+    """The answer of each branch when all are opened and probed."""
+    answers = []
+    for branch in range(WIDTH):
+        env.step(BRANCH)
+        answers.append(env.step(2 + WIDTH + branch)[4]["answer"])
+        env.step(2 + 2 * WIDTH + branch)
+    return answers
+
+
+def test_question_and_order_can_be_asked_for(make, data):
+    env = make()
+    depth_one = np.asarray(data.matrix.answers)[..., 0]
+    for question in range(4):
+        order = np.random.default_rng(question).permutation(16)[:WIDTH]
+        _, info = env.reset(options={"question": question, "order": order.tolist()})
+        assert info["question"] == question
+        assert first_answers(env) == depth_one[question, order].tolist()
+        env.reset(options={"question": np.int64(question), "order": 7})
+        assert first_answers(env) == depth_one[question, repo100_orders(16, [7])[0, :WIDTH]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"questions": 1}, "unknown option 'questions'"),
+        ({"question": 4}, "'question' is 4, but it must be one of 0 … 3"),
+        ({"question": -1}, "'question' is -1"),
+        ({"question": 1.0}, "'question' is 1.0"),
+        ({"question": [1, 2]}, "'question' is"),
+        ({"order": -1}, "'order' is -1"),
+        ({"order": "x"}, "'order' must be a seed or 6 branches"),
+        ({"order": [0, 1]}, "'order' must be a seed or 6 branches"),
+        ({"order": np.arange(6.0)}, "'order' must be a seed or 6 branches"),
+        ({"order": [0, 1, 2, 3, 4, 4]}, "6 different branches of 0 … 15"),
+        ({"order": [0, 1, 2, 3, 4, 16]}, "6 different branches"),
+        ({"order": [0, 1, 2, 3, 4, -1]}, "6 different branches"),
+    ],
+)
+def test_bad_options(make, make_vec, options, message):
+    for env in (make(), make_vec()):
+        with pytest.raises(InputError, match=message):
+            env.reset(options=options)
+
+
+def test_a_seed_of_an_order_needs_one_number_of_branches(make):
+    dataset = as_dataset(random_matrix(0))
+    (cell,) = dataset.cells
+    fewer = dataclasses.replace(cell, benchmark="fewer", num_branches=BRANCHES - 1)
+    matrix = dataclasses.replace(dataset.matrix, cell=np.array([0, 1], np.int32))
+    uneven = dataclasses.replace(dataset, matrix=matrix, cells=(cell, fewer))
+    env = make(data=uneven, max_branches=4)
+    with pytest.raises(InputError, match="give option 'question' too"):
+        env.reset(options={"order": 3})
+    with pytest.raises(InputError, match="different branches of 0 … 4"):
+        env.reset(options={"order": [0, 1, 2, 5]})
+    env.reset(options={"order": [0, 1, 2, 5], "question": 0})
+
+
+# --- actions --------------------------------------------------------------------------------------------
+
+OUT_OF_RANGE = [-1, 2 + 3 * WIDTH, 2**31, 2**32, -(2**32), 2**63, np.uint64(2**64 - 2), np.array(99, np.int8)]
+
+
+@pytest.mark.parametrize("action", [2, 2 + WIDTH, 2 + 2 * WIDTH, *OUT_OF_RANGE])
+def test_inadmissible_actions_do_nothing(make, action):
+    env = make(invalid_penalty=0.25)
+    before, _ = env.reset(seed=0)
+    after, reward, terminated, truncated, info = env.step(action)
+    assert info["invalid_action"]
+    assert (reward, terminated, truncated) == (-0.25, False, False)
+    assert data_equivalence(after["branches"], before["branches"], exact=True)
+    assert info["tokens"] == 0
+
+
+@pytest.mark.parametrize("entry", range(2 + WIDTH))
+@pytest.mark.parametrize("value", OUT_OF_RANGE[:-2])
+def test_out_of_range_entries_of_a_round_do_nothing(make, entry, value):
+    env = make(ROUNDS)
+    env.reset(seed=0)
+    env.step([0, WIDTH, *[0] * WIDTH])
+    action = np.zeros(2 + WIDTH, np.uint64 if value == 2**63 else np.int64)
+    action[entry] = value
+    _, _, terminated, _, info = env.step(action)
+    assert info["invalid_action"]
+    assert not terminated
+    assert info["intervals"] == WIDTH
+
+
+@pytest.mark.parametrize(
+    "action", [1.0, np.nan, np.float32(0), True, None, "BRANCH", [0], np.zeros((1, 1), int), 10**30]
+)
+def test_actions_of_a_wrong_type_are_refused(make, action):
+    env = make()
+    env.reset(seed=0)
+    with pytest.raises(InputError, match="an action must be an integer, but it is"):
+        env.step(action)
+    assert not env.step(BRANCH)[4]["invalid_action"]
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_vector_actions_of_a_wrong_type_are_refused(make_vec, name):
+    env = make_vec(name)
+    env.reset(seed=0)
+    good = env.action_space.sample()
+    for action in (good.astype(float), good[:2], good[0], good[..., None], None):
+        with pytest.raises(InputError, match="an action must be integers of shape"):
+            env.step(action)
+    env.step(good)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_masks_say_what_is_admissible(make, name):
+    env = make(name)
+    space = env.action_space
+    space.seed(0)
+    _, info = env.reset(seed=0)
+    ended = 0
+    while ended < 5:
+        mask = info["action_mask"]
+        assert env.action_masks().dtype == bool
+        np.testing.assert_array_equal(env.action_masks(), mask)
+        parts = mask if name == ATOMIC else tuple(np.split(mask, np.cumsum(space.nvec)[:-1]))
+        *_, terminated, truncated, info = env.step(space.sample(mask=parts))
+        assert not info["invalid_action"]
+        if terminated or truncated:
+            ended += 1
+            _, info = env.reset()
+
+
+# --- vector environments --------------------------------------------------------------------------------
+
+
+OBSERVED = {
+    (ATOMIC, AutoresetMode.NEXT_STEP): "features",
+    (ATOMIC, AutoresetMode.SAME_STEP): "history",
+    (ATOMIC, AutoresetMode.DISABLED): "flat",
+    (ROUNDS, AutoresetMode.NEXT_STEP): "history",
+    (ROUNDS, AutoresetMode.SAME_STEP): "flat",
+    (ROUNDS, AutoresetMode.DISABLED): "features",
+}
+
+
+@pytest.fixture(scope="module")
+def pairs(make_vec):
+    """By id and mode: a vector environment, and Gymnasium's of as many single ones."""
+    settings = {"max_steps": 7, "gamma": [1e-5, 1e-3], "budget": 6_000, "invalid_penalty": 0.1}
+    made = {}
+    for name in IDS:
+        for mode in AutoresetMode:
+            shared = settings | {"obs": OBSERVED[name, mode]}
+            vector = make_vec(name, autoreset_mode=mode, **shared)
+            sync = make_vec(name, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}, **shared)
+            made[name, mode] = vector, sync
+    return made
+
+
+seeds = st.none() | st.integers(0, 2**70) | st.lists(st.none() | st.integers(0, 9), min_size=3, max_size=3)
+actions = {
+    # Opening, reading and probing the first branches come often, so that episodes get somewhere.
+    ATOMIC: arrays(
+        np.int64,
+        (STEPS, LANES),
+        elements=st.sampled_from([BRANCH, ANSWER, 2, 3, 2 + WIDTH, 3 + WIDTH])
+        | st.integers(-2, 4 + 3 * WIDTH),
+    ),
+    ROUNDS: st.tuples(
+        arrays(np.int64, (STEPS, LANES, 1), elements=st.sampled_from([0, 0, 0, 1, -1, 2])),
+        arrays(np.int64, (STEPS, LANES, 1 + WIDTH), elements=st.integers(-1, 7)),
+    ).map(lambda parts: np.concatenate(parts, axis=-1)),
+}
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("name", IDS)
+@given(data=st.data())
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_vectors_equal_single_environments(pairs, name, mode, data):
+    vector, sync = pairs[name, mode]
+    assert (vector.action_space, vector.observation_space) == (sync.action_space, sync.observation_space)
+    # Whatever comes before is forgotten with the first seeds.
+    begin = [0, *data.draw(st.lists(seeds, max_size=2), label="seeds")]
+    for seed in begin:
+        same(vector.reset(seed=seed), sync.reset(seed=seed))
+    for action in data.draw(actions[name], label="actions"):
+        results = vector.step(action)
+        same(results, sync.step(action))
+        ended = results[2] | results[3]
+        if mode is AutoresetMode.DISABLED and ended.any():
+            seed = data.draw(seeds, label="seed")
+            masked = [env.reset(seed=seed, options={"reset_mask": ended}) for env in (vector, sync)]
+            same(*masked)
+        np.testing.assert_array_equal(vector.action_masks(), sync.call("action_masks"))
+
+
+def same(of_vector, of_sync):
+    """Floats may differ in their last bits, for XLA batches some operations differently."""
+    assert data_equivalence(list(of_vector), list(of_sync))
+
+
+def test_an_end_is_seen_in_every_mode(pairs):
+    """The property above has something to say: ends, final observations and resets come up."""
+    for (name, mode), (vector, _) in pairs.items():
+        answer = np.zeros(vector.action_space.shape, int)
+        answer[...] = ANSWER
+        vector.reset(seed=0)
+        *_, terminated, _, info = vector.step(answer)
+        assert terminated.all(), (name, mode)
+        assert ("final_obs" in info) == (mode is AutoresetMode.SAME_STEP)
+
+
+def test_seeds_may_be_large(pairs):
+    for seed in (2**64 + 1, [2**80, None, 0]):
+        vector, sync = pairs[ATOMIC, AutoresetMode.NEXT_STEP]
+        same(*(env.reset(seed=0) for env in (vector, sync)))
+        same(*(env.reset(seed=seed) for env in (vector, sync)))
+
+
+def test_a_next_step_reset_ignores_the_action(make_vec):
+    env = make_vec()
+    env.reset(seed=0)
+    env.step(np.full(LANES, ANSWER))
+    _, reward, terminated, _, info = env.step(np.full(LANES, ANSWER))
+    assert not terminated.any()
+    assert not reward.any()
+    assert not info["tokens"].any()
+
+
+def test_disabled_mode_wants_a_reset(make_vec):
+    env = make_vec(autoreset_mode="Disabled")
+    env.reset(seed=0)
+    env.step(np.array([BRANCH, ANSWER, BRANCH]))
+    with pytest.raises(ResetNeeded, match=r"environments \[1\] have ended"):
+        env.step(np.full(LANES, BRANCH))
+    env.reset(options={"reset_mask": np.array([False, True, False])})
+    env.step(np.full(LANES, BRANCH))
+
+
+def test_what_was_returned_stays(make_vec):
+    """Buffers of the state are donated to the next step; what was handed out must not be among them."""
+    env = make_vec(obs="history")
+    kept = [env.reset(seed=0)]
+    copies = [jax.tree.map(np.copy, kept[-1])]
+    for _ in range(5):
+        kept.append(env.step(np.array([BRANCH, 2 + WIDTH, ANSWER])))
+        copies.append(jax.tree.map(np.copy, kept[-1]))
+    assert all(map(data_equivalence, kept, copies))
+    assert all(part.flags.writeable for part in kept[-1][0].values())
+
+
+def test_one_environment_is_a_vector_too(make, make_vec):
+    env = make_vec(num_envs=1)
+    single, _ = make().reset(seed=3)
+    observation, info = env.reset(seed=3)
+    assert observation["branches"].shape == (1, *single["branches"].shape)
+    assert info["action_mask"].shape == (1, 2 + 3 * WIDTH)
+    assert data_equivalence({name: part[0] for name, part in observation.items()}, single)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"seed": [1, 2]}, InputError, "2 seeds for 3 environments"),
+        ({"seed": -1}, InputError, "seed -1 is not an integer"),
+        ({"seed": 1.5}, InputError, "seed 1.5 is not an integer"),
+        ({"seed": [0, 1, "2"]}, InputError, "seed '2' is not an integer"),
+        ({"options": {"reset_mask": [True, False]}}, InputError, "'reset_mask' must be bool of shape"),
+        ({"options": {"reset_mask": np.array([1, 0, 1])}}, InputError, "'reset_mask' must be bool of shape"),
+        ({"options": {"reset_mask": np.zeros(3, bool)}}, InputError, "and all False"),
+        ({"options": {"reset_mask": np.array([True, False, True])}}, ResetNeeded, "no episode was started"),
+    ],
+)
+def test_bad_arguments_of_a_vector_reset(make_vec, arguments, error, message):
+    with pytest.raises(error, match=message):
+        make_vec().reset(**arguments)
+
+
+def test_a_vector_needs_a_reset_first(make_vec):
+    env = make_vec(render_mode="ansi")
+    for call in (lambda: env.step(np.zeros(LANES, int)), env.action_masks, env.render):
+        with pytest.raises(ResetNeeded):
+            call()
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_one_compilation_serves_all_episodes(make, make_vec, name):
+    def counts():
+        compiled = (faces._begin_one, faces._play_one, faces._begin_all, faces._play_all)
+        return [function._cache_size() for function in compiled]
+
+    rng = np.random.default_rng(0)
+
+    def play(seed):
+        env, vector = make(name, gamma=1e-3 * (seed + 1)), make_vec(name, max_steps=5 + seed)
+        env.reset(seed=seed)
+        vector.reset(seed=seed)
+        for _ in range(12):
+            env.step(some_action(name, rng).tolist())
+            vector.step(np.stack([some_action(name, rng) for _ in range(LANES)]))
+        env.reset()
+
+    play(0)
+    before = counts()
+    for seed in range(1, 4):
+        play(seed)
+    assert counts() == before
+
+
+# --- rendering ------------------------------------------------------------------------------------------
+
+
+def test_text_shows_what_was_revealed(make, data):
+    env = make(render_mode="ansi")
+    env.reset(seed=0, options={"question": 1, "order": np.arange(WIDTH)})
+    assert env.render() == "WidthDepth, step 0, 0 tokens, answer none\n"
+    for action in (BRANCH, BRANCH, 2 + WIDTH, 2, 2, 2 + WIDTH, 3 + WIDTH, 3 + 2 * WIDTH):
+        env.step(action)
+    answers = np.asarray(data.matrix.answers)[1, [0, 0, 1], [0, 2, 0]].tolist()
+    letters = dict(zip(dict.fromkeys(answers), "ABC", strict=False))
+    first, last, other = (letters[answer] for answer in answers)
+    interval = int(data.matrix.interval[1])
+    assert env.render().splitlines() == [
+        f"WidthDepth, step 8, {4 * interval:,} tokens, answer {last}",
+        f"  0 {first}.{last} >",
+        f"  1 {other} x",
+    ]
+
+
+@pytest.mark.parametrize("obs", OBSERVATIONS)
+def test_pictures_are_of_one_size_and_leave_observations_alone(make, obs):
+    env, plain = make(ROUNDS, obs=obs, render_mode="rgb_array"), make(ROUNDS, obs=obs)
+    same(env.reset(seed=0), plain.reset(seed=0))
+    frames = [env.render()]
+    for _ in range(3):
+        action = [0, 2, *[2] * WIDTH]
+        same(env.step(action), plain.step(action))
+        frames.append(env.render())
+    assert {(frame.dtype, frame.shape) for frame in frames} == {(np.dtype(np.uint8), frames[0].shape)}
+    assert frames[0].ndim == 3
+    assert frames[0].shape[2] == 3
+    assert not np.array_equal(frames[0], frames[-1])
+
+
+def test_vectors_render_each_environment(make, make_vec):
+    env, single = (made(obs="history", render_mode="ansi") for made in (make_vec, make))
+    env.reset(seed=5)
+    single.reset(seed=6)
+    env.step(np.array([BRANCH, BRANCH, 2]))
+    single.step(BRANCH)
+    frames = env.render()
+    assert len(frames) == LANES
+    assert frames[1] == single.render()
+    assert frames[2] != frames[1]
+
+
+def test_nothing_is_rendered_without_a_mode(make, make_vec):
+    for env in (make(), make_vec()):
+        with pytest.warns(UserWarning, match="without a render_mode"):
+            assert env.render() is None
+    with pytest.raises(ResetNeeded):
+        make(render_mode="ansi").render()
+
+
+# --- arguments ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [faces.WidthDepthEnv, faces.WidthDepthVectorEnv])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"render_mode": "human"}, "unknown render_mode 'human'"),
+        ({"obs": "pixels"}, "unknown observation 'pixels'"),
+        ({"reward": "best"}, "unknown reward 'best'"),
+        ({"aggregate": "mean"}, "unknown aggregation 'mean'"),
+        ({"max_branches": 17}, "give max_branches=16 or less"),
+        ({"gamma": -1.0}, "gamma is"),
+        ({"budget": -1}, "budget is -1"),
+        ({"max_steps": 0}, "max_steps is 0"),
+        ({"data": None, "encoding": "equiv"}, "only the exact encoding"),
+        ({"data": "nowhere/*.json"}, "nowhere"),
+    ],
+)
+def test_bad_arguments(kind, data, arguments, message):
+    with pytest.raises(InputError, match=message):
+        kind(**({"data": data, "max_branches": WIDTH} | arguments))
+
+
+def test_bad_arguments_of_a_vector(data):
+    with pytest.raises(InputError, match="num_envs is 0"):
+        faces.WidthDepthVectorEnv(data, num_envs=0)
+    with pytest.raises(InputError, match="unknown autoreset_mode 'Never'; choose one of NextStep, "):
+        faces.WidthDepthVectorEnv(data, autoreset_mode="Never")
+    with pytest.raises(TypeError, match="gama"):
+        faces.WidthDepthVectorEnv(data, gama=1.0, max_branches=WIDTH)
+
+
+def test_a_probe_matrix_is_data_too(make, data):
+    env, other = make(data=data.matrix), make()
+    same(env.reset(seed=1, options={"order": 3}), other.reset(seed=1, options={"order": 3}))
