@@ -7,7 +7,6 @@ branch's unread part stays out. `tests/test_env_leaks.py` scrambles everything u
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 import jax
@@ -47,10 +46,9 @@ BRANCH_FEATURES = (
     Feature("active", 1, "1 while opened and not pruned"),
     Feature("finished", 1, "1 once read to the end"),
     Feature("revealed", 1, "1 where the answer at the current depth is revealed"),
-    Feature("answered", 1, "1 where some revealed answer may vote"),
+    Feature("answered", 1, "1 where its latest answer may vote"),
     Feature("depth", CLIP, f"depth / {DEPTH_SCALE}"),
     Feature("streak", CLIP, f"steps in a row that revealed the same answer / {STREAK_SCALE}"),
-    Feature("against", CLIP, f"steps in a row that revealed an answer unlike the finals' / {STREAK_SCALE}"),
     Feature("finals_share", 1, "share of the finals' votes that its latest answer has"),
     Feature("latest_share", 1, "share of the latest answers' votes that its latest answer has"),
     Feature("with_finals", 1, "1 where its latest answer leads the finals' vote"),
@@ -77,7 +75,6 @@ GLOBAL_FEATURES = (
     Feature("budget_left", 1, "share of the token budget that is left; 1 without one"),
     *(Feature(f"finals_{name}", 1, f"finals of active branches: {what}") for name, what in _VOTE),
     *(Feature(f"latest_{name}", 1, f"latest answers of active branches: {what}") for name, what in _VOTE),
-    Feature("stable", CLIP, f"steps in a row with the same leader of the latest answers / {DEPTH_SCALE}"),
     Feature("gamma", 1, f"the price γ of an interval: -log10(γ) / {GAMMA_DECADES}, within 0 … 1"),
 )
 """The entries of ``globals``, shape (G,)."""
@@ -86,110 +83,138 @@ GLOBAL_FEATURES = (
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Tracker:
-    """What the steps so far have shown that the state does not hold; per-branch arrays have shape (W,).
+    """What the steps so far have shown that the state does not hold; shape (W,).
 
     Attributes:
-        shown_at: when the latest answer was revealed, as a number that grows with time and then with
-            opening order; orders the finals by completion.
+        completion: finals that were revealed in steps before the branch's own was; 0 until it is. It orders
+            the finals by completion, those of one step in opening order.
         streak: steps in a row that revealed the same answer.
-        against: steps in a row that revealed another answer than that leading the finals.
-        leader: answer id that leads the latest answers; never shown. Shape ().
-        stable: steps in a row with that leader. Shape ().
+        ids: answer id of each branch's latest answer; never shown.
     """
 
-    shown_at: Int32[Array, " W"]
+    completion: Int32[Array, " W"]
     streak: Int32[Array, " W"]
-    against: Int32[Array, " W"]
-    leader: Int32[Array, ""]
-    stable: Int32[Array, ""]
+    ids: Int32[Array, " W"]
 
 
 def start_tracking(width: int) -> Tracker:
     """The tracker of an episode in which nothing was opened."""
     zeros = jnp.zeros(width, jnp.int32)
-    return Tracker(zeros, zeros, zeros, jnp.int32(NONE), jnp.int32(0))
+    return Tracker(completion=zeros, streak=zeros, ids=jnp.full(width, NONE, jnp.int32))
 
 
-def track(tracker: Tracker, before: ReplayPool, after: ReplayPool, time: Scalar) -> Tracker:
-    """The tracker after step number ``time`` led from one pool to the other."""
-    width = after.width
-    old, ids = branch_pool.answer_ids(before), branch_pool.answer_ids(after)
-    fresh = branch_pool.state_of(after).shown > branch_pool.state_of(before).shown
-    shown_at = jnp.where(fresh, time * width + jnp.arange(width, dtype=jnp.int32), tracker.shown_at)
-    finals = branch_pool.leader_answer(after, finals_vote(after, shown_at))
-    latest = branch_pool.leader_answer(after, latest_vote(after))
-    other = (ids != finals) & (finals != NONE)
+def track(tracker: Tracker, before: ReplayPool, after: ReplayPool) -> Tracker:
+    """The tracker after a step led from one pool to the other."""
+    was, now = branch_pool.state_of(before), branch_pool.state_of(after)
+    fresh = now.shown > was.shown
+    ids = branch_pool.answer_ids(after)
+    earlier = jnp.sum(final_shown(before), dtype=jnp.int32)
     return Tracker(
-        shown_at=shown_at,
-        streak=jnp.where(fresh, jnp.where(ids == old, tracker.streak, 0) + 1, tracker.streak),
-        against=jnp.where(fresh, jnp.where(other, tracker.against + 1, 0), tracker.against),
-        leader=latest,
-        stable=jnp.where((latest == tracker.leader) & (latest != NONE), tracker.stable + 1, 0),
+        completion=jnp.where(fresh & after.finished, earlier, tracker.completion),
+        streak=jnp.where(fresh, jnp.where(ids == tracker.ids, tracker.streak, 0) + 1, tracker.streak),
+        ids=ids,
     )
 
 
-def finals_vote(pool: ReplayPool, shown_at: Int32[Array, " W"]) -> Vote:
-    """The vote of the active branches' finals, in order of completion."""
-    return pool.vote_finals(pool.active, shown_at)
+def final_shown(pool: ReplayPool) -> Bool[Array, " W"]:
+    """Branches whose final answer was revealed."""
+    state = branch_pool.state_of(pool)
+    return pool.finished & (state.shown == state.depth)
 
 
-def latest_vote(pool: ReplayPool) -> Vote:
-    """The vote of the active branches' latest answers, in opening order."""
-    return pool.vote(pool.active)
+class Standing(NamedTuple):
+    """How the votes of a state stand; per-branch arrays have shape (W,).
+
+    Attributes:
+        pool: the branch pool.
+        ids: answer id of each branch's latest answer; never shown.
+        final: active branches with a final answer that was revealed and may vote.
+        voting: active branches with a revealed answer that may vote.
+        final_support: finals that are equal to the branch's latest answer.
+        support: latest answers that are equal to it.
+        finals: the vote of the finals; among answers with as many votes, the one completed first wins.
+        latest: the vote of the latest answers; among equals, the one of the branch opened first.
+    """
+
+    pool: ReplayPool
+    ids: Int32[Array, " W"]
+    final: Bool[Array, " W"]
+    voting: Bool[Array, " W"]
+    final_support: Int32[Array, " W"]
+    support: Int32[Array, " W"]
+    finals: Vote
+    latest: Vote
 
 
-def branch_features(pool: ReplayPool, tracker: Tracker) -> Float[Array, "W F"]:
+def standing(pool: ReplayPool, tracker: Tracker) -> Standing:
+    """How the votes stand."""
+    ids = tracker.ids
+    voting = pool.active & (ids != NONE)
+    final = voting & final_shown(pool)
+    # Both counts in one pass, the latter in the upper half of a word.
+    both = votes.weigh(ids, final.astype(jnp.int32) + (voting.astype(jnp.int32) << 16))
+    final_support, support = both & 0xFFFF, both >> 16
+    finals = votes.elect(ids, final_support, final, tracker.completion)
+    latest = votes.elect(ids, support, voting)
+    return Standing(pool, ids, final, voting, final_support, support, finals, latest)
+
+
+def branch_features(stand: Standing, tracker: Tracker) -> Float[Array, "W F"]:
     """The features of each branch, `BRANCH_FEATURES`."""
-    state, ids = branch_pool.state_of(pool), branch_pool.answer_ids(pool)
-    answered = ids != NONE
-    finals, latest = finals_vote(pool, tracker.shown_at), latest_vote(pool)
-    final_voters = pool.active & _final_shown(pool)
+    pool, ids = stand.pool, stand.ids
+    state, answered, opened = branch_pool.state_of(pool), ids != NONE, pool.depth > 0
     columns = {
-        "opened": pool.depth > 0,
+        "opened": opened,
         "active": pool.active,
-        "finished": pool.finished & (pool.depth > 0),
-        "revealed": (state.shown == pool.depth) & (pool.depth > 0),
+        "finished": pool.finished & opened,
+        "revealed": (state.shown == state.depth) & opened,
         "answered": answered,
         "depth": jnp.minimum(pool.depth / DEPTH_SCALE, CLIP),
         "streak": jnp.minimum(tracker.streak / STREAK_SCALE, CLIP),
-        "against": jnp.minimum(tracker.against / STREAK_SCALE, CLIP),
-        "finals_share": _share(ids, final_voters, finals.voters),
-        "latest_share": _share(ids, pool.active, latest.voters),
-        "with_finals": answered & (ids == branch_pool.leader_answer(pool, finals)),
-        "with_latest": answered & (ids == branch_pool.leader_answer(pool, latest)),
-        "rank": _rank(ids, pool.active),
+        "finals_share": _share(stand, stand.final_support, stand.finals),
+        "latest_share": _share(stand, stand.support, stand.latest),
+        "with_finals": answered & (stand.finals.voters > 0) & (ids == ids[stand.finals.leader]),
+        "with_latest": answered & (stand.latest.voters > 0) & (ids == ids[stand.latest.leader]),
+        "rank": _rank(stand),
     }
-    return jnp.stack([columns[name].astype(jnp.float32) for name, _, _ in BRANCH_FEATURES], axis=-1)
+    features = jnp.zeros((pool.width, len(BRANCH_FEATURES)), jnp.float32)
+    for index, (name, _, _) in enumerate(BRANCH_FEATURES):
+        # A select for each: XLA's own way to stack columns is five times slower on a CPU.
+        column = columns[name].astype(jnp.float32)
+        features = jnp.where(jnp.arange(len(BRANCH_FEATURES)) == index, column[:, None], features)
+    return features
 
 
 def global_features(
-    pool: ReplayPool, tracker: Tracker, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
+    stand: Standing, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
 ) -> Float[Array, " G"]:
     """The features of the episode, `GLOBAL_FEATURES`."""
-    width, ids = pool.width, branch_pool.answer_ids(pool)
-    finals, latest = finals_vote(pool, tracker.shown_at), latest_vote(pool)
-    budget = branch_pool.budget_of(pool)
+    pool = stand.pool
+    width, budget = pool.width, branch_pool.budget_of(pool)
+    finished = jnp.sum(pool.active & pool.finished)
+    active = jnp.sum(pool.active)
     entries = {
         "time": jnp.minimum(time / max_steps, 1),
         "opened": pool.opened / width,
-        "live": jnp.sum(pool.live) / width,
-        "finished": jnp.sum(pool.active & pool.finished) / width,
-        "pruned": (pool.opened - jnp.sum(pool.active)) / width,
+        "live": (active - finished) / width,
+        "finished": finished / width,
+        "pruned": (pool.opened - active) / width,
         "cost": jnp.minimum(core.intervals(branch_pool.state_of(pool)) / (DEPTH_SCALE * width), CLIP),
         "budget_left": 1 if budget is None else jnp.clip(1 - pool.tokens / jnp.maximum(budget, 1), 0, 1),
-        **_vote_features("finals", finals, ids, pool.active & _final_shown(pool)),
-        **_vote_features("latest", latest, ids, pool.active),
-        "stable": jnp.minimum(tracker.stable / DEPTH_SCALE, CLIP),
+        **_vote_features(
+            "finals", stand.finals, stand.final, _share(stand, stand.final_support, stand.finals)
+        ),
+        **_vote_features("latest", stand.latest, stand.voting, _share(stand, stand.support, stand.latest)),
         "gamma": jnp.clip(-jnp.log10(jnp.maximum(gamma, 1e-30)) / GAMMA_DECADES, 0, 1),
     }
     return jnp.stack([jnp.asarray(entries[name], jnp.float32) for name, _, _ in GLOBAL_FEATURES])
 
 
-def _vote_features(prefix: str, vote: Vote, ids: Int32[Array, " W"], voters: Bool[Array, " W"]) -> dict:
+def _vote_features(prefix: str, vote: Vote, voters: Bool[Array, " W"], share: Float[Array, " W"]) -> dict:
     width = vote.width
-    voters &= ids != NONE
-    share = _share(ids, voters, vote.voters)
-    entropy = -jnp.sum(jnp.where(voters, jnp.log(jnp.maximum(share, 1e-9)), 0)) / jnp.maximum(vote.voters, 1)
+    # Over voters, not answers: an answer with c of n votes comes c times, each with weight 1 / n.
+    log = jnp.where(voters, jnp.log(jnp.maximum(share, 1 / width)), 0)
+    entropy = -jnp.sum(log) / jnp.maximum(vote.voters, 1)
     return {
         f"{prefix}_voters": vote.voters / width,
         f"{prefix}_top1": vote.top1 / width,
@@ -199,28 +224,27 @@ def _vote_features(prefix: str, vote: Vote, ids: Int32[Array, " W"], voters: Boo
     }
 
 
-def _final_shown(pool: ReplayPool) -> Bool[Array, " W"]:
-    """Branches whose final answer was revealed."""
-    state = branch_pool.state_of(pool)
-    return pool.finished & (state.shown == state.depth) & (state.depth > 0)
-
-
-def _share(ids: Int32[Array, " W"], voters: Bool[Array, " W"], cast: Int32[Array, ""]) -> Float[Array, " W"]:
+def _share(stand: Standing, support: Int32[Array, " W"], vote: Vote) -> Float[Array, " W"]:
     """The share of the votes cast that each branch's answer has."""
-    return jnp.where(ids != NONE, votes.support(ids, voters), 0) / jnp.maximum(cast, 1)
+    return jnp.where(stand.ids != NONE, support, 0) / jnp.maximum(vote.voters, 1)
 
 
-def _rank(ids: Int32[Array, " W"], voters: Bool[Array, " W"]) -> Float[Array, " W"]:
+def _rank(stand: Standing) -> Float[Array, " W"]:
     """Rank of each voter's answer by votes, then by its first voter, over W; 1 for who does not vote."""
+    ids, voting = stand.ids, stand.voting
     width = ids.shape[0]
-    voters = voters & (ids != NONE)
     order = jnp.arange(width, dtype=jnp.int32)
-    ballots = [(ids == ids[i]) & voters[i] for i in range(width)]
-    first = functools.reduce(jnp.minimum, [jnp.where(same, i, width) for i, same in enumerate(ballots)])
-    score = votes.support(ids, voters) * (width + 1) - first
-    speaks = jnp.where(voters & (first == order), score, jnp.iinfo(jnp.int32).min)
-    ahead = functools.reduce(jnp.add, [(speaks[i] > score).astype(jnp.int32) for i in range(width)])
-    return jnp.where(voters, ahead / width, 1)
+    first = votes.fold_ballots(
+        lambda least, ballot, voter: jnp.minimum(least, jnp.where(ids == ballot, voter, width)),
+        jnp.full_like(order, width),
+        jnp.where(voting, ids, NONE),
+        order,
+    )
+    score = stand.support * (width + 1) - first
+    # Each answer is counted once, where its first voter speaks for it.
+    speaker = jnp.where(voting & (first == order), score, jnp.iinfo(jnp.int32).min)
+    ahead = votes.fold_ballots(lambda count, other: count + (other > score), jnp.zeros_like(order), speaker)
+    return jnp.where(voting, ahead / width, 1)
 
 
 @jax.tree_util.register_dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +81,62 @@ def support(answers: Int[Array, " W"], voters: Bool[Array, " W"]) -> Int32[Array
     ballots = jnp.where(voters, answers, NONE)
     # Unrolled over the ballots: XLA makes one pass of it on a CPU, and a slow W x W reduction otherwise.
     return functools.reduce(jnp.add, ((answers == ballot).astype(jnp.int32) for ballot in ballots))
+
+
+def fold_ballots(fold: Callable, start: Int32[Array, " W"], *ballots: Array) -> Int32[Array, " W"]:
+    """``fold(total, *ballot)`` over the branches, from ``start``; each of ``ballots`` has shape (W,).
+
+    In two unrolled halves: unrolled, XLA makes one pass of it on a CPU; the loop makes it keep the total,
+    instead of finding it anew for each use.
+    """
+    width = start.shape[0]
+    half = width // 2
+
+    def fold_all(total, parts):
+        return functools.reduce(lambda total, ballot: fold(total, *ballot), zip(*parts, strict=True), total)
+
+    def fold_half(index, total):
+        return fold_all(total, [jax.lax.dynamic_slice_in_dim(part, index * half, half) for part in ballots])
+
+    total = jax.lax.fori_loop(0, 2, fold_half, start) if half else start
+    return fold_all(total, [part[2 * half :] for part in ballots])
+
+
+@checked
+def weigh(answers: Int[Array, " W"], weights: Int32[Array, " W"]) -> Int32[Array, " W"]:
+    """For each branch the sum of the weights of the branches that give its answer."""
+
+    def add(total, ballot, weight):
+        return total + jnp.where(answers == ballot, weight, 0)
+
+    return fold_ballots(add, jnp.zeros_like(weights), answers, weights)
+
+
+@checked
+def elect(
+    answers: Int[Array, " W"],
+    count: Int32[Array, " W"],
+    voters: Bool[Array, " W"],
+    rank: Int[Array, " W"] | None = None,
+) -> Vote:
+    """The outcome of a vote that was counted, in a single reduction.
+
+    Args:
+        answers: answer ids.
+        count: votes of each branch's answer, see `support`.
+        voters: which branches vote; all of them have an answer.
+        rank: insertion order of each voter, in 0 … W - 1; equal ones and the default are in branch order.
+            W < 2**10.
+    """
+    width = voters.shape[0]
+    order = jnp.arange(width, dtype=jnp.int32)
+    rank = jnp.zeros_like(order) if rank is None else rank
+    nobody = jnp.iinfo(jnp.int32).min
+    best = jnp.max(jnp.where(voters, (count * width - rank) * width - order, nobody))
+    leader = jnp.where(best == nobody, NONE, -best % width)
+    top1 = jnp.where(best == nobody, 0, count[leader])
+    rest = voters & (answers != answers[leader])
+    return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
 
 
 @checked

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import jax
@@ -32,27 +32,31 @@ from autotts_jax.typing import Array
 Observation = Any
 """A dict of arrays, or one array for ``obs="flat"``."""
 
-Aggregate = Callable[[ReplayPool, Int32[Array, " W"]], Vote]
-"""Agg: the vote whose winner is answered, from a pool and its finals' order of completion."""
+Aggregate = Callable[[ReplayPool, Tracker], Vote]
+"""Agg: the vote whose winner is the final answer."""
 
 OBSERVATIONS = ("features", "history", "flat")
 ORDERS = 1024
 """Branch orders that episodes draw from."""
 
 
-def majority(pool: ReplayPool, shown_at: Int32[Array, " W"]) -> Vote:
+def majority(pool: ReplayPool, tracker: Tracker) -> Vote:
     """The majority of the active branches' finals; while there is none, of their latest answers.
 
     Ties go to the final that was revealed first, and among latest answers to the branch opened first.
     """
-    finals = observations.finals_vote(pool, shown_at)
-    latest = observations.latest_vote(pool)
-    return jax.tree.map(lambda final, other: jnp.where(finals.voters > 0, final, other), finals, latest)
+    ids = tracker.ids
+    voting = pool.active & (ids != NONE)
+    final = voting & observations.final_shown(pool)
+    decided = jnp.any(final)
+    voters = jnp.where(decided, final, voting)
+    rank = jnp.where(decided, tracker.completion, 0)
+    return votes.elect(ids, votes.weigh(ids, voters.astype(jnp.int32)), voters, rank)
 
 
-def latest(pool: ReplayPool, shown_at: Int32[Array, " W"]) -> Vote:  # noqa: ARG001
+def latest(pool: ReplayPool, tracker: Tracker) -> Vote:  # noqa: ARG001
     """The majority of the active branches' latest answers, finals or not."""
-    return observations.latest_vote(pool)
+    return pool.vote(pool.active)
 
 
 AGGREGATES: dict[str, Aggregate] = {"majority": majority, "latest": latest}
@@ -109,6 +113,7 @@ class EnvState:
         history: everything revealed; None unless it is observed.
         question: index of the question in the matrix. Shape ().
         label: the answer id that counts as right for the reward. Shape ().
+        answer: the answer id that would be answered now. Shape ().
         gamma: γ. Shape ().
         time: steps taken. Shape ().
     """
@@ -118,6 +123,7 @@ class EnvState:
     history: History | None
     question: Int32[Array, ""]
     label: Int32[Array, ""]
+    answer: Int32[Array, ""]
     gamma: Float[Array, ""]
     time: Int32[Array, ""]
 
@@ -180,7 +186,7 @@ class Environment(abc.ABC):
         self,
         matrix: ProbeMatrix,
         *,
-        gamma: float | tuple[float, float] = 1e-4,
+        gamma: float | Sequence[float] = 1e-4,
         kappa_probe: float = 0.0,
         budget: int | None = None,
         reward: str | Reward = "outcome",
@@ -207,8 +213,11 @@ class Environment(abc.ABC):
         Raises:
             InputError: a value is out of range, or the matrix has fewer branches than ``max_branches``.
         """
-        low, high = gamma if isinstance(gamma, tuple) else (gamma, gamma)
+        low, high = _gamma_range(gamma)
         _check_params(low, high, kappa_probe, budget, regret_budget, max_steps)
+        for name, weight in (("progress_weight", progress_weight), ("invalid_penalty", invalid_penalty)):
+            if not np.isfinite(weight):
+                raise InputError(f"{name} is {weight}, but it must be a finite number")
         mode = _reward_mode(reward)
         branches = _branches_of_cells(matrix)
         width = self.max_branches
@@ -358,6 +367,7 @@ class Environment(abc.ABC):
             history=observations.start_history(matrix, self.max_branches) if self.obs == "history" else None,
             question=question,
             label=jnp.asarray(label, jnp.int32),
+            answer=jnp.int32(NONE),
             gamma=jnp.where(params.gamma_low < params.gamma_high, drawn, params.gamma_low),
             time=jnp.int32(0),
         )
@@ -377,16 +387,13 @@ class Environment(abc.ABC):
         """
         before = branch_pool.attach(state.pool, params.matrix)
         after, answered, invalid = self.act(before, action)
-        time = state.time + 1
-        tracker = observations.track(state.tracker, before, after, time)
-        history = state.history and observations.extend_history(state.history, before, after)
-        answer_before = self._answer(before, state.tracker)
-        answer = self._answer(after, tracker)
+        tracker = observations.track(state.tracker, before, after)
+        answer = branch_pool.leader_answer(after, self.aggregate(after, tracker))
         cost = core.cost(branch_pool.state_of(after), params.kappa_probe)
         worth = reward(
             params.reward,
             answered,
-            (answer_before == state.label) & (answer_before != NONE),
+            (state.answer == state.label) & (state.answer != NONE),
             (answer == state.label) & (answer != NONE),
             core.cost(branch_pool.state_of(before), params.kappa_probe),
             cost,
@@ -394,8 +401,14 @@ class Environment(abc.ABC):
             params.progress_weight,
             params.regret_budget,
         )
+        history = state.history and observations.extend_history(state.history, before, after)
         stepped = dataclasses.replace(
-            state, pool=branch_pool.detach(after), tracker=tracker, history=history, time=time
+            state,
+            pool=branch_pool.detach(after),
+            tracker=tracker,
+            history=history,
+            answer=answer,
+            time=state.time + 1,
         )
         info = {
             "invalid_action": invalid,
@@ -450,8 +463,9 @@ class Environment(abc.ABC):
         gamma: Float[Array, ""],
     ) -> Observation:
         """What a policy sees."""
-        branches = observations.branch_features(pool, tracker)
-        whole = observations.global_features(pool, tracker, time, max_steps, gamma)
+        stand = observations.standing(pool, tracker)
+        branches = observations.branch_features(stand, tracker)
+        whole = observations.global_features(stand, time, max_steps, gamma)
         if self.obs == "flat":
             return jnp.concatenate([branches.reshape(-1), whole])
         seen = {"branches": branches, "globals": whole, "action_mask": self.action_mask(pool)}
@@ -466,9 +480,6 @@ class Environment(abc.ABC):
         history = None if state.history is None else observations.start_history(params.matrix, blank.width)
         tracker = observations.start_tracking(blank.width)
         return self.observe(blank, tracker, history, 0, params.max_steps_in_episode, state.gamma)
-
-    def _answer(self, pool: ReplayPool, tracker: Tracker) -> Int32[Array, ""]:
-        return branch_pool.leader_answer(pool, self.aggregate(pool, tracker.shown_at))
 
 
 class WidthDepth(Environment):
@@ -650,6 +661,15 @@ class WidthDepthRounds(Environment):
 
 def _box(high: np.ndarray) -> spaces.Box:
     return spaces.Box(np.zeros_like(high), high, dtype=np.float32)
+
+
+def _gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
+    """The least and the largest γ."""
+    given = np.asarray(gamma)
+    if given.shape not in ((), (2,)) or given.dtype.kind not in "iuf":
+        raise InputError(f"gamma is {gamma!r}, but it must be a number or a range (low, high) of two")
+    low, high = np.broadcast_to(given, 2).tolist()
+    return low, high
 
 
 def _check_params(low, high, kappa_probe, budget, regret_budget, max_steps) -> None:

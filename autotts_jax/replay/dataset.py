@@ -159,8 +159,8 @@ def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
             dataclasses.replace(
                 matrix,
                 answers=np.pad(matrix.answers, ((0, 0), branches, depths), constant_values=NONE),
-                lengths=np.pad(matrix.lengths, ((0, 0), branches), constant_values=1),
-                tokens=np.pad(matrix.tokens, ((0, 0), branches), constant_values=1),
+                lengths=np.pad(matrix.lengths, ((0, 0), branches), constant_values=0),
+                tokens=np.pad(matrix.tokens, ((0, 0), branches), constant_values=0),
                 cell=matrix.cell + np.int32(first_cell),
                 vocabulary=vocabulary,
             )

@@ -492,11 +492,11 @@ def _readable(recorded: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def _build(arrays: Mapping[str, Any], cells: Sequence[Cell], questions: Sequence[Question]) -> ProbeMatrix:
     """Pads flat arrays to a matrix."""
     recorded = _recorded(cells, arrays["cell"])
-    lengths = _pad(arrays["lengths"], recorded, 1)
+    lengths = _pad(arrays["lengths"], recorded, 0)
     return ProbeMatrix(
         answers=_pad(arrays["answers"], _readable(recorded, lengths), NONE),
         lengths=lengths,
-        tokens=_pad(arrays["tokens"], recorded, 1),
+        tokens=_pad(arrays["tokens"], recorded, 0),
         gold=arrays["gold"],
         interval=arrays["interval"],
         cell=arrays["cell"],

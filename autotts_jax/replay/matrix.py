@@ -27,8 +27,8 @@ class ProbeMatrix:
 
     Attributes:
         answers: answer ids, ``NONE`` where there is no answer that may vote. Shape (Q, N, K).
-        lengths: probes of each branch, L >= 1. Shape (Q, N).
-        tokens: tokens of each branch when read to its end, T >= 1. Shape (Q, N).
+        lengths: probes of each branch, L >= 1; 0 where a cell has no such branch. Shape (Q, N).
+        tokens: tokens of each branch when read to its end, T >= 1; 0 likewise. Shape (Q, N).
         gold: id of the reference answer. Shape (Q,).
         interval: tokens between two probes, the paper's Δ. Shape (Q,).
         cell: index of the (model, benchmark) pair that the question belongs to. Shape (Q,).
