@@ -1,0 +1,148 @@
+"""No observation, mask or flag depends on what was not revealed: scrambling it changes none of them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_leaks import BRANCHES, QUESTIONS, scramble
+
+from autotts_jax.envs import pool as branch_pool
+from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
+from autotts_jax.replay.matrix import NONE
+from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+
+WIDTH, TRIALS = 3, 12
+SEEN = ("invalid_action", "tokens", "intervals", "probes", "cost", "question", "action_mask")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compile_fast():
+    """Most of the time here goes into compiling, and few episodes are played."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=QUESTIONS, branches=BRANCHES).matrix
+
+
+def atomic_actions(rng, fused=False):
+    """Most of them read branch 0, so that it comes to its end."""
+    last = 2 + (2 if fused else 3) * WIDTH
+    read = [2] if fused else [2, 2 + WIDTH]
+    actions = np.where(rng.random(150) < 0.8, rng.choice(read, 150), rng.integers(-1, last + 1, 150))
+    actions[actions == 1] = 0
+    actions[0] = 0
+    return actions
+
+
+def fused_actions(rng):
+    return atomic_actions(rng, fused=True)
+
+
+def round_actions(rng):
+    actions = rng.choice([0, 2, 3, 5, 1, 6, -1], (20, 2 + WIDTH), p=[0.2, 0.2, 0.2, 0.36, 0.02, 0.01, 0.01])
+    actions[:, 0] = 0
+    actions[0, 1] = 2
+    return actions
+
+
+def leaks(env, draw, matrix) -> bool:
+    """Whether an environment shows what was not revealed, or answers by it."""
+
+    @jax.jit
+    def play(params, question, order, actions):
+        """All that is seen while some actions are played, the answers, and the state of the branches."""
+
+        def one(state, action):
+            obs, state, _, terminated, info = env.step_env(None, state, action, params)
+            return state, ((obs, terminated, {name: info[name] for name in SEEN}), info["answer"])
+
+        obs, state = env.reset_env(jax.random.key(0), params, question, order)
+        state, (seen, answer) = jax.lax.scan(one, state, actions)
+        return (obs, seen), answer, branch_pool.state_of(state.pool)
+
+    rng = np.random.default_rng(0)
+    params = env.make_params(matrix)
+    for trial in range(TRIALS):
+        question, order = trial % QUESTIONS, rng.permutation(BRANCHES)[:WIDTH]
+        actions = jnp.asarray(draw(rng), jnp.int32)
+        seen, answer, state = play(params, question, order, actions)
+        other, ids = scramble(matrix, question, order, state, rng)
+        again, other_answer, _ = play(params.replace(matrix=jax.device_put(other)), question, order, actions)
+        same = all(map(np.array_equal, jax.tree.leaves(seen), jax.tree.leaves(again)))
+        if not same or not np.array_equal(np.where(answer == NONE, NONE, ids[answer]), other_answer):
+            return True
+    return False
+
+
+# History holds all that the other observations are made from; tests/test_env.py says that they are.
+ATOMIC = WidthDepth(WIDTH, obs="history")
+FUSED = WidthDepth(WIDTH, obs="history", fused=True)
+ROUNDS = WidthDepthRounds(WIDTH, obs="history")
+
+
+@pytest.mark.parametrize(
+    ("env", "draw"),
+    [(ATOMIC, atomic_actions), (FUSED, fused_actions), (ROUNDS, round_actions)],
+    ids=["atomic", "fused", "rounds"],
+)
+def test_nothing_unrevealed_is_seen(env, draw, matrix):
+    assert not leaks(env, draw, matrix)
+
+
+class Cheat(WidthDepthRounds):
+    """Shows something in place of the time, once a branch is opened."""
+
+    def observe(self, pool, *rest):
+        obs = super().observe(pool, *rest)
+        shown = jnp.where(pool.opened > 0, self.peek(pool), 0)
+        return obs | {"globals": obs["globals"].at[0].set(shown.astype(jnp.float32))}
+
+
+class Gold(Cheat):
+    def peek(self, pool):
+        return pool._matrix.gold[branch_pool.episode_of(pool).question]
+
+
+class Length(Cheat):
+    def peek(self, pool):
+        return branch_pool.episode_of(pool).length[-1]
+
+
+class Deeper(Cheat):
+    def peek(self, pool):
+        return branch_pool.all_answer_ids(pool)[0, pool.depth[0]]
+
+
+class AnswerId(Cheat):
+    def peek(self, pool):
+        return branch_pool.answer_ids(pool)[0]
+
+
+class LengthInMask(WidthDepthRounds):
+    def action_mask(self, pool):
+        even = branch_pool.episode_of(pool).length[0] % 2 == 0
+        return super().action_mask(pool).at[-1].min(even)
+
+
+def right_one(pool, _):
+    right = branch_pool.answer_ids(pool) == pool._matrix.gold[branch_pool.episode_of(pool).question]
+    leader = jnp.argmax(pool.active & right).astype(jnp.int32)
+    return dataclasses.replace(pool.vote(pool.active), leader=leader)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        *[kind(WIDTH, obs="history") for kind in (Gold, Length, Deeper, AnswerId, LengthInMask)],
+        WidthDepthRounds(WIDTH, obs="history", aggregate=right_one),
+    ],
+    ids=lambda env: env.name,
+)
+def test_environments_that_cheat_are_caught(env, matrix):
+    assert leaks(env, round_actions, matrix)

@@ -1,0 +1,208 @@
+"""`check_functional_env` passes the package's environments, and catches whatever breaks a rule."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from matrices import random_matrix
+
+from autotts_jax.envs import pool as branch_pool
+from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
+from autotts_jax.testing import check_functional_env
+
+WIDTH = 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compile_fast():
+    """Most of the time here goes into compiling, and few steps are taken."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return random_matrix(3, abstain=0.2)
+
+
+class WithTokens(WidthDepthRounds):
+    """A user's environment: one more part of the observation."""
+
+    def observation_space(self, params):
+        inside = super().observation_space(params)
+        return spaces.Dict({**inside, "tokens": spaces.Box(0, np.inf, (), np.float32)})
+
+    def observe(self, pool, *rest):
+        return super().observe(pool, *rest) | {"tokens": pool.tokens.astype(jnp.float32)}
+
+
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    [
+        (WidthDepth(WIDTH), {}),
+        (
+            WidthDepth(WIDTH, fused=True, obs="history", aggregate="latest"),
+            {"kappa_probe": 0.5, "invalid_penalty": 0.25, "gamma": (1e-4, 1e-1), "reward": "majority"},
+        ),
+        (WidthDepthRounds(WIDTH, obs="flat"), {"budget": 100, "reward": "regret", "max_steps": 20}),
+        (WithTokens(WIDTH, max_advance=2), {"reward": "progress", "gamma": 0.0}),
+    ],
+    ids=["atomic", "fused", "rounds", "derived"],
+)
+def test_sound_environments_pass(env, settings, matrix):
+    check_functional_env(env, matrix, **settings)
+
+
+class FourValues(WidthDepth):
+    def step(self, *args):
+        return super().step(*args)[:4]
+
+
+class OtherTime(WidthDepth):
+    def reset(self, *args, **kwargs):
+        obs, state = super().reset(*args, **kwargs)
+        return obs, dataclasses.replace(state, time=state.time.astype(jnp.int16))
+
+
+class OutOfSpace(WidthDepth):
+    def observe(self, pool, *rest):
+        obs = super().observe(pool, *rest)
+        return obs | {"branches": obs["branches"] + 2.0 * (pool.depth[:, None] > 2)}
+
+
+class EmptyMask(WidthDepth):
+    def action_mask(self, pool):
+        return super().action_mask(pool) & (pool.opened < WIDTH)
+
+
+class LaxMask(WidthDepth):
+    def action_mask(self, pool):
+        return super().action_mask(pool).at[2].set(True)
+
+
+class NoFlag(WidthDepth):
+    def act(self, pool, action):
+        return *super().act(pool, action)[:2], jnp.bool_(False)
+
+
+class Clamps(WidthDepth):
+    def act(self, pool, action):
+        inside = jnp.clip(action, 0, self.num_actions - 1)
+        after, answered, invalid = super().act(pool, inside)
+        return after, answered & (inside == action), invalid | (inside != action)
+
+
+class AllOrNothing(WidthDepthRounds):
+    def act(self, pool, action):
+        after, answered, invalid = super().act(pool, action)
+        return jax.tree.map(lambda old, new: jnp.where(invalid, old, new), pool, after), answered, invalid
+
+
+class FallingCost(WidthDepth):
+    def step_env(self, *args):
+        *rest, info = super().step_env(*args)
+        return *rest, info | {"tokens": -info["tokens"]}
+
+
+class FreeProbes(WidthDepth):
+    def step_env(self, *args):
+        *rest, info = super().step_env(*args)
+        return *rest, info | {"cost": info["intervals"].astype(jnp.float32)}
+
+
+class DoubleReward(WidthDepth):
+    def step_env(self, *args):
+        obs, state, reward, *rest = super().step_env(*args)
+        return obs, state, 2 * reward, *rest
+
+
+class NoEnd(WidthDepth):
+    def is_truncated(self, *_):
+        return jnp.bool_(False)
+
+
+class BothEnds(WidthDepth):
+    def step(self, *args):
+        *rest, terminated, truncated, info = super().step(*args)
+        return *rest, terminated, truncated | terminated, info
+
+
+class NoReset(WidthDepth):
+    def step(self, key, state, action, params=None):
+        obs, _, reward, terminated, truncated, info = super().step(key, state, action, params)
+        return obs, self.step_env(key, state, action, params)[1], reward, terminated, truncated, info
+
+
+class FirstAsFinal(WidthDepth):
+    def step(self, *args):
+        obs, *rest, info = super().step(*args)
+        return obs, *rest, info | {"final_observation": obs}
+
+
+class OneEpisode(WidthDepth):
+    def reset_env(self, key, *rest):  # noqa: ARG002
+        return super().reset_env(jax.random.key(0), *rest)
+
+
+class OwnOrder(WidthDepth):
+    def reset_env(self, key, params, question=None, order=None):  # noqa: ARG002
+        return super().reset_env(key, params, question)
+
+
+class SeesLength(WidthDepth):
+    def observe(self, pool, *rest):
+        obs = super().observe(pool, *rest)
+        length = branch_pool.episode_of(pool).length[0] / 100
+        return obs | {"globals": obs["globals"].at[0].set(jnp.where(pool.opened > 0, length, 0))}
+
+
+class MaskSeesLength(WidthDepth):
+    def act(self, pool, action):
+        number = jnp.clip(action, 0, self.num_actions - 1)
+        return super().act(pool, jnp.where(self.action_mask(pool)[number], action, -1))
+
+    def action_mask(self, pool):
+        even = branch_pool.episode_of(pool).length % 2 == 0
+        return super().action_mask(pool).at[-WIDTH:].min(even)
+
+
+def right_one(pool, _):
+    """An aggregation that knows the answer."""
+    right = branch_pool.answer_ids(pool) == pool._matrix.gold[branch_pool.episode_of(pool).question]
+    leader = jnp.argmax(pool.active & right).astype(jnp.int32)
+    return dataclasses.replace(pool.vote(pool.active), leader=leader)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (FourValues(WIDTH), "six values"),
+        (OtherTime(WIDTH), "state of step differs from that of reset"),
+        (OutOfSpace(WIDTH), r"observations\['branches'\] lie outside"),
+        (EmptyMask(WIDTH), "nothing to choose"),
+        (LaxMask(WIDTH), "the mask admits is flagged"),
+        (NoFlag(WIDTH), "the mask forbids is not flagged"),
+        (Clamps(WIDTH), "changes more of the state than its time"),
+        (AllOrNothing(WIDTH), "has an effect"),
+        (FallingCost(WIDTH), r"info\['tokens'\] falls"),
+        (FreeProbes(WIDTH), r"intervals \+ kappa_probe"),
+        (DoubleReward(WIDTH), "do not sum to"),
+        (NoEnd(WIDTH), "is_truncated must say so"),
+        (BothEnds(WIDTH), "both terminated and truncated"),
+        (NoReset(WIDTH), "not that of get_obs"),
+        (FirstAsFinal(WIDTH), "before any auto-reset"),
+        (OneEpisode(WIDTH), "same episode for different keys"),
+        (OwnOrder(WIDTH), "the order that it is given"),
+        (SeesLength(WIDTH), "observation/globals changes"),
+        (MaskSeesLength(WIDTH), "action_mask changes"),
+        (WidthDepth(WIDTH, aggregate=right_one), "aggregation sees"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, WidthDepth | WidthDepthRounds) else "",
+)
+def test_what_breaks_a_rule_is_caught(env, message, matrix):
+    with pytest.raises(AssertionError, match=message):
+        check_functional_env(env, matrix, kappa_probe=0.5)
