@@ -29,11 +29,12 @@ wheel: .venv/installed
 
 check: test lint wheel
 
+# PyTorch's CPU build, 0.2 GB instead of several, is taken where an index has it; PIP_EXTRA_INDEX_URL may name one.
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
 	    f"make: {sys.executable} is Python {v[0]}.{v[1]}, but 3.11 or newer is needed; give PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,examples]'
 	touch $@
 
 clean:

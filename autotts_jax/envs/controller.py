@@ -33,6 +33,11 @@ class Controller(abc.ABC):
     value_name: ClassVar[str] = "value"
     """What the values of the family are called in messages."""
 
+    @property
+    def needs_history(self) -> bool:
+        """Whether its pool has to keep which depths were probed."""
+        return False
+
     @classmethod
     @abc.abstractmethod
     def at(cls, value: float) -> Self:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jax.tree_util import PyTreeDef
 from jaxtyping import Bool, Int, Int32
 
 from autotts_jax.envs import core
@@ -26,6 +27,7 @@ from autotts_jax.envs import pool as branch_pool
 from autotts_jax.envs.controller import Controller, Memory
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.pool import LabelsNotKeptError, ReplayPool, StopReason
+from autotts_jax.envs.votes import Vote
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.typing import Array
@@ -33,8 +35,11 @@ from autotts_jax.typing import Array
 DEVICE_AXIS = "device"
 MAX_TOKENS = np.iinfo(np.int32).max
 
-ROUND_LIMIT = 10_000
-"""Rounds after which an episode is ended, in case a controller never stops."""
+ROUND_LIMIT = 25_000
+"""Rounds after which an episode is ended, in case a controller never stops.
+
+Reading 128 branches to a depth of 81 by atomic actions takes 20,865.
+"""
 
 LANES = {"cpu": 64, "gpu": 8192, "tpu": 4096}
 """Lanes a device by platform: as many as its caches or its cores are filled by."""
@@ -121,7 +126,7 @@ def rollout(
     _check(controllers, matrix, orders, episodes, budget, lanes)
     mesh = Mesh(np.array(devices or jax.local_devices()), (DEVICE_AXIS,))
     lanes = lanes or LANES.get(mesh.devices.flat[0].platform, LANES["cpu"])
-    settings = jax.tree.map(lambda *leaves: _bucket(np.stack(leaves)), *controllers)
+    settings = _Settings.of(controllers)
     queue, place = _deal(episodes, mesh.size)
     per_device = -(-len(place) // mesh.size)
     table = _Table(
@@ -146,13 +151,10 @@ def rollout(
     rows = np.asarray(run.results)[place]
     ended = time.perf_counter()
 
-    answer = rows[:, 0]
-    correct = (answer != NONE) & (answer == np.asarray(matrix.gold)[episodes.question])
-    columns = dict(zip(_COLUMNS, rows.T, strict=True))
-    return Results(correct=correct, **columns, compile_seconds=compiled - began, run_seconds=ended - compiled)
+    return results_of(rows, matrix, episodes, compiled - began, ended - compiled)
 
 
-_COLUMNS = (
+COLUMNS = (
     "answer",
     "tokens",
     "intervals",
@@ -162,20 +164,63 @@ _COLUMNS = (
     "rounds",
     "stop_reason",
 )
+"""The columns of what `result_row` makes."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """The controllers, leaf by leaf.
+
+    Arrays that are the same object in all of them stay out of the lanes: a copy of a policy's parameters in
+    each would cost memory, and would make one small matrix product a lane of a large one.
+
+    Attributes:
+        varied: the other leaves, stacked.
+        common: those arrays.
+        is_common: for each leaf, whether it is one of them.
+        structure: the tree that the leaves belong to.
+    """
+
+    varied: list[Array]
+    common: list[Array]
+    is_common: tuple[bool, ...] = dataclasses.field(metadata={"static": True})
+    structure: PyTreeDef = dataclasses.field(metadata={"static": True})
+
+    @classmethod
+    def of(cls, controllers: Sequence[Controller]) -> _Settings:
+        columns = list(zip(*map(jax.tree.leaves, controllers), strict=True))
+        is_common = tuple(
+            isinstance(column[0], jax.Array | np.ndarray) and all(leaf is column[0] for leaf in column)
+            for column in columns
+        )
+        marked = list(zip(columns, is_common, strict=True))
+        return cls(
+            varied=[_bucket(np.stack(column)) for column, common in marked if not common],
+            common=[column[0] for column, common in marked if common],
+            is_common=is_common,
+            structure=jax.tree.structure(controllers[0]),
+        )
+
+    def controller(self, setting: Sequence[Array]) -> Controller:
+        """The controller whose varied leaves are these."""
+        varied, common = iter(setting), iter(self.common)
+        leaves = [next(common if is_common else varied) for is_common in self.is_common]
+        return jax.tree.unflatten(self.structure, leaves)
 
 
 class _Table(NamedTuple):
     """What all lanes read and none changes.
 
     Attributes:
-        settings: the controllers, stacked.
+        settings: the controllers.
         matrix: the probe matrix.
         orders: branch orders.
         budget: token budget, None for no limit.
         num_episodes: episodes in the queue of each device, which may be longer.
     """
 
-    settings: Controller
+    settings: _Settings
     matrix: ProbeMatrix
     orders: Int32[Array, "R W"]
     budget: Int32[Array, ""] | None
@@ -188,7 +233,7 @@ class _Lane:
     """One episode in flight.
 
     Attributes:
-        controller: its setting's hyper-parameters.
+        setting: its controller's hyper-parameters, but for those that all controllers share.
         pool: its branch pool, without the matrix.
         memory: what the controller remembers.
         episode: its place in the queue; ``num_episodes`` in a lane that holds none.
@@ -196,7 +241,7 @@ class _Lane:
         stop: why it ended, `RUNNING` while it has not.
     """
 
-    controller: Controller
+    setting: list[Array]
     pool: ReplayPool
     memory: Memory
     episode: Int32[Array, ""]
@@ -267,14 +312,17 @@ def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, 
 def _begin(table: _Table, queue: Episodes, episode: Int[Array, ""], *, labels: bool) -> _Lane:
     """A lane at the start of an episode; an empty one beyond the last."""
     at = jnp.minimum(episode, table.num_episodes - 1)
-    controller = jax.tree.map(lambda leaf: leaf[queue.setting[at]], table.settings)
+    setting = [leaf[queue.setting[at]] for leaf in table.settings.varied]
+    controller = table.settings.controller(setting)
     order = table.orders[queue.order[at]]
-    pool = ReplayPool.begin(table.matrix, queue.question[at], order, table.budget, labels, history=False)
+    pool = ReplayPool.begin(
+        table.matrix, queue.question[at], order, table.budget, labels, history=controller.needs_history
+    )
     memory, after = controller.start(pool)
     pool = cast(ReplayPool, after)
     ended = jnp.where(episode < table.num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED)
     return _Lane(
-        controller,
+        setting,
         branch_pool.detach(pool),
         memory,
         episode=jnp.minimum(episode, table.num_episodes).astype(jnp.int32),
@@ -286,11 +334,11 @@ def _begin(table: _Table, queue: Episodes, episode: Int[Array, ""], *, labels: b
 def _step(table: _Table, lane: _Lane) -> _Lane:
     """One round of a lane's controller; nothing where its episode has ended."""
     pool = branch_pool.attach(lane.pool, table.matrix)
-    memory, after, stop = lane.controller.round(lane.memory, pool)
+    memory, after, stop = table.settings.controller(lane.setting).round(lane.memory, pool)
     pool = cast(ReplayPool, after)
     rounds = lane.rounds + 1
     stop = end_of_round(stop, pool, rounds)
-    stepped = _Lane(lane.controller, branch_pool.detach(pool), memory, lane.episode, rounds, stop)
+    stepped = _Lane(lane.setting, branch_pool.detach(pool), memory, lane.episode, rounds, stop)
     running = lane.stop == StopReason.RUNNING
     return jax.tree.map(lambda new, old: _where(running, new, old), stepped, lane)
 
@@ -303,21 +351,44 @@ def end_of_round(stop: Scalar, pool: ReplayPool, rounds: Scalar) -> Int32[Array,
 
 
 def _result(table: _Table, lane: _Lane) -> Int32[Array, " C"]:
-    """A lane's row of results, as `_COLUMNS` names them."""
+    """A lane's row of results, as `COLUMNS` names them."""
     pool = branch_pool.attach(lane.pool, table.matrix)
-    vote = lane.controller.vote(lane.memory, pool)
+    controller = table.settings.controller(lane.setting)
+    vote = controller.vote(lane.memory, pool)
+    sequential_tokens = controller.sequential_tokens(lane.memory, pool)
+    return result_row(pool, vote, sequential_tokens, lane.rounds, lane.stop)
+
+
+def result_row(
+    pool: ReplayPool, vote: Vote, sequential_tokens: Scalar, rounds: Scalar, stop: Scalar
+) -> Int32[Array, " C"]:
+    """What an ended episode came to, in the order of `COLUMNS`."""
     state = branch_pool.state_of(pool)
     row = {
         "answer": branch_pool.leader_answer(pool, vote),
         "tokens": pool.tokens,
         "intervals": core.intervals(state),
         "probes": core.probes(state),
-        "sequential_tokens": lane.controller.sequential_tokens(lane.memory, pool),
+        "sequential_tokens": sequential_tokens,
         "branches": pool.opened,
-        "rounds": lane.rounds,
-        "stop_reason": lane.stop,
+        "rounds": rounds,
+        "stop_reason": stop,
     }
-    return jnp.stack([jnp.asarray(row[name], jnp.int32) for name in _COLUMNS])
+    return jnp.stack([jnp.asarray(row[name], jnp.int32) for name in COLUMNS])
+
+
+def results_of(
+    rows: Int[np.ndarray, "E C"],
+    matrix: ProbeMatrix,
+    episodes: Episodes,
+    compile_seconds: float,
+    run_seconds: float,
+) -> Results:
+    """The results that rows made by `result_row` hold."""
+    answer = rows[:, 0]
+    correct = (answer != NONE) & (answer == np.asarray(matrix.gold)[np.asarray(episodes.question)])
+    columns = dict(zip(COLUMNS, rows.T, strict=True))
+    return Results(correct=correct, **columns, compile_seconds=compile_seconds, run_seconds=run_seconds)
 
 
 def _reads_labels(table: _Table) -> bool:
@@ -347,7 +418,7 @@ def _empty_run(table: _Table, queue: Episodes, mesh: Mesh, lanes: int) -> _Run:
         stop=np.full(shape, StopReason.EXHAUSTED, np.int32),
     )
     counter = np.zeros(mesh.size, np.int32)
-    results = np.zeros((queue.question.shape[0], len(_COLUMNS)), np.int32)
+    results = np.zeros((queue.question.shape[0], len(COLUMNS)), np.int32)
     return jax.device_put(_Run(empty, counter, counter, results), NamedSharding(mesh, P(DEVICE_AXIS)))
 
 

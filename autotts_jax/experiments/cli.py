@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from autotts_jax.errors import InputError
 
 if TYPE_CHECKING:
+    from autotts_jax.experiments.summary import Objective
     from autotts_jax.policies.registry import Selection
     from autotts_jax.replay.dataset import ProbeDataset
 
@@ -122,6 +123,15 @@ def evaluate(
     beta: Annotated[
         float | None, typer.Option(metavar="β", help="β of --controller.", show_default=False)
     ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE.py:NAME[@γ]",
+            help="Also play a policy for WidthDepth or WidthDepthRounds, and show it γ. It is an object with "
+            "env and act or predict, or what makes one; repeatable.",
+            show_default="no policy; γ by --gamma",
+        ),
+    ] = None,
     protocol: ProtocolOption = Protocol.repo100,
     seeds: Annotated[
         int | None,
@@ -160,6 +170,7 @@ def evaluate(
             raise InputError("--controllers and --controller exclude each other; give one of them")
         objective = summary.Objective(gamma, kappa_probe, cost)
         selections = _selections(controllers or DEFAULT_CONTROLLERS, controller, beta)
+        selections += _policies(policy or [], objective)
         with report.results_folder(out) as folder:
             evaluation = play(
                 _read(data, encoding, tell),
@@ -312,6 +323,18 @@ def _selections(controllers: str, controller: str | None, beta: float | None) ->
     if not specs:
         raise InputError("--controllers names none; give at least one, as cmc@0.5")
     return [select(spec) for spec in specs]
+
+
+def _policies(specs: Sequence[str], objective: Objective) -> list[Selection]:
+    from autotts_jax.policies.registry import select_policy
+
+    for spec in specs:
+        if objective.unit == Unit.tokens and "@" not in spec:
+            raise InputError(
+                f"--policy {spec}: a policy is shown the price of an interval, but with --cost tokens "
+                f"--gamma is that of a token; say what to show it, as {spec}@1e-4"
+            )
+    return [select_policy(spec, objective.gamma) for spec in specs]
 
 
 @contextlib.contextmanager

@@ -1,8 +1,9 @@
-"""Evaluation: controllers over questions and seeds, on the same episodes."""
+"""Evaluation: controllers and policies over questions and seeds, on the same episodes."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -82,14 +83,15 @@ def evaluate(
     processes: int = 1,
     on_progress: Progress | None = None,
 ) -> Evaluation:
-    """Plays every selected controller on the same episodes.
+    """Plays every selected controller and policy on the same episodes.
 
     Args:
         dataset: the questions.
-        selections: controllers and values.
+        selections: controllers and policies, and their values.
         protocol: a key of `PROTOCOLS`.
         seeds: S; by protocol when None.
-        max_branches: W, branches that an episode can open.
+        max_branches: W, branches that an episode can open; a policy's episodes have its environment's W, and
+            the same branches come first.
         budget: token budget; None for no limit.
         processes: worker processes for released programs.
         on_progress: told how far the run is.
@@ -106,9 +108,11 @@ def evaluate(
     check_budget(budget)
     if budget is not None and any(selection.program for selection in selections):
         raise InputError("released programs know no token budget; leave --budget out for them")
-    orders = branch_orders(dataset, protocol, range(seeds), max_branches)
+    widest = max(selection.width or max_branches for selection in selections)
+    all_orders = branch_orders(dataset, protocol, range(seeds), widest)
     plays = []
     for selection in selections:
+        orders = all_orders[..., : selection.width or max_branches]
         report = _reporter(selection, seeds * len(dataset), on_progress)
         if selection.program:
             plays.append(_play_program(dataset, selection, orders, processes, report))
@@ -135,8 +139,8 @@ def _play_controllers(dataset, selection: Selection, orders, budget, report) -> 
     seeds, questions, width = orders.shape
     shape = (len(selection.values), seeds, questions)
     setting, seed, question = (axis.reshape(-1) for axis in np.indices(shape))
-    results = rollout(
-        selection.controllers,
+    play = selection.host.rollout if selection.host else functools.partial(rollout, selection.controllers)
+    results = play(
         dataset.matrix,
         orders.reshape(-1, width),
         Episodes(question, seed * questions + question, setting),
@@ -210,6 +214,13 @@ def _check_distinct(selections: Sequence[Selection]) -> None:
 def check_widths(dataset: ProbeDataset, selections: Sequence[Selection], width: int) -> None:
     """Raises an `InputError` where W exceeds a cell's branches, or a controller's exceed W."""
     for cell in dataset.cells:
+        for selection in selections:
+            if cell.num_branches < (selection.width or 0):
+                raise InputError(
+                    f"policy {selection.name} has an environment of {selection.width} branches, but "
+                    f"{cell.name} has {cell.num_branches} a question; make the environment with "
+                    f"max_branches={cell.num_branches} or less"
+                )
         if cell.num_branches < width:
             raise InputError(
                 f"{cell.source}: {cell.name} has {cell.num_branches} branches a question, fewer than the "

@@ -55,7 +55,7 @@ class Row:
         model: the model, or `ALL_MODELS`.
         benchmark: the benchmark.
         controller: the controller's name.
-        value: β, number of branches, or None.
+        value: β, γ, number of branches, or None.
         accuracy: mean of 1{correct}, in 0 … 1.
         accuracy_se: standard error of it over seeds; NaN with one seed.
         tokens: mean tokens an episode.

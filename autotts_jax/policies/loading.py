@@ -1,13 +1,15 @@
-"""Classes of a user's own, by import path or by file."""
+"""Classes and policies of a user's own, by import path or by file."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from autotts_jax.errors import InputError
 
@@ -20,16 +22,7 @@ def load_class(path: str) -> type:
     Raises:
         InputError: the file, module or class is missing, or importing it fails.
     """
-    place, _, name = path.rpartition(":")
-    if not place or not name:
-        raise InputError(f"class {path!r}: give it as path/to/file.py:Class or module.name:Class")
-    file = Path(place) if place.endswith(".py") else None
-    if file and not file.is_file():
-        raise InputError(f"class {path!r}: there is no file {place}")
-    try:
-        module = _import_file(file) if file else importlib.import_module(place)
-    except (Exception, SystemExit) as error:
-        raise InputError(f"class {path!r}: importing {place} failed:\n{last_lines(error)}") from error
+    module, place, name = _import("class", path)
     found = getattr(module, name, None)
     if not isinstance(found, type):
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
@@ -37,6 +30,41 @@ def load_class(path: str) -> type:
             f"class {path!r}: {place} has no class {name}; it has {', '.join(classes) or 'none'}"
         )
     return found
+
+
+def load_policy(path: str) -> Any:
+    """What ``module.name:Name`` or ``path/to/file.py:Name`` names; a class or a function is called for it.
+
+    Raises:
+        InputError: the file, module or name is missing, or importing or calling it fails.
+    """
+    module, place, name = _import("policy", path)
+    if not hasattr(module, name):
+        public = [key for key in vars(module) if not key.startswith("_")]
+        raise InputError(f"policy {path!r}: {place} has no {name}; it has {', '.join(public) or 'nothing'}")
+    found = getattr(module, name)
+    if not isinstance(found, type) and not inspect.isroutine(found):
+        return found
+    try:
+        return found()
+    except (Exception, SystemExit) as error:
+        raise InputError(f"policy {path!r}: calling {name}() failed:\n{last_lines(error)}") from error
+
+
+def _import(kind: str, path: str) -> tuple[ModuleType, str, str]:
+    """The module that a path leads to, where it is and the name to look up in it."""
+    place, _, name = path.rpartition(":")
+    if not place or not name:
+        raise InputError(
+            f"{kind} {path!r}: give it as path/to/file.py:{kind.title()} or module.name:{kind.title()}"
+        )
+    file = Path(place) if place.endswith(".py") else None
+    if file and not file.is_file():
+        raise InputError(f"{kind} {path!r}: there is no file {place}")
+    try:
+        return _import_file(file) if file else importlib.import_module(place), place, name
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{kind} {path!r}: importing {place} failed:\n{last_lines(error)}") from error
 
 
 def last_lines(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Controllers by name: the published ones, and a user's own by import path or by file."""
+"""Controllers by name, the published ones and a user's own, and policies by import path or by file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from autotts_jax.errors import InputError
 from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
 from autotts_jax.policies.cmc import CMC
 from autotts_jax.policies.early_stopping import EarlyStopping
-from autotts_jax.policies.loading import load_class
+from autotts_jax.policies.env_policy import as_controller
+from autotts_jax.policies.host_policy import HostPlayer
+from autotts_jax.policies.loading import load_class, load_policy
 from autotts_jax.policies.parallel_probe import ParallelProbe
 from autotts_jax.policies.self_consistency import SelfConsistency
 
@@ -27,19 +29,23 @@ CONTROLLERS: dict[str, type[Controller]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """A controller and the values of its family to run.
+    """A controller, a released program or a policy, and the values to run it at.
 
     Attributes:
         name: how results call it.
-        controllers: the settings, one a value; empty for a released program.
-        program: a released program's import path; None for a controller.
-        values: β or the number of branches of each setting; None for a program run without β.
+        controllers: the settings, one a value; empty for a released program or a policy on the host.
+        program: a released program's import path; None for all else.
+        values: β, γ or the number of branches of each setting; None where it was not given.
+        host: a policy that runs on the host; None for all else.
+        width: branches that an episode can open, where a policy's environment says so; None for all else.
     """
 
     name: str
     controllers: tuple[Controller, ...]
     program: str | None
     values: tuple[float | None, ...]
+    host: HostPlayer | None = None
+    width: int | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -62,7 +68,7 @@ def select(spec: str) -> Selection:
         InputError: no such controller, or it has no member at the value.
     """
     name, at, text = spec.partition("@")
-    values: tuple[float, ...] = (_number(spec, text),) if at else ()
+    values: tuple[float, ...] = (_number("controller", spec, text),) if at else ()
     if ":" in name:
         found = load_class(name)
         if not issubclass(found, Controller):
@@ -90,6 +96,36 @@ def select(spec: str) -> Selection:
     return Selection(name, controllers, None, values)
 
 
+def select_policy(spec: str, gamma: float) -> Selection:
+    """The policy that ``path/to/file.py:Name@γ`` or ``module:Name@γ`` stands for.
+
+    Name is a policy, or a class or a function that makes one when it is called with nothing: an `EnvPolicy`
+    with ``act`` or a `HostPolicy` with ``predict``.
+
+    Args:
+        spec: what to select.
+        gamma: the γ that the policy is shown where none is given.
+
+    Raises:
+        InputError: there is no such policy, or it lacks something.
+    """
+    path, at, text = spec.partition("@")
+    value = _number("policy", spec, text) if at else None
+    policy = load_policy(path)
+    name = path.rpartition(":")[2]
+    shown = gamma if value is None else value
+    controllers: tuple[Controller, ...] = ()
+    host = None
+    try:
+        if hasattr(policy, "predict") and not hasattr(policy, "act"):
+            host = HostPlayer(policy, shown)
+        else:
+            controllers = (as_controller(policy, shown),)
+    except InputError as error:
+        raise InputError(f"policy {spec!r}: {error}") from None
+    return Selection(name, controllers, None, (value,), host, policy.env.max_branches)
+
+
 def _program(spec: str, path: str, kind: type, values: tuple[float, ...]) -> Selection:
     if not callable(getattr(kind, "solve", None)):
         raise InputError(
@@ -103,8 +139,8 @@ def _program(spec: str, path: str, kind: type, values: tuple[float, ...]) -> Sel
     return Selection(kind.__name__, (), path, betas or (None,))
 
 
-def _number(spec: str, text: str) -> float:
+def _number(kind: str, spec: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"controller {spec!r}: {text!r} after the @ is not a number") from None
+        raise InputError(f"{kind} {spec!r}: {text!r} after the @ is not a number") from None

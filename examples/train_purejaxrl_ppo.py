@@ -1,0 +1,209 @@
+"""PPO as PureJaxRL has it (https://github.com/luchris429/purejaxrl): environments and learner in one ``jit``.
+
+Run it as ``python examples/train_purejaxrl_ppo.py``. `make_train` makes a function of a key, so that
+``jax.vmap(train)`` trains under several seeds at once.
+"""
+
+import argparse
+import dataclasses
+import functools
+import time
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from common import REWARD, SCALE, SHAPE, compare, first_logits
+
+from autotts_jax.envs.width_depth import EnvParams, WidthDepthRounds
+from autotts_jax.replay.synthetic import synthetic
+
+ENV = WidthDepthRounds(**SHAPE)
+HIDDEN = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    steps: int
+    envs: int = 512
+    rounds: int = 32
+    epochs: int = 2
+    minibatches: int = 16
+    learning_rate: float = 1e-3
+    discount: float = 1.0
+    gae_lambda: float = 0.95
+    clip: float = 0.2
+    value_weight: float = 0.5
+    max_norm: float = 0.5
+
+    @property
+    def updates(self) -> int:
+        return max(1, self.steps // (self.envs * self.rounds))
+
+
+class Choices(NamedTuple):
+    """Something for each option of each part of an action, as masks or logits."""
+
+    answer: jax.Array  # (..., 2)
+    opening: jax.Array  # (..., W + 1)
+    branch: jax.Array  # (..., W, 2 + max_advance)
+
+
+class ActorCritic(nn.Module):
+    """One network for every branch, which sees it with what all have in common."""
+
+    @nn.compact
+    def __call__(self, obs: dict[str, jax.Array]) -> tuple[Choices, jax.Array]:
+        dense = functools.partial(nn.Dense, HIDDEN, kernel_init=nn.initializers.orthogonal(2**0.5))
+        head = functools.partial(nn.Dense, kernel_init=nn.initializers.orthogonal(0.01))
+        branches = nn.relu(dense()(obs["branches"]) + dense()(obs["globals"])[..., None, :])
+        whole = jnp.concatenate([branches.mean(-2), branches.max(-2), obs["globals"]], -1)
+        whole = nn.relu(dense()(whole))
+        branches = nn.relu(dense()(branches) + dense()(whole)[..., None, :])
+        value = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0))(whole)[..., 0]
+        opening, choice = head(ENV.max_branches + 1)(whole), head(2 + ENV.max_advance)(branches)
+        logits = Choices(head(2)(whole), opening, choice)
+        first = split(first_logits(ENV))
+        mask = split(obs["action_mask"])
+        # Where nothing is left to read it has to answer: undiscounted, putting it off would cost nothing.
+        more = mask.opening[..., 1:].any(-1) | mask.branch[..., 2:].any((-2, -1))
+        mask = mask._replace(answer=jnp.stack([more, jnp.ones_like(more)], -1))
+        return Choices(*map(lambda m, x, bias: jnp.where(m, x + bias, -1e9), mask, logits, first)), value
+
+
+def split(options: jax.Array) -> Choices:
+    """What is in the order of the action mask, by parts."""
+    answer, opening, branch = jnp.split(options, [2, 3 + ENV.max_branches], axis=-1)
+    return Choices(answer, opening, branch.reshape(*branch.shape[:-1], ENV.max_branches, -1))
+
+
+def join(answer: jax.Array, opening: jax.Array, branch: jax.Array) -> jax.Array:
+    """The action of its parts."""
+    return jnp.concatenate([answer[..., None], opening[..., None], branch], -1)
+
+
+def log_prob(logits: Choices, action: jax.Array) -> jax.Array:
+    """Of an action; what is not looked at when it answers counts for nothing."""
+    chosen = Choices(action[..., 0], action[..., 1], action[..., 2:])
+    answer, opening, branch = (
+        jnp.take_along_axis(jax.nn.log_softmax(x), i[..., None], -1)[..., 0]
+        for x, i in zip(logits, chosen, strict=True)
+    )
+    return answer + jnp.where(chosen.answer == 0, opening + branch.sum(-1), 0)
+
+
+class Transition(NamedTuple):
+    obs: dict[str, jax.Array]
+    action: jax.Array
+    log_prob: jax.Array
+    value: jax.Array
+    next_value: jax.Array
+    reward: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+
+
+def make_train(config: Config, params: EnvParams):
+    """A function of a key: first weights, trained ones, and the mean reward of an episode in each update."""
+    network = ActorCritic()
+    rate = optax.linear_schedule(
+        config.learning_rate, 0.0, config.updates * config.epochs * config.minibatches
+    )
+    optimiser = optax.chain(optax.clip_by_global_norm(config.max_norm), optax.adam(rate, eps=1e-5))
+
+    def play(weights, envs, key):
+        obs, state = envs
+        key, *act_keys = jax.random.split(key, 4)
+        logits, value = network.apply(weights, obs)
+        action = join(*map(jax.random.categorical, act_keys, logits))
+        keys = jax.random.split(key, config.envs)
+        following, state, reward, terminated, truncated, info = jax.vmap(ENV.step, (0, 0, 0, None))(
+            keys, state, action, params
+        )
+        # What follows may begin the next episode, but a truncated one would have gone on.
+        _, next_value = network.apply(weights, info["final_observation"])
+        before = log_prob(logits, action)
+        seen = Transition(obs, action, before, value, next_value, reward / SCALE, terminated, truncated)
+        return (following, state), seen
+
+    def advantage(later, seen):
+        worth = seen.reward + config.discount * jnp.where(seen.terminated, 0, seen.next_value)
+        carried = config.discount * config.gae_lambda * jnp.where(seen.terminated | seen.truncated, 0, later)
+        now = worth - seen.value + carried
+        return now, now
+
+    def loss(weights, batch):
+        seen, gain = batch
+        logits, value = network.apply(weights, seen.obs)
+        ratio = jnp.exp(log_prob(logits, seen.action) - seen.log_prob)
+        clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
+        normal = (gain - gain.mean()) / (gain.std() + 1e-8)
+        actor = -jnp.minimum(ratio * normal, clipped * normal).mean()
+        return actor + config.value_weight * jnp.square(value - seen.value - gain).mean()
+
+    def learn(carry, batch):
+        weights, moments = carry
+        change, moments = optimiser.update(jax.grad(loss)(weights, batch), moments)
+        return (optax.apply_updates(weights, change), moments), None
+
+    def update(carry, key):
+        learner, envs = carry
+        play_key, learn_key = jax.random.split(key)
+        keys = jax.random.split(play_key, config.rounds)
+        envs, seen = jax.lax.scan(functools.partial(play, learner[0]), envs, keys)
+        _, gain = jax.lax.scan(advantage, jnp.zeros(config.envs), seen, reverse=True)
+        batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (seen, gain))
+
+        def epoch(learner, key):
+            order = jax.random.permutation(key, gain.size).reshape(config.minibatches, -1)
+            return jax.lax.scan(learn, learner, jax.tree.map(lambda x: x[order], batch))
+
+        learner, _ = jax.lax.scan(epoch, learner, jax.random.split(learn_key, config.epochs))
+        return (learner, envs), seen.reward.sum() / (seen.terminated | seen.truncated).sum()
+
+    def train(key):
+        reset_key, init_key, key = jax.random.split(key, 3)
+        envs = jax.vmap(ENV.reset, (0, None))(jax.random.split(reset_key, config.envs), params)
+        weights = network.init(init_key, envs[0])
+        learner = weights, optimiser.init(weights)
+        keys = jax.random.split(key, config.updates)
+        ((trained, _), _), curve = jax.lax.scan(update, (learner, envs), keys)
+        return weights, trained, curve
+
+    return train
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """Takes the likeliest option of every part."""
+
+    weights: Any
+    env = ENV
+
+    def act(self, observation: dict[str, jax.Array], memory: Any) -> tuple[jax.Array, Any]:
+        logits, _ = ActorCritic().apply(self.weights, observation)
+        return join(*(jnp.argmax(part, -1) for part in logits)), memory
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=2_500_000, help="rounds to train on")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--orders", type=int, default=50, help="branch orders to evaluate on")
+    arguments = parser.parse_args()
+    params = ENV.make_params(synthetic().matrix, **REWARD)
+    key = jax.random.key(arguments.seed)
+    began = time.perf_counter()
+    train = jax.jit(make_train(Config(arguments.steps), params)).lower(key).compile()
+    compiled = time.perf_counter()
+    untrained, trained, curve = jax.block_until_ready(train(key))
+    ended = time.perf_counter()
+    print(f"compiled in {compiled - began:.0f} s, trained in {ended - compiled:.0f} s")
+    print("mean reward:", *(f"{part.mean():.3f}" for part in jnp.array_split(curve, min(len(curve), 10))))
+    compare({"untrained": Policy(untrained), "PPO in one jit": Policy(trained)}, arguments.orders)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,464 @@
+"""Policies of environments in rollouts, on the host and from the command line; controllers as policies."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from matrices import BRANCHES, QUESTIONS, WIDTH, as_dataset, random_matrix
+from test_leaks import BRANCHES as LEAK_BRANCHES
+from test_leaks import WIDTH as LEAK_WIDTH
+from test_leaks import leaks
+from test_leaks import play as play_to_its_end
+
+import autotts_jax  # noqa: F401  # registers the environments
+from autotts_jax.envs.observations import UNREVEALED
+from autotts_jax.envs.pool import StopReason
+from autotts_jax.envs.rollout import Episodes, rollout
+from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
+from autotts_jax.errors import InputError
+from autotts_jax.experiments import cli, runtime
+from autotts_jax.experiments.evaluate import evaluate
+from autotts_jax.experiments.trace import trace_episode
+from autotts_jax.policies import host_policy
+from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
+from autotts_jax.policies.cmc import CMC
+from autotts_jax.policies.early_stopping import EarlyStopping
+from autotts_jax.policies.env_policy import EnvPolicy, as_controller
+from autotts_jax.policies.host_policy import HostPlayer
+from autotts_jax.policies.parallel_probe import ParallelProbe
+from autotts_jax.policies.registry import Selection, select, select_policy
+from autotts_jax.policies.rounds_player import RoundsPlayer
+from autotts_jax.policies.self_consistency import SelfConsistency
+from autotts_jax.replay import formats
+from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "my_policy.py"
+GAMMA = 1e-3
+ORDERS = np.stack([np.random.default_rng(s).permutation(BRANCHES)[:WIDTH] for s in range(8)]).astype(np.int32)
+EPISODES = Episodes(*(a.reshape(-1) for a in np.indices((QUESTIONS, len(ORDERS)))), np.zeros(16, int))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Drawn(EnvPolicy):
+    """Draws admissible actions; all that it sees decides which."""
+
+    weight: jax.Array
+    env: WidthDepth | WidthDepthRounds = dataclasses.field(metadata={"static": True})
+
+    def start(self):
+        return jnp.uint32(0)
+
+    def act(self, observation, memory):
+        # Whole numbers: a sum of floats is another number in another compilation.
+        seen = [jnp.round(997 * leaf).astype(jnp.uint32).reshape(-1) for leaf in jax.tree.leaves(observation)]
+        seen = jnp.concatenate(seen)
+        memory = jnp.sum(seen * (2 * jnp.arange(seen.size, dtype=jnp.uint32) + self.weight)) + 31 * memory
+        width, atomic = self.env.max_branches, isinstance(self.env, WidthDepth)
+        sizes = [self.env.num_actions] if atomic else self.env.action_space().nvec
+        first = np.cumsum(sizes) - sizes
+        score = memory + jnp.arange(sum(sizes), dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
+        score = (score ^ (score >> 15)) * jnp.uint32(0x85EBCA6B)
+        score = (score ^ (score >> 13)) * jnp.uint32(0xC2B2AE35) >> 1
+        # To answer and to prune are seldom drawn, so that episodes get somewhere.
+        seldom = np.r_[1, sum(sizes) - width : sum(sizes)] if atomic else first + 1
+        score = score.at[seldom].set(score[seldom] >> 3).astype(jnp.int32)
+        score = jnp.where(observation["action_mask"], score, -1) if isinstance(observation, dict) else score
+        action = [jnp.argmax(part).astype(jnp.int32) for part in jnp.split(score, first[1:])]
+        return action[0] if atomic else jnp.stack(action), memory
+
+
+def drawn(env, weight=7):
+    return Drawn(jnp.uint32(weight), env)
+
+
+class Host:
+    """The same on the host, as Stable-Baselines3 would ask for it."""
+
+    def __init__(self, policy):
+        self.env = policy.env
+        self._start = policy.start
+        self._act = jax.jit(jax.vmap(policy.act))
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False, action_masks=None):
+        assert deterministic
+        if self.env.obs != "flat":
+            observation = observation | {"action_mask": action_masks}
+        first = np.broadcast_to(self._start(), len(episode_start))
+        state = first if state is None else np.where(episode_start, first, state)
+        return jax.device_get(self._act(observation, state))
+
+
+ATOMIC = WidthDepth(WIDTH)
+FUSED = WidthDepth(WIDTH, fused=True, obs="flat", aggregate="latest")
+ROUNDS = WidthDepthRounds(WIDTH, obs="history")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compile_fast():
+    """Most of the time here goes into compiling, and few episodes are played."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return random_matrix(5)
+
+
+def name(env):
+    return f"{env.name}-{env.obs}"
+
+
+def step_through(policy, params, question, order):
+    """An episode of the functional environment: answer, right, tokens, steps, terminated, sum of rewards."""
+    env, key = policy.env, jax.random.key(0)
+
+    def goes_on(carry):
+        _, state, _, terminated, _, _ = carry
+        return ~terminated & ~env.is_truncated(state, params)
+
+    def step(carry):
+        observation, state, memory, _, total, _ = carry
+        action, memory = policy.act(observation, memory)
+        observation, state, reward, terminated, info = env.step_env(key, state, action, params)
+        return observation, state, memory, terminated, total + reward, (info["correct"], info["tokens"])
+
+    observation, state = env.reset_env(key, params, question, order)
+    start = (
+        observation,
+        state,
+        policy.start(),
+        jnp.bool_(False),
+        jnp.float32(0),
+        (jnp.bool_(False), jnp.int32(0)),
+    )
+    _, state, _, terminated, total, (correct, tokens) = jax.lax.while_loop(goes_on, step, start)
+    return state.answer, correct, tokens, state.time, terminated, total
+
+
+@pytest.mark.parametrize("env", [ATOMIC, ROUNDS], ids=name)
+def test_a_rollout_plays_what_stepping_the_environment_does(matrix, env):
+    policy = drawn(env)
+    played = rollout([as_controller(policy, GAMMA)], matrix, ORDERS, EPISODES)
+    params = env.make_params(matrix, gamma=GAMMA)
+    step = jax.jit(jax.vmap(lambda q, o: step_through(policy, params, q, o)))
+    answer, correct, tokens, time, answered, total = jax.device_get(
+        step(EPISODES.question, ORDERS[EPISODES.order])
+    )
+    np.testing.assert_array_equal(played.answer, answer)
+    np.testing.assert_array_equal(played.correct, correct)
+    np.testing.assert_array_equal(played.tokens, tokens)
+    np.testing.assert_array_equal(played.rounds, time)
+    np.testing.assert_array_equal(played.stop_reason == StopReason.DECIDED, answered)
+    np.testing.assert_allclose(total, (correct & answered) - GAMMA * played.intervals, atol=1e-6)
+    assert len(set(tokens)) > 8
+
+
+@pytest.mark.parametrize(("budget", "end"), [(None, StopReason.STEP_LIMIT), (60, StopReason.BUDGET)])
+def test_a_policy_on_the_host_plays_what_it_does_in_jax(matrix, budget, end):
+    policy = drawn(FUSED)
+    played = HostPlayer(Host(policy), GAMMA).rollout(matrix, ORDERS, EPISODES, budget=budget)
+    assert end in played.stop_reason
+    assert_same(played, rollout([as_controller(policy, GAMMA)], matrix, ORDERS, EPISODES, budget=budget))
+
+
+def test_a_policy_on_the_host_is_given_masks_its_state_and_further_episodes(matrix, monkeypatch):
+    monkeypatch.setattr(host_policy, "LANES", 6)
+    policy, reports = drawn(ROUNDS), []
+    host = HostPlayer(Host(policy), GAMMA)
+    played = host.rollout(matrix, ORDERS, EPISODES, on_progress=reports.append)
+    assert reports == sorted(reports)
+    assert reports[-1] == len(EPISODES.question)
+    assert_same(played, rollout([as_controller(policy, GAMMA)], matrix, ORDERS, EPISODES))
+
+
+def assert_same(results, others):
+    for column, ours, theirs in zip(results._fields, results, others, strict=True):
+        if np.ndim(ours):
+            np.testing.assert_array_equal(ours, theirs, err_msg=column)
+
+
+def test_policies_that_differ_in_arrays_or_in_gamma_share_a_compilation(matrix):
+    class Counting(Drawn):
+        traces = 0
+
+        def act(self, observation, memory):
+            Counting.traces += 1
+            return super().act(observation, memory)
+
+    jax.tree_util.register_dataclass(Counting, ["weight"], ["env"])
+    tokens = set()
+    for weight, gamma in ((7, 1e-3), (8, 1e-3), (8, 1e-7)):
+        controller = as_controller(Counting(jnp.uint32(weight), ATOMIC), gamma)
+        tokens.add(tuple(rollout([controller], matrix, ORDERS, EPISODES).tokens))
+        traces = Counting.traces if len(tokens) == 1 else traces
+    assert len(tokens) == 3
+    assert Counting.traces == traces
+    both = [controller.at(1e-3), controller]
+    again = rollout(both, matrix, ORDERS, EPISODES._replace(setting=np.arange(16) % 2))
+    assert tuple(again.tokens[1::2]) in {one[1::2] for one in tokens}
+
+
+# --- leaks ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def leak_matrix():
+    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=LEAK_BRANCHES).matrix
+
+
+class Leaky(WidthDepthRounds):
+    """Shows the length of a branch."""
+
+    def observe(self, pool, *arguments):
+        seen = super().observe(pool, *arguments)
+        return seen | {"globals": seen["globals"] + pool._episode.length[0]}
+
+
+@pytest.mark.parametrize(
+    "env", [WidthDepth(LEAK_WIDTH), WidthDepthRounds(LEAK_WIDTH, obs="history"), Leaky(LEAK_WIDTH)], ids=name
+)
+def test_policies_see_only_what_they_revealed(env, leak_matrix):
+    assert leaks(as_controller(drawn(env), GAMMA), leak_matrix) == isinstance(env, Leaky)
+
+
+# --- evaluations and the command line -------------------------------------------------------------------
+
+POLICIES = """
+import jax.numpy as jnp
+import numpy as np
+from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
+
+class Good:
+    \"\"\"Opens one branch, reads it to its end and answers.\"\"\"
+    env = WidthDepth(4)
+    def act(self, observation, memory):
+        branch = observation["branches"][0]
+        done = jnp.where(branch[2] == 1, jnp.where(branch[3] == 1, 1, 2 + 4), 2)
+        return jnp.where(branch[0] == 0, 0, done), memory
+
+class Host:
+    env = Good.env
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        branch = observation["branches"][:, 0].T
+        done = np.where(branch[2] == 1, np.where(branch[3] == 1, 1, 2 + 4), 2)
+        return np.where(branch[0] == 0, 0, done), None
+
+made = Good()
+def make(): return Good()
+class Init(Good):
+    def __init__(self, path): pass
+class NoEnv(Good):
+    env = None
+class NoAct:
+    env = Good.env
+class Wide(Good):
+    env = WidthDepth(99)
+class Raises(Good):
+    def act(self, observation, memory): return observation["no such"], memory
+class Shape(Good):
+    def act(self, observation, memory): return jnp.zeros(2, int), memory
+class Kind(Good):
+    def act(self, observation, memory): return 1.0, memory
+class Forgets(Good):
+    def start(self): return jnp.zeros(3)
+    def act(self, observation, memory): return 1, memory[:2]
+class HostRaises(Host):
+    def predict(self, observation, state): return observation
+class HostShape(Host):
+    def predict(self, observation, **_): return np.zeros(5), None
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the command line is run: ``data/<model>/synthetic.json`` and ``p.py`` with `POLICIES`."""
+    folder = tmp_path_factory.mktemp("work")
+    for model in SYNTHETIC_MODELS[1:2]:
+        (folder / "data" / model.name).mkdir(parents=True)
+        formats.write_json(synthetic(0, [model], 3, 32), folder / "data" / model.name / "synthetic.json")
+    (folder / "p.py").write_text(POLICIES)
+    return folder
+
+
+@pytest.fixture
+def play(monkeypatch, capsys, folder):
+    """Runs ``evaluate``; gives exit status, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(folder)
+    # JAX is in use already, and tests leave no cache behind.
+    monkeypatch.setattr(runtime, "configure", lambda *_: None)
+
+    def play(*arguments):
+        common = [
+            "evaluate",
+            "--data",
+            "data",
+            "--controllers",
+            "sc@1",
+            "--seeds",
+            "2",
+            "--max-branches",
+            "2",
+        ]
+        monkeypatch.setattr(sys, "argv", ["autotts-jax", *common, *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return play
+
+
+def test_policies_stand_in_the_table_of_the_controllers(play, tmp_path):
+    policies = ("--policy", f"{EXAMPLE}:MyPolicy", "--policy", "p.py:Good@1e-6", "--policy", "p.py:Host")
+    status, out, err = play(*policies, "--out", tmp_path)
+    assert (status, err) == (0, "")
+    assert max(map(len, out.splitlines()[:-1])) <= 80
+    figures = {line.split()[0]: line.split()[1:] for line in out.splitlines() if "±" in line}
+    assert list(figures)[:4] == ["sc@1", "MyPolicy", "Good@1e-06", "Host"]
+    assert figures["Good@1e-06"] == figures["Host"]
+
+    rows = pq.read_table(tmp_path / "episodes.parquet").to_pylist()
+    by_name = {row["controller"]: [r for r in rows if r["controller"] == row["controller"]] for row in rows}
+    for ours, theirs in zip(by_name["Good"], by_name["sc"], strict=True):
+        assert (ours["answer"], ours["intervals"]) == (theirs["answer"], theirs["intervals"])
+        assert ours["tokens"] >= theirs["tokens"]  # read step by step
+    assert by_name["Good"] == [row | {"controller": "Good", "value": 1e-6} for row in by_name["Host"]]
+    assert {row["stop_reason"] for row in by_name["Good"]} == {"decided"}
+
+
+@pytest.mark.parametrize("name", ["Good", "made", "make"])
+def test_a_policy_may_be_a_class_an_object_or_a_function(folder, name):
+    selection = select_policy(f"{folder / 'p.py'}:{name}@0.5", GAMMA)
+    (controller,) = selection.controllers
+    assert (selection.labels, selection.width) == ((f"{name}@0.5",), 4)
+    assert (type(controller.policy.policy).__name__, controller.gamma) == ("Good", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("missing.py:P", "policy 'missing.py:P': there is no file missing.py"),
+        ("p.py", "give it as path/to/file.py:Policy"),
+        ("p.py:Other", "p.py has no Other; it has jnp, np, WidthDepth, WidthDepthRounds, Good"),
+        ("p.py:Init", "calling Init() failed"),
+        ("p.py:NoEnv", "policy NoEnv has no env; set it to the WidthDepth or WidthDepthRounds"),
+        ("p.py:NoAct", "policy NoAct has no method act"),
+        ("p.py:Good@x", "'x' after the @ is not a number"),
+        ("p.py:Good@-1", "γ is -1"),
+        ("p.py:Host@nan", "γ is nan"),
+        ("p.py:Wide", "an environment of 99 branches, but synthetic-M/synthetic has 32"),
+        ("p.py:Raises", "policy Raises: act failed:"),
+        (
+            "p.py:Shape",
+            "policy Shape: its action is int32[2], but it must be int of shape () for Discrete(14)",
+        ),
+        ("p.py:Kind", "policy Kind: its action is float32[]"),
+        ("p.py:Forgets", "was given the memory float32[3] and returned float32[2]"),
+        ("p.py:HostRaises", "policy HostRaises: predict failed:"),
+        ("p.py:HostShape", "but it must be int of shape (6,)"),
+        ("p.py:Good --policy p.py:Good", "Good: selected more than once"),
+        ("p.py:Good --cost tokens", "say what to show it, as p.py:Good@1e-4"),
+    ],
+)
+def test_what_is_wrong_with_a_policy_is_said(play, arguments, message):
+    status, out, err = play("--policy", *arguments.split())
+    assert (status, out) == (2, "")
+    assert err.startswith("autotts-jax: error: ")
+    assert message in err
+
+
+def test_a_leaf_that_is_no_number_is_refused():
+    with pytest.raises(InputError, match=r"policy Drawn is a pytree whose leaf \.weight is str"):
+        as_controller(Drawn("much", ATOMIC), GAMMA)
+
+
+def test_a_policys_episodes_are_the_same_under_any_width_and_in_a_trace(matrix):
+    dataset = as_dataset(matrix)
+    policy = Selection("drawn", (as_controller(drawn(ATOMIC), GAMMA),), None, (None,), width=WIDTH)
+    sc = select("sc@6")
+    (play, _) = evaluate(dataset, [policy, sc], seeds=2, max_branches=BRANCHES).plays
+    trace = trace_episode(dataset, policy, question=1, seed=1, max_branches=WIDTH)
+    assert trace.answer == play.answer[0, 1, 1]
+    assert trace.decisions[-1].tokens == play.tokens[0, 1, 1]
+    assert trace.decisions[-1].round == play.rounds[0, 1, 1]
+    with pytest.raises(InputError, match=f"opens {WIDTH} branches, the pool {BRANCHES}"):
+        trace_episode(dataset, policy, max_branches=BRANCHES)
+
+
+# --- controllers as policies ----------------------------------------------------------------------------
+
+PLAYED = 8
+"""Branches that controllers may open."""
+
+
+@pytest.fixture(scope="module")
+def rounds_env(leak_matrix):
+    return gymnasium.make(
+        "WidthDepthRounds-v0", data=leak_matrix, max_branches=PLAYED, obs="history", max_steps=500
+    )
+
+
+@pytest.mark.parametrize(
+    "controller",
+    [
+        CMC.at(0.5),
+        ParallelProbe(PLAYED, stability=10, prune_patience=3, warm_up=4, burst=5),
+        SelfConsistency(PLAYED),
+        AdaptiveConsistency(PLAYED),
+        EarlyStopping(PLAYED, window=4),
+    ],
+    ids=lambda controller: type(controller).__name__,
+)
+def test_a_controller_plays_gymnasium_as_it_plays_a_rollout(controller, rounds_env, leak_matrix):
+    orders = np.stack([np.random.default_rng(s).permutation(LEAK_BRANCHES)[:PLAYED] for s in range(2)])
+    question, row = (axis.reshape(-1) for axis in np.indices((leak_matrix.num_questions, len(orders))))
+    results = rollout([controller], leak_matrix, orders, Episodes(question, row, np.zeros_like(row)))
+    episode = jax.jit(lambda *which: play_to_its_end(controller, *which))
+    player = RoundsPlayer(controller)
+    for e, (q, order) in enumerate(zip(question, orders[row], strict=True)):
+        state = episode(leak_matrix, q, order)[0]["state"]
+        player.reset()
+        observation, info = rounds_env.reset(options={"question": q, "order": order})
+        terminated = False
+        while not terminated:
+            observation, _, terminated, truncated, info = rounds_env.step(player.act(observation, info))
+            assert not info["invalid_action"]
+            assert not truncated
+        assert info["answer"] == results.answer[e]
+        assert ((observation["history"] != UNREVEALED).sum(axis=1) == state.depth).all()
+        beyond = leak_matrix.interval[q] * leak_matrix.lengths[q, order] - leak_matrix.tokens[q, order]
+        stepwise = np.where(state.full, np.maximum(beyond, 0), 0).sum()
+        assert info["tokens"] == results.tokens[e] + stepwise
+
+
+def test_a_rounds_player_needs_the_history():
+    with pytest.raises(InputError, match="obs='history'"):
+        RoundsPlayer(CMC.at(0.5)).act({"branches": np.zeros((PLAYED, 13))}, {})
+
+
+def test_a_rounds_player_ends_where_the_budget_does(leak_matrix):
+    env = gymnasium.make(
+        "WidthDepthRounds-v0", data=leak_matrix, max_branches=PLAYED, obs="history", budget=20_000
+    )
+    orders = np.arange(PLAYED)[None]
+    player = RoundsPlayer(ParallelProbe(PLAYED))
+    for q in range(2):
+        results = rollout(
+            [ParallelProbe(PLAYED)], leak_matrix, orders, Episodes([q], [0], [0]), budget=20_000
+        )
+        player.reset()
+        observation, info = env.reset(options={"question": q, "order": orders[0]})
+        terminated = False
+        while not terminated:
+            observation, _, terminated, _, info = env.step(player.act(observation, info))
+        assert (info["answer"], info["tokens"]) == (results.answer[0], results.tokens[0])
+        assert results.stop_reason[0] == StopReason.BUDGET

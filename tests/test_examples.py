@@ -1,0 +1,54 @@
+"""The training examples run, and print how their policy does beside code controllers."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TORCH, SB3 = ("torch",), ("torch", "stable_baselines3", "sb3_contrib")
+SHORT = ["--steps", "1", "--orders", "2"]
+FIGURE = r" +(-?\d+\.\d+)(?: ± \d+\.\d+)?"
+ROW = re.compile(rf"^(\S.*?){FIGURE}{FIGURE}{FIGURE}{FIGURE}$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """Most of the time goes into compiling, and much of what is compiled is the same in all."""
+    cache = tmp_path_factory.mktemp("compiled")
+    return os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "needs", "options", "trained"),
+    [
+        ("train_purejaxrl_ppo.py", (), [], "PPO in one jit"),
+        ("train_cleanrl_ppo.py", TORCH, ["--envs", "16"], "PPO in one file"),
+        ("train_sb3_ppo.py", SB3, ["--envs", "16"], "PPO"),
+        ("train_maskable_ppo.py", SB3, ["--envs", "16"], "MaskablePPO"),
+    ],
+)
+def test_training_examples_run(script, needs, options, trained, quick):
+    missing = [name for name in needs if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}: pip install autotts-jax[examples]")
+    command = [sys.executable, EXAMPLES / script, *SHORT, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=quick, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = {name: [float(figure) for figure in figures] for name, *figures in ROW.findall(done.stdout)}
+    assert list(rows) == ["sc@8", "cmc@0.2", "cmc@0.5", "untrained", trained], done.stdout
+    accuracy, ktokens, objective, over = rows["sc@8"]
+    assert 0 < accuracy < 100
+    assert 0 < objective < accuracy / 100
+    assert over == 0
+    # Where policies start is nearly SC@8: they open all branches and read on.
+    assert rows["untrained"][1] == pytest.approx(ktokens, rel=0.1)
