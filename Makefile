@@ -10,7 +10,7 @@ demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --out runs/demo
 
 test: .venv/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/installed
 	$(BIN)/ruff check

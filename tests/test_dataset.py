@@ -44,7 +44,7 @@ def assert_row(whole, q, part, row):
     for name in ("lengths", "tokens"):
         values = getattr(whole.matrix, name)[q]
         np.testing.assert_array_equal(values[:branches], getattr(part.matrix, name)[row])
-        assert (values[branches:] == 1).all()
+        assert (values[branches:] == 0).all()
     answers = whole.matrix.answers[q]
     np.testing.assert_array_equal(answers[:branches, :depths], part.matrix.answers[row])
     assert (answers[branches:] == NONE).all()
