@@ -26,6 +26,10 @@ REWARD: dict[str, Any] = {"reward": "progress", "progress_weight": SCALE - 1, "g
 """Nine tenths of what a right answer is worth are paid when it becomes the majority's, and taken back when it
 no longer is; one tenth when it is given. Paid at the end alone, it would drown γ in noise."""
 
+DISCOUNT = 0.99
+"""Below 1 because what is truncated counts for what it would have come to: else putting the answer off, with
+nothing left to read, would cost nothing."""
+
 BETAS = (0.2, 0.5)
 """β of CMC in the table."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from common import REWARD, SCALE, SHAPE, compare, first_logits
+from common import DISCOUNT, REWARD, SCALE, SHAPE, compare, first_logits
 from torch import nn
 from torch.distributions import Categorical
 
@@ -70,7 +70,7 @@ def train(agent: Agent, envs: Any, updates: int, seed: int) -> None:
             reward = reward / SCALE
             if truncated.any():  # The episode would have gone on: what it would have come to is added.
                 last = torch.tensor(np.stack(infos["final_obs"][truncated]))
-                reward[truncated] += agent.value(last).detach().numpy()
+                reward[truncated] += DISCOUNT * agent.value(last).detach().numpy()
             played.append((seen, mask, action, reward, terminated | truncated))
             seen = following
         learn(
@@ -85,8 +85,8 @@ def learn(agent, optimizer, obs, mask, action, reward, ended, following) -> None
         gain = torch.zeros_like(value)
         for t in reversed(range(ROUNDS)):
             goes_on = (~ended[t]).float()
-            delta = reward[t].float() + goes_on * value[t + 1] - value[t]
-            gain[t] = delta + GAE_LAMBDA * goes_on * gain[t + 1]
+            delta = reward[t].float() + DISCOUNT * goes_on * value[t + 1] - value[t]
+            gain[t] = delta + DISCOUNT * GAE_LAMBDA * goes_on * gain[t + 1]
         obs, mask, action = (x.flatten(0, 1) for x in (obs, mask, action))
         gain, target = gain[:-1].flatten(), (gain + value)[:-1].flatten()
         before = agent.log_prob(obs, mask, action)

@@ -9,7 +9,7 @@ import time
 
 import gymnasium as gym
 import torch
-from common import REWARD, SCALE, SHAPE, compare, first_logits
+from common import DISCOUNT, REWARD, SCALE, SHAPE, compare, first_logits
 from sb3_contrib import MaskablePPO
 from sb3_vec_env import SB3VecEnv
 
@@ -38,7 +38,7 @@ def main() -> None:
         batch_size=4 * arguments.envs,
         n_epochs=4,
         learning_rate=lambda left: 1e-3 * left,
-        gamma=1.0,
+        gamma=DISCOUNT,
         gae_lambda=0.95,
         ent_coef=0.0,
         seed=arguments.seed,

@@ -9,14 +9,14 @@ import time
 
 import gymnasium as gym
 import torch
-from common import REWARD, SCALE, SHAPE, compare, first_logits
+from common import DISCOUNT, REWARD, SCALE, SHAPE, compare, first_logits
 from sb3_vec_env import SB3VecEnv
 from stable_baselines3 import PPO
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=500_000, help="rounds to train on")
+    parser.add_argument("--steps", type=int, default=1_000_000, help="rounds to train on")
     parser.add_argument("--envs", type=int, default=512, help="episodes side by side")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--orders", type=int, default=50, help="branch orders to evaluate on")
@@ -38,7 +38,7 @@ def main() -> None:
         batch_size=4 * arguments.envs,
         n_epochs=4,
         learning_rate=lambda left: 1e-3 * left,
-        gamma=1.0,
+        gamma=DISCOUNT,
         gae_lambda=0.95,
         ent_coef=0.0,
         seed=arguments.seed,

@@ -407,6 +407,15 @@ def rounds_env(leak_matrix):
     )
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LastOne(SelfConsistency):
+    """Answers what the last branch says, whatever the majority is."""
+
+    def vote(self, memory, pool):  # noqa: ARG002
+        return pool.vote(jnp.arange(pool.width) == pool.width - 1)
+
+
 @pytest.mark.parametrize(
     "controller",
     [
@@ -415,6 +424,7 @@ def rounds_env(leak_matrix):
         SelfConsistency(PLAYED),
         AdaptiveConsistency(PLAYED),
         EarlyStopping(PLAYED, window=4),
+        LastOne(PLAYED),
     ],
     ids=lambda controller: type(controller).__name__,
 )

@@ -279,6 +279,11 @@ def attach(pool: ReplayPool, matrix: ProbeMatrix) -> ReplayPool:
     return dataclasses.replace(pool, _matrix=matrix)
 
 
+def matrix_of(pool: ReplayPool) -> ProbeMatrix:
+    """The matrix behind the pool."""
+    return pool._matrix
+
+
 def state_of(pool: ReplayPool) -> core.State:
     """The state that the pool's actions have led to."""
     return pool._state

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from jaxtyping import Int32
 
 from autotts_jax.envs import observations
+from autotts_jax.envs import pool as branch_pool
 from autotts_jax.envs.controller import Controller, first_of
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.observations import History, Tracker
@@ -114,12 +115,12 @@ class PolicyController(Controller):
         tracker = observations.start_tracking(width)
         history = None
         if self.needs_history:
-            history = observations.start_history(_matrix(pool), width)
+            history = observations.start_history(branch_pool.matrix_of(cast(ReplayPool, pool)), width)
         return PolicyMemory(own, tracker, history, jnp.int32(0)), pool
 
     def round(self, memory: PolicyMemory, pool: BranchPool) -> tuple[PolicyMemory, BranchPool, Scalar]:
         before = cast(ReplayPool, pool)
-        limit = self.max_steps or self.env.default_max_steps(_matrix(pool))
+        limit = self.max_steps or self.env.default_max_steps(branch_pool.matrix_of(cast(ReplayPool, pool)))
         seen = self.env.observe(
             before, memory.tracker, memory.history, memory.time, limit, jnp.asarray(self.gamma)
         )
@@ -213,8 +214,3 @@ def _name(policy: Any) -> str:
 
 def _shapes(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(np.shape(leaf))}", tree)
-
-
-def _matrix(pool: BranchPool):
-    """The probe matrix behind a pool, for nothing but its shape."""
-    return cast(ReplayPool, pool)._matrix
