@@ -16,7 +16,7 @@ from stable_baselines3 import PPO
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1_000_000, help="rounds to train on")
+    parser.add_argument("--steps", type=int, default=500_000, help="rounds to train on")
     parser.add_argument("--envs", type=int, default=512, help="episodes side by side")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--orders", type=int, default=50, help="branch orders to evaluate on")

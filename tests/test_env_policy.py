@@ -472,3 +472,17 @@ def test_a_rounds_player_ends_where_the_budget_does(leak_matrix):
             observation, _, terminated, _, info = env.step(player.act(observation, info))
         assert (info["answer"], info["tokens"]) == (results.answer[0], results.tokens[0])
         assert results.stop_reason[0] == StopReason.BUDGET
+
+
+def test_a_random_key_in_memory_is_refused():
+    class Sampling:
+        env = ATOMIC
+
+        def start(self):
+            return jax.random.key(0)
+
+        def act(self, observation, memory):  # noqa: ARG002
+            return jnp.int32(1), memory
+
+    with pytest.raises(InputError, match="key_data"):
+        as_controller(Sampling(), GAMMA)
