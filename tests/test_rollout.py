@@ -12,7 +12,7 @@ from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix
 
 from autotts_jax.envs.controller import Controller
 from autotts_jax.envs.pool import ReplayPool, StopReason, answer_ids
-from autotts_jax.envs.rollout import ROUND_LIMIT, Episodes, rollout
+from autotts_jax.envs.rollout import ROUND_LIMIT, Episodes, _Settings, rollout
 from autotts_jax.errors import InputError
 from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
 from autotts_jax.policies.cmc import CMC
@@ -222,3 +222,14 @@ def test_progress_is_reported_up_to_the_end():
     rollout([Plain(2, 3)], random_matrix(0), ORDERS, grid(1), on_progress=reports.append)
     assert reports == sorted(reports)
     assert reports[-1] == len(ORDERS) * QUESTIONS
+
+
+def test_classes_with_as_many_leaves_are_not_taken_for_one_another():
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass(frozen=True)
+    class Other(SelfConsistency):
+        pass
+
+    ours, other = (_Settings.of([kind(4)]) for kind in (SelfConsistency, Other))
+    assert jax.tree.structure(ours) != jax.tree.structure(other)
+    assert jax.tree.structure(ours) == jax.tree.structure(_Settings.of([SelfConsistency(8)]))

@@ -180,12 +180,15 @@ class _Settings:
         common: those arrays.
         is_common: for each leaf, whether it is one of them.
         structure: the tree that the leaves belong to.
+        kind: the controllers' class and the names of all classes in the tree. JAX takes trees of different
+            dataclasses with as many leaves for equal, and would now and then play one as the other.
     """
 
     varied: list[Array]
     common: list[Array]
     is_common: tuple[bool, ...] = dataclasses.field(metadata={"static": True})
     structure: PyTreeDef = dataclasses.field(metadata={"static": True})
+    kind: tuple[type, str] = dataclasses.field(metadata={"static": True})
 
     @classmethod
     def of(cls, controllers: Sequence[Controller]) -> _Settings:
@@ -200,6 +203,7 @@ class _Settings:
             common=[column[0] for column, common in marked if common],
             is_common=is_common,
             structure=jax.tree.structure(controllers[0]),
+            kind=kind_of(controllers[0]),
         )
 
     def controller(self, setting: Sequence[Array]) -> Controller:
@@ -207,6 +211,11 @@ class _Settings:
         varied, common = iter(setting), iter(self.common)
         leaves = [next(common if is_common else varied) for is_common in self.is_common]
         return jax.tree.unflatten(self.structure, leaves)
+
+
+def kind_of(controller: Controller) -> tuple[type, str]:
+    """What tells a controller's tree from that of any other class; to be a static argument under ``jit``."""
+    return type(controller), str(jax.tree.structure(controller))
 
 
 class _Table(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from autotts_jax.envs.controller import Controller, Memory
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.observations import BRANCH_FEATURES, REVEALED_NONE, UNREVEALED
 from autotts_jax.envs.pool import StopReason
-from autotts_jax.envs.rollout import ROUND_LIMIT
+from autotts_jax.envs.rollout import ROUND_LIMIT, kind_of
 from autotts_jax.envs.votes import Vote
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE
@@ -102,7 +103,7 @@ class RoundsPlayer:
             rounds += 1
             if self._view.budget_spent or rounds >= ROUND_LIMIT:
                 break
-        pool = _keep_answer(self._controller, memory, pool)
+        pool = _keep_answer(self._controller, memory, pool, kind_of(self._controller))
         if self._pruned(pool).any():
             yield self._action(pool)
         while True:
@@ -114,7 +115,8 @@ class RoundsPlayer:
         self, step: Callable[..., _Asked], memory: Memory, pool: ObservedPool
     ) -> Generator[Action, None, _Done]:
         """Runs a step of the controller from one thing that it asks for to the next."""
-        while not isinstance(asked := step(self._controller, memory, pool), _Done):
+        kind = kind_of(self._controller)
+        while not isinstance(asked := step(self._controller, memory, pool, kind), _Done):
             if isinstance(asked, _Advance):
                 after = yield from self._advance(asked.pool, np.asarray(asked.wanted))
             else:
@@ -317,13 +319,13 @@ class _NotKnownYet(Exception):  # noqa: N818
 # tracing: the exception leaves the controller's code with what it asked for.
 
 
-@jax.jit
-def _start(controller: Controller, memory: None, pool: ObservedPool) -> _Asked:  # noqa: ARG001
+@functools.partial(jax.jit, static_argnames="kind")
+def _start(controller: Controller, memory: None, pool: ObservedPool, kind: Any) -> _Asked:  # noqa: ARG001
     return _reach(lambda pool: (*controller.start(pool), StopReason.RUNNING), pool)
 
 
-@jax.jit
-def _round(controller: Controller, memory: Memory, pool: ObservedPool) -> _Asked:
+@functools.partial(jax.jit, static_argnames="kind")
+def _round(controller: Controller, memory: Memory, pool: ObservedPool, kind: Any) -> _Asked:  # noqa: ARG001
     return _reach(lambda pool: controller.round(memory, pool), pool)
 
 
@@ -334,7 +336,12 @@ def _reach(step: Callable[[ObservedPool], tuple], pool: ObservedPool) -> _Asked:
         return unknown.args[0]
 
 
-@jax.jit
-def _keep_answer(controller: Controller, memory: Memory, pool: ObservedPool) -> ObservedPool:
+@functools.partial(jax.jit, static_argnames="kind")
+def _keep_answer(
+    controller: Controller,
+    memory: Memory,
+    pool: ObservedPool,
+    kind: Any,  # noqa: ARG001
+) -> ObservedPool:
     """Prunes all branches but those that give the controller's answer."""
     return pool.prune(~pool.agrees(controller.vote(memory, pool).leader))
