@@ -26,7 +26,7 @@ import numpy as np
 import typer
 
 COUNTS = tuple(16**n for n in range(5))
-GYMNAX = "gymnax==1.0.1"
+GYMNAX = ("gymnax==1.0.1", "six")  # it imports six and does not say so
 app = typer.Typer(add_completion=False)
 
 
@@ -205,7 +205,7 @@ def yardsticks(counts, steps, repeats) -> dict:
         venv.create(folder, with_pip=True)
         python = Path(folder) / "bin" / "python"
         subprocess.run(
-            [python, "-m", "pip", "install", "-q", GYMNAX, "typer"], check=True, capture_output=True
+            [python, "-m", "pip", "install", "-q", *GYMNAX, "typer"], check=True, capture_output=True
         )
         arguments = ["cartpole", str(steps), str(repeats), *map(str, counts)]
         done = subprocess.run([python, __file__, *arguments], check=True, capture_output=True, text=True)
