@@ -36,3 +36,11 @@ def released(replay_dir):
     from autotts_jax.replay import formats
 
     return formats.read([replay_dir])
+
+
+@pytest.fixture(scope="module")
+def compile_fast():
+    """For modules that mostly compile, and run little of what they compiled."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

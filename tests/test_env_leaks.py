@@ -17,12 +17,7 @@ WIDTH, TRIALS = 3, 12
 SEEN = ("invalid_action", "tokens", "intervals", "probes", "cost", "question", "action_mask")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compile_fast():
-    """Most of the time here goes into compiling, and few episodes are played."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("compile_fast")
 
 
 @pytest.fixture(scope="module")

@@ -100,12 +100,7 @@ FUSED = WidthDepth(WIDTH, fused=True, obs="flat", aggregate="latest")
 ROUNDS = WidthDepthRounds(WIDTH, obs="history")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compile_fast():
-    """Most of the time here goes into compiling, and few episodes are played."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("compile_fast")
 
 
 @pytest.fixture(scope="module")

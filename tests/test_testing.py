@@ -16,12 +16,7 @@ from autotts_jax.testing import check_functional_env
 WIDTH = 2
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compile_fast():
-    """Most of the time here goes into compiling, and few steps are taken."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("compile_fast")
 
 
 @pytest.fixture(scope="module")
