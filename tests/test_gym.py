@@ -33,12 +33,7 @@ WIDTH, LANES, STEPS = 6, 3, 12
 BRANCH, ANSWER = 0, 1
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quick_compilation():
-    # Most of the time here goes into compiling, and few steps are played.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("compile_fast")
 
 
 @pytest.fixture(scope="module")
