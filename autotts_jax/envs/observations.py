@@ -161,6 +161,16 @@ def standing(pool: ReplayPool, tracker: Tracker) -> Standing:
 
 def branch_features(stand: Standing, tracker: Tracker) -> Float[Array, "W F"]:
     """The features of each branch, `BRANCH_FEATURES`."""
+    columns = branch_columns(stand, tracker)
+    features = jnp.zeros((stand.pool.width, len(BRANCH_FEATURES)), jnp.float32)
+    for index, (name, _, _) in enumerate(BRANCH_FEATURES):
+        # A select for each: XLA's own way to stack columns is five times slower on a CPU.
+        features = jnp.where(jnp.arange(len(BRANCH_FEATURES)) == index, columns[name][:, None], features)
+    return features
+
+
+def branch_columns(stand: Standing, tracker: Tracker) -> dict[str, Float[Array, " W"]]:
+    """The same by name; what is not used of it is not computed under ``jit``."""
     pool, ids = stand.pool, stand.ids
     state, answered, opened = branch_pool.state_of(pool), ids != NONE, pool.depth > 0
     columns = {
@@ -177,18 +187,21 @@ def branch_features(stand: Standing, tracker: Tracker) -> Float[Array, "W F"]:
         "with_latest": answered & (stand.latest.voters > 0) & (ids == ids[stand.latest.leader]),
         "rank": _rank(stand),
     }
-    features = jnp.zeros((pool.width, len(BRANCH_FEATURES)), jnp.float32)
-    for index, (name, _, _) in enumerate(BRANCH_FEATURES):
-        # A select for each: XLA's own way to stack columns is five times slower on a CPU.
-        column = columns[name].astype(jnp.float32)
-        features = jnp.where(jnp.arange(len(BRANCH_FEATURES)) == index, column[:, None], features)
-    return features
+    return {name: jnp.asarray(column, jnp.float32) for name, column in columns.items()}
 
 
 def global_features(
     stand: Standing, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
 ) -> Float[Array, " G"]:
     """The features of the episode, `GLOBAL_FEATURES`."""
+    entries = global_entries(stand, time, max_steps, gamma)
+    return jnp.stack([entries[name] for name, _, _ in GLOBAL_FEATURES])
+
+
+def global_entries(
+    stand: Standing, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
+) -> dict[str, Float[Array, ""]]:
+    """The same by name."""
     pool = stand.pool
     width, budget = pool.width, branch_pool.budget_of(pool)
     finished = jnp.sum(pool.active & pool.finished)
@@ -207,7 +220,7 @@ def global_features(
         **_vote_features("latest", stand.latest, stand.voting, _share(stand, stand.support, stand.latest)),
         "gamma": jnp.clip(-jnp.log10(jnp.maximum(gamma, 1e-30)) / GAMMA_DECADES, 0, 1),
     }
-    return jnp.stack([jnp.asarray(entries[name], jnp.float32) for name, _, _ in GLOBAL_FEATURES])
+    return {name: jnp.asarray(entry, jnp.float32) for name, entry in entries.items()}
 
 
 def _vote_features(prefix: str, vote: Vote, voters: Bool[Array, " W"], share: Float[Array, " W"]) -> dict:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import _thread
 import contextlib
 import enum
+import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from autotts_jax.errors import InputError
 
@@ -26,6 +28,7 @@ DEFAULT_CONTROLLERS = "sc@64,asc@64,esc@64,parallel-probe@64,cmc"
 DEFAULT_TRACED = "cmc@0.5"
 INTERRUPTED = 130
 MAX_SEED = 2**32 - 1
+LIVE_METRICS = ("generation", "objective", "accuracy", "tokens", "entropy", "kl", "explained_variance")
 
 app = typer.Typer(
     name="autotts-jax",
@@ -87,6 +90,9 @@ BudgetOption = Annotated[
 BranchesOption = Annotated[int, typer.Option(metavar="W", help="Branches that an episode can open.", min=1)]
 OutOption = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Write results here.", show_default="no files")
+]
+CacheOption = Annotated[
+    bool, typer.Option("--cache/--no-cache", help="Keep compiled programs in a per-user folder.")
 ]
 
 
@@ -152,17 +158,18 @@ def evaluate(
         typer.Option(metavar="N", help="Processes for a released program.", show_default="all cores", min=1),
     ] = None,
     out: OutOption = None,
-    cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Keep compiled programs in a per-user folder.")
-    ] = True,
+    cache: CacheOption = True,
 ) -> None:
     """Replay controllers over probe matrices and print the accuracy-cost table.
 
-    With --out: episodes.parquet, summary.csv, paired.csv, frontier.png, frontier.svg and manifest.json.
+    Where two controllers or more are swept, over two values or more, their frontiers are compared as well.
+
+    With --out: episodes.parquet, summary.csv, paired.csv, frontier.png, frontier.svg and manifest.json, and
+    frontier.csv with the comparison.
     """
     arguments = {name: _plain(value) for name, value in locals().items()}
     with _working() as tell:
-        from autotts_jax.experiments import report, runtime, summary
+        from autotts_jax.experiments import frontier, report, runtime, summary
         from autotts_jax.experiments.evaluate import evaluate as play
 
         runtime.configure(cache)
@@ -184,8 +191,12 @@ def evaluate(
             )
             tell("summary", 0, 0)
             rows = summary.summarise(evaluation, objective)
-            files = report.write_results(folder, evaluation, rows, arguments) if folder else []
+            comparisons = frontier.compare(evaluation, rows)
+            files = []
+            if folder:
+                files = report.write_results(folder, evaluation, rows, arguments, comparisons)
     report.print_tables(rows, _console())
+    report.print_comparisons(comparisons, _console())
     _print_written(out, files)
 
 
@@ -241,6 +252,92 @@ def trace(
             files = write_trace(folder, episode) if folder else []
     print_trace(episode, _console())
     _print_written(out, files)
+
+
+@app.command()
+def train(
+    config: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="What to train, on what and how, in TOML.", show_default=False),
+    ],
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Train on these instead, as in evaluate; repeatable.",
+            show_default="what the configuration names",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="The run's folder.", show_default="runs/<name of the configuration>"
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint in the folder.")
+    ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="S", help="Seed of the run.", show_default="by configuration", min=0, max=MAX_SEED
+        ),
+    ] = None,
+    updates: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Updates to make.", show_default="by configuration", min=0),
+    ] = None,
+    cache: CacheOption = True,
+) -> None:
+    """Train a policy and keep the best one of the run.
+
+    Ctrl-C or SIGTERM ends the run after the update under way; the same command with --resume goes on.
+    """
+    folder = out or Path("runs") / config.stem
+    command = ["autotts-jax", *sys.argv[1:]]
+    with _working(f"the newest checkpoint in {folder} is as it was") as tell:
+        from autotts_jax.experiments import runtime
+
+        runtime.configure(cache)  # the trainers use JAX when they are imported
+        from autotts_jax.experiments.train import read_config
+        from autotts_jax.experiments.train import train as make_run
+
+        settings = read_config(config).changed(data, seed, updates)
+        dataset = _read(settings.data.paths, Encoding(settings.data.encoding), tell)
+        total = settings.run.updates
+        tell("compiling", 0, 0)
+        outcome = make_run(
+            settings,
+            dataset,
+            folder,
+            command=command,
+            resume=resume,
+            on_progress=lambda update, figures: tell("training", update, total, _live(figures)),
+        )
+    done = outcome.progress
+    if outcome.stopped_by:
+        again = shlex.join(command if resume else [*command, "--resume"])
+        print(
+            f"autotts-jax: stopped by {outcome.stopped_by.name} after update {done.update} of {total}; "
+            f"go on with: {again}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(128 + outcome.stopped_by)
+    print(f"best validation objective: {done.best_objective:.4f}, at update {done.best_update}")
+    if done.update < total:
+        print(f"stopped early, after update {done.update} of {total}: no better objective since")
+    print(f"best policy: {folder / 'best.npz'}")
+    print(f"evaluate it: autotts-jax evaluate --controllers {shlex.quote(f'neural:{folder}')}")
+
+
+def _live(figures: Mapping[str, float]) -> str:
+    """The training metrics that are shown while a run goes on."""
+    shown = {name: figures[f"train/{name}"] for name in LIVE_METRICS if f"train/{name}" in figures}
+    return "  ".join(
+        f"{name.replace('_', ' ')} {f'{value:,.0f}' if abs(value) >= 1000 else f'{value:.3g}'}"
+        for name, value in shown.items()
+    )
 
 
 @data_app.command()
@@ -337,11 +434,26 @@ def _policies(specs: Sequence[str], objective: Objective) -> list[Selection]:
     return [select_policy(spec, objective.gamma) for spec in specs]
 
 
+class _BarWithNote(Progress):
+    """A bar, and a line below it."""
+
+    note = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        if self.note:
+            yield Text(self.note, no_wrap=True, overflow="ellipsis")
+
+
 @contextlib.contextmanager
-def _working() -> Iterator[Callable[[str, int, int], None]]:
+def _working(left: str = "nothing was written") -> Iterator[Callable[..., None]]:
     """Shows on a terminal's stderr how far the work is, and ends it with one line at Ctrl-C.
 
-    Yields what is to be told of progress: the phase, what is done of it and how much there is, 0 for unknown.
+    Yields what is to be told of progress: the phase, what is done of it and how much there is, 0 for unknown;
+    and a line to show below the bar, if any.
+
+    Args:
+        left: what to say at Ctrl-C of the files.
     """
     console = Console(stderr=True)
     columns = (
@@ -350,15 +462,16 @@ def _working() -> Iterator[Callable[[str, int, int], None]]:
         TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
     )
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_interactive)
+    bar = _BarWithNote(*columns, console=console, transient=True, disable=not console.is_interactive)
     task = bar.add_task("starting", total=None, count="")
     phase = "starting"
 
-    def tell(what: str, done: int, total: int) -> None:
+    def tell(what: str, done: int, total: int, note: str = "") -> None:
         nonlocal phase
         if what != phase:
             bar.reset(task, description=what)
             phase = what
+        bar.note = note
         count = f"{done:,}/{total:,}" if total else ""
         bar.update(task, completed=done, total=total or None, count=count)
 
@@ -366,7 +479,7 @@ def _working() -> Iterator[Callable[[str, int, int], None]]:
         with _lost_interrupts_raised_again(), bar:
             yield tell
     except KeyboardInterrupt:
-        print("autotts-jax: interrupted; nothing was written", file=sys.stderr)
+        print(f"autotts-jax: interrupted; {left}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import json
 import math
 import platform
@@ -25,8 +26,10 @@ from rich.table import Table
 from autotts_jax.envs.pool import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluate import Evaluation, Play
+from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
 from autotts_jax.experiments.plots import draw_frontier
 from autotts_jax.experiments.summary import Row
+from autotts_jax.policies.registry import label
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.statistics import cell_statistics
 
@@ -42,6 +45,10 @@ SUMMARY_COLUMNS = (
     "objective",
 )
 PAIRED_COLUMNS = ("model", "benchmark", "controller", "value", "gain", "gain_low", "gain_high")
+FRONTIER_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
+
+SETTINGS_SHOWN = 5
+"""Settings of the reference controller that a printed comparison has at most; its file has them all."""
 
 
 def tables(rows: Sequence[Row]) -> Iterator[Table]:
@@ -83,7 +90,12 @@ def _figures(row: Row) -> tuple[str, ...]:
 
 
 def _interval(row: Row) -> str:
-    return f"{100 * row.gain:+.1f} [{100 * row.gain_low:+.1f}, {100 * row.gain_high:+.1f}]"
+    return _points(row.gain, row.gain_low, row.gain_high)
+
+
+def _points(gain: float, low: float, high: float) -> str:
+    """A difference of accuracies and its interval, in percentage points."""
+    return f"{100 * gain:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]".replace("inf", "∞")
 
 
 def print_tables(rows: Sequence[Row], console: Console) -> None:
@@ -95,6 +107,62 @@ def print_tables(rows: Sequence[Row], console: Console) -> None:
         "objective: mean of 1{correct} - γ·cost; "
         f"Δ accuracy: gain over {rows[0].label}, with its\n"
         "95 % interval by paired bootstrap over questions",
+        style="dim",
+    )
+
+
+def comparison_tables(comparisons: Sequence[Comparison]) -> Iterator[Table]:
+    """One table a benchmark, of the mean of its models: a section for each controller.
+
+    Beside the reference a controller has a line for some of the reference's settings.
+    """
+    for benchmark in dict.fromkeys(comparison.benchmark for comparison in comparisons):
+        of_benchmark = [comparison for comparison in comparisons if comparison.benchmark == benchmark]
+        model = of_benchmark[-1].model  # the mean of the models, where there are several, comes last
+        reference = of_benchmark[-1].reference
+        headings = ["accuracy, %", "ktokens", "tokens ratio, 95 %", "Δ accuracy, 95 %"]
+        table = _table(f"{benchmark}, {model}: against {reference}", headings)
+        by_controller: dict[str, list[Comparison]] = {}
+        for comparison in of_benchmark:
+            if comparison.model == model:
+                by_controller.setdefault(comparison.controller, []).append(comparison)
+        settings = len(by_controller[reference])
+        shown = np.linspace(0, settings - 1, min(settings, SETTINGS_SHOWN)).round().astype(int)
+        for controller, lines in by_controller.items():
+            areas = f"hypervolume {lines[0].hypervolume:.4f}", f"regret {lines[0].regret:.4f}"
+            table.add_row(controller, "", "", *areas, style="bold")
+            if controller != reference:
+                for index in shown:
+                    table.add_row(*_matched(lines[index]))
+            table.add_section()
+        yield table
+
+
+def _matched(comparison: Comparison) -> tuple[str, ...]:
+    ratio, low, high = comparison.tokens_ratio, comparison.ratio_low, comparison.ratio_high
+    gain = comparison.accuracy_gain, comparison.gain_low, comparison.gain_high
+    return (
+        label(comparison.reference, comparison.value),
+        f"{100 * comparison.accuracy:.1f}",
+        f"{comparison.tokens / 1000:.1f}",
+        "not reached" if math.isnan(ratio) else f"{ratio:.2f} [{low:.2f}, {high:.2f}]".replace("inf", "∞"),
+        "too few tokens" if math.isnan(gain[0]) else _points(*gain),
+    )
+
+
+def print_comparisons(comparisons: Sequence[Comparison], console: Console) -> None:
+    """Prints the comparisons, if there are any, and what their columns mean."""
+    if not comparisons:
+        return
+    for table in comparison_tables(comparisons):
+        console.print(table)
+    console.print(
+        "tokens ratio: tokens at the setting's accuracy, over those of the reference's\n"
+        "frontier; Δ accuracy: accuracy at the setting's tokens, less that of the same\n"
+        "frontier; both with their 95 % interval by paired bootstrap over questions;\n"
+        f"hypervolume: mean accuracy over budgets up to the tokens of SC@{REFERENCE_BRANCHES}, each spent\n"
+        "on the best setting within it; regret: accuracy missing to the best of these\n"
+        "controllers, mean over the same budgets",
         style="dim",
     )
 
@@ -148,9 +216,15 @@ def results_folder(folder: Path | None) -> Iterator[Path | None]:
 
 
 def write_results(
-    folder: Path, evaluation: Evaluation, rows: Sequence[Row], arguments: Mapping[str, Any]
+    folder: Path,
+    evaluation: Evaluation,
+    rows: Sequence[Row],
+    arguments: Mapping[str, Any],
+    comparisons: Sequence[Comparison] = (),
 ) -> list[Path]:
     """Writes ``episodes.parquet``, ``summary.csv``, ``paired.csv``, the frontier and ``manifest.json``.
+
+    Comparisons, where there are any, go to ``frontier.csv``.
 
     Returns:
         The files.
@@ -158,6 +232,8 @@ def write_results(
     pq.write_table(episodes_table(evaluation), folder / "episodes.parquet")
     _write_csv(folder / "summary.csv", SUMMARY_COLUMNS, rows)
     _write_csv(folder / "paired.csv", PAIRED_COLUMNS, rows)
+    if comparisons:
+        _write_csv(folder / "frontier.csv", FRONTIER_COLUMNS, comparisons)
     draw_frontier(rows, [folder / "frontier.png", folder / "frontier.svg"])
     manifest = json.dumps(build_manifest(evaluation, arguments), indent=2, ensure_ascii=False)
     (folder / "manifest.json").write_text(manifest + "\n", encoding="utf-8")
@@ -209,7 +285,7 @@ def _play_table(evaluation: Evaluation, play: Play) -> pa.Table:
     return pa.table(columns)
 
 
-def _write_csv(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
+def _write_csv(path: Path, columns: Sequence[str], rows: Sequence[Row] | Sequence[Comparison]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)

@@ -1,0 +1,492 @@
+"""Frontiers: closed forms on two or three points, properties, and the comparison of an evaluation."""
+
+import csv
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from autotts_jax.errors import InputError
+from autotts_jax.experiments import cli, plots, report, runtime
+from autotts_jax.experiments.evaluate import Evaluation, Play
+from autotts_jax.experiments.frontier import (
+    accuracy_at,
+    compare,
+    controller_regret,
+    frontier_of,
+    hypervolume,
+    tokens_at,
+)
+from autotts_jax.experiments.summary import ALL_MODELS, Objective, Row, summarise
+from autotts_jax.policies.registry import Selection
+from autotts_jax.replay import formats
+from autotts_jax.replay.dataset import stack
+from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+
+THREE = frontier_of([100, 200, 400], [0.2, 0.4, 0.5])
+
+points = st.lists(
+    st.tuples(st.integers(1, 30).map(lambda t: 10.0 * t), st.integers(0, 20).map(lambda a: a / 20)),
+    min_size=1,
+    max_size=6,
+)
+some_points = settings(max_examples=60, deadline=None)
+
+
+def of(pairs):
+    return frontier_of(*np.array(pairs, float).T)
+
+
+# --- closed forms ---------------------------------------------------------------------------------------
+
+
+def test_a_dominated_setting_gives_way_to_the_one_before_it():
+    frontier = frontier_of([400, 100, 300, 200, 200], [0.5, 0.2, 0.4, 0.4, 0.3])
+    np.testing.assert_array_equal(frontier.tokens, [100, 200, 200, 200, 400])
+    np.testing.assert_array_equal(frontier.accuracy, [0.2, 0.4, 0.4, 0.4, 0.5])
+
+
+def test_tokens_at_matched_accuracy():
+    wanted = [0.1, 0.2, 0.3, 0.4, 0.45, 0.5]
+    np.testing.assert_allclose(tokens_at(THREE, wanted), [100, 100, 150, 200, 300, 400])
+    assert np.isnan(tokens_at(THREE, [0.51, np.nan])).all()
+
+
+def test_accuracy_at_matched_tokens():
+    spent = [100, 150, 200, 300, 400, 1000]
+    np.testing.assert_allclose(accuracy_at(THREE, spent), [0.2, 0.3, 0.4, 0.45, 0.5, 0.5])
+    assert np.isnan(accuracy_at(THREE, [99, np.nan])).all()
+
+
+def test_one_setting_is_matched_by_what_is_no_better():
+    one = frontier_of([100], [0.5])
+    assert (tokens_at(one, 0.3), tokens_at(one, 0.5)) == (100, 100)
+    assert (accuracy_at(one, 100), accuracy_at(one, 300)) == (0.5, 0.5)
+
+
+def test_hypervolume_is_an_area_of_steps():
+    assert hypervolume(THREE, 500) == pytest.approx((100 * 0.2 + 200 * 0.4 + 100 * 0.5) / 500)
+    assert hypervolume(THREE, 300) == pytest.approx((100 * 0.2 + 100 * 0.4) / 300)
+    assert hypervolume(THREE, 100) == 0
+    assert hypervolume(frontier_of([0], [1]), 7) == 1
+
+
+def test_regret_is_the_area_between_steps_where_the_others_are_better():
+    other = frontier_of([150, 350], [0.3, 0.45])
+    missed = 50 * 0.1 + 50 * 0.05  # 150 to 200, and 350 to 400
+    assert controller_regret(THREE, other, 500) == pytest.approx(missed / 500)
+    both = frontier_of([100, 200, 400, 150, 350], [0.2, 0.4, 0.5, 0.3, 0.45])
+    assert controller_regret(THREE, both, 500) == pytest.approx(missed / 500)
+    late = frontier_of([300], [0.5])
+    assert controller_regret(late, THREE, 400) == pytest.approx((100 * 0.2 + 100 * 0.4) / 400)
+
+
+# --- properties -----------------------------------------------------------------------------------------
+
+
+@some_points
+@given(points)
+def test_the_envelope_ascends_and_nothing_is_above_it(pairs):
+    frontier = of(pairs)
+    assert set(zip(*frontier, strict=True)) <= set(pairs)
+    kept = sorted(set(zip(*frontier, strict=True)))
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(kept))
+    for tokens, accuracy in pairs:
+        assert any(t <= tokens and a >= accuracy for t, a in kept)
+
+
+@some_points
+@given(points)
+def test_matching_tokens_and_matching_accuracy_are_inverse(pairs):
+    frontier = of(pairs)
+    spent = np.linspace(frontier.tokens[0], frontier.tokens[-1], 7)
+    np.testing.assert_allclose(tokens_at(frontier, accuracy_at(frontier, spent)), spent, rtol=1e-9)
+    np.testing.assert_array_equal(tokens_at(frontier, frontier.accuracy), frontier.tokens)
+
+
+@some_points
+@given(st.integers(1, 4), st.data())
+def test_a_batch_is_its_members(size, data):
+    pairs = st.lists(points.filter(lambda pairs: len(pairs) >= size), min_size=3, max_size=3)
+    batch = np.array([member[:size] for member in data.draw(pairs)])
+    together = frontier_of(batch[..., 0], batch[..., 1])
+    for index, member in enumerate(batch):
+        alone = of(member)
+        np.testing.assert_array_equal([together.tokens[index], together.accuracy[index]], alone)
+        for at, value in ((tokens_at, 0.5), (accuracy_at, 150.0), (hypervolume, 200.0)):
+            values = np.full(3, value) if at is not hypervolume else value
+            np.testing.assert_array_equal(at(together, values)[index], at(alone, value))
+
+
+@some_points
+@given(points, points, st.floats(0.01, 100))
+def test_units_of_tokens_do_not_matter(mine, others, unit):
+    def figures(scale):
+        mine_, others_ = (
+            frontier_of(scale * of(pairs).tokens, of(pairs).accuracy) for pairs in (mine, others)
+        )
+        return (
+            tokens_at(mine_, 0.5) / tokens_at(others_, 0.5),
+            hypervolume(mine_, scale * 1000),
+            controller_regret(mine_, others_, scale * 1000),
+        )
+
+    np.testing.assert_allclose(figures(unit), figures(1.0), rtol=1e-9, atol=1e-12)
+
+
+@some_points
+@given(points, st.tuples(st.floats(0, 400), st.floats(0, 1)))
+def test_a_setting_more_takes_no_area_away(pairs, added):
+    before, after = hypervolume(of(pairs), 350), hypervolume(of([*pairs, added]), 350)
+    assert after >= before - 1e-12
+
+
+@some_points
+@given(points, st.floats(1, 9), st.floats(0.01, 0.04))
+def test_a_setting_that_dominates_adds_area(pairs, fewer, better):
+    tokens, _ = pairs[0]
+    # The best accuracy for these tokens or fewer, in steps of 0.05.
+    best = max(a for t, a in pairs if t <= tokens)
+    added = (tokens - fewer, min(best + better, 1))
+    if best < 1:
+        assert hypervolume(of([*pairs, added]), 350) > hypervolume(of(pairs), 350)
+
+
+@some_points
+@given(points, points)
+def test_regret_is_the_hypervolume_that_is_missing(mine, others):
+    best = of(mine + others)
+    missing = hypervolume(best, 250) - hypervolume(of(mine), 250)
+    assert controller_regret(of(mine), best, 250) == pytest.approx(missing, abs=1e-12)
+    assert controller_regret(best, of(mine), 250) == 0
+
+
+# --- bad input ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "accuracy", "message"),
+    [
+        ([], [], "at least one setting"),
+        ([1.0, 2.0], [0.5], "make no frontier"),
+        (1.0, 0.5, "make no frontier"),
+        ([1.0, np.nan], [0.5, 0.6], "tokens must be finite"),
+        ([-1.0], [0.5], "tokens must be finite and at least 0"),
+        ([1.0], [np.nan], "accuracy must be finite"),
+        ([1.0], [46.4], "accuracies at most 1"),
+    ],
+)
+def test_bad_frontiers(tokens, accuracy, message):
+    with pytest.raises(InputError, match=message):
+        frontier_of(tokens, accuracy)
+
+
+@pytest.mark.parametrize("tokens", [0, -1, np.nan, np.inf])
+def test_bad_reference_tokens(tokens):
+    with pytest.raises(InputError, match="reference tokens are"):
+        hypervolume(THREE, tokens)
+    with pytest.raises(InputError, match="reference tokens are"):
+        controller_regret(THREE, THREE, tokens)
+
+
+# --- the comparison of an evaluation --------------------------------------------------------------------
+
+
+def play_of(name, values, correct, tokens):
+    """A play of V settings with these outcomes, shape (V, S, Q) or what broadcasts to it."""
+    correct, tokens = np.broadcast_arrays(np.asarray(correct, bool), tokens)
+    filler = np.ones(correct.shape, np.int64)
+    rest = ("intervals", "probes", "sequential_tokens", "branches", "rounds", "stop_reason")
+    return Play(
+        Selection(name, (), None, tuple(values)),
+        answer=np.full(correct.shape, "a", object),
+        correct=correct,
+        tokens=tokens,
+        compile_seconds=0.0,
+        run_seconds=0.0,
+        **dict.fromkeys(rest, filler),
+    )
+
+
+def random_plays(questions, seeds=2):
+    """``mine`` needs about half the tokens of ``cmc`` for the same, rather accurate answers."""
+    rng = np.random.default_rng(0)
+    shape = (1, seeds, questions)
+    luck, effort = rng.random(shape), rng.integers(90, 111, shape)
+    levels = np.array([0.3, 0.5, 0.8])[:, None, None]
+    return (
+        play_of("mine", (3e-4, 2e-4, 1e-4), luck < levels + 0.05, (500 * levels).astype(int) * effort),
+        play_of("cmc", (0.3, 0.5, 0.8), luck < levels, (1000 * levels).astype(int) * effort),
+    )
+
+
+def compared(evaluation):
+    return compare(evaluation, summarise(evaluation, Objective()))
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    """Two models: eight questions of ten branches, and five questions of six."""
+    first, second = SYNTHETIC_MODELS[1:3]
+    return stack([synthetic(models=[first], questions=8, branches=10), synthetic(0, [second], 5, 6)])
+
+
+@pytest.fixture(scope="module")
+def evaluation(dataset):
+    single = play_of("sc", (1,), np.ones((1, 2, 13)), 10)
+    return Evaluation(dataset, 2, (single, *random_plays(13)))
+
+
+@pytest.fixture(scope="module")
+def comparisons(evaluation):
+    return compared(evaluation)
+
+
+def test_every_swept_controller_meets_every_setting_of_cmc(comparisons, dataset):
+    models = [*(cell.model for cell in dataset.cells), ALL_MODELS]
+    expected = itertools.product(models, ["cmc", "mine"], [0.3, 0.5, 0.8])
+    assert [(c.model, c.controller, c.value) for c in comparisons] == list(expected)
+    assert {(c.reference, c.envelope) for c in comparisons} == {("cmc", "cmc, mine")}
+
+
+def test_its_figures_are_those_of_the_summary(comparisons, evaluation):
+    rows = summarise(evaluation, Objective())
+
+    def frontier(model, controller):
+        return of([(r.tokens, r.accuracy) for r in rows if (r.model, r.controller) == (model, controller)])
+
+    for c in comparisons:
+        (setting,) = (r for r in rows if (r.model, r.controller, r.value) == (c.model, c.reference, c.value))
+        mine, reference = frontier(c.model, c.controller), frontier(c.model, c.reference)
+        assert (c.tokens, c.accuracy) == pytest.approx((setting.tokens, setting.accuracy))
+        at = tokens_at(mine, c.accuracy - 1e-12)
+        assert c.tokens_at_accuracy == pytest.approx(at)
+        assert c.tokens_ratio == pytest.approx(at / tokens_at(reference, c.accuracy - 1e-12))
+        at = accuracy_at(mine, c.tokens + 1e-9)
+        assert c.accuracy_at_tokens == pytest.approx(at)
+        assert c.accuracy_gain == pytest.approx(at - accuracy_at(reference, c.tokens + 1e-9))
+        best = frontier_of(*np.concatenate([frontier(c.model, "cmc"), frontier(c.model, "mine")], -1))
+        assert c.hypervolume == pytest.approx(hypervolume(mine, c.reference_tokens))
+        assert c.regret == pytest.approx(controller_regret(mine, best, c.reference_tokens))
+
+
+def test_areas_reach_to_the_tokens_of_64_whole_branches(comparisons, dataset):
+    by_model = [64 * dataset.matrix.tokens[:8].mean(), 64 * dataset.matrix.tokens[8:, :6].mean()]
+    told = list(dict.fromkeys(c.reference_tokens for c in comparisons))
+    assert told == pytest.approx([*by_model, np.mean(by_model)])
+
+
+def test_a_question_of_two_models_is_drawn_once():
+    data = synthetic(models=SYNTHETIC_MODELS[1:3], questions=9, branches=2)
+    plays = tuple(
+        play_of(play.selection.name, play.selection.values, play.correct[..., index], play.tokens[..., index])
+        for play in random_plays(9)
+        for index in [np.tile(np.arange(9), 2)]
+    )
+    found = [c for c in compared(Evaluation(data, 2, plays)) if c.controller == "mine"]
+    for alone, mean in zip(found[:3], found[-3:], strict=True):
+        assert (alone.gain_low, alone.gain_high) == pytest.approx((mean.gain_low, mean.gain_high))
+        assert alone.gain_low < alone.gain_high
+
+
+def test_intervals_hold_the_estimates_and_the_reference_equals_itself(comparisons):
+    for c in comparisons:
+        assert c.ratio_low <= c.tokens_ratio <= c.ratio_high
+        assert c.gain_low <= c.accuracy_gain <= c.gain_high
+        if c.controller == c.reference:
+            assert (c.tokens_ratio, c.ratio_low, c.ratio_high) == (1, 1, 1)
+            assert (c.accuracy_gain, c.gain_low, c.gain_high) == (0, 0, 0)
+        else:
+            assert c.tokens_ratio < 0.6
+            assert c.ratio_high < np.inf
+
+
+def test_the_interval_of_a_shift_has_the_width_that_theory_gives():
+    """Tokens of two settings far apart: the ratio is one of means, whose error is known."""
+    data = synthetic(models=SYNTHETIC_MODELS[1:2], questions=200, branches=2)
+    rng = np.random.default_rng(0)
+    mine, theirs = rng.integers(1000, 3000, (2, 1, 200))
+    right = np.array([np.zeros((1, 200)), np.ones((1, 200))])
+    plays = tuple(
+        play_of(name, (1, 2), right, np.stack([tokens - 999, tokens]))
+        for name, tokens in (("mine", mine), ("cmc", theirs))
+    )
+    evaluation = Evaluation(data, 1, plays)
+    (comparison,) = (c for c in compared(evaluation) if (c.controller, c.value) == ("mine", 2))
+    ratio = mine.mean() / theirs.mean()
+    error = np.std(mine / mine.mean() - theirs / theirs.mean()) / np.sqrt(200) * ratio
+    assert comparison.tokens_ratio == pytest.approx(ratio)
+    assert (comparison.ratio_low, comparison.ratio_high) == pytest.approx(
+        (ratio - 1.96 * error, ratio + 1.96 * error), abs=0.2 * error
+    )
+
+
+@pytest.fixture(scope="module")
+def one_question():
+    return synthetic(models=SYNTHETIC_MODELS[1:2], questions=1, branches=2)
+
+
+def test_with_one_question_the_intervals_are_points(one_question):
+    right = [[[1], [0]], [[1], [1]]]
+    plays = play_of("a", (1, 2), right, [[[8]], [[16]]]), play_of("b", (1, 2), right, [[[4]], [[6]]])
+    first, second = (c for c in compared(Evaluation(one_question, 2, plays)) if c.controller == "b")
+    assert (first.tokens_ratio, first.ratio_low, first.ratio_high) == (0.5, 0.5, 0.5)
+    assert (second.tokens_ratio, second.ratio_low, second.ratio_high) == (0.375, 0.375, 0.375)
+    assert (first.accuracy_gain, first.gain_low, first.gain_high) == (0.5, 0.5, 0.5)
+    assert (second.accuracy_gain, second.gain_low, second.gain_high) == (0, 0, 0)
+
+
+def test_what_is_not_reached_has_no_figure_and_an_infinite_interval(one_question):
+    plays = (
+        play_of("cmc", (0, 1), [[[0]], [[1]]], [[[8]], [[16]]]),
+        play_of("late", (0, 1), 0, [[[9]], [[12]]]),
+    )
+    first, second = (c for c in compared(Evaluation(one_question, 1, plays)) if c.controller == "late")
+    assert (first.tokens_ratio, second.ratio_low, second.ratio_high) == (9 / 8, np.inf, np.inf)
+    assert (first.gain_low, first.gain_high, second.accuracy_gain) == (-np.inf, -np.inf, -1)
+    assert np.isnan([first.accuracy_gain, second.tokens_ratio]).all()
+
+
+def test_equal_accuracies_are_matched_however_their_sums_round():
+    """Each is right on as many questions as the other, on other ones."""
+    data = synthetic(models=SYNTHETIC_MODELS[1:2], questions=15, branches=2)
+    rng = np.random.default_rng(1)
+    tokens = np.array([9, 12])[:, None, None]
+    for _ in range(5):
+        correct = rng.random((1, 3, 15)) < [[[0.5]], [[0.9]]]
+        plays = play_of("a", (1, 2), correct, tokens), play_of("b", (1, 2), correct[..., ::-1], tokens)
+        for c in compared(Evaluation(data, 3, plays)):
+            assert (c.tokens_ratio, c.accuracy_gain) == pytest.approx((1, 0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reference"),
+    [
+        ({"sc": (1, 2), "cmc": (0.1, 0.5), "esc": (8,)}, "cmc"),
+        ({"sc": (1, 2), "asc": (1, 2), "cmc": (0.5,)}, "sc"),
+        ({"sc": (1, 2), "cmc": (0.5,)}, None),
+        ({"cmc": (0.1, 0.5)}, None),
+    ],
+)
+def test_the_reference_is_cmc_or_the_first_that_is_swept(one_question, settings, reference):
+    plays = tuple(play_of(name, of, np.ones((len(of), 1, 1)), 9) for name, of in settings.items())
+    swept = [name for name, of in settings.items() if len(of) > 1]
+    found = compared(Evaluation(one_question, 1, plays))
+    assert {c.reference for c in found} == ({reference} if reference else set())
+    assert {c.controller for c in found} == (set(swept) if reference else set())
+
+
+def test_values_that_were_selected_one_by_one_are_a_sweep(dataset):
+    together = random_plays(13)
+    apart = [
+        play_of(play.selection.name, [value], play.correct[index, None], play.tokens[index, None])
+        for play in together
+        for index, value in enumerate(play.selection.values)
+    ]
+    assert compared(Evaluation(dataset, 2, tuple(apart))) == compared(Evaluation(dataset, 2, together))
+
+
+def test_an_evaluation_without_tokens_is_compared(one_question):
+    plays = tuple(play_of(name, (1, 2), np.ones((2, 1, 1)), 0) for name in ("a", "b"))
+    assert [(c.accuracy_gain, c.regret) for c in compared(Evaluation(one_question, 1, plays))] == [(0, 0)] * 4
+
+
+# --- what is shown --------------------------------------------------------------------------------------
+
+
+def printed(comparisons):
+    console = Console(width=80, markup=False, highlight=False, color_system=None)
+    with console.capture() as capture:
+        report.print_comparisons(comparisons, console)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_the_table_shows_the_mean_of_models(comparisons):
+    lines = printed(comparisons)
+    assert lines[0] == f"synthetic, {ALL_MODELS}: against cmc"
+    mean = [c for c in comparisons if (c.model, c.controller) == (ALL_MODELS, "mine")]
+    shown = [line.split() for line in lines if line.startswith("cmc@")]
+    assert [line[:4] for line in shown] == [
+        [f"cmc@{c.value}", f"{100 * c.accuracy:.1f}", f"{c.tokens / 1000:.1f}", f"{c.tokens_ratio:.2f}"]
+        for c in mean
+    ]
+    (areas,) = (line.split() for line in lines if line.startswith("mine"))
+    assert areas == ["mine", "hypervolume", f"{mean[0].hypervolume:.4f}", "regret", f"{mean[0].regret:.4f}"]
+
+
+def test_the_table_is_small_and_says_what_is_not_reached(dataset):
+    level = np.arange(11)[:, None, None]
+    plays = (
+        play_of("cmc", np.arange(11) / 10, np.arange(13) < level, 123_456 * (1 + level) + np.zeros((2, 13))),
+        play_of("a-policy-of-rather-long-name", (1, 2), np.zeros((2, 2, 13)), [[[234_567]], [[9_876_543]]]),
+    )
+    lines = printed(compared(Evaluation(dataset, 2, plays)))
+    settings = [line for line in lines if line.startswith("cmc@")]
+    assert [line.split()[0] for line in settings] == ["cmc@0", "cmc@0.2", "cmc@0.5", "cmc@0.8", "cmc@1"]
+    assert "too few tokens" in settings[0]
+    assert "not reached" in settings[-1]
+    assert max(map(len, lines)) <= 80
+    assert printed([]) == []
+
+
+def test_a_sweep_of_prices_is_drawn_in_the_order_of_tokens():
+    """A large γ is a small budget, so the values fall as the tokens rise."""
+    figures = [(1e-3, 10_000, 0.3), (1e-5, 90_000, 0.6), (1e-4, 40_000, 0.5)]
+    rows = [Row("m", "b", "neural", g, a, 0.0, t, t, 0, 0, 0, 0) for g, t, a in figures]
+    panel = Figure().subplots()
+    plots._draw_panel(panel, rows, ["neural"])
+    np.testing.assert_array_equal(panel.lines[0].get_xdata(), [10, 40, 90])
+    np.testing.assert_array_equal(panel.lines[0].get_ydata(), [30, 50, 60])
+
+
+@pytest.mark.usefixtures("compile_fast")
+def test_evaluate_writes_and_prints_the_comparison(tmp_path, monkeypatch, capsys):
+    data = synthetic(models=SYNTHETIC_MODELS[2:3], questions=3, branches=10)
+    formats.save_compact(data, tmp_path / "cells.npz")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(runtime, "configure", lambda *_: None)
+    command = f"evaluate --data {tmp_path}/cells.npz --controllers sc@1,sc@6,sc@2,asc@2,asc@8 --seeds 3"
+    options = ["--max-branches", "8", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", ["autotts-jax", *command.split(), *options])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+    assert f"synthetic, {data.cells[0].model}: against sc" in capsys.readouterr().out
+
+    def read(name):
+        return list(csv.DictReader((tmp_path / "out" / name).read_text().splitlines()))
+
+    rows = read("summary.csv")
+    sc, asc = (envelope_by_hand(row for row in rows if row["controller"] == name) for name in ("sc", "asc"))
+    lines = read("frontier.csv")
+    assert [(line["controller"], line["value"]) for line in lines] == list(
+        itertools.product(["sc", "asc"], ["1", "2", "6"])
+    )
+    for line in lines:
+        (setting,) = (row for row in rows if (row["controller"], row["value"]) == ("sc", line["value"]))
+        assert (line["tokens"], line["accuracy"]) == (setting["tokens"], setting["accuracy"])
+        tokens, accuracy = float(line["tokens"]), float(line["accuracy"])
+        mine = sc if line["controller"] == "sc" else asc
+        ratio = np.interp(accuracy, *mine[::-1]) / np.interp(accuracy, *sc[::-1])
+        gain = np.interp(tokens, *mine) - np.interp(tokens, *sc)
+        assert written(line["tokens_ratio"]) == pytest.approx(ratio if accuracy <= mine[1][-1] else None)
+        assert written(line["accuracy_gain"]) == pytest.approx(gain if tokens >= mine[0][0] else None)
+        reference = float(line["reference_tokens"])
+        area = (np.diff([*mine[0], reference]) * mine[1]).sum() / reference
+        assert float(line["hypervolume"]) == pytest.approx(area)
+
+
+def written(figure):
+    return float(figure) if figure else None
+
+
+def envelope_by_hand(rows):
+    kept = []
+    for tokens, accuracy in sorted((float(row["tokens"]), float(row["accuracy"])) for row in rows):
+        if not kept or accuracy > kept[-1][1]:
+            kept.append((tokens, accuracy))
+    return np.array(kept).T
