@@ -23,7 +23,7 @@ wheel: .venv/installed
 	$(BIN)/python -m build --wheel --outdir build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/pip install --quiet --constraint constraints.txt build/wheel/*.whl
-	cd build/wheel && venv/bin/autotts-jax evaluate --seeds 2 --controllers sc@8,cmc@0.5 --out smoke
+	cd build/wheel && venv/bin/autotts-jax evaluate --seeds 2 --controllers sc@8,cmc@0.5,neural@5e-5 --out smoke
 	cd build/wheel && venv/bin/autotts-jax trace --controller cmc --beta 0.2 --out smoke > smoke/trace.txt
 	cd build/wheel/smoke && ls episodes.parquet summary.csv frontier.png manifest.json trace.jsonl trace.png
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import jax
 
@@ -25,6 +26,9 @@ CONTROLLERS: dict[str, type[Controller]] = {
     "cmc": CMC,
 }
 """The controllers that come with the package, by the name that the command line knows them by."""
+
+NEURAL = "neural"
+"""Name of learned policies; their parameters are in files."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +65,18 @@ def label(name: str, value: float | None) -> str:
 def select(spec: str) -> Selection:
     """The controllers that ``name@value`` stands for; ``name`` alone is the whole family.
 
-    The name is one of `CONTROLLERS`, or ``module:Class`` or ``path/to/file.py:Class`` of a `Controller` or
-    of a released program (a class with ``solve(question)``), whose value is its β.
+    The name is one of `CONTROLLERS`; or ``neural`` for the learned policy of this package, and
+    ``neural:path`` for one in a file or in a run's folder, whose value is γ; or ``module:Class`` or
+    ``path/to/file.py:Class`` of a `Controller` or of a released program (a class with ``solve(question)``),
+    whose value is its β.
 
     Raises:
         InputError: no such controller, or it has no member at the value.
     """
     name, at, text = spec.partition("@")
     values: tuple[float, ...] = (_number("controller", spec, text),) if at else ()
+    if name.partition(":")[0] == NEURAL:
+        return _neural(spec, name, values)
     if ":" in name:
         found = load_class(name)
         if not issubclass(found, Controller):
@@ -78,8 +86,8 @@ def select(spec: str) -> Selection:
         kind = CONTROLLERS[name]
     else:
         raise InputError(
-            f"unknown controller {name!r}; known are {', '.join(CONTROLLERS)}, and classes of your own as "
-            "module:Class or path/to/file.py:Class"
+            f"unknown controller {name!r}; known are {', '.join([*CONTROLLERS, NEURAL])}, and classes of "
+            "your own as module:Class or path/to/file.py:Class"
         )
     values = values or tuple(kind.family)
     if not values:
@@ -124,6 +132,19 @@ def select_policy(spec: str, gamma: float) -> Selection:
     except InputError as error:
         raise InputError(f"policy {spec!r}: {error}") from None
     return Selection(name, controllers, None, (value,), host, policy.env.max_branches)
+
+
+def _neural(spec: str, name: str, values: tuple[float, ...]) -> Selection:
+    """A learned policy at some prices."""
+    from autotts_jax.policies.neural import weights  # Flax takes a second to import.
+
+    path = name.partition(":")[2]
+    policy, _ = weights.load_policy(Path(path) if path else weights.SHIPPED)
+    values = values or policy.family
+    try:
+        return Selection(name, tuple(policy.at(value) for value in values), None, values)
+    except InputError as error:
+        raise InputError(f"controller {spec!r}: {error}") from None
 
 
 def _program(spec: str, path: str, kind: type, values: tuple[float, ...]) -> Selection:

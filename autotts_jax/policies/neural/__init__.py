@@ -1,0 +1,1 @@
+"""Learned controllers: networks, and the trainers that fit them."""

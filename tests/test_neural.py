@@ -1,0 +1,411 @@
+"""Learned policies: what they see, how they vote, the files they are kept in, their warm start."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matrices import WIDTH, random_matrix
+from test_leaks import leaks
+
+from autotts_jax.envs import observations, votes
+from autotts_jax.envs.pool import ReplayPool, StopReason
+from autotts_jax.envs.rollout import Episodes, rollout
+from autotts_jax.envs.width_depth import WidthDepthRounds
+from autotts_jax.errors import InputError
+from autotts_jax.policies.cmc import CMC
+from autotts_jax.policies.neural import cloning, network, teachers, weights
+from autotts_jax.policies.neural.arena import Arena
+from autotts_jax.policies.neural.decision import options
+from autotts_jax.policies.neural.evolution import Evolution, EvolutionSettings
+from autotts_jax.policies.neural.policy import (
+    NeuralPolicy,
+    apply_network,
+    initial_parameters,
+    weighted_vote,
+)
+from autotts_jax.policies.registry import select
+from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+
+pytestmark = pytest.mark.usefixtures("compile_fast")
+
+HIDDEN = 4
+RANGE = (1e-5, 1e-3)
+
+
+def policy(seed: int = 0, gamma: float = 1e-4, scale: float = 1.0) -> NeuralPolicy:
+    """A policy whose last layers, small at first, are scaled up, so that it does many things."""
+    parameters = initial_parameters(HIDDEN, jax.random.key(seed))
+    return NeuralPolicy(jax.tree.map(lambda leaf: np.asarray(leaf) * scale, parameters), gamma)
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32).matrix
+
+
+def orders(rows: int, width: int) -> np.ndarray:
+    return np.stack([np.random.default_rng(row).permutation(32)[:width] for row in range(rows)])
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_policy_sees_only_what_it_revealed(matrix, seed):
+    assert not leaks(policy(seed, scale=3.0), matrix)
+
+
+def test_it_reads_the_features_that_the_environments_show(matrix):
+    env = WidthDepthRounds(16, max_advance=network.MAX_ADVANCE)
+    params = env.make_params(matrix, gamma=1e-5)
+    _, state = env.reset(jax.random.key(0), params)
+    action = jnp.concatenate([jnp.array([0, 9]), jnp.zeros(16, int)])
+    seen = None
+    for _ in range(12):
+        seen, state, *_ = env.step_env(jax.random.key(1), state, action, params)
+        action = jnp.concatenate([jnp.array([0, 0]), jnp.where(jnp.arange(16) < 9, 3, 0)])
+    pool = dataclasses.replace(state.pool, _matrix=matrix)
+    recall = network.start_recall(16)._replace(tracker=state.tracker)
+    ours = network.look(pool, recall, jnp.float32(1e-5)).view
+    names = [feature.name for feature in observations.BRANCH_FEATURES]
+    for row, name in zip(ours.branches[:-1], network.BRANCH_INPUTS[:-1], strict=True):
+        np.testing.assert_array_equal(row, seen["branches"][:, names.index(name)])
+    names = [feature.name for feature in observations.GLOBAL_FEATURES]
+    for value, name in zip(ours.episode[:-3], network.GLOBAL_INPUTS[:-3], strict=True):
+        shown = seen["globals"][names.index(name)]
+        if name in network.COUNTS:
+            shown = shown * 16 / network.WIDTH
+        expected = 1.0 if name == "gamma" else shown
+        np.testing.assert_allclose(value, expected, rtol=1e-6)
+
+
+def test_it_remembers_disagreement_and_confidence(matrix):
+    """Round by round as a plain loop over the rounds' own vote has it."""
+    pool = ReplayPool.begin(matrix, 0, jnp.asarray(orders(1, 16)[0])).open(12)
+    recall = network.start_recall(16)
+    recall = network.turn(recall, pool, pool)._replace(tracker=observations.track(recall.tracker, pool, pool))
+    look = jax.jit(lambda pool, recall: network.look(pool, recall, jnp.float32(1e-4)))
+    advance = jax.jit(lambda pool: pool.advance(pool.live.astype(jnp.int32)))
+    quick = slow = 0.0
+    disagreement = np.zeros(16, int)
+    for round_ in range(24):
+        seen, recall = look(pool, recall)
+        vote = pool.vote_finals()
+        ids = np.asarray(recall.tracker.ids)
+        disagrees = np.asarray(pool.live) & (int(vote.voters) > 0) & (ids != ids[int(vote.leader)])
+        disagreement = np.where(disagrees, disagreement + 1, 0)
+        quick += 0.5 * (float(vote.confidence) - quick)
+        slow += 0.2 * (float(vote.confidence) - slow)
+        np.testing.assert_array_equal(recall.disagreement, disagreement)
+        np.testing.assert_allclose(seen.branches[-1], np.minimum(disagreement / 8, 4), rtol=1e-6)
+        expected = [round_ / 32, quick, 4 * (quick - slow)]
+        np.testing.assert_allclose(seen.episode[-3:], expected, rtol=1e-4, atol=1e-6)
+        after = advance(pool)
+        recall, pool = network.turn(recall, pool, after), after
+    assert disagreement.max() > 0
+
+
+def test_the_width_of_the_pool_makes_no_difference(matrix):
+    """As long as it is not exhausted: it opens what fits."""
+    chosen = [policy(seed, scale=3.0) for seed in range(8)]
+    episodes = Episodes(*np.array([(q, 0, s) for q in range(6) for s in range(8)]).T)
+    table = orders(1, 32)
+    wide = rollout(chosen, matrix, table, episodes)
+    few = wide.branches < 16
+    narrow = rollout(chosen, matrix, table[:, :24], episodes)
+    assert few.any()
+    for name in ("answer", "tokens", "rounds"):
+        np.testing.assert_array_equal(getattr(wide, name)[few], getattr(narrow, name)[few])
+
+
+def test_every_round_makes_progress(matrix):
+    """Whatever the parameters, an episode ends by an answer or by having read everything."""
+    policies = [policy(seed, scale=4.0) for seed in range(16)]
+    episodes = Episodes(*np.array([(q, 0, s) for q in range(6) for s in range(16)]).T)
+    played = rollout(policies, matrix, orders(1, 24), episodes)
+    assert set(played.stop_reason) <= {StopReason.DECIDED, StopReason.STEP_LIMIT}
+    assert (played.branches >= 1).all()
+    assert (played.intervals >= 1).all()
+
+
+def test_options_before_during_and_after():
+    pool = ReplayPool.begin(random_matrix(0), 0, np.arange(WIDTH))
+    first = options(pool)
+    assert not first.answer
+    assert first.go_on
+    assert not first.opening[0]  # the first round opens
+    assert first.choice[0].all()  # nothing to do but to hold
+    opened = pool.open(2)
+    during = options(opened)
+    assert during.answer
+    assert during.go_on
+    assert during.opening[0]
+    np.testing.assert_array_equal(during.choice[0], ~opened.live)
+    np.testing.assert_array_equal(during.choice[1], opened.live)
+    fits = np.array(network.OPENINGS) <= WIDTH - 2
+    np.testing.assert_array_equal(during.opening, fits)
+    ended = opened.advance(jnp.full(WIDTH, 1000))
+    assert options(ended).answer
+    assert not options(ended).go_on  # nothing is left to read
+
+
+def test_zero_weights_are_the_majority_of_finals_and_weights_can_overrule_it():
+    matrix = random_matrix(0)
+    matrix = dataclasses.replace(matrix, lengths=np.ones_like(matrix.lengths))
+    pool = ReplayPool.begin(matrix, 0, np.arange(WIDTH)).open(4).advance(jnp.array([1, 1, 1, 0]))
+    tracker = dataclasses.replace(observations.start_tracking(WIDTH), ids=jnp.array([0, 0, 1, 1]))
+    zeros = jnp.zeros(WIDTH)
+    heads = network.Heads(
+        answer=jnp.float32(0),
+        opening=jnp.zeros(len(network.OPENINGS)),
+        choice=jnp.zeros((network.CHOICES, WIDTH)),
+        weight=zeros,
+    )
+    for weight, leader in ((zeros, 0), (zeros.at[2].set(1.0), 2), (zeros.at[3].set(1.0), 0)):
+        assert int(weighted_vote(heads._replace(weight=weight), tracker, pool).leader) == leader
+
+
+def test_a_weighted_vote_of_equal_weights_is_a_vote():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        answers = jnp.asarray(rng.integers(0, 4, 12), jnp.int32)
+        voters = rng.random(12) < 0.6
+        plain = votes.vote(answers, voters)
+        weighted = votes.elect_weighted(answers, jnp.asarray(3 * voters, jnp.int32))
+        assert int(plain.leader) == int(weighted.leader)
+        assert 3 * int(plain.top1) == int(weighted.top1)
+        assert 3 * int(plain.top2) == int(weighted.top2)
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_comes_back_from_its_file(tmp_path):
+    kept = policy(5, gamma=3e-5)
+    weights.save_policy(tmp_path / weights.BEST, kept, {"data": "synthetic"})
+    for path in (tmp_path, tmp_path / weights.BEST):
+        loaded, card = weights.load_policy(path)
+        assert card == {"data": "synthetic"}
+        assert loaded.gamma == pytest.approx(3e-5)
+        jax.tree.map(np.testing.assert_array_equal, dict(loaded.parameters), dict(kept.parameters))
+    assert [file.name for file in tmp_path.iterdir()] == [weights.BEST]
+
+
+def test_controllers_by_checkpoint(tmp_path):
+    weights.save_policy(tmp_path / "own.npz", policy())
+    selection = select(f"neural:{tmp_path / 'own.npz'}@1e-4")
+    assert selection.values == (1e-4,)
+    assert len(select(f"neural:{tmp_path / 'own.npz'}").controllers) == len(NeuralPolicy.family)
+    with pytest.raises(InputError, match="γ is -1"):
+        select(f"neural:{tmp_path / 'own.npz'}@-1")
+    with pytest.raises(InputError, match="no such file"):
+        select(f"neural:{tmp_path / 'other.npz'}")
+
+
+def test_the_shipped_policy(matrix):
+    """It plays, and knows what it was trained on."""
+    selection = select("neural")
+    assert selection.values == NeuralPolicy.family
+    assert weights.SHIPPED.stat().st_size < 1_000_000
+    _, card = weights.load_policy(weights.SHIPPED)
+    assert set(card["data"]) == {f"Qwen3-{size}/aime24" for size in ("0.6B", "1.7B", "4B", "8B")}
+    dear, cheap = selection.controllers[0], selection.controllers[-1]
+    episodes = Episodes(*np.array([(q, 0, s) for s in (0, 1) for q in range(6)]).T)
+    played = rollout([dear, cheap], matrix, orders(1, 24), episodes)
+    assert (played.stop_reason == StopReason.DECIDED).all()
+    assert played.intervals[:6].sum() < played.intervals[6:].sum()
+
+
+def edit(path, change):
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    header = json.loads(str(arrays["header"]))
+    change(header, arrays)
+    arrays["header"] = np.array(json.dumps(header))
+    np.savez(path, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda header, _: header.update(version=2), "version 2"),
+        (lambda header, _: header.update(format="other"), "format is 'other'"),
+        (lambda header, _: header.pop("architecture"), "architecture"),
+        (lambda header, _: header["architecture"].update(hidden=7), "another network"),
+        (lambda header, _: header["architecture"].update(openings=[1]), "another network"),
+        (lambda header, _: header["architecture"].pop("hidden"), "another network"),
+        (lambda _, arrays: arrays.pop("trunk/bias"), "another network"),
+        (lambda _, arrays: arrays.update({"trunk/bias": np.zeros(3)}), "another network"),
+        (lambda _, arrays: arrays["trunk/bias"].fill(np.nan), "not all finite"),
+    ],
+)
+def test_files_for_another_network_are_refused(tmp_path, change, message):
+    path = tmp_path / "policy.npz"
+    weights.save_policy(path, policy())
+    edit(path, change)
+    with pytest.raises(InputError, match=message) as caught:
+        weights.load_policy(path)
+    assert str(path) in str(caught.value)
+
+
+def test_half_a_file_is_refused(tmp_path):
+    path = tmp_path / "policy.npz"
+    weights.save_policy(path, policy())
+    whole = path.read_bytes()
+    for part in (0, 10, len(whole) // 2, len(whole) - 10):
+        path.write_bytes(whole[:part])
+        with pytest.raises(InputError, match="not a policy, or damaged"):
+            weights.load_policy(path)
+
+
+# --- warm start and evolution ------------------------------------------------------------------------------
+
+
+def test_demonstrations_are_what_the_teacher_did(matrix):
+    teacher, table = CMC.at(0.1), orders(6, 24)
+    demos = cloning.demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
+    played = rollout([teacher], matrix, table, Episodes(np.arange(6), np.arange(6), np.zeros(6, int)))
+    # A decision a round, one to open the first branches, and one to answer.
+    assert len(demos.decision.answer) == played.rounds.sum() + 2 * 6
+    assert demos.decision.answer.sum() == 6
+    goes_on = ~demos.decision.answer
+    opened = np.array(network.OPENINGS)[demos.decision.opening[goes_on]]
+    assert opened.sum() == played.branches.sum()
+    allowed = np.take_along_axis(demos.options.choice, demos.decision.choice[:, None], axis=1)
+    assert allowed[goes_on].all()
+
+
+def test_demonstrations_until_the_peak_end_right(matrix):
+    teacher, table = CMC.at(0.5), orders(6, 24)
+    whole = cloning.demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
+    gold = np.asarray(matrix.gold, np.int32)
+    peaked = cloning.demonstrate(teacher, 1e-4, matrix, table, np.arange(6), gold)
+    played = rollout([teacher], matrix, table, Episodes(np.arange(6), np.arange(6), np.zeros(6, int)))
+    assert played.correct.sum() <= peaked.decision.answer.sum() <= 6
+    assert 0 < len(peaked.decision.answer) < len(whole.decision.answer)
+    none = cloning.demonstrate(teacher, 1e-4, matrix, table, np.arange(6), np.full(6, -1, np.int32))
+    assert len(none.decision.answer) == 0  # nothing is right
+
+
+def test_a_clone_decides_as_its_teacher(matrix):
+    demos = cloning.demonstrate(CMC.at(0.1), 1e-4, matrix, orders(6, 24), np.arange(6))
+    start = initial_parameters(HIDDEN, jax.random.key(0))
+    _, before = cloning.clone(start, demos, jax.random.key(1), updates=2, batch=64, learning_rate=0.0)
+    clone, after = cloning.clone(start, demos, jax.random.key(1), updates=800, batch=64, learning_rate=1e-2)
+    assert float(after) < 0.3 * float(before)
+    heads = jax.vmap(lambda view: apply_network(clone, view))(demos.view)
+    first = demos.view.episode[:, 0] == 0
+    best = np.array(network.OPENINGS)[np.argmax(heads.opening[first], axis=1)]
+    np.testing.assert_allclose(best, CMC.at(0.1).n_init, atol=1)
+
+
+def test_a_warm_start_is_made_of_parameters(matrix):
+    params = WidthDepthRounds(16).make_params(matrix, gamma=RANGE, reward="majority")
+    settings = cloning.CloningSettings(generations=1, population=4, prices=2, updates=5, until_peak=True)
+    told = []
+    parameters = cloning.warm_start(
+        settings, params, 16, HIDDEN, jax.random.key(0), lambda *figures: told.append(figures)
+    )
+    start = initial_parameters(HIDDEN, jax.random.key(0))
+    assert jax.tree.map(jnp.shape, parameters) == jax.tree.map(jnp.shape, start)
+    assert len(told) == 1
+
+
+# --- teachers ----------------------------------------------------------------------------------------------
+
+
+def test_links_are_inverse_within_their_ranges():
+    for name, link in teachers.LINKS.items():
+        for share in (0.1, 0.5, 0.9):
+            value = link.to(float(np.log(share / (1 - share))))
+            assert link.low <= value <= link.high, name
+            assert link.to(link.back(value)) == pytest.approx(value), name
+
+
+def test_the_published_constants_are_where_tuning_starts():
+    coefficients = teachers.published()
+    dear, cheap = (teachers.teacher(coefficients, gamma, RANGE) for gamma in reversed(RANGE))
+    assert (cheap.n_init, cheap.patience, cheap.min_complete) == (8, 12, 5)
+    assert (dear.n_init, dear.patience) == (3, 4)
+    assert dear.max_use < cheap.max_use
+
+
+def test_tuning_raises_the_objective(matrix):
+    dear = (1e-3, 1e-2)  # CMC reads more than pays here
+    arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=dear), 16)
+    told = []
+    coefficients = teachers.tune(
+        arena,
+        jax.random.key(0),
+        generations=12,
+        population=12,
+        on_progress=lambda *figures: told.append(figures),
+    )
+    assert [generation for generation, _ in told] == list(range(1, 13))
+
+    def objective(coefficients):
+        scores = arena.play(
+            lambda _, gamma: teachers.teacher(coefficients, gamma, dear), 1, 64, jax.random.key(7)
+        )
+        return float(scores.objective[0])
+
+    assert objective(coefficients) > objective(teachers.published())
+
+
+def test_all_members_of_an_arena_play_the_same_episodes(matrix):
+    arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=RANGE), 16)
+    scores = arena.play(lambda *_: CMC.at(0.3), 3, 4, jax.random.key(0))
+    assert scores.right.shape == (3, 4, 6)
+    for column in (scores.right, scores.intervals, scores.tokens):
+        np.testing.assert_array_equal(column, column[:1].repeat(3, axis=0))
+    assert (np.diff(scores.gammas) > 0).all()
+    assert RANGE[0] <= scores.gammas[0] <= scores.gammas[-1] <= RANGE[1]
+    worth = scores.right - scores.gammas[:, None] * scores.intervals
+    np.testing.assert_allclose(scores.objective, worth.mean(axis=(1, 2)))
+
+
+# --- evolution ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def evolution(matrix):
+    params = WidthDepthRounds(16).make_params(matrix, gamma=(1e-4, 1e-2))
+    settings = EvolutionSettings(population=8, std=0.3, learning_rate=0.1, prices=2, max_branches=16)
+    return Evolution(settings, params, initial_parameters(HIDDEN, jax.random.key(0)))
+
+
+def test_evolution_raises_its_objective(evolution):
+    state = evolution.init(jax.random.key(0))
+    objectives = []
+    for _ in range(15):
+        state, metrics = evolution.update(state)
+        objectives.append(float(metrics["objective"]))
+    assert np.mean(objectives[-3:]) > np.mean(objectives[:3]) + 0.05
+    assert evolution.policy(state).gamma == pytest.approx(1e-3, rel=1e-4)
+
+
+def test_evolution_repeats_itself_from_a_state(evolution):
+    state, _ = evolution.update(evolution.init(jax.random.key(1)))
+    once, twice = evolution.update(state), evolution.update(jax.tree.map(np.asarray, state))
+    jax.tree.map(np.testing.assert_array_equal, once, twice)
+
+
+def test_majority_labels_need_no_gold(matrix):
+    env = WidthDepthRounds(16)
+    settings = EvolutionSettings(population=2, prices=1, max_branches=16)
+    start = initial_parameters(HIDDEN, jax.random.key(0))
+    figures = []
+    for gold in (matrix.gold, np.zeros_like(matrix.gold)):
+        params = env.make_params(dataclasses.replace(matrix, gold=gold), gamma=1e-4, reward="majority")
+        trainer = Evolution(settings, params, start)
+        figures.append(trainer.update(trainer.init(jax.random.key(0)))[1])
+    assert figures[0] == figures[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"population": 3}, "even number"), ({"std": 0.0}, "positive"), ({"prices": -1}, "positive")],
+)
+def test_settings_of_evolution_are_checked(settings, message):
+    with pytest.raises(InputError, match=message):
+        EvolutionSettings(**settings)

@@ -1,0 +1,563 @@
+"""PPO: advantages and gradients against closed forms, updates that repeat themselves, and what it learns."""
+
+import dataclasses
+import socket
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from matrices import BRANCHES, MAX_LENGTH, QUESTIONS, VOCABULARY, WIDTH, random_matrix
+
+from autotts_jax.envs import pool as branch_pool
+from autotts_jax.envs.rewards import Reward
+from autotts_jax.envs.rollout import Episodes, rollout
+from autotts_jax.envs.width_depth import WidthDepthRounds
+from autotts_jax.errors import InputError
+from autotts_jax.policies.neural import decision, ppo
+from autotts_jax.policies.neural.network import MAX_ADVANCE
+from autotts_jax.policies.neural.policy import apply_network, initial_parameters
+from autotts_jax.policies.neural.ppo import PPO, Batch, PPOSettings, Weights, advantages
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+
+pytestmark = pytest.mark.usefixtures("compile_fast")
+
+SETTINGS = PPOSettings(
+    max_branches=WIDTH,
+    environments=32,
+    rounds=16,
+    epochs=2,
+    minibatches=4,
+    decay_updates=80,
+    learning_rate=1e-2,
+    target_kl=10.0,
+)
+ENVIRONMENT = WidthDepthRounds(WIDTH, max_advance=MAX_ADVANCE)
+KEY = jax.random.key(0)
+ONE_DEVICE = jax.devices()[:1]
+STEP_LIMIT = 5
+SHARE_OF_COST = ppo.Facts._fields.index("share_of_cost")
+
+
+def make_params(matrix=None, reward="outcome", **settings):
+    """With labels whatever the reward, so that parameters differ in values only; gold ones by default."""
+    settings = {"gamma": (1e-3, 1e-1), "max_steps": STEP_LIMIT, "reward": "majority"} | settings
+    params = ENVIRONMENT.make_params(random_matrix(0, abstain=0.2) if matrix is None else matrix, **settings)
+    if reward != "majority":
+        gold = jnp.asarray(params.matrix.gold)[:, None]
+        params = params.replace(labels=jnp.broadcast_to(gold, params.labels.shape))
+    return params.replace(reward=jnp.int32(Reward[reward.upper()]))
+
+
+@pytest.fixture(scope="module")
+def parameters():
+    """Of a policy that seldom answers at first."""
+    parameters = initial_parameters(4, KEY)
+    bias = parameters["of_episode"]["bias"].at[0].set(-2.0)
+    return parameters | {"of_episode": parameters["of_episode"] | {"bias": bias}}
+
+
+@pytest.fixture(scope="module")
+def params():
+    return make_params()
+
+
+@pytest.fixture(scope="module")
+def trainer(params, parameters):
+    return PPO(SETTINGS, params, parameters, ONE_DEVICE)
+
+
+@pytest.fixture(scope="module")
+def played(trainer, params):
+    """The state before the first update, and the rounds that it plays."""
+    state = trainer.init(KEY)
+    play_key, *_ = jax.random.split(jax.random.wrap_key_data(state.key), 3)
+    return state, play(SETTINGS, params, state, play_key)[1]
+
+
+play = jax.jit(ppo.rollout)
+
+
+def assert_same(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def assert_close(one, other, **tolerance):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, **{"rtol": 1e-3, "atol": 1e-5} | tolerance), one, other
+    )
+
+
+# --- advantages -----------------------------------------------------------------------------------------
+
+T, E = 6, 3
+advantage = jax.jit(advantages)
+
+
+def expected_advantages(reward, value, next_value, terminated, truncated, lam):
+    """Episode by episode: the weighted sum of what each later round brought beyond expectation."""
+    result = np.zeros((T, E))
+    for column in range(E):
+        for first in range(T):
+            weight = 1.0
+            for t in range(first, T):
+                future = 0.0 if terminated[t, column] else next_value[t, column]
+                result[first, column] += weight * (reward[t, column] + future - value[t, column])
+                if terminated[t, column] or truncated[t, column]:
+                    break
+                weight *= lam
+    return result
+
+
+@examples(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3, 0.95, 1.0]))
+def test_advantages_are_those_of_the_reference(seed, lam):
+    rng = np.random.default_rng(seed)
+    reward, value, next_value = rng.normal(size=(3, T, E)).astype(np.float32)
+    terminated = rng.random((T, E)) < 0.3
+    truncated = ~terminated & (rng.random((T, E)) < 0.3)
+    rows = (reward, value, next_value, terminated, truncated)
+    np.testing.assert_allclose(advantage(*rows, lam), expected_advantages(*rows, lam), rtol=1e-4, atol=1e-5)
+
+
+def test_advantages_by_hand():
+    """Three episodes of two rounds with the same figures: one answers, one is cut off, one goes on."""
+    reward = np.tile(np.float32([[-0.1], [0.7]]), (1, 3))
+    value = np.tile(np.float32([[0.5], [0.4]]), (1, 3))
+    next_value = np.tile(np.float32([[0.4], [0.9]]), (1, 3))
+    ends = np.zeros((3, 2, 3), bool)
+    ends[0, 1, 0] = ends[1, 1, 1] = True
+    gains = np.asarray(advantages(reward, value, next_value, ends[0], ends[1], 0.5))
+    last = np.array([0.7 - 0.4, 0.7 + 0.9 - 0.4, 0.7 + 0.9 - 0.4])
+    np.testing.assert_allclose(gains, [-0.1 + 0.4 - 0.5 + 0.5 * last, last], rtol=1e-5)
+
+
+def test_nothing_leaks_from_one_episode_to_the_one_before():
+    rng = np.random.default_rng(0)
+    reward, value, next_value = rng.normal(size=(3, T, 2)).astype(np.float32)
+    terminated, truncated = np.zeros((2, T, 2), bool)
+    terminated[2, 0] = truncated[2, 1] = True
+    before = advantages(reward, value, next_value, terminated, truncated, 0.9)
+    reward[3:] += 100
+    value[3:] -= 100
+    after = advantages(reward, value, next_value, terminated, truncated, 0.9)
+    assert_same(before[:3], after[:3])
+    assert np.all(np.asarray(after[3:]) > np.asarray(before[3:]) + 50)
+
+
+# --- playing --------------------------------------------------------------------------------------------
+
+
+def test_an_episode_that_is_cut_off_is_worth_what_the_critic_expects_of_its_last_state(trainer, params):
+    """With a critic that expects the price, which an episode keeps and the next one has not."""
+    state = trainer.init(KEY)
+    critic = jax.tree.map(jnp.zeros_like, state.weights.critic)
+    critic["first"]["kernel"] = critic["first"]["kernel"].at[SHARE_OF_COST, 0].set(1.0)
+    critic["second"]["kernel"] = critic["second"]["kernel"].at[0, 0].set(1.0)
+    critic["last"]["kernel"] = critic["last"]["kernel"].at[0, 0].set(1.0)
+    state = state._replace(weights=state.weights._replace(critic=critic))
+    # A policy that never answers of itself.
+    network = state.weights.network
+    network = network | {"of_episode": network["of_episode"] | {"bias": jnp.array([-30.0, 1.0])}}
+    state = state._replace(weights=state.weights._replace(network=network))
+    episodes, rounds = play(SETTINGS, params, state, KEY)
+    assert np.sum(rounds.truncated) > 5
+    np.testing.assert_allclose(
+        np.where(rounds.terminated, rounds.value, rounds.next_value), rounds.value, rtol=1e-6
+    )
+    ended = np.asarray(rounds.terminated | rounds.truncated)[:-1]
+    changed = np.diff(rounds.value, axis=0) != 0
+    assert np.array_equal(changed, ended)
+    time = np.zeros(SETTINGS.environments, int)
+    for terminated, truncated in zip(rounds.terminated, rounds.truncated, strict=True):
+        time += 1
+        assert np.array_equal(truncated, ~np.asarray(terminated) & (time == STEP_LIMIT))
+        time[np.asarray(terminated | truncated)] = 0
+    assert np.array_equal(episodes.state.time, time)
+    assert np.array_equal(episodes.recall.round, time)
+
+
+def test_an_episode_is_worth_the_sum_of_its_rewards(played):
+    rounds = jax.tree.map(np.asarray, played[1])
+    total = np.zeros(SETTINGS.environments)
+    for t in range(SETTINGS.rounds):
+        total += rounds.reward[t]
+        answered = rounds.terminated[t]
+        unit = 1 / (1 - rounds.facts.share_of_cost[t])
+        np.testing.assert_allclose((unit * total)[answered], rounds.objective[t][answered], atol=1e-5)
+        total[answered | rounds.truncated[t]] = 0
+    assert np.sum(rounds.terminated) > 20
+
+
+def test_shares_of_finals_and_facts(params):
+    """By counting, and in states of the rollout: the critic knows what is right and what is yet to come."""
+    matrix = random_matrix(0, abstain=0.2)
+    shares = np.asarray(ppo.shares_of_finals(matrix))
+    for question in range(matrix.num_questions):
+        finals = matrix.answers[question, np.arange(BRANCHES), matrix.lengths[question]].tolist()
+        count = Counter(answer for answer in finals if answer != NONE)
+        expected = [count[answer] / count.total() for answer in range(matrix.vocabulary)]
+        np.testing.assert_allclose(shares[question], expected, rtol=1e-6)
+    order = np.array([3, 1, 0, 5], np.int32)
+
+    @jax.jit
+    def after_two_rounds():
+        _, state = ENVIRONMENT.reset_env(KEY, params, 1, order)
+        for action in ([0, 3, 0, 0, 0, 0], [0, 0, 2, 1, 3, 0]):
+            _, state, *_ = ENVIRONMENT.step_env(KEY, state, jnp.array(action), params)
+        return state, ppo.facts_of(state, branch_pool.attach(state.pool, params.matrix), shares[1])
+
+    state, facts = after_two_rounds()
+    label, length = int(state.label), matrix.lengths[1][order]
+    active, depth = np.array([1, 0, 1, 0], bool), np.minimum([2, 1, 3, 0], length + 1)
+    finals = matrix.answers[1, order, length]
+    latest = matrix.answers[1, order, np.maximum(depth - 1, 0)]
+    to_read = np.sum((length + 1 - depth)[active]) / (16 * WIDTH)
+    share_of_cost = 16 * WIDTH * float(state.gamma) / (1 + 16 * WIDTH * float(state.gamma))
+    expected = ppo.Facts(
+        right=float(int(state.answer) == label != NONE),
+        share=shares[1][label],
+        rival=np.delete(shares[1], label).max(),
+        will_be=np.sum((finals == label) & active) / 2,
+        is_now=np.sum((latest == label) & active) / 2,
+        to_read=to_read,
+        share_of_cost=share_of_cost,
+        bill=share_of_cost * to_read,
+    )
+    np.testing.assert_allclose(facts, expected, rtol=1e-5)
+
+
+# --- learning -------------------------------------------------------------------------------------------
+
+loss_and_gradient = jax.jit(jax.value_and_grad(ppo.loss, argnums=1, has_aux=True))
+
+
+@pytest.fixture(scope="module")
+def batch(played):
+    """What was played, with advantages and targets drawn at random."""
+    rounds = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), played[1])
+    rng = np.random.default_rng(0)
+    advantage, target = rng.normal(size=(2, rounds.reward.size)).astype(np.float32)
+    return Batch(
+        rounds.view, rounds.facts, rounds.allowed, rounds.decision, rounds.log_prob, advantage, target
+    )
+
+
+def heads_of(weights, batch):
+    def of_round(view, allowed):
+        return decision.mask(apply_network(weights.network, view), allowed)
+
+    return jax.jit(jax.vmap(of_round))(batch.view, batch.allowed)
+
+
+def test_the_first_gradient_is_the_policy_gradient(played, batch):
+    """The ratio is 1; the gradient of each bias of the heads is known in closed form."""
+    weights = played[0].weights
+    settings = dataclasses.replace(SETTINGS, entropy_weight=0.0)
+    (_, figures), gradient = loss_and_gradient(settings, weights, batch)
+    assert figures["policy_loss"] == pytest.approx(-batch.advantage.mean(), abs=1e-5)
+    assert figures["kl"] == pytest.approx(0, abs=1e-6)
+    assert figures["clip_fraction"] == 0
+    heads, gain = jax.tree.map(np.asarray, heads_of(weights, batch)), batch.advantage
+    answered = np.asarray(batch.decision.answer)
+    p = scipy.special.expit(heads.answer)
+    bias = gradient.network["of_episode"]["bias"]
+    assert bias[0] == pytest.approx(-np.mean(gain * (answered - p)), abs=1e-5)
+    choice = scipy.special.softmax(heads.choice, axis=1)
+    chosen = np.arange(choice.shape[1])[:, None] == np.asarray(batch.decision.choice)[:, None]
+    each = np.sum((chosen - choice) * np.asarray(batch.allowed.choice), axis=2)
+    expected = -np.mean((gain * ~answered)[:, None] * each, axis=0)
+    np.testing.assert_allclose(gradient.network["of_branch"]["bias"][: len(expected)], expected, atol=1e-5)
+
+
+def test_the_clip_stops_what_has_gone_far_enough(played, batch):
+    """A decision that is e times as likely as it was: a good one brings no more, a bad one counts in full."""
+    weights = played[0].weights
+    settings = dataclasses.replace(SETTINGS, entropy_weight=0.0)
+
+    gains = np.ones_like(batch.advantage)
+    for shift, sign, bound in ((1, 1, 1.2), (1, -1, np.e), (-1, 1, 1 / np.e), (-1, -1, 0.8)):
+        moved = batch._replace(log_prob=batch.log_prob - shift, advantage=sign * gains)
+        (_, figures), gradient = loss_and_gradient(settings, weights, moved)
+        steepest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(gradient.network))
+        assert figures["policy_loss"] == pytest.approx(-sign * bound, rel=1e-4)
+        assert (steepest > 0) == (bound in (np.e, 1 / np.e))
+        assert figures["clip_fraction"] == 1
+        assert figures["kl"] == pytest.approx(np.exp(shift) - 1 - shift, rel=1e-4)
+    # So far off that the ratio is no number, the gradient still is one.
+    far = batch._replace(log_prob=batch.log_prob - 500, advantage=gains)
+    (total, _), gradient = loss_and_gradient(settings, weights, far)
+    assert np.isfinite(total)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_the_critic_is_drawn_to_the_target_and_the_entropy_up(played, batch):
+    weights, gains = played[0].weights, np.zeros_like(batch.advantage)
+    still = batch._replace(advantage=gains)
+    settings = dataclasses.replace(SETTINGS, entropy_weight=0.1)
+    (total, figures), gradient = loss_and_gradient(settings, weights, still)
+    critic = jax.jit(jax.vmap(ppo.apply_critic, (None, 0, 0)))
+    value = np.asarray(critic(weights.critic, batch.facts, batch.view))
+    assert figures["value_loss"] == pytest.approx(np.mean((value - batch.target) ** 2), rel=1e-5)
+    # Its two outputs are weighed by the price.
+    weight, slope = np.asarray(batch.facts.share_of_cost), 2 * (value - batch.target)
+    expected = [np.mean((1 - weight) * slope), -np.mean(weight * slope)]
+    np.testing.assert_allclose(gradient.critic["last"]["bias"], expected, rtol=1e-3, atol=1e-6)
+    entropy = jnp.mean(jax.jit(jax.vmap(decision.entropy))(heads_of(weights, batch)))
+    assert figures["entropy"] == pytest.approx(float(entropy), rel=1e-5)
+    parts = figures["value_loss"] - settings.entropy_weight * entropy
+    assert total == pytest.approx(float(parts), rel=1e-5)
+
+
+# --- updates --------------------------------------------------------------------------------------------
+
+
+def test_updates_repeat_themselves_and_compile_once(trainer, params, parameters):
+    """Bit for bit, through a copy on the host too; other rates and prices compile nothing anew."""
+    first = trainer.init(KEY)
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(first))
+    assert first.key.dtype == np.uint32
+    stored = jax.tree.map(np.asarray, first)
+    state, metrics = trainer.update(first)
+    compiled = ppo._update._cache_size()
+    key = np.array(state.key)
+    third, after = trainer.update(state)
+    other = dataclasses.replace(SETTINGS, learning_rate=1e-2, clip=0.3, gae_lambda=0.5)
+    dear = params.replace(gamma_low=jnp.float32(1.0), gamma_high=jnp.float32(2.0))
+    changed, _ = PPO(other, dear, parameters, ONE_DEVICE).update(
+        PPO(other, dear, parameters, ONE_DEVICE).init(KEY)
+    )
+    again, repeated = trainer.update(jax.device_put(stored, jax.tree.map(lambda leaf: leaf.sharding, third)))
+    assert ppo._update._cache_size() == compiled
+    assert_same(repeated, metrics)
+    resumed, repeated = trainer.update(again)
+    assert_same((resumed, repeated), (third, after))
+    assert int(third.step) == 2
+    assert len({stored.key.tobytes(), key.tobytes(), np.asarray(third.key).tobytes()}) == 3
+    # It learned, and something else from something else.
+    kernel = third.weights.network["trunk"]["kernel"]
+    assert not np.array_equal(kernel, stored.weights.network["trunk"]["kernel"])
+    assert not np.array_equal(changed.weights.network["trunk"]["kernel"], kernel)
+    # The parameters that it was given are still there.
+    assert_same(trainer.init(KEY).weights.network, stored.weights.network)
+
+
+def test_metrics_of_an_update(trainer, played):
+    rounds = jax.tree.map(np.asarray, played[1])
+    _, metrics = trainer.update(trainer.init(KEY))
+    ended = rounds.terminated | rounds.truncated
+    assert metrics["episodes"] == ended.sum() > 0
+    for name, figure in (("accuracy", "correct"), ("tokens", "tokens"), ("objective", "objective")):
+        assert metrics[name] == pytest.approx(getattr(rounds, figure)[ended].mean(), rel=1e-5)
+    gain = np.asarray(
+        advantage(*(getattr(rounds, name) for name in ADVANTAGE), np.float32(SETTINGS.gae_lambda))
+    )
+    explained = 1 - gain.var() / (gain + rounds.value).var()
+    assert metrics["explained_variance"] == pytest.approx(explained, rel=1e-3)
+    assert metrics["learned"] == 1
+    assert np.isfinite(metrics["loss"])
+
+
+ADVANTAGE = ("reward", "value", "next_value", "terminated", "truncated")
+
+
+def test_an_update_stops_learning_once_it_has_gone_too_far(params, parameters):
+    """The second step is the first to find another policy than played; those after it are left out."""
+    careful = dataclasses.replace(SETTINGS, target_kl=1e-6)
+    trainer = PPO(careful, params, parameters, ONE_DEVICE)
+    state, metrics = trainer.update(trainer.init(KEY))
+    assert metrics["learned"] == 0.25
+    assert metrics["kl"] > 5e-6
+    assert int(state.optimiser.inner_states["network"].inner_state[1][0].count) == 2
+
+
+@pytest.mark.parametrize(("step", "expected"), [(0, -1e-2), (40, -5e-3), (80, 0), (200, 0)])
+def test_the_learning_rate_falls_to_zero(step, expected):
+    """Adam's first step is the learning rate, whatever the gradient."""
+    optimiser = ppo._optimiser(SETTINGS, jnp.int32(step))
+    weights, gradient = Weights(jnp.float32(0), jnp.float32(0)), Weights(jnp.float32(0.3), jnp.float32(-1e6))
+    change, _ = optimiser.update(gradient, optimiser.init(weights))
+    assert change.network == pytest.approx(expected, rel=1e-4)
+    assert change.critic == pytest.approx(-expected * SETTINGS.critic_rate / SETTINGS.learning_rate, rel=1e-4)
+
+
+def test_agents_train_side_by_side(params, parameters):
+    """Two seeds with two learning rates in one call, as one by one."""
+    rates = dataclasses.replace(SETTINGS, learning_rate=jnp.array([1e-2, 3e-3]), clip=jnp.array([0.2, 0.1]))
+    keys = jax.random.split(KEY, 2)
+    axes = dataclasses.replace(SETTINGS, **dict.fromkeys(RATES) | {"learning_rate": 0, "clip": 0})
+    states = jax.jit(jax.vmap(ppo.init, (None, None, None, 0)))(SETTINGS, params, parameters, keys)
+    both, metrics = jax.jit(jax.vmap(ppo.update, (axes, None, 0)))(rates, params, states)
+    for agent, key in enumerate(keys):
+        alone = dataclasses.replace(
+            SETTINGS, learning_rate=float(rates.learning_rate[agent]), clip=float(rates.clip[agent])
+        )
+        one = PPO(alone, params, parameters, ONE_DEVICE)
+        state, figures = one.update(one.init(key))
+        ours = jax.tree.map(lambda leaf, agent=agent: leaf[agent], (both, metrics))
+        assert_close(ours[0].weights, state.weights)
+        assert_same(ours[0].episodes, state.episodes)
+        assert_close(ours[1], figures)
+
+
+RATES = [field.name for field in dataclasses.fields(PPOSettings) if not field.metadata]
+
+
+def test_two_devices_do_what_one_does(params, parameters, trainer):
+    two = PPO(SETTINGS, params, parameters, jax.devices()[:2])
+    shared, alone = two.init(KEY), trainer.init(KEY)
+    for _ in range(2):
+        shared, ours = two.update(shared)
+        alone, theirs = trainer.update(alone)
+        assert_close(ours, theirs)
+    assert_close(shared.weights, alone.weights)
+    assert_same(shared.episodes, alone.episodes)
+    assert shared.episodes.state.time.sharding.shard_shape((SETTINGS.environments,)) == (16,)
+    assert len(shared.weights.network["trunk"]["kernel"].sharding.device_set) == 2
+
+
+def trained_on_all_devices(updates: int = 2) -> dict[str, np.ndarray]:
+    trainer = PPO(SETTINGS, make_params(), initial_parameters(4, KEY))
+    state = trainer.init(KEY)
+    for _ in range(updates):
+        state, _ = trainer.update(state)
+    leaves = jax.tree_util.tree_leaves_with_path(trainer.policy(state).parameters)
+    return {jax.tree_util.keystr(name): np.asarray(leaf) for name, leaf in leaves}
+
+
+PROCESS = """
+import sys, jax, numpy
+rank, port, file = sys.argv[1:]
+jax.config.update("jax_num_cpu_devices", 1)
+jax.config.update("jax_disable_most_optimizations", True)
+jax.distributed.initialize("localhost:" + port, 2, int(rank))
+import test_ppo
+numpy.savez(file, **test_ppo.trained_on_all_devices())
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_do_what_one_does(tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    files = [tmp_path / f"{rank}.npz" for rank in range(2)]
+    command = [sys.executable, "-c", PROCESS]
+    processes = [
+        subprocess.Popen([*command, str(rank), port, str(file)], cwd=Path(__file__).parent)
+        for rank, file in enumerate(files)
+    ]
+    try:
+        assert [process.wait(timeout=240) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+    alone = trained_on_all_devices()
+    for file in files:
+        assert_close(dict(np.load(file)), alone)
+
+
+@pytest.mark.parametrize("reward", [mode.name.lower() for mode in Reward])
+def test_every_reward_can_be_learned_from(reward, parameters):
+    trainer = PPO(SETTINGS, make_params(reward=reward), parameters, ONE_DEVICE)
+    state, metrics = trainer.update(trainer.init(KEY))
+    assert np.isfinite(metrics["loss"])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.weights))
+
+
+# --- what it learns -------------------------------------------------------------------------------------
+
+LENGTH, KNOWN_AT = 30, 5
+
+
+def simple_matrix() -> ProbeMatrix:
+    """Branches that show wrong answers at first, and the right one from `KNOWN_AT` to their end."""
+    shape = (QUESTIONS, BRANCHES)
+    answers = np.full((*shape, MAX_LENGTH + 1), NONE, np.int16)
+    answers[..., : LENGTH + 1] = 0
+    answers[..., : KNOWN_AT - 1] = 1 + np.arange(BRANCHES)[:, None] % (VOCABULARY - 1)
+    return ProbeMatrix(
+        answers=answers,
+        lengths=np.full(shape, LENGTH, np.int32),
+        tokens=np.full(shape, 10 * LENGTH, np.int32),
+        gold=np.zeros(QUESTIONS, np.int16),
+        interval=np.full(QUESTIONS, 10, np.int32),
+        cell=np.zeros(QUESTIONS, np.int32),
+        vocabulary=VOCABULARY,
+    )
+
+
+@pytest.fixture(scope="module")
+def solved(parameters):
+    """Episodes after training at a fair price, for nothing, and at a price that no answer is worth."""
+    matrix = simple_matrix()
+
+    def train(gamma):
+        trainer = PPO(SETTINGS, make_params(matrix, gamma=gamma, max_steps=100), parameters, ONE_DEVICE)
+        state = trainer.init(KEY)
+        for _ in range(SETTINGS.decay_updates):
+            state, _ = trainer.update(state)
+        episodes = Episodes(np.arange(QUESTIONS), np.zeros(QUESTIONS, int), np.zeros(QUESTIONS, int))
+        return rollout([trainer.policy(state)], matrix, np.arange(WIDTH)[None], episodes)
+
+    return {gamma: train(gamma) for gamma in (0.0, 0.01, 10.0)}
+
+
+def test_it_solves_a_simple_task(solved):
+    """One branch, up to where its answer is right; to the end would cost 31, and all four branches 124."""
+    played = solved[0.01]
+    assert np.all(played.correct)
+    assert np.all(played.intervals < LENGTH / 2)
+
+
+def test_for_nothing_it_reads_until_it_is_right(solved):
+    assert np.all(solved[0.0].correct)
+    assert np.all(solved[0.0].intervals >= KNOWN_AT)
+
+
+def test_where_reading_is_too_dear_it_answers_at_once(solved):
+    played = solved[10.0]
+    assert np.all(played.intervals == 1)
+    assert not np.any(played.correct)
+
+
+# --- what it refuses ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"environments": 0}, "environments is 0, but it must be at least 1"),
+        ({"epochs": -1}, "epochs is -1, but it must be at least 1"),
+        ({"learning_rate": -1e-3}, "learning_rate is -0.001, but it must be at least 0"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan, but it must be at least 0"),
+        ({"clip": 1.5}, "clip is 1.5, but it must be in 0 … 1"),
+        ({"gae_lambda": 2}, "gae_lambda is 2, but it must be in 0 … 1"),
+        ({"target_kl": -0.1}, "target_kl is -0.1, but it must be at least 0"),
+        ({"environments": 3, "rounds": 5, "minibatches": 4}, "3 environments x 5 rounds cannot be dealt"),
+    ],
+)
+def test_settings_are_checked(settings, message):
+    with pytest.raises(InputError, match=message):
+        PPOSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "devices", "message"),
+    [
+        ({"max_branches": BRANCHES + 1}, 1, "6 branches a question, fewer than max_branches, 7"),
+        ({"environments": 15, "minibatches": 1}, 2, "2 devices cannot share 15 environments"),
+        ({"environments": 2, "rounds": 3, "minibatches": 2}, 2, "2 devices cannot share 3 rounds of a min"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(params, parameters, settings, devices, message):
+    with pytest.raises(InputError, match=message):
+        PPO(dataclasses.replace(SETTINGS, **settings), params, parameters, jax.devices()[:devices])

@@ -1,0 +1,403 @@
+"""Configuration files, folds, and ``autotts-jax train`` as a user meets it."""
+
+import dataclasses
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import types
+from collections import Counter
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+from test_training import Toy, end_of, save_policy, validate
+
+from autotts_jax.errors import InputError
+from autotts_jax.experiments import cli, runtime, train
+from autotts_jax.experiments.train import read_config, split_folds
+from autotts_jax.experiments.training import RunSettings
+from autotts_jax.policies.neural import weights
+from autotts_jax.policies.neural.evolution import EvolutionSettings
+from autotts_jax.policies.neural.policy import NeuralPolicy
+from autotts_jax.replay import formats
+from autotts_jax.replay.dataset import stack
+from autotts_jax.replay.matrix import NONE
+from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+
+CONFIG = """
+[data]
+folds = 3
+fold = 0
+
+[network]
+hidden = 4
+
+[trainer]
+kind = "toy"
+gammas = [0.001, 1]
+
+[run]
+updates = 30
+validate_every = 3
+checkpoint_every = 4
+seed = 5
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ToySettings:
+    gammas: tuple[float, ...]
+    rate: float | None = None
+
+    def __post_init__(self):
+        if min(self.gammas) < 0:
+            raise InputError(f"gammas is {self.gammas}, but no γ may be negative")
+
+
+TOY = {
+    "TRAINERS": {"toy": (ToySettings, lambda *_: Toy())},
+    "_episodes": lambda *_: None,
+    "make_validation": lambda *_: validate,
+    "weights": types.SimpleNamespace(save_policy=lambda path, policy, _card: save_policy(path, policy)),
+}
+"""What to put into ``train`` so that it trains `Toy`, whatever the data is."""
+
+
+def slow_main():
+    """The command line in a process of its own, which says when an update is made."""
+    vars(train).update(TOY)
+    update = Toy.update
+
+    def slow(self, state):
+        print("update", flush=True)
+        time.sleep(0.02)
+        return update(self, state)
+
+    Toy.update = slow
+    cli.main()
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    for name, value in TOY.items():
+        monkeypatch.setattr(train, name, value)
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "toy.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
+def run_train(toy, monkeypatch, capsys, tmp_path):  # noqa: ARG001
+    """Runs ``train`` here; gives exit status, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    # JAX is in use already, and tests leave no cache behind.
+    monkeypatch.setattr(runtime, "configure", lambda *_: None)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["autotts-jax", "train", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+# --- the command ----------------------------------------------------------------------------------------
+
+
+def test_train_says_what_it_made(run_train, config):
+    status, out, err = run_train("--config", config)
+    assert (status, err) == (0, "")
+    manifest = json.loads(Path("runs/toy/manifest.json").read_text())
+    result = manifest["result"]
+    assert out.splitlines() == [
+        f"best validation objective: {result['best_objective']:.4f}, at update {result['best_update']}",
+        "best policy: runs/toy/best.npz",
+        "evaluate it: autotts-jax evaluate --controllers neural:runs/toy",
+    ]
+    assert manifest["command"] == ["autotts-jax", "train", "--config", str(config)]
+    assert manifest["config"] == {
+        "kind": "toy",
+        "data": {"paths": None, "encoding": "exact", "folds": 3, "fold": 0},
+        "network": {"hidden": 4},
+        "objective": {"gamma": [1e-5, 1e-3], "reward": "outcome"},
+        "warm_start": None,
+        "trainer": {"gammas": [0.001, 1.0], "rate": None},
+        "run": {"updates": 30, "validate_every": 3, "checkpoint_every": 4, "patience": None, "seed": 5},
+    }
+    cells = synthetic().cells
+    assert manifest["data"] == {c.name: {"source": c.source, "sha256": c.sha256} for c in cells}
+    assert manifest["versions"]["jax"] == jax.__version__
+    assert manifest["devices"]
+    assert run_train("--config", config, "--resume")[:2] == (0, out)
+
+
+def test_options_go_before_the_configuration(run_train, config, tmp_path):
+    file = tmp_path / "M" / "bench.json"
+    file.parent.mkdir()
+    formats.write_json(synthetic(0, SYNTHETIC_MODELS[:1], 3, 10), file)
+    options = ("--data", file, "--seed", 7, "--updates", 6, "--out", "here")
+    status, _, err = run_train("--config", config, *options)
+    assert (status, err) == (0, "")
+    manifest = json.loads(Path("here/manifest.json").read_text())
+    assert manifest["config"]["data"]["paths"] == [str(file)]
+    assert manifest["config"]["run"] | {"seed": 7, "updates": 6} == manifest["config"]["run"]
+    assert manifest["data"].keys() == {"M/bench"}
+    status, out, err = run_train("--config", config, *options[2:], "--resume")
+    assert (status, out) == (2, "")
+    assert f'config.data.paths is ["{file}"] there and nothing here' in err
+
+
+def test_early_stopping_is_told(run_train, config):
+    config.write_text(CONFIG.replace("[run]", "[run]\npatience = 1"))
+    status, out, _ = run_train("--config", config)
+    assert status == 0
+    assert "stopped early, after update" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--config toy.toml --resume", "runs/toy holds no run to resume; leave out --resume"),
+        ("--config missing.toml", "missing.toml: cannot be read: No such file"),
+        ("--config toy.toml --data nowhere", "nothing found at 'nowhere'"),
+        (
+            "--config toy.toml --data empty.json",
+            "empty.json: holds []; make it a list of at least one question",
+        ),
+        ("--config toy.toml --out toy.toml/run", "writing the run to toy.toml/run failed: Not a directory"),
+    ],
+)
+@pytest.mark.usefixtures("config")
+def test_train_says_what_is_wrong(run_train, arguments, message):
+    Path("empty.json").write_text("[]")
+    status, out, err = run_train(*arguments.split())
+    assert (status, out) == (2, "")
+    assert err.startswith("autotts-jax: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config, tmp_path, number):
+    run_train("--config", config, "--out", "whole")
+    environment = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
+        "JAX_NUM_CPU_DEVICES": "2",  # it is too late for another number when the command begins
+        "PYTHONPATH": str(Path(__file__).parent),
+    }
+    arguments = ["train", "--config", "toy.toml", "--out", "stopped"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import test_train_cli; test_train_cli.slow_main()", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    with process:
+        for _ in range(6):
+            process.stdout.readline()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    message, command = err.split("; go on with: ")
+    done = int(message.removeprefix(f"autotts-jax: stopped by {number.name} after update ").split(" of ")[0])
+    assert err.count("\n") == 1
+    assert sorted(Path("stopped/checkpoints").iterdir())[-1].name == f"{done:08d}"
+    program, name, *arguments = shlex.split(command)
+    assert (program, name) == ("autotts-jax", "train")
+    assert run_train(*arguments)[0] == 0
+    assert end_of(Path("stopped")) == end_of(Path("whole"))
+
+
+def test_live_metrics_are_shown_below_the_bar(monkeypatch):
+    figures = {"train/kl": 0.01234, "train/accuracy": 0.5, "train/tokens": 212345.6, "validation/tokens": 1.0}
+    console = Console(force_terminal=True, width=80)
+    monkeypatch.setattr(cli, "Console", lambda **_: console)
+    with console.capture() as shown, cli._working() as tell:
+        tell("training", 3, 10, cli._live(figures))
+    assert "3/10" in shown.get()
+    assert "accuracy 0.5  tokens 212,346  kl 0.0123" in shown.get()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        {"kind": "evolution", "population": 2, "prices": 1},
+        {"kind": "ppo", "environments": 4, "rounds": 4, "epochs": 1, "minibatches": 2},
+    ],
+    ids=lambda trainer: trainer["kind"],
+)
+def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(tmp_path, trainer):
+    for model in SYNTHETIC_MODELS[:2]:
+        (tmp_path / model.name).mkdir()
+        formats.write_json(synthetic(0, [model], 3, 10), tmp_path / model.name / "bench.json")
+    lines = [f"{key} = {json.dumps(value)}" for key, value in (trainer | {"max_branches": 4}).items()]
+    config = CONFIG.replace('kind = "toy"\ngammas = [0.001, 1]', "\n".join(lines))
+    config = config.replace("updates = 30", "updates = 5").replace(
+        "checkpoint_every = 4", "checkpoint_every = 2"
+    )
+    (tmp_path / "real.toml").write_text(config + '[objective]\nreward = "majority"\n')
+    environment = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+    def start(*arguments):
+        code = "from autotts_jax.experiments.cli import main; main()"
+        command = [sys.executable, "-c", code, "train", "--config", "real.toml", "--data", "*/bench.json"]
+        pipes = {"capture_output": True, "text": True, "timeout": 300, "check": False}
+        done = subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, **pipes)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    start("--out", "run")
+    run = tmp_path / "run"
+    whole = (run / "metrics.jsonl").read_text(), (run / "best.npz").read_bytes()
+    assert '"validation/accuracy"' in whole[0]
+    shutil.rmtree(run / "checkpoints" / "00000005")
+    shutil.rmtree(run / "checkpoints" / "00000004")
+    start("--out", "run", "--resume")
+    assert ((run / "metrics.jsonl").read_text(), (run / "best.npz").read_bytes()) == whole
+    policy, card = weights.load_policy(run)
+    assert card["config"]["kind"] == trainer["kind"]
+    assert policy.parameters["trunk"]["bias"].shape == (4,)
+
+
+@pytest.mark.parametrize("name", ["train.toml", "train_aime24.toml"])
+def test_the_example_configurations_are_read(name):
+    config = read_config(Path(__file__).parents[1] / "examples" / name)
+    assert config.kind == "evolution"
+    assert (config.warm_start is None) == (name == "train.toml")
+
+
+# --- validation -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reward", ["outcome", "majority"])
+def test_validation_counts_the_right_answers(monkeypatch, reward):
+    dataset = stack([synthetic(0, SYNTHETIC_MODELS[:1], 3, 10), synthetic(1, SYNTHETIC_MODELS[1:2], 2, 7)])
+    config = train.Config(
+        "evolution",
+        train.DataSettings(),
+        train.NetworkSettings(),
+        train.ObjectiveSettings((1e-4, 1e-2), reward),
+        None,
+        EvolutionSettings(max_branches=4),
+        RunSettings(1),
+    )
+    answers = dataset.matrix.answers.copy()
+    answers[0] = NONE  # so that a majority of the first question has none either, and nobody is right
+    matrix = dataclasses.replace(dataset.matrix, answers=answers)
+    dataset = dataclasses.replace(dataset, matrix=matrix)
+    finals = np.asarray(matrix.finals())
+
+    def rollout(policies, played_matrix, orders, episodes):
+        """Plays perfectly: gives the label of every episode, worked out anew."""
+        assert played_matrix is matrix
+        assert [policy.gamma for policy in policies] == pytest.approx(np.geomspace(1e-4, 1e-2, 8))
+        answers = []
+        for question, order in zip(episodes.question, episodes.order, strict=True):
+            played = set(orders[order].tolist())
+            recorded = dataset.cells[matrix.cell[question]].num_branches
+            assert len(played) == 4
+            assert max(played) < recorded
+            others = [finals[question, b] for b in range(recorded) if b not in played]
+            counts = Counter(answer for answer in others if answer != NONE)
+            most = counts.most_common(1)[0][0] if counts else NONE
+            answers.append(most if reward == "majority" else matrix.gold[question])
+        intervals = np.arange(len(answers)) % 7
+        assert len(set(zip(*episodes, strict=True))) == len(answers) == 8 * 16 * 5
+        return types.SimpleNamespace(answer=np.array(answers), intervals=intervals, tokens=500 * intervals)
+
+    monkeypatch.setattr(train, "rollout", rollout)
+    measured = train.make_validation(config, dataset)(NeuralPolicy({}, 1e-3))
+    intervals = np.arange(8 * 16 * 5) % 7
+    price = np.repeat(np.geomspace(1e-4, 1e-2, 8), 16 * 5)
+    if reward == "outcome":
+        assert measured["accuracy"] == 1
+    else:
+        assert 0.72 < measured["accuracy"] <= 0.8  # ties are broken differently
+    assert measured["objective"] == pytest.approx(measured["accuracy"] - np.mean(price * intervals))
+    assert measured["tokens"] == pytest.approx(500 * intervals.mean())
+
+
+# --- configuration --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("[run]", "[run"), "toy.toml: not TOML: "),
+        (("[run]", "[runs]"), "toy.toml: runs is no section; there are [data], [network], "),
+        (("[data]", "rate = 1\n[data]"), "toy.toml: rate is no section"),
+        (("seed", "sed"), "toy.toml, [run]: there is no key sed; there are updates, validate_every,"),
+        (("hidden", "depth"), "toy.toml, [network]: there is no key depth; there are hidden"),
+        (("hidden = 4", "hidden = 0"), "toy.toml, [network]: hidden is 0, but it must be at least 1"),
+        (("updates = 30", ""), "toy.toml, [run]: updates is missing; it must be a whole number"),
+        (("updates = 30", "updates = true"), "[run]: updates is True, but it must be a whole number"),
+        (("updates = 30", "updates = 3.5"), "[run]: updates is 3.5, but it must be a whole number"),
+        (("updates = 30", "updates = -1"), "toy.toml, [run]: updates is -1, but it must be at least 0"),
+        (("[0.001, 1]", "[0.001, -1]"), "[trainer]: gammas is (0.001, -1.0), but no γ may be negative"),
+        (("[0.001, 1]", "0.001"), "gammas is 0.001, but it must be a list, each of it a finite number"),
+        (("[0.001, 1]", "[nan]"), "gammas is [nan], but it must be a list"),
+        (("[0.001, 1]", '[1]\nrate = "low"'), "rate is 'low', but it must be a finite number"),
+        (('"toy"', '"sgd"'), "toy.toml, [trainer]: kind is 'sgd', but it must be one of 'toy'"),
+        (('kind = "toy"', ""), "toy.toml, [trainer]: kind is None, but it must be one of 'toy'"),
+        (('"toy"', "[1]"), "toy.toml, [trainer]: kind is [1]"),
+        (("[trainer]", "[objective]\ngamma = [-1e-4, 1e-4]\n[trainer]"), "gamma is [-0.0001, 0.0001], but"),
+        (("[trainer]", "[objective]\ngamma = [1e-4]\n[trainer]"), "the lowest and the highest price"),
+        (("[trainer]", '[objective]\nreward = "gold"\n[trainer]'), "reward is 'gold', but it must be one of"),
+        (("folds = 3", "folds = 1"), "toy.toml, [data]: folds is 1, but it must be at least 2"),
+        (("fold = 0", "fold = 3"), "toy.toml, [data]: fold is 3, but it must be in 0 … 2"),
+        (("[data]", "[data]\npaths = []"), "[data]: paths is empty; name at least one, or leave it out"),
+        (("[data]", '[data]\npaths = "x"'), "paths is 'x', but it must be a list, each of it a string"),
+        (("[data]", '[data]\nencoding = "no"'), "encoding is 'no', but it must be one of 'exact', 'equiv'"),
+    ],
+)
+def test_a_configuration_that_is_wrong(config, change, message):
+    assert change[0] in CONFIG
+    config.write_text(CONFIG.replace(*change))
+    with pytest.raises(InputError) as error:
+        read_config(config)
+    assert message in str(error.value)
+
+
+def test_the_example_is_a_configuration():
+    config = read_config(Path(__file__).parents[1] / "examples" / "train.toml")
+    assert config.trainer == EvolutionSettings()
+    assert config.network == train.NetworkSettings()
+    assert config.objective == train.ObjectiveSettings()
+
+
+def test_folds_share_no_question():
+    dataset = synthetic(0, SYNTHETIC_MODELS[:2], 7, 4)
+    held = []
+    for fold in range(3):
+        training, held_out = split_folds(dataset, 3, fold)
+        texts, held_texts = ({question.text for question in part.questions} for part in (training, held_out))
+        assert not texts & held_texts
+        assert len(texts | held_texts) == 7
+        assert len(training) + len(held_out) == len(dataset) == 14
+        shuffled = split_folds(dataset.shuffle(1), 3, fold)[1]
+        assert {question.text for question in shuffled.questions} == held_texts
+        held += held_texts
+    assert len(held) == len(set(held)) == 7
+    assert split_folds(dataset, 3, None) == (dataset, dataset)
+    with pytest.raises(InputError, match="7 distinct questions cannot be dealt into 8 folds"):
+        split_folds(dataset, 8, 0)

@@ -1,0 +1,517 @@
+"""Runs: whatever stops one, it goes on as if nothing had happened, and it says what it cannot go on with."""
+
+import functools
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from autotts_jax.errors import InputError
+from autotts_jax.experiments import training
+from autotts_jax.experiments.training import Progress, RunSettings, load_checkpoint, run, save_checkpoint
+
+SETTINGS = RunSettings(updates=30, validate_every=3, checkpoint_every=4, seed=5)
+MANIFEST = {"config": {"trainer": {"rate": 0.1}, "run": {"updates": 30}}, "data": {"model/bench": "ab"}}
+NEWEST = "00000030"
+
+
+class ToyState(NamedTuple):
+    params: dict
+    optimiser: tuple
+    key: jax.Array
+    half: jax.Array
+    empty: jax.Array
+
+
+class Toy:
+    """Noisy gradient descent to a target, with all kinds of arrays in its state."""
+
+    optimiser = optax.adam(optax.linear_schedule(0.3, 0.0, 30))
+
+    def init(self, key):
+        params = {"w": jax.random.normal(key, (3, 2)), "b": jnp.zeros(2)}
+        key_data = jax.random.key_data(jax.random.fold_in(key, 1))
+        return ToyState(
+            params, self.optimiser.init(params), key_data, jnp.ones(3, jnp.bfloat16), jnp.zeros((0, 4))
+        )
+
+    def update(self, state):
+        return _toy_update(state)
+
+    def policy(self, state):
+        return state.params
+
+
+def loss_of(params, noise=0.0):
+    return jnp.sum((params["w"] - 1.5 + noise) ** 2) + jnp.sum((params["b"] + 0.5) ** 2)
+
+
+@functools.partial(jax.jit, donate_argnums=0)  # as trainers may do that have large states
+def _toy_update(state):
+    key, noise_key = jax.random.split(jax.random.wrap_key_data(state.key))
+    noise = jax.random.normal(noise_key, (3, 2))
+    loss, gradient = jax.value_and_grad(loss_of)(state.params, noise)
+    change, optimiser = Toy.optimiser.update(gradient, state.optimiser)
+    params = optax.apply_updates(state.params, change)
+    half = state.half * jnp.bfloat16(1.01)
+    metrics = {"loss": loss, "explained_variance": jnp.nan}
+    return ToyState(params, optimiser, jax.random.key_data(key), half, state.empty), metrics
+
+
+class Counter:
+    """Its policy is the number of updates made; what goes wrong does so at update 11."""
+
+    def __init__(self, **wrong):
+        self.wrong = wrong
+
+    def init(self, _key):
+        return jnp.zeros(())
+
+    def update(self, state):
+        metrics = {"loss": 1.0, "explained_variance": float("inf")}
+        return state + 1, metrics | (self.wrong if state == 10 else {})
+
+    def policy(self, state):
+        return {"n": jnp.where(("policy" in self.wrong) & (state == 11), jnp.nan, state)}
+
+
+def validate(policy):
+    """Noisy, so that the best policy is not the last one, but always the same for the same policy."""
+    return {"objective": jnp.sin(1e3 * policy["w"]).sum() - 0.1 * loss_of(policy), "tokens": 3}
+
+
+def save_policy(path, policy):
+    np.savez(path, **policy)
+
+
+def load_policy(folder):
+    with np.load(folder / "best.npz") as policy:
+        return dict(policy)
+
+
+def train(folder, trainer=None, settings=SETTINGS, **options):
+    options = {"validate": validate, "save_policy": save_policy, "manifest": MANIFEST} | options
+    return run(trainer or Toy(), settings, folder, **options)
+
+
+def counted(folder, objectives=(), trainer=None, **options):
+    """A run of `Counter`, with these validation objectives after updates 1, 2, …"""
+
+    def look_up(policy):
+        update = int(policy["n"])
+        return {"objective": objectives[update - 1] if objectives and update else update - 100 * (not update)}
+
+    return train(folder, trainer or Counter(), validate=look_up, **options)
+
+
+def end_of(folder, checkpoint=NEWEST):
+    """All that a run leaves of its training: parameters and the rest of the state, metrics, best policy."""
+    toy = Toy()
+    state = toy.init(jax.random.key(0))
+    progress, tree = load_checkpoint(
+        folder / "checkpoints" / checkpoint, (state, jax.device_get(state.params))
+    )
+    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    leaves |= {f"best {name}": array for name, array in load_policy(folder).items()}
+    contents = {name: (leaf.dtype, leaf.shape, np.asarray(leaf).tobytes()) for name, leaf in leaves.items()}
+    return contents, progress.best_update, (folder / "metrics.jsonl").read_text()
+
+
+def events_of(folder):
+    """Scalars by update as TensorBoard shows them: a session that starts takes later events back."""
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+    shown = []
+    for file in sorted((folder / "tensorboard").iterdir()):
+        content, at = file.read_bytes(), 0
+        while at + 12 <= len(content):
+            (length,) = struct.unpack_from("Q", content, at)
+            if at + 12 + length + 4 > len(content):
+                break  # cut by a kill
+            event = Event.FromString(content[at + 12 : at + 12 + length])
+            at += 12 + length + 4
+            if event.session_log.status == SessionLog.START:
+                shown = [(step, scalars) for step, scalars in shown if step < event.step]
+            elif event.summary.value:
+                shown.append((event.step, {value.tag: value.simple_value for value in event.summary.value}))
+    return shown
+
+
+def assert_events_are_the_metrics(folder):
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    events = events_of(folder)
+    assert [step for step, _ in events] == [line.pop("update") for line in metrics]
+    for (_, scalars), line in zip(events, metrics, strict=True):
+        expected = {name: np.nan if value is None else value for name, value in line.items()}
+        assert scalars == pytest.approx(expected, rel=1e-6, nan_ok=True)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "uninterrupted"
+    outcome = train(folder)
+    assert outcome.stopped_by is None
+    assert outcome.progress.update == 30
+    return folder
+
+
+@pytest.fixture
+def copy(uninterrupted, tmp_path):
+    """A run of its own to damage."""
+    return shutil.copytree(uninterrupted, tmp_path / "run")
+
+
+# --- what a run leaves ----------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_its_files(uninterrupted):
+    files = {path.name for path in uninterrupted.iterdir()}
+    assert files == {"manifest.json", "best.npz", "metrics.jsonl", "tensorboard", "checkpoints"}
+    checkpoints = sorted(path.name for path in (uninterrupted / "checkpoints").iterdir())
+    assert checkpoints == ["00000024", "00000028", NEWEST]
+    lines = [json.loads(line) for line in (uninterrupted / "metrics.jsonl").read_text().splitlines()]
+    assert [line["update"] for line in lines] == list(range(1, 31))
+    assert lines[0].keys() == {"update", "train/loss", "train/explained_variance"}
+    assert lines[0]["train/explained_variance"] is None
+    assert [line["update"] for line in lines if "validation/objective" in line] == list(range(3, 31, 3))
+    assert_events_are_the_metrics(uninterrupted)
+    objectives = {line["update"]: line["validation/objective"] for line in lines[2::3]}
+    best = max(objectives, key=objectives.get)
+    assert best < 30  # or the test would not tell the best policy from the last one
+    assert float(validate(load_policy(uninterrupted))["objective"]) == objectives[best]
+    manifest = json.loads((uninterrupted / "manifest.json").read_text())
+    result = manifest.pop("result")
+    assert manifest == MANIFEST
+    assert result.pop("seconds") > 0
+    assert result == {
+        "update": 30,
+        "best_objective": objectives[best],
+        "best_update": best,
+        "validations_since_best": (30 - best) // 3,
+        "ended": "all updates made",
+    }
+
+
+def test_the_seed_decides(uninterrupted, tmp_path):
+    train(tmp_path / "same")
+    assert end_of(tmp_path / "same") == end_of(uninterrupted)
+    train(tmp_path / "other", settings=RunSettings(30, 3, 4, seed=6))
+    assert end_of(tmp_path / "other")[0] != end_of(uninterrupted)[0]
+
+
+def test_the_best_policy_is_kept(tmp_path):
+    settings = RunSettings(updates=5, validate_every=1)
+    outcome = counted(tmp_path, [0.1, 0.5, 0.4, 0.5, 0.3], settings=settings)
+    assert outcome.progress.best_update == 2
+    assert outcome.progress.best_objective == 0.5
+    assert load_policy(tmp_path)["n"] == 2
+
+
+def test_the_last_update_is_validated(tmp_path):
+    assert counted(tmp_path, settings=RunSettings(updates=5, validate_every=3)).progress.best_update == 5
+
+
+def test_the_start_counts(tmp_path):
+    """A run whose updates only make things worse, or that has none, keeps what it started with."""
+    worse = train(tmp_path / "worse", Counter(), validate=lambda policy: {"objective": -policy["n"]})
+    assert (worse.progress.best_update, worse.progress.update) == (0, 30)
+    assert load_policy(tmp_path / "worse")["n"] == 0
+    none = counted(tmp_path / "none", settings=RunSettings(updates=0))
+    assert (none.progress.best_update, none.progress.update) == (0, 0)
+    assert load_policy(tmp_path / "none")["n"] == 0
+
+
+@pytest.mark.parametrize(("patience", "last"), [(None, 9), (3, 9), (2, 4)])
+def test_patience_ends_a_run(tmp_path, patience, last):
+    settings = RunSettings(updates=9, validate_every=1, patience=patience)
+    objectives = [0.1, 0.5, 0.4, 0.5, 0.6, 0.2, 0.3, 0.9, 0.1]
+    outcome = counted(tmp_path, objectives, settings=settings)
+    assert outcome.progress.update == last
+    ended = json.loads((tmp_path / "manifest.json").read_text())["result"]["ended"]
+    assert ended == ("all updates made" if last == 9 else "early stopping")
+    # It stays ended.
+    assert counted(tmp_path, objectives, settings=settings, resume=True) == outcome
+
+
+# --- stopped and resumed --------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    pass
+
+
+class Bomb:
+    """Goes off at a certain call, whichever of the functions is called."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def in_(self, function):
+        def called(*arguments):
+            self.calls -= 1
+            if self.calls < 0:
+                raise Killed
+            return function(*arguments)
+
+        return called
+
+
+def write_half(path, _policy):
+    path.write_bytes(b"half a poli")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_ten_times_anywhere_it_ends_the_same(uninterrupted, tmp_path, monkeypatch, seed):
+    rng = random.Random(seed)
+    kills = 0
+    while kills < 10:
+        bomb, toy = Bomb(rng.randrange(1, 40)), Toy()
+        monkeypatch.setattr(toy, "update", bomb.in_(toy.update), raising=False)
+        # In the middle of writing a checkpoint: its arrays are there, its hash is not; or all but in place.
+        monkeypatch.setattr(training, "_hash", bomb.in_(HASH))
+        monkeypatch.setattr(training, "_write_json", bomb.in_(WRITE_JSON))
+
+        def save_badly(path, policy, bomb=bomb):
+            write_half(path, policy)
+            bomb.in_(save_policy)(path, policy)
+
+        options = {"validate": bomb.in_(validate), "save_policy": save_badly}
+        try:
+            train(tmp_path, toy, resume=(tmp_path / "manifest.json").exists(), **options)
+        except Killed:
+            kills += 1
+            if (tmp_path / "best.npz").exists():
+                assert load_policy(tmp_path).keys() == {"w", "b"}
+            continue
+        # It got to its end before it was killed often enough: take it back to where it was in between.
+        for checkpoint in (tmp_path / "checkpoints").glob("000000[23][048]"):
+            if rng.random() < 0.7:
+                shutil.rmtree(checkpoint)
+    monkeypatch.undo()
+    train(tmp_path, resume=True)
+    assert end_of(tmp_path) == end_of(uninterrupted)
+    assert_events_are_the_metrics(tmp_path)
+    assert not list(tmp_path.rglob(".partial-*"))
+
+
+HASH, WRITE_JSON = training._hash, training._write_json
+
+
+def test_a_killed_process_goes_on(uninterrupted, tmp_path):
+    code = (
+        "import sys, time, pathlib; sys.path.insert(0, sys.argv[1]); import test_training as t\n"
+        "folder = pathlib.Path(sys.argv[2]); resume = (folder / 'manifest.json').exists()\n"
+        "t.train(folder, resume=resume, on_progress=lambda *_: (print(flush=True), time.sleep(0.02)))\n"
+    )
+    command = [sys.executable, "-c", code, Path(__file__).parent, tmp_path]
+    rng = random.Random(0)
+    for updates in (10, 9, 8):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with process:
+            for _ in range(updates):
+                process.stdout.readline()
+            time.sleep(rng.random() * 0.1)
+            process.kill()
+            _, errors = process.communicate()
+        assert errors == ""
+        assert process.returncode == -signal.SIGKILL
+    assert len((tmp_path / "metrics.jsonl").read_bytes().splitlines()) > 16
+    assert train(tmp_path, resume=True).progress.update == 30
+    assert end_of(tmp_path) == end_of(uninterrupted)
+    assert_events_are_the_metrics(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_after_the_update_under_way(uninterrupted, tmp_path, number):
+    def send(update, _figures):
+        if update == 7:
+            os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    outcome = train(tmp_path, on_progress=send)
+    assert signal.getsignal(number) == before
+    assert outcome.stopped_by == number
+    assert outcome.progress.update == 7
+    assert (tmp_path / "checkpoints" / "00000007").exists()
+    assert json.loads((tmp_path / "manifest.json").read_text())["result"]["ended"] == number.name
+    assert train(tmp_path, resume=True).stopped_by is None
+    assert end_of(tmp_path) == end_of(uninterrupted)
+
+
+def test_the_best_policy_is_that_of_the_checkpoint(uninterrupted, copy):
+    save_policy(copy / "best.npz", {"w": np.zeros((3, 2)), "b": np.zeros(2)})
+    train(copy, resume=True)
+    assert end_of(copy) == end_of(uninterrupted)
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path):
+    def interrupt(_update, _figures):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, on_progress=interrupt)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_sharded_state_is_sharded_again(tmp_path):
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    state = jax.device_put(jnp.arange(8.0), sharding)
+    save_checkpoint(tmp_path, Progress(1), state)
+    _, loaded = load_checkpoint(tmp_path / "checkpoints" / "00000001", jnp.zeros_like(state, device=sharding))
+    assert loaded.sharding == sharding
+    assert loaded.tolist() == list(range(8))
+
+
+# --- what a run does not go on with ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"loss": float("nan")}, "train/loss is nan"),
+        ({"policy_loss": -float("inf")}, "train/policy_loss is -inf"),
+        ({"policy": 0.0}, "parameters that are not finite"),
+    ],
+)
+def test_divergence_ends_a_run_and_keeps_what_was_good(tmp_path, wrong, message):
+    with pytest.raises(InputError, match=f"diverged at update 11: .*{message}") as error:
+        counted(tmp_path, trainer=Counter(**wrong), settings=RunSettings(20, 5, 4))
+    newest = tmp_path / "checkpoints" / "00000008"
+    assert f"Kept from before it: {newest} and {tmp_path / 'best.npz'}." in str(error.value)
+    assert sorted((tmp_path / "checkpoints").iterdir())[-1] == newest
+    assert load_checkpoint(newest, (jnp.zeros(()), {"n": np.zeros((), np.float32)}))[1][0] == 8
+    assert load_policy(tmp_path)["n"] == 10
+
+
+def test_an_objective_that_is_no_number_ends_a_run(tmp_path):
+    with pytest.raises(InputError, match="at update 2: validation/objective is nan"):
+        counted(tmp_path, [0.5, float("nan"), 0.7], settings=RunSettings(3, 1))
+    assert load_policy(tmp_path)["n"] == 1
+
+
+def damage(path, how):
+    content = path.read_bytes()
+    if how == "remove":
+        path.unlink()
+    elif how == "truncate":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+
+
+@pytest.mark.parametrize("how", ["remove", "truncate", "flip"])
+def test_a_damaged_checkpoint_is_named(uninterrupted, copy, how, capfd):
+    newest = copy / "checkpoints" / NEWEST
+    files = [path for path in newest.rglob("*") if path.is_file() and path.stat().st_size]
+    assert len(files) > 3
+    for file in files:
+        damage(file, how)
+        with pytest.raises(InputError) as error:
+            train(copy, resume=True)
+        assert str(error.value) == (
+            f"{newest}: the checkpoint is damaged; "
+            "remove it and resume again, from 00000028, the one before it"
+        )
+        shutil.rmtree(newest)
+        shutil.copytree(uninterrupted / "checkpoints" / NEWEST, newest)
+    assert capfd.readouterr() == ("", "")
+    shutil.rmtree(newest)
+    train(copy, resume=True)
+    assert end_of(copy) == end_of(uninterrupted)
+
+
+def test_a_changed_checkpoint_is_damaged(copy):
+    file = copy / "checkpoints" / NEWEST / "progress.json"
+    content = json.loads(file.read_text())
+    content["progress"]["validations_since_best"] = 0
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="the checkpoint is damaged"):
+        train(copy, resume=True)
+
+
+def test_a_damaged_checkpoint_with_no_other(copy):
+    for older in ("00000024", "00000028"):
+        shutil.rmtree(copy / "checkpoints" / older)
+    shutil.rmtree(copy / "checkpoints" / NEWEST / "arrays")
+    with pytest.raises(InputError, match="no older one is there; start a new run"):
+        train(copy, resume=True)
+
+
+def test_a_checkpoint_of_another_network(copy):
+    class Wider(Toy):
+        def init(self, key):
+            state = super().init(key)
+            return state._replace(params=state.params | {"w": jnp.zeros((3, 3))})
+
+    message = r"another network.*'w'\] is float32\[3, 2\] there and float32\[3, 3\] here"
+    with pytest.raises(InputError, match=message):
+        train(copy, Wider(), resume=True)
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(copy):
+    before = end_of(copy)
+    with pytest.raises(InputError, match="already holds a run; resume it with --resume"):
+        train(copy)
+    (copy / "manifest.json").unlink()
+    with pytest.raises(InputError, match="already holds a run"):
+        train(copy)
+    assert end_of(copy) == before
+
+
+def test_there_must_be_something_to_resume(tmp_path):
+    with pytest.raises(InputError, match="holds no run to resume"):
+        train(tmp_path / "run", resume=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_resumed_with_what_it_was_started_with(copy):
+    other = {"config": {"trainer": {"rate": 0.2, "new": True}, "run": {"updates": 30}}, "data": {}}
+    with pytest.raises(InputError) as error:
+        train(copy, manifest=other, resume=True)
+    assert (
+        "config.trainer.rate is 0.1 there and 0.2 here; config.trainer.new is nothing there and true here; "
+        'data.model/bench is "ab" there and nothing here.'
+    ) in str(error.value)
+
+
+def test_a_damaged_manifest_is_named(copy):
+    damage(copy / "manifest.json", "truncate")
+    with pytest.raises(InputError, match=r"manifest\.json: the file is damaged"):
+        train(copy, resume=True)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"writing the run to .*file/run failed: Not a directory"):
+        train(tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"updates": -1}, "updates is -1"),
+        ({"updates": 5, "validate_every": 0}, "validate_every is 0"),
+        ({"updates": 5, "checkpoint_every": -1}, "checkpoint_every is -1"),
+        ({"updates": 5, "patience": 0}, "patience is 0"),
+        ({"updates": 5, "seed": -1}, "seed is -1"),
+    ],
+)
+def test_settings_that_make_no_run(settings, message):
+    with pytest.raises(InputError, match=message):
+        RunSettings(**settings)
