@@ -43,7 +43,7 @@ def heads_of(rng, scale: float) -> Heads:
     answer, opening, choice = (
         scale * rng.normal(size=shape) for shape in ((), OPENINGS, (CHOICES, BRANCHES))
     )
-    return Heads(*map(jnp.float32, (answer, opening, choice, np.zeros(BRANCHES))))
+    return Heads(*map(jnp.float32, (answer, opening, choice)))
 
 
 def options_of(rng) -> Options:
@@ -90,7 +90,7 @@ def test_probabilities_of_all_decisions(seed, scale):
 def test_probability_of_a_decision_by_hand():
     choice = np.log([[0.1, 0.5], [0.2, 0.5], [0.3, 1.0], [0.4, 1.0]])
     allowed = Options(True, True, np.arange(OPENINGS) < 2, np.array([[1, 1], [1, 1], [1, 0], [1, 0]], bool))
-    heads = Heads(np.log(0.2 / 0.8), np.r_[np.log([0.25, 0.75]), np.ones(OPENINGS - 2)], choice, 0)
+    heads = Heads(np.log(0.2 / 0.8), np.r_[np.log([0.25, 0.75]), np.ones(OPENINGS - 2)], choice)
     heads = mask(jax.tree.map(jnp.float32, heads), allowed)
 
     def p(answer, opening, *choice):
@@ -165,7 +165,7 @@ def test_numbering_of_branches_makes_no_difference(parameters, seed):
     order = rng.permutation(width)
     heads = network(parameters, seen)
     moved = network(parameters, seen._replace(branches=seen.branches[:, order]))
-    expected = heads._replace(choice=heads.choice[:, order], weight=heads.weight[order])
+    expected = heads._replace(choice=heads.choice[:, order])
     for ours, theirs in zip(moved, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
     # Were the branches all alike to it, this would show nothing.
@@ -181,7 +181,7 @@ def test_what_is_admissible_the_environment_does():
     """Whatever is sampled, no part of it is inadmissible there; and an action says what was decided."""
     environment = WidthDepthRounds(WIDTH, max_advance=MAX_ADVANCE)
     params = environment.make_params(random_matrix(0))
-    heads = Heads(jnp.float32(-3), jnp.zeros(OPENINGS), jnp.zeros((CHOICES, WIDTH)), jnp.zeros(WIDTH))
+    heads = Heads(jnp.float32(-3), jnp.zeros(OPENINGS), jnp.zeros((CHOICES, WIDTH)))
 
     @jax.jit
     @jax.vmap

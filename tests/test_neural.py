@@ -10,7 +10,7 @@ import pytest
 from matrices import WIDTH, random_matrix
 from test_leaks import leaks
 
-from autotts_jax.envs import observations, votes
+from autotts_jax.envs import observations
 from autotts_jax.envs.pool import ReplayPool, StopReason
 from autotts_jax.envs.rollout import Episodes, rollout
 from autotts_jax.envs.width_depth import WidthDepthRounds
@@ -24,7 +24,6 @@ from autotts_jax.policies.neural.policy import (
     NeuralPolicy,
     apply_network,
     initial_parameters,
-    weighted_vote,
 )
 from autotts_jax.policies.registry import select
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
@@ -147,34 +146,6 @@ def test_options_before_during_and_after():
     ended = opened.advance(jnp.full(WIDTH, 1000))
     assert options(ended).answer
     assert not options(ended).go_on  # nothing is left to read
-
-
-def test_zero_weights_are_the_majority_of_finals_and_weights_can_overrule_it():
-    matrix = random_matrix(0)
-    matrix = dataclasses.replace(matrix, lengths=np.ones_like(matrix.lengths))
-    pool = ReplayPool.begin(matrix, 0, np.arange(WIDTH)).open(4).advance(jnp.array([1, 1, 1, 0]))
-    tracker = dataclasses.replace(observations.start_tracking(WIDTH), ids=jnp.array([0, 0, 1, 1]))
-    zeros = jnp.zeros(WIDTH)
-    heads = network.Heads(
-        answer=jnp.float32(0),
-        opening=jnp.zeros(len(network.OPENINGS)),
-        choice=jnp.zeros((network.CHOICES, WIDTH)),
-        weight=zeros,
-    )
-    for weight, leader in ((zeros, 0), (zeros.at[2].set(1.0), 2), (zeros.at[3].set(1.0), 0)):
-        assert int(weighted_vote(heads._replace(weight=weight), tracker, pool).leader) == leader
-
-
-def test_a_weighted_vote_of_equal_weights_is_a_vote():
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        answers = jnp.asarray(rng.integers(0, 4, 12), jnp.int32)
-        voters = rng.random(12) < 0.6
-        plain = votes.vote(answers, voters)
-        weighted = votes.elect_weighted(answers, jnp.asarray(3 * voters, jnp.int32))
-        assert int(plain.leader) == int(weighted.leader)
-        assert 3 * int(plain.top1) == int(weighted.top1)
-        assert 3 * int(plain.top2) == int(weighted.top2)
 
 
 # --- files ------------------------------------------------------------------------------------------------

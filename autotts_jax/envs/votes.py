@@ -140,21 +140,6 @@ def elect(
 
 
 @checked
-def elect_weighted(answers: Int[Array, " W"], weights: Int32[Array, " W"]) -> Vote:
-    """A vote in which branches have weights; among equals, the answer of the branch opened first wins.
-
-    Args:
-        answers: answer ids.
-        weights: weight of each branch's vote, 0 where it casts none; votes are counted in its unit.
-    """
-    voters = weights > 0
-    count = weigh(answers, weights)
-    leader, top1 = _lead(count, voters, None)
-    rest = voters & (answers != answers[leader])
-    return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
-
-
-@checked
 def vote_twins(
     twins: UInt32[Array, "W words"], voters: Bool[Array, " W"], key: Int[Array, " W"] | None = None
 ) -> Vote:

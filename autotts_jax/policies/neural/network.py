@@ -157,13 +157,11 @@ class Heads(NamedTuple):
         answer: logit of answering now. Shape ().
         opening: logits of `OPENINGS`. Shape (O,).
         choice: logits of the `CHOICES` for each branch. Shape (C, W).
-        weight: log-weight of each branch's vote. Shape (W,).
     """
 
     answer: Float[Array, ""]
     opening: Float[Array, " O"]
     choice: Float[Array, "C W"]
-    weight: Float[Array, " W"]
 
 
 class PolicyNetwork(nnx.Module):
@@ -186,7 +184,7 @@ class PolicyNetwork(nnx.Module):
         self.context = nnx.Linear(hidden, hidden, rngs=rngs)
         self.look = nnx.Linear(branch, hidden, use_bias=False, rngs=rngs)
         self.of_episode = nnx.Linear(hidden, 2, kernel_init=small, rngs=rngs)
-        self.of_branch = nnx.Linear(hidden, CHOICES + 1, kernel_init=small, rngs=rngs)
+        self.of_branch = nnx.Linear(hidden, CHOICES, kernel_init=small, rngs=rngs)
 
     def __call__(self, view: View) -> Heads:
         """What to do in a state."""
@@ -196,10 +194,10 @@ class PolicyNetwork(nnx.Module):
         mean = embedded @ active / jnp.maximum(jnp.sum(active), 1)
         trunk = nnx.tanh(self.trunk(jnp.concatenate([mean, view.episode])))
         look = nnx.relu(_of_each(self.look, branches) + self.context(trunk)[:, None])
-        (answer, opening), branch = self.of_episode(trunk), _of_each(self.of_branch, look)
+        (answer, opening), choice = self.of_episode(trunk), _of_each(self.of_branch, look)
         # Openings are ordered: one number says around which of them the policy is.
         distance = (jnp.log1p(jnp.array(OPENINGS)) - opening) / OPENING_SPREAD
-        return Heads(answer, -0.5 * distance**2, branch[:CHOICES], branch[CHOICES])
+        return Heads(answer, -0.5 * distance**2, choice)
 
 
 def _of_each(layer: nnx.Linear, columns: Float[Array, "I W"]) -> Float[Array, "O W"]:

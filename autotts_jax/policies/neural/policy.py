@@ -9,12 +9,10 @@ from typing import Any, ClassVar, Self, cast
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Bool, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
-from autotts_jax.envs import votes
 from autotts_jax.envs.controller import Controller, first_of
 from autotts_jax.envs.core import Scalar
-from autotts_jax.envs.observations import Tracker
 from autotts_jax.envs.pool import BranchPool, ReplayPool, StopReason
 from autotts_jax.envs.votes import Vote
 from autotts_jax.envs.width_depth import WidthDepthRounds
@@ -30,17 +28,9 @@ from autotts_jax.policies.neural.network import (
     start_recall,
     turn,
 )
-from autotts_jax.replay.matrix import NONE
-from autotts_jax.typing import Array
 
 ROUNDS = 120
 """Rounds after which an episode is ended."""
-
-VOTE_UNITS = 4096
-"""Units of a vote whose log-weight is 0; votes are added as whole numbers, in any order."""
-MAX_LOG_WEIGHT = 5.0
-UNFINISHED = -5.0
-"""Log-weight added for the latest answer of an unfinished branch."""
 
 Parameters = dict[str, Any]
 """A network's parameters: nested dicts of float32 arrays."""
@@ -99,28 +89,7 @@ class NeuralPolicy(Controller):
         return turn(recall, before, after), after, stop
 
     def vote(self, memory: Recall, pool: BranchPool) -> Vote:
-        seen, _ = look(cast(ReplayPool, pool), memory, jnp.asarray(self.gamma))
-        return weighted_vote(apply_network(self.parameters, seen), memory.tracker, pool)
-
-
-def weighted_vote(heads: Heads, tracker: Tracker, pool: BranchPool) -> Vote:
-    """The vote of the active branches' latest answers with the network's weights; in `VOTE_UNITS`.
-
-    Among answers with equal weights the one that was completed first wins.
-    """
-    voting = pool.active & (tracker.ids != NONE)
-    weights = jnp.exp(log_weights(heads, pool.finished))
-    units = jnp.round(VOTE_UNITS * weights).astype(jnp.int32) - tracker.completion
-    return votes.elect_weighted(tracker.ids, jnp.where(voting, jnp.maximum(units, 1), 0))
-
-
-def log_weights(heads: Heads, finished: Bool[Array, " W"]) -> Float[Array, " W"]:
-    """Log-weight of each branch's vote."""
-    return jnp.clip(
-        heads.weight + jnp.where(finished, 0, UNFINISHED),
-        -MAX_LOG_WEIGHT,
-        MAX_LOG_WEIGHT,
-    )
+        return environment(pool.width).aggregate(cast(ReplayPool, pool), memory.tracker)
 
 
 def apply_network(parameters: Parameters, seen: View) -> Heads:
