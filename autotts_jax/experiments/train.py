@@ -18,14 +18,13 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from autotts_jax.envs.rollout import Episodes, rollout
-from autotts_jax.envs.width_depth import EnvParams, WidthDepthRounds
+from autotts_jax.envs.width_depth import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.training import Figures, Outcome, RunSettings, newest_checkpoint, run
 from autotts_jax.policies.neural import weights
 from autotts_jax.policies.neural.cloning import CloningSettings, warm_start
 from autotts_jax.policies.neural.evolution import Evolution, EvolutionSettings
-from autotts_jax.policies.neural.network import MAX_ADVANCE
-from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
+from autotts_jax.policies.neural.policy import NeuralPolicy, environment, initial_parameters
 from autotts_jax.policies.neural.ppo import PPO, PPOSettings
 from autotts_jax.policies.neural.trainer import Metrics, Trainer, TrainState
 from autotts_jax.replay.dataset import ProbeDataset
@@ -366,8 +365,8 @@ def make_validation(config: Config, dataset: ProbeDataset) -> Callable[[NeuralPo
 def _episodes(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
     """Episodes over some questions: branch orders, prices, and what counts as right."""
     objective = config.objective
-    environment = WidthDepthRounds(config.trainer.max_branches, max_advance=MAX_ADVANCE)
-    return environment.make_params(dataset.matrix, gamma=objective.gamma, reward=objective.reward, seed=seed)
+    played = environment(config.trainer.max_branches)
+    return played.make_params(dataset.matrix, gamma=objective.gamma, reward=objective.reward, seed=seed)
 
 
 def build_manifest(config: Config, dataset: ProbeDataset, command: Sequence[str]) -> dict[str, Any]:

@@ -201,10 +201,8 @@ def _clone(parameters, demonstrations, key, *, updates: int, batch: int, rate: f
 
     def update(carry, key):
         parameters, state = carry
-        rows = jax.tree.map(
-            lambda leaf: leaf[jax.random.randint(key, (batch,), 0, count)],
-            demonstrations,
-        )
+        drawn = jax.random.randint(key, (batch,), 0, count)
+        rows = jax.tree.map(lambda leaf: leaf[drawn], demonstrations)
         value, gradient = jax.value_and_grad(loss)(parameters, rows)
         change, state = optimiser.update(gradient, state)
         return (optax.apply_updates(parameters, change), state), value

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from evosax.algorithms import Open_ES
-from jaxtyping import Int32, PRNGKeyArray, UInt32
+from jaxtyping import PRNGKeyArray, UInt32
 
 from autotts_jax.envs.width_depth import EnvParams
 from autotts_jax.errors import InputError
@@ -57,14 +57,12 @@ class EvolutionState(NamedTuple):
     """Everything that goes on from generation to generation.
 
     Attributes:
-        strategy: mean, optimiser and counter of the strategy.
+        strategy: mean, optimiser and number of generations.
         key: key data. Shape (2,).
-        update: generations so far. Shape ().
     """
 
     strategy: Any
     key: UInt32[Array, " 2"]
-    update: Int32[Array, ""]
 
 
 class Evolution:
@@ -99,7 +97,7 @@ class Evolution:
         """The state before the first generation."""
         own, strategy = jax.random.split(key)
         state = self._strategy.init(strategy, self._start, self._strategy.default_params)
-        return EvolutionState(state, jax.random.key_data(own), jnp.int32(0))
+        return EvolutionState(state, jax.random.key_data(own))
 
     def update(self, state: EvolutionState) -> tuple[EvolutionState, Metrics]:
         """One generation."""
@@ -120,7 +118,7 @@ class Evolution:
             "accuracy": scores.right.mean(),
             "tokens": scores.tokens.mean(),
         }
-        return EvolutionState(strategy, jax.random.key_data(keys[3]), state.update + 1), metrics
+        return EvolutionState(strategy, jax.random.key_data(keys[3])), metrics
 
     def policy(self, state: EvolutionState) -> NeuralPolicy:
         """The policy at the mean of the population."""

@@ -34,14 +34,13 @@ from autotts_jax.policies.neural import decision
 from autotts_jax.policies.neural.decision import Decision, Options
 from autotts_jax.policies.neural.network import (
     GLOBAL_INPUTS,
-    MAX_ADVANCE,
     Heads,
     Recall,
     View,
     look,
     start_recall,
 )
-from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network
+from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network, environment
 from autotts_jax.policies.neural.trainer import Metrics
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.typing import Array
@@ -214,7 +213,7 @@ def init(
     """
     reset_key, critic_key, key = jax.random.split(key, 3)
     keys = jax.random.split(reset_key, settings.environments)
-    episodes = jax.vmap(functools.partial(_start, _environment(settings), params))(keys)
+    episodes = jax.vmap(functools.partial(_start, environment(settings.max_branches), params))(keys)
     critic = nnx.to_pure_dict(nnx.state(Critic(rngs=nnx.Rngs(critic_key))))
     weights = Weights(parameters, critic)
     moments = _optimiser(settings, 0).init(weights)
@@ -268,10 +267,6 @@ def update(
 
 _init = jax.jit(init, static_argnums=4)
 _update = jax.jit(update, static_argnums=3, donate_argnums=2)
-
-
-def _environment(settings: PPOSettings) -> WidthDepthRounds:
-    return WidthDepthRounds(settings.max_branches, max_advance=MAX_ADVANCE)
 
 
 WHOLE, SHARED = PartitionSpec(), PartitionSpec("devices")
@@ -347,7 +342,7 @@ def rollout(
     def value(episode: Episode) -> Float[Array, ""]:
         return judge(episode).value
 
-    play = jax.vmap(functools.partial(_round, _environment(settings), params, network, judge))
+    play = jax.vmap(functools.partial(_round, environment(settings.max_branches), params, network, judge))
 
     def step(episodes, key):
         following, last, played = play(episodes, jax.random.split(key, settings.environments))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural import network
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, initial_parameters
+from autotts_jax.replay.formats import write_atomically
 
 FORMAT = "autotts_jax neural policy"
 VERSION = 1
@@ -44,6 +44,9 @@ def save_policy(path: Path, policy: NeuralPolicy, card: Mapping[str, Any] | None
         path: the file, ``.npz``.
         policy: the policy.
         card: what is to be known of it: data, command, seeds, figures; anything that JSON holds.
+
+    Raises:
+        InputError: the file cannot be written.
     """
     header = {
         "format": FORMAT,
@@ -56,15 +59,9 @@ def save_policy(path: Path, policy: NeuralPolicy, card: Mapping[str, Any] | None
         name: np.asarray(leaf, np.float32)
         for name, leaf in flatten_dict(dict(policy.parameters), sep="/").items()
     }
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, header=np.array(json.dumps(header, ensure_ascii=False)), **arrays)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    content = io.BytesIO()
+    np.savez(content, header=np.array(json.dumps(header, ensure_ascii=False)), **arrays)
+    write_atomically(path, content.getvalue())
 
 
 def load_policy(path: Path) -> tuple[NeuralPolicy, dict[str, Any]]:
