@@ -279,6 +279,15 @@ def attach(pool: ReplayPool, matrix: ProbeMatrix) -> ReplayPool:
     return dataclasses.replace(pool, _matrix=matrix)
 
 
+def regrown(pool: ReplayPool, matrix: ProbeMatrix) -> ReplayPool:
+    """The pool over its matrix, in which more is known of the branches by now."""
+    row = pool._episode.start // matrix.max_depth
+    episode = dataclasses.replace(
+        pool._episode, length=matrix.lengths.reshape(-1)[row], tokens=matrix.tokens.reshape(-1)[row]
+    )
+    return dataclasses.replace(attach(pool, matrix), _episode=episode)
+
+
 def matrix_of(pool: ReplayPool) -> ProbeMatrix:
     """The matrix behind the pool."""
     return pool._matrix

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Generator, Mapping
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from autotts_jax.envs import votes
-from autotts_jax.envs.controller import Controller, Memory
+from autotts_jax.envs import stepping, votes
+from autotts_jax.envs.controller import Controller
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.observations import BRANCH_FEATURES, REVEALED_NONE, UNREVEALED
-from autotts_jax.envs.pool import StopReason
-from autotts_jax.envs.rollout import ROUND_LIMIT, kind_of
+from autotts_jax.envs.stepping import Advance, Open, Probe, SteppedPool
 from autotts_jax.envs.votes import Vote
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE
@@ -96,14 +94,15 @@ class RoundsPlayer:
     # --- an episode: generators that yield an action, after which `self._view` is what it led to ---------
 
     def _play(self) -> Generator[Action, None, None]:
-        memory, pool, stop = yield from self._carry_out(_start, None, self._view.pool)
-        rounds = 0
-        while stop == StopReason.RUNNING:
-            memory, pool, stop = yield from self._carry_out(_round, memory, pool)
-            rounds += 1
-            if self._view.budget_spent or rounds >= ROUND_LIMIT:
-                break
-        pool = _keep_answer(self._controller, memory, pool, kind_of(self._controller))
+        game = stepping.play(self._controller, self._view.pool, lambda: self._view.budget_spent)
+        try:
+            asked = next(game)
+            while True:
+                after = yield from self._carry_out(asked)
+                asked = game.send(after)
+        except StopIteration as over:
+            ended = over.value
+        pool = ended.pool.prune(~np.asarray(ended.pool.agrees(ended.vote.leader)))
         if self._pruned(pool).any():
             yield self._action(pool)
         while True:
@@ -111,21 +110,22 @@ class RoundsPlayer:
             answer[0] = 1
             yield answer
 
-    def _carry_out(
-        self, step: Callable[..., _Asked], memory: Memory, pool: ObservedPool
-    ) -> Generator[Action, None, _Done]:
-        """Runs a step of the controller from one thing that it asks for to the next."""
-        kind = kind_of(self._controller)
-        while not isinstance(asked := step(self._controller, memory, pool, kind), _Done):
-            if isinstance(asked, _Advance):
-                after = yield from self._advance(asked.pool, np.asarray(asked.wanted))
-            else:
-                after = yield from self._open(asked.pool, int(asked.wanted))
-                if isinstance(asked, _Read):
-                    fresh = (np.asarray(asked.pool.depth) == 0) & (after.depth > 0)
-                    after = yield from self._advance(after, np.where(fresh, _TO_THE_END, 0))
-            pool = dataclasses.replace(pool, later=(*pool.later, after))
-        return asked
+    def _carry_out(self, asked: stepping.Operation) -> Generator[Action, None, ObservedPool]:
+        """Does what the controller asks for, in as many steps as it takes."""
+        pool = cast(ObservedPool, asked.pool)
+        if isinstance(asked, Open | Advance) and not asked.probe:
+            raise InputError(
+                "WidthDepthRounds reveals whatever it reads; the controller asks for probe=False"
+            )
+        if isinstance(asked, Probe):
+            return pool  # all was revealed when it was read
+        if isinstance(asked, Advance):
+            return (yield from self._advance(pool, np.asarray(asked.wanted)))
+        after = yield from self._open(pool, int(asked.wanted))
+        if isinstance(asked, Open):
+            return after
+        fresh = (np.asarray(pool.depth) == 0) & (after.depth > 0)
+        return (yield from self._advance(after, np.where(fresh, _TO_THE_END, 0)))
 
     def _open(self, pool: ObservedPool, count: int) -> Generator[Action, None, ObservedPool]:
         """Opens as many as there is room for."""
@@ -207,20 +207,10 @@ class _Ledger:
         return charged
 
 
-# --- the controller's side: what is seen as a branch pool -----------------------------------------------
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class ObservedPool:
-    """What an observation shows, as a `BranchPool`.
-
-    What acting on it leads to is known only once the environment has been stepped. Until then asking for it
-    raises `_NotKnownYet`; afterwards it is in ``later``. Pruning needs no step to be known.
-
-    Attributes:
-        later: what the next operations led to, as far as they were carried out.
-    """
+class ObservedPool(SteppedPool):
+    """What an observation shows, as a `BranchPool`."""
 
     depth: Int32[Array, " W"]
     active: Bool[Array, " W"]
@@ -254,94 +244,5 @@ class ObservedPool:
     ) -> Vote:
         return self.vote(self.finished if voters is None else self.finished & voters, key)
 
-    def open(self, count: Scalar, probe: bool = True) -> ObservedPool:
-        return self._then(_Open(jnp.asarray(count), self), probe)
-
-    def advance(self, count: Int[Array, " W"], probe: bool = True) -> ObservedPool:
-        return self._then(_Advance(jnp.asarray(count), self), probe)
-
-    def probe(self, mask: Bool[Array, " W"]) -> ObservedPool:  # noqa: ARG002
-        return self  # a round reveals whatever it reads
-
     def prune(self, mask: Bool[Array, " W"]) -> ObservedPool:
         return dataclasses.replace(self, active=self.active & ~mask)
-
-    def read(self, count: Scalar) -> ObservedPool:
-        return self._then(_Read(jnp.asarray(count), self))
-
-    def _then(self, asked: _Asked, probe: bool = True) -> ObservedPool:
-        if not probe:
-            raise InputError(
-                "WidthDepthRounds reveals whatever it reads; the controller asks for probe=False"
-            )
-        if not self.later:
-            raise _NotKnownYet(asked)
-        return dataclasses.replace(self.later[0], later=self.later[1:])
-
-
-class _Open(NamedTuple):
-    """A controller asks to open branches."""
-
-    wanted: Int[Array, ""]
-    pool: ObservedPool
-
-
-class _Advance(NamedTuple):
-    """A controller asks to read on."""
-
-    wanted: Int[Array, " W"]
-    pool: ObservedPool
-
-
-class _Read(NamedTuple):
-    """A controller asks to open branches and to read them to their ends."""
-
-    wanted: Int[Array, ""]
-    pool: ObservedPool
-
-
-class _Done(NamedTuple):
-    """A controller's step is over."""
-
-    memory: Memory
-    pool: ObservedPool
-    stop: Scalar
-
-
-_Asked = _Open | _Advance | _Read | _Done
-
-
-class _NotKnownYet(Exception):  # noqa: N818
-    """A controller went on to something whose outcome is not known."""
-
-
-# Compiled once for each number of outcomes that are known. How far a step gets with them is found out by
-# tracing: the exception leaves the controller's code with what it asked for.
-
-
-@functools.partial(jax.jit, static_argnames="kind")
-def _start(controller: Controller, memory: None, pool: ObservedPool, kind: Any) -> _Asked:  # noqa: ARG001
-    return _reach(lambda pool: (*controller.start(pool), StopReason.RUNNING), pool)
-
-
-@functools.partial(jax.jit, static_argnames="kind")
-def _round(controller: Controller, memory: Memory, pool: ObservedPool, kind: Any) -> _Asked:  # noqa: ARG001
-    return _reach(lambda pool: controller.round(memory, pool), pool)
-
-
-def _reach(step: Callable[[ObservedPool], tuple], pool: ObservedPool) -> _Asked:
-    try:
-        return _Done(*step(pool))
-    except _NotKnownYet as unknown:
-        return unknown.args[0]
-
-
-@functools.partial(jax.jit, static_argnames="kind")
-def _keep_answer(
-    controller: Controller,
-    memory: Memory,
-    pool: ObservedPool,
-    kind: Any,  # noqa: ARG001
-) -> ObservedPool:
-    """Prunes all branches but those that give the controller's answer."""
-    return pool.prune(~pool.agrees(controller.vote(memory, pool).leader))
