@@ -2,11 +2,14 @@
 
 Both are per question. `EXACT` comes first and cheaply; `EQUIV` then merges the exact ids, so a dataset can go
 from one to the other but not back.
+
+Worker processes import this module, which therefore does not import JAX.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import dataclasses
 import logging
 import math
@@ -17,13 +20,18 @@ import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.replay.dataset import EQUIV, ProbeDataset
-from autotts_jax.replay.matrix import NONE
+
+if TYPE_CHECKING:
+    from autotts_jax.replay.dataset import ProbeDataset
+
+NONE = -1
+"""The id of no answer: `replay.matrix.NONE`, whose module imports JAX."""
 
 ERROR = "ERR"
 """What the released data holds where no answer could be extracted."""
@@ -97,6 +105,8 @@ def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
         InputError: math-verify is not installed, or a worker process died.
         DataError: a gold answer that cannot be parsed.
     """
+    from autotts_jax.replay.dataset import EQUIV
+
     try:
         import math_verify  # noqa: F401
     except ImportError as error:
@@ -137,7 +147,7 @@ def _cluster_all(vocabularies: Sequence[tuple[str, ...]], golds: np.ndarray) -> 
     context = multiprocessing.get_context("spawn")
     workers = min(len(vocabularies), os.cpu_count() or 1)
     try:
-        with ProcessPoolExecutor(workers, context, initializer=_start_worker) as pool:
+        with ProcessPoolExecutor(workers, context, initializer=start_worker) as pool:
             return list(pool.map(_cluster, vocabularies, golds.tolist()))
     except BrokenProcessPool as error:
         raise InputError(
@@ -146,8 +156,14 @@ def _cluster_all(vocabularies: Sequence[tuple[str, ...]], golds: np.ndarray) -> 
         ) from error
 
 
-def _start_worker() -> None:
-    """Makes every computation interruptible, before SymPy is imported, and timeouts silent."""
+def start_worker(timeout: int = _TIMEOUT) -> None:
+    """Makes every computation of a process interruptible, before it imports SymPy, and timeouts silent.
+
+    Args:
+        timeout: whole seconds for one parse, one evaluation or one comparison.
+    """
+    global _TIMEOUT
+    _TIMEOUT = timeout
     # CPython's big integers notice the alarm of a timeout; GMP's, which SymPy prefers, do not.
     os.environ["SYMPY_GROUND_TYPES"] = "python"
     os.environ["MPMATH_NOGMPY"] = "1"
@@ -160,49 +176,61 @@ def _cluster(vocabulary: Sequence[str], gold: int) -> list[int]:
     An unparsable gold answer makes every class `NONE`.
     """
     found = [NONE] * len(vocabulary)
-    reference = _parse(vocabulary[gold])
+    reference = parse_answer(vocabulary[gold])
     if reference is None:
         return found
-    classes = _Classes(reference)
+    classes = Classes(reference)
     for i, text in enumerate(vocabulary):
-        expression = _parse(text)
+        expression = parse_answer(text)
         if expression is not None:
             found[i] = classes.of(expression)
     label = {c: n for n, c in enumerate(dict.fromkeys(c for c in found if c != NONE))}
     return [label.get(c, NONE) for c in found]
 
 
-class _Classes:
+class Classes:
     """Classes of equal expressions, numbered as they are founded.
 
-    The gold answer founds class 0, so that being correct never hangs on the spelling that a branch used. An
+    A gold answer founds class 0, so that being correct never hangs on the spelling that a branch used. An
     expression is compared only with the founders of classes at nearly the same coordinate, but always with a
-    gold answer that is no number or formula (an equation, a set).
+    gold answer that is no number or formula (an equation, a set), and with any gold answer where one of the
+    two is a percentage.
     """
 
-    def __init__(self, gold: Any):
-        from sympy import Expr
-
+    def __init__(self, gold: Any = None):
         self._founders: list[Any] = []
         self._known: dict[Any, int] = {}
         self._places: list[tuple[float, int]] = []  # (coordinate, class), sorted
-        coordinates = _coordinates(gold)
-        self._always = set() if isinstance(gold, Expr) and coordinates else {0}
-        self._add(gold, coordinates)
+        self._gold = gold is not None
+        if self._gold:
+            self.found(gold)
+        self._always = {0} if self._gold and _is_special(gold) else set()
 
     def of(self, expression: Any) -> int:
         """The class of an expression, a new one where it equals no founder."""
+        found = self.find(expression)
+        return self.found(expression) if found is None else found
+
+    def find(self, expression: Any) -> int | None:
+        """The class of an expression, None where it equals no founder."""
         if expression not in self._known:
-            self._known[expression] = self._search(expression)
+            near = self._always.union(*map(self._near, _coordinates(expression)))
+            if self._gold and _is_percentage(expression):
+                near.add(0)
+            found = next((c for c in sorted(near) if self._equal(c, expression)), None)
+            if found is None:
+                return None
+            self._known[expression] = found
         return self._known[expression]
 
-    def _search(self, expression: Any) -> int:
-        coordinates = _coordinates(expression)
-        near = self._always.union(*map(self._near, coordinates))
-        for c in sorted(near):
-            if self._equal(c, expression):
-                return c
-        return self._add(expression, coordinates)
+    def found(self, expression: Any) -> int:
+        """Founds a class, which is numbered after those before it."""
+        c = len(self._founders)
+        self._founders.append(expression)
+        self._known.setdefault(expression, c)
+        for coordinate in _coordinates(expression):
+            bisect.insort(self._places, (coordinate, c))
+        return c
 
     def _near(self, coordinate: float) -> set[int]:
         low = bisect.bisect_left(self._places, (coordinate - _TOLERANCE, -1))
@@ -215,19 +243,19 @@ class _Classes:
         founder = self._founders[c]
         # `verify` is asymmetric: what equals the gold answer is decided from its side alone.
         return verify(founder, expression, timeout_seconds=_TIMEOUT) or (
-            c > 0 and verify(expression, founder, timeout_seconds=_TIMEOUT)
+            not (self._gold and c == 0) and verify(expression, founder, timeout_seconds=_TIMEOUT)
         )
 
-    def _add(self, expression: Any, coordinates: list[float]) -> int:
-        c = len(self._founders)
-        self._founders.append(expression)
-        for coordinate in coordinates:
-            bisect.insort(self._places, (coordinate, c))
-        return c
+
+def _is_special(gold: Any) -> bool:
+    """Whether what equals a gold answer may have other coordinates."""
+    from sympy import Expr
+
+    return not isinstance(gold, Expr) or _is_percentage(gold) or not _coordinates(gold)
 
 
-def _parse(text: str) -> Any:
-    """The SymPy object that a whole answer spells, or None.
+def parse_answer(text: str) -> Any:
+    """The SymPy object that a whole answer spells, or None. For processes that began with `start_worker`.
 
     Only the whole text counts: math-verify would else settle for some number within a sentence.
     """
@@ -240,8 +268,9 @@ def _parse(text: str) -> Any:
     body = re.sub(r"(?<!\.)\.$", "", body)  # a full stop, not the end of an ellipsis
     if body in ("", ERROR):
         return None
-    if re.fullmatch(r"[0-9]{1,100}", body):  # most answers: math-verify needs a hundred times longer
-        return sympy.Integer(body)
+    plain = re.sub(r"^(-?)\\[dt]?frac\{([0-9]+)\}\{([0-9]+)\}$", r"\1\2/\3", body)
+    if re.fullmatch(r"-?[0-9]{1,100}(/0*[1-9][0-9]{0,99})?", plain):
+        return sympy.Rational(plain)  # most answers: math-verify needs a hundred times longer
     found = parse(
         f"${body}$",
         [LatexExtractionConfig()],
@@ -254,22 +283,29 @@ def _parse(text: str) -> Any:
     return found[0].as_immutable() if isinstance(found[0], sympy.MatrixBase) else found[0]
 
 
-def _coordinates(expression: Any) -> list[float]:
+@lru_cache(maxsize=4096)
+def _coordinates(expression: Any) -> tuple[float, ...]:
     r"""Where on a line to look for equal answers; without a place, only the very same expression is equal.
 
     An equation is also looked for at its right-hand side, and a percentage at its number: math-verify takes
     ``x = 5`` for 5 and ``50\%`` for 50.
     """
     from math_verify.grader import is_relation, take_last_relation
-    from sympy import Mul, Rational, UnevaluatedExpr
 
     faces = [expression]
     if is_relation(expression):
         faces.append(take_last_relation(expression).rhs)
-    elif isinstance(expression, Mul) and expression.args[1:] == (UnevaluatedExpr(Rational(1, 100)),):
+    elif _is_percentage(expression):
         faces.append(expression.args[0])
     found = [_attempt(_coordinate, face) for face in faces]
-    return [x for x in found if x is not None]
+    return tuple(x for x in found if x is not None)
+
+
+def _is_percentage(expression: Any) -> bool:
+    r"""Whether it was written as ``x\%``."""
+    from sympy import Mul, Rational, UnevaluatedExpr
+
+    return isinstance(expression, Mul) and expression.args[1:] == (UnevaluatedExpr(Rational(1, 100)),)
 
 
 def _coordinate(expression: Any) -> float:
@@ -284,8 +320,11 @@ def _coordinate(expression: Any) -> float:
     """
     import mpmath
     from math_verify.grader import is_relation
-    from sympy import Expr, MatrixBase, oo
+    from sympy import Expr, MatrixBase, Rational, oo
 
+    if isinstance(expression, Rational):  # most answers: the general way needs a hundred times longer
+        with contextlib.suppress(OverflowError):
+            return math.asinh(expression.p / expression.q)
     symbols = {symbol: _symbol_value(symbol.name) for symbol in expression.free_symbols}
     if is_relation(expression):
         return math.fsum(symbols.values())

@@ -1,0 +1,306 @@
+r"""The answer that a text gives, and the spelling that an answer is compared by.
+
+| extractor | what it finds |
+|---|---|
+| ``auto`` | the box, and where there is none the number |
+| ``boxed`` | what the last complete ``\boxed{...}`` or ``\fbox{...}`` holds |
+| ``number`` | the last plain number: 1,234.5, -3, 2/3, 1 1/2, 50%, 6.02e23, and simple LaTeX for them |
+| ``choice`` | the last choice letter, A to J: ``(B)``, ``Answer: C``, ``**D**`` |
+| ``regex:PATTERN`` | the last match of a regular expression, its first group where it has one |
+| ``module.name:function``, ``path/to/file.py:function`` | what a function of the text returns |
+
+All but a user's own take time linear in the text's length.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import unicodedata
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from autotts_jax.errors import InputError
+from autotts_jax.loading import import_place, last_lines
+from autotts_jax.replay.encoding import ERROR
+
+Extractor = Callable[[str], str | None]
+"""From the text of a branch to its answer, or None."""
+
+MAX_LENGTH = 200
+"""Characters that an answer may have; what is longer is no answer but a text."""
+
+_REGEX_SECONDS = 1.0
+
+_BOX_OR_BRACE = re.compile(
+    r"""
+    (?P<box> \\{1,2}(?:boxed|fbox)(?![A-Za-z]) \s*
+        (?: \{ | (?P<bare>[-+−]?[0-9][^\s{}$\\]* | [A-Za-z](?![A-Za-z])) )? )
+    | \\. | (?P<open>\{) | (?P<close>\})
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+# A minus is a sign unless it stands after what it could be subtracted from.
+_SIGN = r"(?P<sign>(?<![0-9A-Za-z)\]}])[-−]\\?[$€£¥]?)?"
+# Digits alone, or in groups of three as 1,234 or, in LaTeX, 1{,}234 and 1\,234 and 1,\!234.
+_DIGITS = r"(?:[0-9]{1,3}(?:(?:,(?:\\!)?|\{,\}|\\,)[0-9]{3})+(?![0-9])|[0-9]+)"
+_NUMBER = re.compile(
+    rf"""
+    (?=[-−0-9.\\]) {_SIGN}
+    (?:
+        (?: (?<![A-Za-z0-9_.]) (?P<whole>[0-9]+) [ ]? )?+
+        \\[dt]?frac \s?\{{ (?P<above>[-−]?[0-9]+) \}} \s?\{{ (?P<below>[0-9]+) \}}
+      |
+        (?<![A-Za-z0-9_.]) (?P<units>[0-9]+) [ ] (?P<half>[0-9]+/[0-9]+)
+      |
+        (?: (?<![A-Za-z0-9_]) (?P<integer>{_DIGITS}) (?:\.(?P<decimals>[0-9]+))?
+          | (?<![A-Za-z0-9_]) \.(?P<only_decimals>[0-9]+) )
+        (?: [eE](?P<exponent>[-+−]?[0-9]+)
+          | [ ]?(?:\\times|\\cdot|[×*x])[ ]?10\^(?:(?P<power>[-−]?[0-9]+)|\{{(?P<braced>[-−]?[0-9]+)\}})
+          | [ ]?/[ ]?(?P<divisor>[0-9]+) )?
+        (?P<percent>[ ]?\\?%)?
+    )
+    """,
+    re.VERBOSE,
+)
+
+# Letters of words, of names such as x_A, and of I'm and A-level are none.
+_BEFORE, _AFTER = r"(?<![A-Za-z0-9_])", r"(?!['’_-]?[A-Za-z0-9])"
+_MARKED_CHOICE = re.compile(
+    rf"""
+    (?: [(\[{{] | \*\* ) \s? {_BEFORE} (?P<enclosed>[A-J]) {_AFTER} (?= \s?[)\]}}.:] | \*\*)
+    | (?i:answer|option|choice) (?:\s(?i:is))? (?:\s?[:=])? \W{{0,4}} {_BEFORE}
+      (?P<named>[A-HJ]|I(?!\s+[a-z])) {_AFTER}
+    """,
+    re.VERBOSE,
+)
+# A is an article, and I a pronoun, where a lower-case word or a number follows, other than "is", "or", "and".
+_PLAIN_CHOICE = re.compile(rf"{_BEFORE}(?:[B-HJ]|[AI](?!\s+(?!(?:is|or|and)\b)[a-z0-9])){_AFTER}")
+_ONLY_CHOICE = re.compile(r"\W*([A-Ja-j])\W*")
+
+_WORDS = re.compile(r"(?=.*[^\W\d_]{4})[^\W\d_](?:[^\W\d_]|[ ,.'’-])*")
+_INTEGER = re.compile(r"-?[0-9]{1,100}")
+_GROUPED_INTEGER = re.compile(r"[-+]?[0-9]{1,3}(?:(?:,|\{,\}|,\\!|\\,|\\ | )[0-9]{3})*|[-+]?[0-9]{1,100}")
+_WRAPPER = re.compile(
+    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|boxed)\s?\{([^{}]*)\}"
+    r"|\\\((.*)\\\)|\\\[(.*)\\\]|\$+([^$]*)\$*|(.*[^.\\])(?:\.|\\\\)"
+)
+_UNICODE = str.maketrans(
+    {
+        "−": "-",
+        "–": "-",
+        "×": r"\times ",
+        "·": r"\cdot ",
+        "÷": r"\div ",
+        "°": r"^\circ ",
+        "∞": r"\infty ",
+        "∪": r"\cup ",
+        "≤": r"\le ",
+        "≥": r"\ge ",
+        "≠": r"\ne ",
+        "±": r"\pm ",
+        **dict.fromkeys("€£¥₹"),
+        **{chr(c): chr(c - 0xFEE0) for c in range(0xFF01, 0xFF5F)},  # full width
+    }
+)
+
+
+def extract(text: str, extractor: Extractor) -> str:
+    """The answer that a text gives, on one line, or `ERROR` where there is none that is short enough.
+
+    Raises:
+        InputError: a user's extractor failed, or returned something else than a string or None.
+    """
+    try:
+        found = extractor(text)
+    except Exception as error:
+        raise InputError(f"the extractor failed on a text:\n{last_lines(error)}") from error
+    if not isinstance(found, str | None):
+        raise InputError(f"an extractor returns a string or None, but this one returned {found!r}")
+    answer = " ".join((found or "").split())
+    return answer if 0 < len(answer) <= MAX_LENGTH else ERROR
+
+
+def extractor(spec: str | Extractor) -> Extractor:
+    """The extractor that a spec names; the table above lists the specs. A function is returned as it is.
+
+    Raises:
+        InputError: there is no such extractor, its pattern is wrong, or it cannot be imported.
+    """
+    if callable(spec):
+        return spec
+    if spec in _BY_NAME:
+        return _BY_NAME[spec]
+    if spec.startswith("regex:"):
+        return _by_pattern(spec.removeprefix("regex:"))
+    if ":" in spec:
+        return _by_path(spec)
+    raise InputError(
+        f"extractor {spec!r}: there is none of that name; give one of {', '.join(_BY_NAME)}, "
+        "regex:PATTERN, module.name:function or path/to/file.py:function"
+    )
+
+
+def _boxed(text: str) -> str | None:
+    """What the last closed box holds that is not empty; of nested boxes the inner one is the last."""
+    last, found = -1, None
+    opened: list[int | None] = []  # the braces that are open: where a box's content begins, None for others
+    for match in _BOX_OR_BRACE.finditer(text):
+        kind = match.lastgroup
+        if kind == "open":
+            opened.append(None)
+        elif kind == "close" and opened:
+            start = opened.pop()
+            if start is not None and start > last:
+                last, found = start, text[start : match.start()].strip() or found
+        elif kind == "box":
+            if match["bare"]:
+                last, found = match.start("bare"), match["bare"].rstrip(".,;:")
+            elif match[0].endswith("{"):
+                opened.append(match.end())
+    return found
+
+
+def _number(text: str) -> str | None:
+    # The last number is mostly near the end, where looking for it costs less.
+    for begin in (max(0, len(text) - 10 * MAX_LENGTH), 0):
+        last = deque(_NUMBER.finditer(text, begin), maxlen=1)
+        if last:
+            return _spelled(last[0])
+    return None
+
+
+def _spelled(match: re.Match[str]) -> str:
+    """A number without what surrounds or groups its digits."""
+    number = "-" if match["sign"] else ""
+    if match["above"]:
+        whole = f"{match['whole']} " if match["whole"] else ""
+        number += f"{whole}{match['above']}/{match['below']}"
+    elif match["units"]:
+        number += f"{match['units']} {match['half']}"
+    else:
+        number += re.sub("[^0-9]", "", match["integer"] or "")
+        decimals = match["decimals"] or match["only_decimals"]
+        exponent = match["exponent"] or match["power"] or match["braced"]
+        number += f".{decimals}" if decimals else ""
+        number += f"e{exponent}" if exponent else ""
+        number += f"/{match['divisor']}" if match["divisor"] else ""
+        number += "%" if match["percent"] else ""
+    return number.replace("−", "-").removeprefix("--")
+
+
+def _choice(text: str) -> str | None:
+    """The last letter that is marked as a choice, or else stands alone."""
+    only = _ONLY_CHOICE.fullmatch(text)
+    if only:
+        return only[1].upper()
+    marked = [match["enclosed"] or match["named"] for match in _MARKED_CHOICE.finditer(text)]
+    return (marked or _PLAIN_CHOICE.findall(text) or [None])[-1]
+
+
+def _box_or_number(text: str) -> str | None:
+    return _boxed(text) or _number(text)
+
+
+_BY_NAME: dict[str, Extractor] = {
+    "auto": _box_or_number,
+    "boxed": _boxed,
+    "number": _number,
+    "choice": _choice,
+}
+
+
+def _by_pattern(pattern: str) -> Extractor:
+    try:
+        import regex
+    except ImportError as error:
+        raise InputError(
+            "an extractor regex:PATTERN needs the library regex: pip install 'autotts-jax[collect]'"
+        ) from error
+    try:
+        compiled = regex.compile(pattern)
+    except regex.error as error:
+        raise InputError(f"extractor 'regex:{pattern}': {error}") from error
+    group = min(compiled.groups, 1)
+
+    def last_match(text: str) -> str | None:
+        found = None
+        try:
+            for match in compiled.finditer(text, timeout=_REGEX_SECONDS):
+                found = match[group] or found
+        except TimeoutError:
+            logging.getLogger(__name__).warning(
+                "regex:%s took longer than %g s on a text of %d characters, which gives no answer",
+                pattern,
+                _REGEX_SECONDS,
+                len(text),
+            )
+            return None
+        return found
+
+    return last_match
+
+
+def _by_path(path: str) -> Extractor:
+    module, place, name = import_place("function", path)
+    found: Any = getattr(module, name, None)
+    if not callable(found):
+        raise InputError(f"extractor {path!r}: {place} has no function {name}")
+    return found
+
+
+def spelling(answer: str) -> str:
+    r"""The spelling that an answer is compared and parsed by, "" for ``ERR`` and the empty answer.
+
+    It leaves out what surrounds the answer (``$``, ``\text{}``, a full stop), and writes out what math-verify
+    takes for something else: 1e5, 1 1/2, 1 000, and what Unicode has signs for.
+    """
+    text = " ".join(answer.translate(_UNICODE).split())
+    if len(text) > MAX_LENGTH:
+        return text
+    while match := _WRAPPER.fullmatch(text):
+        text = match[match.lastindex or 0].strip()
+    if text == ERROR:
+        return ""
+    if _WORDS.fullmatch(text):
+        return text.casefold()
+    if _GROUPED_INTEGER.fullmatch(text):
+        return str(int(re.sub(r"[^-0-9]", "", text)))
+    text = re.sub("[¼-¾⅐-⅞]", lambda match: _fraction(match[0]), text)
+    text = re.sub("[⁰¹²³⁴-⁹]+", lambda match: f"^{{{_plain(match[0])}}}", text)
+    text = re.sub(r"√ ?(?:\(([^()]*)\)|([0-9.]+|[A-Za-z]))", r"\\sqrt{\1\2}", text)
+    text = re.sub(r"^(-?[0-9]+) ([0-9]+)/([0-9]+)$", r"\1\\frac{\2}{\3}", text)
+    text = re.sub(r"(?<![0-9.])[0-9]{1,3}(?:(?:\\,|\\ | )[0-9]{3})+(?![0-9])", _ungrouped, text)
+    return re.sub(
+        r"(?<![A-Za-z0-9\\.])([0-9]+\.?[0-9]*|\.[0-9]+)[eE]\+?(-?[0-9]+)(?![A-Za-z0-9.])",
+        r"\1 \\cdot 10^{\2}",
+        text,
+    )
+
+
+def is_text(spelled: str) -> bool:
+    """Whether a spelling is no mathematics: words, one of which has four letters or more, or too long.
+
+    To math-verify words are products of letters, so that "silent" equals "listen".
+    """
+    return spelled == "" or len(spelled) > MAX_LENGTH or _WORDS.fullmatch(spelled) is not None
+
+
+def is_integer(spelled: str) -> bool:
+    """Whether a spelling is an integer, of at most 100 digits: equal ones are spelled alike."""
+    return _INTEGER.fullmatch(spelled) is not None
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _fraction(sign: str) -> str:
+    above, below = _plain(sign).split("⁄")
+    return rf"\frac{{{above}}}{{{below}}}"
+
+
+def _ungrouped(match: re.Match[str]) -> str:
+    return re.sub("[^0-9]", "", match[0])

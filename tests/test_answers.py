@@ -1,0 +1,142 @@
+"""Extraction of answers from texts."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from answer_cases import CASES, ERR
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotts_jax.collect.answers import MAX_LENGTH, extract, extractor, is_integer, spelling
+from autotts_jax.errors import InputError
+from autotts_jax.replay import encoding
+
+
+def test_the_table_is_large_enough():
+    assert len(set(CASES)) == len(CASES) >= 120
+    assert encoding.ERROR == ERR
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "expected"),
+    [case[:2] + case[3:4] for case in CASES],
+    ids=[f"{i}-{case[1]}-{case[3]}"[:40] for i, case in enumerate(CASES)],
+)
+def test_extraction(text, spec, expected):
+    assert extract(text, extractor(spec)) == expected
+
+
+ANY_TEXT = st.lists(
+    st.sampled_from([*"{}\\$ .,-1/%A(IB)*e", "\\boxed", "\\fbox{", "\\frac{1}{2}", "12", "Answer: "])
+).map("".join)
+
+
+@pytest.mark.parametrize("spec", ["auto", "boxed", "number", "choice"])
+@given(text=ANY_TEXT)
+def test_any_text_gives_one_short_line_or_err(spec, text):
+    answer = extract(text, extractor(spec))
+    assert answer == " ".join(answer.split())
+    assert 0 < len(answer) <= MAX_LENGTH
+
+
+@given(
+    st.integers(-(10**12), 10**12), st.sampled_from(["{}", "{:,}", "\\boxed{{{}}}", "It is {:,}.", "${}$"])
+)
+def test_an_integer_is_found_however_it_is_written(number, template):
+    assert spelling(extract(template.format(number), extractor("auto"))) == str(number)
+
+
+@given(st.lists(st.sampled_from("{}()\\$. 1a/½²°√e-")).map("".join))
+def test_a_spelling_is_made_once(answer):
+    """Answers that are spelled alike stay so, and a spelling has no space around it."""
+    spelled = spelling(answer)
+    assert spelled == spelled.strip()
+    if is_integer(spelled):
+        assert spelling(spelled) == spelled
+
+
+LONG_TEXTS = {
+    "boxes that stay open": "\\boxed{" * 14_000,
+    "nested boxes": "\\boxed{" * 7_000 + "1" + "}" * 7_000,
+    "braces": "\\boxed{" + "{}" * 50_000,
+    "backslashes": "\\" * 100_000,
+    "digits": "1" * 100_000,
+    "groups of digits": "1,234," * 16_000,
+    "signs": "-" * 100_000,
+    "currency": "-$" * 50_000,
+    "fractions": "1 \\frac{1}{" * 9_000,
+    "brackets": "(A " * 33_000,
+    "stars": "**" * 50_000,
+    "spaces": "answer" + " " * 100_000,
+    "words": "the answer is a box " * 5_000,
+}
+
+
+@pytest.mark.parametrize("spec", ["auto", "boxed", "number", "choice"])
+@pytest.mark.parametrize("name", LONG_TEXTS)
+def test_time_is_linear_in_the_length(name, spec):
+    """100 kB take less than 50 ms where nothing else runs; what is quadratic takes seconds."""
+    find = extractor(spec)
+    start = time.process_time()
+    extract(LONG_TEXTS[name], find)
+    assert time.process_time() - start < 0.3
+
+
+def test_a_function_is_its_own_extractor():
+    assert extract("x", str.upper) == "X"
+    assert extractor(str.upper) is str.upper
+    assert extract("x", lambda _text: None) == ERR
+    assert extract("x", lambda _text: " a \n b ") == "a b"
+
+
+def test_functions_by_file(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def last_word(text):\n    return text.split()[-1]\n")
+    assert extract("one two", extractor(f"{file}:last_word")) == "two"
+    with pytest.raises(InputError, match="has no function first_word"):
+        extractor(f"{file}:first_word")
+    with pytest.raises(InputError, match=r"there is no file .*other\.py"):
+        extractor(f"{tmp_path / 'other.py'}:last_word")
+    file.write_text("1 / 0")
+    with pytest.raises(InputError, match="ZeroDivisionError"):
+        extractor(f"{file}:last_word")
+
+
+def test_a_function_that_fails_is_reported():
+    with pytest.raises(InputError, match=r"extractor failed on a text:(.|\n)*IndexError"):
+        extract("", lambda text: text.split()[-1])
+    with pytest.raises(InputError, match="returned 12"):
+        extract("", lambda _text: 12)
+
+
+def test_bad_specs_are_refused():
+    with pytest.raises(InputError, match="'box': there is none of that name; give one of auto, boxed"):
+        extractor("box")
+    with pytest.raises(InputError, match=r"'regex:\(': missing \)"):
+        extractor("regex:(")
+    with pytest.raises(InputError, match=r"function ':f': give it as"):
+        extractor(":f")
+
+
+def test_without_the_regex_library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "regex", None)
+    with pytest.raises(InputError, match=r"pip install 'autotts-jax\[collect\]'"):
+        extractor("regex:a")
+
+
+def test_an_endless_pattern_is_given_up(caplog):
+    start = time.perf_counter()
+    assert extract("a" * 5000 + "b", extractor("regex:(?:a+)+$")) == ERR
+    assert time.perf_counter() - start < 20
+    assert "took longer than 1 s on a text of 5001 characters" in caplog.text
+
+
+def test_nothing_heavy_is_imported():
+    program = (
+        "import sys, autotts_jax.collect.grading, autotts_jax.collect.answers\n"
+        "print({'jax', 'sympy', 'math_verify', 'regex'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
