@@ -44,6 +44,9 @@ VERSION = 1
 SUFFIXES = (".json", ".jsonl", ".npz")
 """What is read from a folder."""
 
+COLLECTION, COLLECTED = "collection.json", "matrix.npz"
+"""What a collection's folder is known by, and its matrix; nothing else in it is read as data."""
+
 _ARRAYS = {
     "answers": np.int16,
     "lengths": np.int32,
@@ -101,19 +104,34 @@ def read_json(
     """
     _check_encoding(encoding)
     content = _read_bytes(path)
-    records = [_record(path, q, item) for q, item in enumerate(_parse(path, content))]
-    _check_alike(path, records)
     # Not resolved: download caches keep links with telling names to files without.
     absolute = Path(os.path.abspath(path))  # noqa: PTH100
-    cell = Cell(
-        model=model or absolute.parent.name,
-        benchmark=benchmark or absolute.stem,
-        num_branches=len(records[0].tokens),
+    dataset = from_items(
+        _parse(path, content),
         source=str(path),
         sha256=hashlib.sha256(content).hexdigest(),
+        model=model or absolute.parent.name,
+        benchmark=benchmark or absolute.stem,
     )
-    dataset = _encode(path, records, cell)
     return merge_equivalent(dataset) if encoding == EQUIV else dataset
+
+
+def from_items(items: Sequence[Any], *, source: str, sha256: str, model: str, benchmark: str) -> ProbeDataset:
+    """One cell from the questions of AutoTTS JSON or Parallel-Probe JSONL, as Python objects; in `EXACT`.
+
+    Args:
+        items: the questions, at least one.
+        source: where they are from, also for messages.
+        sha256: hash of the source.
+        model: name of the model.
+        benchmark: name of the benchmark.
+
+    Raises:
+        DataError: they are not a complete, consistent probe matrix.
+    """
+    records = [_record(source, q, item) for q, item in enumerate(items)]
+    _check_alike(source, records)
+    return _encode(source, records, Cell(model, benchmark, len(records[0].tokens), source, sha256))
 
 
 def write_json(dataset: ProbeDataset, path: str | Path) -> None:
@@ -204,11 +222,11 @@ def _check_encoding(encoding: str) -> None:
 
 def find_files(pattern: str | Path) -> list[Path]:
     """The files that a file name, a folder or a pattern stands for, at least one."""
-    files = []
+    files: list[Path] = []
     found = [pattern] if Path(pattern).exists() else glob.glob(str(pattern), recursive=True)  # noqa: PTH207
     for place in map(Path, found):
         if place.is_dir():
-            files += [file for file in place.rglob("*") if file.suffix in SUFFIXES and file.is_file()]
+            files += [file for file in place.rglob("*") if file.suffix in SUFFIXES and _is_data(file)]
         else:
             files.append(place)
     if not files:
@@ -217,6 +235,12 @@ def find_files(pattern: str | Path) -> list[Path]:
             "or a pattern that fits some"
         )
     return files
+
+
+def _is_data(file: Path) -> bool:
+    """Whether it is a file, and not one that a collection keeps beside its matrix."""
+    in_collection = any((folder / COLLECTION).is_file() for folder in (file.parent, file.parent.parent))
+    return file.is_file() and (file.name == COLLECTED or not in_collection)
 
 
 def _read_file(file: Path, encoding: str) -> ProbeDataset:

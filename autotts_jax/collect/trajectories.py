@@ -1,0 +1,335 @@
+"""Trajectories of one question, written interval by interval and probed on the way.
+
+Collection and live control both go through here, so that a controller run live meets the very tokens that a
+collection with the same seed has recorded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from autotts_jax.collect.answers import Extractor, extract
+from autotts_jax.collect.engine import Completion, Engine, Finish, Request, Tokens
+from autotts_jax.errors import InputError
+
+BOX = "\\boxed{"
+THINK_END = "</think>"
+PLAIN_SUFFIX = f"\n\nThe final answer is {BOX}"
+THINKING_SUFFIX = f"\n{THINK_END}{PLAIN_SUFFIX}"
+MAX_SEED = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How trajectories are sampled and probed (AutoTTS, arXiv 2605.08083; Parallel-Probe, 2602.03845).
+
+    Attributes:
+        interval: Δ, tokens between two probes.
+        max_tokens: tokens of a trajectory at most.
+        temperature: of the trajectories.
+        top_p: of the trajectories.
+        seed: of everything drawn.
+        system: system prompt; None for none.
+        suffix: what is put after a prefix to force an answer; None for `THINKING_SUFFIX` or `PLAIN_SUFFIX`,
+            as the model's chat format has it. Up to ``</think>`` it is left out where the prefix has already
+            ended its thinking.
+        probe_tokens: tokens of a forced answer at most.
+        probes_per_prefix: forced answers of each prefix. One is the most likely answer; several are sampled
+            at the trajectories' temperature, and their majority is the probe.
+        logprobs: keep the mean log-probability of each interval.
+    """
+
+    interval: int = 500
+    max_tokens: int = 32_768
+    temperature: float = 0.7
+    top_p: float = 1.0
+    seed: int = 0
+    system: str | None = None
+    suffix: str | None = None
+    probe_tokens: int = 32
+    probes_per_prefix: int = 1
+    logprobs: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("interval", "max_tokens", "probe_tokens", "probes_per_prefix"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 < self.temperature <= 2:
+            raise InputError(
+                f"temperature is {self.temperature:g}; it must be above 0 for branches to differ, at most 2"
+            )
+        if not 0 < self.top_p <= 1:
+            raise InputError(f"top_p is {self.top_p:g}; it must be above 0 and at most 1")
+
+    @property
+    def max_depth(self) -> int:
+        """K, the deepest depth that a trajectory can be read to."""
+        return last_depth(self.max_tokens, self.interval)
+
+
+def last_depth(tokens: int, interval: int) -> int:
+    """The depth L + 1 at which a trajectory of T tokens is read to its end.
+
+    It has a probe at each multiple of Δ before its end, and at least one.
+    """
+    return max(2, -(-tokens // interval))
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """Forced answers of a prefix.
+
+    Attributes:
+        answer: the answer, ``ERR`` where none could be extracted; the majority of several.
+        answers: of each forced answer.
+        tokens: tokens that were written for them.
+    """
+
+    answer: str
+    answers: tuple[str, ...]
+    tokens: int
+
+
+class Trajectory:
+    """One trajectory as far as it was written.
+
+    Attributes:
+        tokens: its tokens.
+        ended: why it has ended; None while it has not.
+        probes: by depth, what was forced there.
+        final: its final answer; None until it was asked for.
+        logprobs: mean log-probability of the tokens of each interval.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: Tokens = ()
+        self.ended: Finish | None = None
+        self.probes: dict[int, Probe] = {}
+        self.final: Probe | None = None
+        self.logprobs: list[float | None] = []
+
+
+@dataclasses.dataclass
+class Usage:
+    """What the engine did.
+
+    Attributes:
+        generated: tokens of trajectories.
+        forced: tokens of forced answers.
+        probes: forced answers.
+        prompted: tokens of all prompts.
+        cached: those of them that were in the prefix cache.
+    """
+
+    generated: int = 0
+    forced: int = 0
+    probes: int = 0
+    prompted: int = 0
+    cached: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
+
+
+class Trajectories:
+    """Trajectories of one question, by number of the branch.
+
+    What a branch writes depends on the seed, the question, its number and nothing else.
+
+    Args:
+        engine: the model.
+        question: what is asked.
+        sampling: how.
+        extractor: finds the answer in a text.
+        cancel: when it is set, work under way is dropped and `Cancelled` raised.
+
+    Raises:
+        InputError: the question and the longest trajectory do not fit into the model's context.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        question: str,
+        sampling: Sampling,
+        extractor: Extractor,
+        cancel: threading.Event | None = None,
+    ):
+        self._engine = engine
+        self._sampling = sampling
+        self._extractor = extractor
+        self._cancel = cancel
+        self._question = question
+        self._prompt = engine.tokenizer.chat(question, sampling.system)
+        self._suffix = sampling.suffix or (THINKING_SUFFIX if engine.tokenizer.thinks else PLAIN_SUFFIX)
+        self._suffix_tokens = engine.tokenizer.encode(self._suffix)
+        self._boxed = self._suffix.endswith(BOX)
+        self._branches: dict[int, Trajectory] = {}
+        self.usage = Usage()
+        needed = len(self._prompt) + sampling.max_tokens + len(self._suffix_tokens) + sampling.probe_tokens
+        if needed > engine.max_model_len:
+            raise InputError(
+                f"the question has {len(self._prompt)} tokens, which makes {needed} with the longest "
+                f"trajectory and its probe, and {engine.model} takes {engine.max_model_len}; lower max_tokens"
+            )
+
+    def __getitem__(self, branch: int) -> Trajectory:
+        return self._branches.setdefault(branch, Trajectory())
+
+    def depth(self, branch: int) -> int:
+        """Intervals that a branch has written, the last of which may be a short one."""
+        return -(-len(self[branch].tokens) // self._sampling.interval)
+
+    def text(self, branch: int) -> str:
+        """What a branch has written."""
+        return self._engine.tokenizer.decode(self[branch].tokens)
+
+    def read(self, upto: Mapping[int, int], probe: bool = True) -> None:
+        """Writes branches up to a depth each, stopping at their ends; those that end get their final answer.
+
+        All advance as one batch, and the probe of a prefix runs beside what continues it.
+
+        Args:
+            upto: the depth of each branch.
+            probe: force an answer at every depth that is passed.
+        """
+        before = {b: self.depth(b) for b in upto}
+        while True:
+            going = [b for b in upto if not self[b].ended]
+            short = [b for b in going if self.depth(b) < upto[b]]
+            passed = [b for b in going if probe and self.depth(b) > before[b]]
+            forced = [b for b in passed if self.depth(b) not in self[b].probes]
+            if not short and not forced:
+                break
+            self._step(short, forced)
+        self.force([b for b in upto if self[b].ended])
+
+    def force(self, branches: Iterable[int]) -> None:
+        """Forces an answer where branches stand, if that was not done.
+
+        What is asked of a branch that has ended is its final answer: the one in what it wrote after its
+        thinking, or a forced one where it was cut off.
+        """
+        for b in branches:
+            trajectory = self[b]
+            if trajectory.ended is Finish.stop and trajectory.final is None:
+                answer = extract(self.text(b).rpartition(THINK_END)[2], self._extractor)
+                trajectory.final = Probe(answer, (answer,), 0)
+        self._step([], [b for b in branches if self.at(b, self.depth(b)) is None])
+
+    def at(self, branch: int, depth: int) -> Probe | None:
+        """What a branch answers at a depth, if that was asked for.
+
+        At its last depth that is its final answer, and so it is at the first depth of one that ended there:
+        every branch has a probe.
+        """
+        trajectory = self[branch]
+        over = trajectory.ended and depth >= self.depth(branch)
+        return trajectory.final if over else trajectory.probes.get(depth)
+
+    def _step(self, extended: Sequence[int], forced: Sequence[int]) -> None:
+        """Writes an interval of some branches, and forces answers of some as they were before it."""
+        count = self._sampling.probes_per_prefix
+        requests = [self._next_interval(b) for b in extended]
+        probes = [self._forced(b, draw) for b in forced for draw in range(count)]
+        completions = self._generate([*requests, *probes])
+        answers = self._finish_boxes(probes, completions[len(requests) :])
+        for i, b in enumerate(forced):
+            drawn = answers[i * count : (i + 1) * count]
+            self._keep_probe(b, [answer for answer, _ in drawn], sum(tokens for _, tokens in drawn))
+        for b, completion in zip(extended, completions, strict=False):
+            self._keep_interval(b, completion)
+
+    def _keep_interval(self, branch: int, completion: Completion) -> None:
+        trajectory = self[branch]
+        trajectory.tokens += completion.tokens
+        trajectory.logprobs.append(completion.mean_logprob)
+        self.usage.generated += len(completion.tokens)
+        if completion.finish is Finish.stop or len(trajectory.tokens) >= self._sampling.max_tokens:
+            trajectory.ended = completion.finish
+
+    def _keep_probe(self, branch: int, answers: Sequence[str], tokens: int) -> None:
+        probe = Probe(Counter(answers).most_common(1)[0][0], tuple(answers), tokens)
+        if self[branch].ended:
+            self[branch].final = probe
+        else:
+            self[branch].probes[self.depth(branch)] = probe
+        self.usage.probes += len(answers)
+        self.usage.forced += tokens
+
+    # --- requests ------------------------------------------------------------------------------------
+
+    def _next_interval(self, branch: int) -> Request:
+        written, interval = self[branch].tokens, self._sampling.interval
+        return Request(
+            prompt=self._prompt + written,
+            # Up to the next multiple of Δ: an engine that gives no tokens, only text, may be off by some.
+            max_tokens=min(interval - len(written) % interval, self._sampling.max_tokens - len(written)),
+            temperature=self._sampling.temperature,
+            top_p=self._sampling.top_p,
+            seed=self._seed(branch, self.depth(branch)),
+            logprobs=self._sampling.logprobs,
+        )
+
+    def _forced(self, branch: int, draw: int) -> Request:
+        return Request(
+            prompt=self._prompt + self[branch].tokens + self._suffix_of(branch),
+            max_tokens=self._sampling.probe_tokens,
+            temperature=self._sampling.temperature if self._sampling.probes_per_prefix > 1 else 0.0,
+            top_p=self._sampling.top_p,
+            seed=self._seed(branch, self.depth(branch), draw),
+            stop=("}" if self._boxed else "\n",),
+        )
+
+    def _suffix_of(self, branch: int) -> Tokens:
+        if THINK_END not in self._suffix or THINK_END not in self.text(branch):
+            return self._suffix_tokens
+        return self._engine.tokenizer.encode(self._suffix.rpartition(THINK_END)[2])
+
+    def _finish_boxes(
+        self, requests: Sequence[Request], completions: Sequence[Completion]
+    ) -> list[tuple[str, int]]:
+        """The answers, and the tokens they took; a box that holds braces itself is written to its end."""
+        prompts = [request.prompt for request in requests]
+        texts = [completion.text for completion in completions]
+        tokens = [completion.tokens for completion in completions]
+        while rest := [
+            i
+            for i, request in enumerate(requests)
+            if self._boxed and texts[i].endswith("}") and _open_braces(texts[i]) >= 0
+            if len(tokens[i]) < request.max_tokens
+        ]:
+            more = [
+                dataclasses.replace(
+                    requests[i],
+                    prompt=prompts[i] + tokens[i],
+                    max_tokens=requests[i].max_tokens - len(tokens[i]),
+                )
+                for i in rest
+            ]
+            for i, completion in zip(rest, self._generate(more), strict=True):
+                texts[i] += completion.text
+                tokens[i] += completion.tokens
+        lead = self._suffix.rpartition("\n")[2]
+        return [
+            (extract(lead + text, self._extractor), len(written))
+            for text, written in zip(texts, tokens, strict=True)
+        ]
+
+    def _generate(self, requests: Sequence[Request]) -> list[Completion]:
+        completions = self._engine.generate(requests, self._cancel)
+        self.usage.prompted += sum(len(request.prompt) for request in requests)
+        self.usage.cached += sum(completion.cached for completion in completions)
+        return completions
+
+    def _seed(self, *what: int) -> int:
+        key = repr((self._sampling.seed, self._question, *what)).encode()
+        return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest()) & MAX_SEED
+
+
+def _open_braces(text: str) -> int:
+    return text.count("{") - text.count("}")

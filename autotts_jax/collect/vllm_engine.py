@@ -1,0 +1,172 @@
+"""vLLM in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish, Request
+from autotts_jax.collect.tokenizer import HubTokenizer
+from autotts_jax.errors import InputError
+
+CANCEL_SECONDS = 0.05
+"""How often one who waits looks whether he is still wanted."""
+
+IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
+"""One process, so that the engine ends with it whatever happens."""
+
+ON_CPU: dict[str, Any] = {
+    "block_size": 32,  # prefix caching on a CPU needs a multiple of 32
+    "max_num_batched_tokens": 65536,  # seeded requests crash when a prompt is read in several steps
+    "enforce_eager": True,
+    "dtype": "float32",
+}
+
+
+class _Order:
+    """Requests of one caller, and where their completions go."""
+
+    def __init__(self, names: Sequence[str], requests: Sequence[Request]):
+        self.requests = dict(zip(names, requests, strict=True))
+        self.results: Future[list[Completion]] = Future()
+        self._done: dict[str, Completion] = {}
+
+    def deliver(self, name: str, completion: Completion) -> None:
+        self._done[name] = completion
+        if len(self._done) == len(self.requests):
+            self.results.set_result([self._done[name] for name in self.requests])
+
+
+class VLLMEngine:
+    """vLLM's engine, stepped by a thread of its own; requests join the running batch when they come.
+
+    Args:
+        model: a model's folder or hub id.
+        options: arguments of ``vllm.LLM``, e.g. ``{"max_model_len": 4096}``.
+
+    Raises:
+        InputError: vLLM is not installed, or it refuses the model or an option.
+    """
+
+    def __init__(self, model: str, options: Mapping[str, Any] | None = None):
+        for name, value in IN_PROCESS.items():
+            os.environ.setdefault(name, value)
+        try:
+            import vllm
+            from vllm.platforms import current_platform
+        except ImportError as error:
+            raise InputError(
+                "the engine vllm needs vLLM: pip install 'autotts-jax[collect]', or, without a GPU, "
+                "'autotts-jax[collect-cpu]'"
+            ) from error
+        defaults = ON_CPU if current_platform.is_cpu() else {}
+        try:
+            llm = vllm.LLM(model=model, **{"enable_prefix_caching": True, **defaults, **(options or {})})
+        except (OSError, TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"vLLM cannot load {model}: {error}") from error
+        self.model = model
+        self.max_model_len = llm.llm_engine.model_config.max_model_len
+        self.tokenizer = HubTokenizer(llm.get_tokenizer())
+        self._engine = llm.llm_engine
+        self._llm = llm
+        self._vllm = vllm
+        self._names = map(str, itertools.count())
+        self._inbox: queue.SimpleQueue[_Order | tuple[str, ...] | None] = queue.SimpleQueue()
+        self._waiting: dict[str, _Order] = {}
+        self._failure: str | None = None
+        self._thread = threading.Thread(target=self._run, name="vllm", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> int:
+        return self._engine.get_num_unfinished_requests()
+
+    def generate(
+        self, requests: Sequence[Request], cancel: threading.Event | None = None
+    ) -> list[Completion]:
+        if not requests:
+            return []
+        order = _Order([next(self._names) for _ in requests], requests)
+        self._inbox.put(order)
+        while True:
+            if self._failure is not None:
+                raise EngineError(self._failure)
+            if cancel is not None and cancel.is_set():
+                self._inbox.put(tuple(order.requests))
+                raise Cancelled
+            with contextlib.suppress(TimeoutError):
+                return order.results.result(timeout=CANCEL_SECONDS)
+
+    def close(self) -> None:
+        self._inbox.put(None)
+        self._thread.join()
+
+    # --- in the engine's thread ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._take_orders():
+                for output in self._engine.step():
+                    if output.finished and (order := self._waiting.pop(output.request_id, None)):
+                        order.deliver(output.request_id, _completion(output))
+            self._failure = "the engine was closed"
+        except Exception as error:
+            self._failure = f"vLLM failed: {error}; what was collected is kept, start again to go on"
+
+    def _take_orders(self) -> bool:
+        """Puts what came in into the engine, waiting where it has nothing to do; false when it is to end."""
+        while True:
+            try:
+                order = self._inbox.get(block=not self._waiting)
+            except queue.Empty:
+                return True
+            if order is None:
+                self._drop(list(self._waiting))
+                return False
+            if isinstance(order, _Order):
+                self._add(order)
+            else:
+                self._drop(order)
+
+    def _add(self, order: _Order) -> None:
+        try:
+            for name, request in order.requests.items():
+                prompt = self._vllm.TokensPrompt(prompt_token_ids=list(request.prompt))
+                self._engine.add_request(name, prompt, self._params(request))
+                self._waiting[name] = order
+        except Exception as error:  # vLLM's versions refuse with different classes
+            self._drop(order.requests)
+            order.results.set_exception(EngineError(f"vLLM refuses a request: {error}"))
+
+    def _drop(self, names: Iterable[str]) -> None:
+        self._engine.abort_request([name for name in names if self._waiting.pop(name, None)])
+
+    def _params(self, request: Request) -> Any:
+        return self._vllm.SamplingParams(
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+            stop=list(request.stop),
+            include_stop_str_in_output=True,
+            logprobs=0 if request.logprobs else None,
+            output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
+        )
+
+
+def _completion(output: Any) -> Completion:
+    (written,) = output.outputs
+    tokens = tuple(written.token_ids)
+    return Completion(
+        tokens=tokens,
+        text=written.text,
+        finish=Finish(written.finish_reason),
+        mean_logprob=None if written.cumulative_logprob is None else written.cumulative_logprob / len(tokens),
+        cached=output.num_cached_tokens or 0,
+    )

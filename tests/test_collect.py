@@ -1,0 +1,528 @@
+"""Collection: what is sampled and probed, what is kept, and that nothing kept is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autotts_jax.collect import store
+from autotts_jax.collect.answers import extractor
+from autotts_jax.collect.collector import LocalWorkers, collect, collect_unit
+from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish
+from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.questions import Asked
+from autotts_jax.collect.simulated import END, SimulatedEngine
+from autotts_jax.collect.store import Plan, Store
+from autotts_jax.collect.trajectories import Sampling, Trajectories, last_depth
+from autotts_jax.errors import DataError, InputError
+from autotts_jax.experiments import cli
+from autotts_jax.replay import formats
+
+SAMPLING = Sampling(interval=20, max_tokens=200, seed=1)
+PLAN = Plan(
+    "simulated",
+    "sums",
+    tuple(Asked(f"What is {n} + {n}?", str(2 * n)) for n in range(1, 4)),
+    num_branches=10,
+    chunk=4,
+    sampling=SAMPLING,
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a finished collection."""
+    folder = tmp_path_factory.mktemp("collect") / "run"
+    with Store.writing(folder, PLAN, {}) as run:
+        collect(run, LocalWorkers(SimulatedEngine()))
+        run.export()
+    return folder
+
+
+def records(folder: Path) -> list[dict]:
+    return json.loads((folder / "matrix.json").read_text())
+
+
+# --- trajectories ---------------------------------------------------------------------------------------
+
+
+class Scripted(SimulatedEngine):
+    """Continues a text as it is told to, by what was asked for."""
+
+    def __init__(self, script, thinks=False):
+        super().__init__()
+        self.tokenizer.thinks = thinks
+        self.asked, self._script = [], script
+
+    def _write(self, request):
+        self.asked.append(request)
+        text, finish = self._script(self.tokenizer.decode(request.prompt), request)
+        tokens = self.tokenizer.encode(text) + ((END,) if finish == "stop" and not request.stop else ())
+        return Completion(tokens[: request.max_tokens], text, Finish(finish))
+
+
+def trajectories(engine, rule="auto", **settings):
+    sampling = dataclasses.replace(SAMPLING, **settings)
+    return Trajectories(engine, "Q?", sampling, extractor(rule))
+
+
+def test_a_branch_is_probed_at_each_interval_before_its_end(finished):
+    for record in records(finished):
+        for probes, tokens, _ in record["each_branch"]:
+            assert len(probes) == last_depth(tokens, 20) - 1
+    assert [last_depth(tokens, 20) for tokens in (1, 20, 21, 40, 41, 200)] == [2, 2, 2, 2, 3, 10]
+
+
+def test_probes_are_forced_from_the_prefix_and_change_nothing_that_follows():
+    engine = SimulatedEngine()
+    probed, bare = trajectories(engine), trajectories(engine)
+    probed.read({0: 10})
+    bare.read({0: 10}, probe=False)
+    assert probed[0].tokens == bare[0].tokens
+    assert not bare[0].probes
+    assert probed[0].final == bare[0].final
+    asked = Scripted(lambda prompt, _: ("7}", "stop") if prompt.endswith("{") else ("x" * 20, "length"))
+    written = trajectories(asked)
+    written.read({0: 2})
+    prefixes = [asked.tokenizer.decode(request.prompt) for request in asked.asked if request.stop]
+    assert prefixes == ["\nQ?\n" + "x" * n + "\n\nThe final answer is \\boxed{" for n in (20, 40)]
+    assert [written.at(0, depth).answer for depth in (1, 2)] == ["7", "7"]
+
+
+def test_a_thinking_model_is_forced_to_stop_thinking_unless_it_has():
+    def script(prompt, request):
+        if request.stop:
+            return "1}", "stop"
+        return ("</think> so it is  " if len(prompt) > 20 else "hm " * 6 + "..", "length")
+
+    engine = Scripted(script, thinks=True)
+    trajectories(engine).read({0: 2})
+    ends = [engine.tokenizer.decode(request.prompt)[-50:] for request in engine.asked if request.stop]
+    assert ends[0].count("</think>") == 1
+    assert ends[0].endswith("..\n</think>\n\nThe final answer is \\boxed{")
+    assert ends[1].count("</think>") == 1
+    assert ends[1].endswith("it is  \n\nThe final answer is \\boxed{")
+
+
+def test_a_box_is_written_until_it_closes():
+    pieces = iter([(r"\frac{1}", "stop"), (r"{2}", "stop"), (r"}", "stop")])
+    engine = Scripted(lambda _, r: next(pieces) if r.stop else ("x" * 20, "length"))
+    written = trajectories(engine)
+    written.read({0: 1})
+    assert written.at(0, 1).answer == r"\frac{1}{2}"
+    assert written.at(0, 1).tokens == len(r"\frac{1}{2}}")
+    cut = Scripted(lambda _, r: ("{" + "}" * 5, "length") if r.stop else ("x" * 20, "length"))
+    trajectories(cut, probe_tokens=6).read({0: 1})
+    assert sum(1 for request in cut.asked if request.stop) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "final", "forced"),
+    [
+        ("It is 12.", "stop", "12", 0),
+        ("I do not know.", "stop", "ERR", 0),
+        ("2, 3, 5, 8, 13 so th", "length", "9", 1),
+        ("<think>5</think> 6", "stop", "6", 0),
+    ],
+)
+def test_the_final_answer_is_found_after_the_thinking_or_forced(text, finish, final, forced):
+    engine = Scripted(lambda _, r: ("9}", "stop") if r.stop else (text, finish))
+    written = trajectories(engine, max_tokens=20)
+    written.read({0: 2})
+    assert written.at(0, 1) == written.at(0, 2)
+    assert written.at(0, 2).answer == final
+    assert sum(1 for request in engine.asked if request.stop) == forced
+
+
+def test_of_several_answers_at_a_prefix_the_majority_is_the_probe():
+    drawn = iter(["4}", "5}", "5}"])
+    engine = Scripted(lambda _, r: (next(drawn), "stop") if r.stop else ("x" * 20, "length"))
+    written = trajectories(engine, probes_per_prefix=3)
+    written.read({0: 1})
+    probe = written.at(0, 1)
+    assert (probe.answer, probe.answers, probe.tokens) == ("5", ("4", "5", "5"), 6)
+    forced = [request for request in engine.asked if request.stop]
+    assert len({request.seed for request in forced}) == 3
+    assert {request.temperature for request in forced} == {SAMPLING.temperature}
+
+
+def test_branches_depend_on_seed_question_and_number_alone():
+    engine = SimulatedEngine()
+    alone, together, other = (trajectories(engine) for _ in range(3))
+    alone.read({3: 10})
+    together.read(dict.fromkeys(range(6), 10))
+    assert alone[3].tokens == together[3].tokens
+    assert len({together[b].tokens for b in range(6)}) == 6
+    other = trajectories(engine, seed=2)
+    other.read({3: 10})
+    assert other[3].tokens != alone[3].tokens
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"interval": 0}, "interval is 0"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"probe_tokens": -1}, "probe_tokens is -1"),
+        ({"probes_per_prefix": 0}, "probes_per_prefix is 0"),
+        ({"temperature": 0.0}, "temperature is 0"),
+        ({"temperature": 3.0}, "temperature is 3"),
+        ({"top_p": 0.0}, "top_p is 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(SAMPLING, **settings)
+
+
+# --- what is kept ---------------------------------------------------------------------------------------
+
+
+def test_a_finished_collection_is_a_probe_matrix(finished):
+    dataset = formats.read(str(finished))
+    assert [cell.name for cell in dataset.cells] == ["simulated/sums"]
+    assert [question.gold for question in dataset.questions] == ["2", "4", "6"]
+    assert dataset.matrix.num_branches == 10
+    again = formats.read_json(finished / "matrix.json", model="simulated", benchmark="sums")
+    assert again.questions == dataset.questions
+    for name in ("answers", "lengths", "tokens", "gold", "interval"):
+        assert (getattr(again.matrix, name) == getattr(dataset.matrix, name)).all()
+
+
+def test_the_json_has_exactly_the_released_schema(finished, replay_dir):
+    released = json.loads(sorted(replay_dir.rglob("*.json"))[0].read_text())
+
+    def schema(value):
+        if isinstance(value, dict):
+            return {name: schema(item) for name, item in value.items()}
+        if isinstance(value, list):
+            shapes = [schema(item) for item in value]
+            alike = all(shape == shapes[0] for shape in shapes)
+            return ["of each", shapes[0]] if alike else shapes
+        return type(value)
+
+    assert schema(records(finished)[0]) == schema(released[0])
+    assert list(records(finished)[0]) == list(released[0])
+
+
+def test_what_was_collected_is_what_trajectories_write(finished):
+    run = Store(finished)
+    written = trajectories_of(1)
+    for unit in PLAN.units():
+        if unit.question == 1:
+            for b, branch in zip(unit.branches, run.read(unit).branches, strict=True):
+                assert branch.tokens == len(written[b].tokens)
+                assert branch.final == written[b].final.answer
+                assert branch.finish == written[b].ended
+                assert len(branch.probe_tokens) == len(branch.probes) + 1
+
+
+def trajectories_of(question):
+    written = Trajectories(SimulatedEngine(), PLAN.questions[question].text, SAMPLING, extractor("auto"))
+    written.read(dict.fromkeys(range(PLAN.num_branches), SAMPLING.max_depth))
+    return written
+
+
+def test_optional_things_are_kept_where_they_are_asked_for(tmp_path):
+    sampling = dataclasses.replace(SAMPLING, probes_per_prefix=2)
+    plan = dataclasses.replace(PLAN, keep_text=True, sampling=sampling)
+    with Store.writing(tmp_path / "run", plan, {}) as run:
+        unit = run.missing()[0]
+        run.write(collect_unit(SimulatedEngine(), plan, unit))
+        (branch, *_) = run.read(unit).branches
+    assert len(branch.text) + 1 >= branch.tokens  # bytes are tokens; one may end the text
+    assert [len(draws) for draws in branch.draws[:-1]] == [2] * len(branch.probes)
+    assert branch.logprobs is None
+
+
+def test_equal_answers_are_spelled_alike_and_right_ones_as_the_reference(tmp_path):
+    given = iter(["1/2}", "0.5}", r"\frac{1}{2}}", "2}"])
+    engine = Scripted(lambda _, r: (next(given), "stop") if r.stop else ("x" * 20, "length"))
+    plan = dataclasses.replace(
+        PLAN,
+        questions=(Asked("Half of one?", "0.5"),),
+        num_branches=4,
+        sampling=dataclasses.replace(SAMPLING, max_tokens=20),
+    )
+    with Store.writing(tmp_path / "run", plan, {}) as run:
+        collect(run, LocalWorkers(engine))
+        dataset = run.export()
+    assert dataset.questions[0].vocabulary == ("0.5", "2")
+
+
+def test_a_collection_can_be_looked_into_while_it_grows(tmp_path, capsys, monkeypatch):
+    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+        for unit in run.missing()[:4]:
+            run.write(collect_unit(SimulatedEngine(), PLAN, unit))
+        assert len(Store(tmp_path / "run").dataset()) == 1
+        shown = main(["data", "info", str(tmp_path / "run")], monkeypatch, capsys)
+    assert "14 of 30" in shown
+    assert "label_accuracy" in shown
+    with pytest.raises(InputError, match="nothing found"):
+        formats.read(str(tmp_path / "run"))
+
+
+def main(arguments, monkeypatch, capsys) -> str:
+    monkeypatch.setattr(sys, "argv", ["autotts-jax", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+# --- going on -------------------------------------------------------------------------------------------
+
+
+def test_a_collection_goes_on_where_it_was(tmp_path, finished):
+    units = []
+
+    class Counting(LocalWorkers):
+        def __call__(self, plan, missing):
+            units.extend(missing)
+            return super().__call__(plan, units[-len(missing) :])
+
+    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+        for unit in random.Random(0).sample(PLAN.units(), 5):
+            run.write(collect_unit(SimulatedEngine(), PLAN, unit))
+    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+        collect(run, Counting(SimulatedEngine()))
+        run.export()
+    assert len(units) == len(PLAN.units()) - 5
+    for name in ("matrix.json", "matrix.npz"):
+        assert (tmp_path / "run" / name).read_bytes() == (finished / name).read_bytes()
+
+
+def command(folder: Path) -> list[str]:
+    return [
+        *(sys.executable, "-c", SLOW, "collect", "--engine", "simulated", "--out", str(folder)),
+        *("--questions", "arithmetic:12", "--branches", "16", "--chunk", "2", "--in-flight", "8"),
+        *("--interval", "20", "--max-tokens", "200"),
+    ]
+
+
+SLOW = """
+import time
+from autotts_jax.collect.simulated import SimulatedEngine
+from autotts_jax.experiments.cli import main
+fast = SimulatedEngine.generate
+def generate(self, requests, cancel=None):
+    time.sleep(0.02)
+    return fast(self, requests, cancel)
+SimulatedEngine.generate = generate
+main()
+"""
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_it_ends_with_the_same_files(tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    subprocess.run(command(whole), check=True, capture_output=True, timeout=120)
+    draw = random.Random(0)
+    kills, seen = 0, set()
+    while kills < 20:
+        process = subprocess.Popen(command(broken), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wanted = len(seen) + draw.randint(0, 2)
+        deadline = time.monotonic() + 60
+        while len(list(broken.glob("units/[0-9]*"))) < wanted and time.monotonic() < deadline:
+            assert process.poll() is None, process.stdout.read()
+            time.sleep(0.001)
+        time.sleep(draw.random() * 0.05)
+        assert process.poll() is None, process.stdout.read()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        kills += 1
+        kept = {path.name: path.read_bytes() for path in broken.glob("units/[0-9]*")}
+        assert seen <= kept.keys(), "a unit was lost"
+        seen = set(kept)
+    assert len(seen) < 96, "it was never killed in the middle of the work"
+    subprocess.run(command(broken), check=True, capture_output=True, timeout=120)
+    for name in ("matrix.json", "matrix.npz"):
+        assert (broken / name).read_bytes() == (whole / name).read_bytes()
+    assert not list(broken.glob("units/.*"))
+
+
+def test_a_full_disk_ends_it_with_one_message_and_loses_nothing(tmp_path, monkeypatch):
+    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+        real, left = os.fsync, iter(range(3))
+
+        def full(descriptor):
+            if next(left, None) is None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(descriptor)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            with pytest.raises(InputError, match="No space left on device"):
+                collect(run, LocalWorkers(SimulatedEngine()))
+        assert len(run.done()) == 3
+        collect(run, LocalWorkers(SimulatedEngine()))
+        assert not run.missing()
+
+
+def test_an_engine_that_fails_ends_it_and_loses_nothing(tmp_path):
+    class Failing(SimulatedEngine):
+        calls = 0
+
+        def generate(self, requests, cancel=None):
+            self.calls += 1
+            if self.calls > 40:
+                raise EngineError("the server is gone")
+            return super().generate(requests, cancel)
+
+    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+        with pytest.raises(EngineError, match="gone"):
+            collect(run, LocalWorkers(Failing(), in_flight=8))
+        assert 0 < len(run.done()) < len(PLAN.units())
+
+
+def test_what_is_under_way_is_dropped_when_nobody_waits_for_it():
+    class Waiting(SimulatedEngine):
+        dropped = 0
+
+        def generate(self, requests, cancel=None):
+            if b"1 + 1" not in bytes(requests[0].prompt) and cancel.wait(30):
+                self.dropped += 1
+                raise Cancelled
+            return super().generate(requests, cancel)
+
+    engine = Waiting()
+    finished = LocalWorkers(engine, in_flight=16)(PLAN, PLAN.units())
+    next(finished)
+    finished.close()
+    assert engine.dropped > 0
+
+
+def test_progress_is_told(tmp_path):
+    told = []
+    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+        run.write(collect_unit(SimulatedEngine(), PLAN, run.missing()[0]))
+        collect(run, LocalWorkers(SimulatedEngine()), told.append)
+    assert told[-1].branches == told[-1].of == 30
+    assert told[-1].session == 26
+    assert told[-1].seconds_left == 0
+    assert told[-1].tokens_in_all > told[-1].usage.generated
+
+
+# --- bad input ------------------------------------------------------------------------------------------
+
+
+def test_another_plan_is_refused(finished):
+    other = dataclasses.replace(PLAN, num_branches=12, sampling=dataclasses.replace(SAMPLING, seed=9))
+    with pytest.raises(InputError, match=r"num_branches was 10 and is 12; seed was 1 and is 9"):  # noqa: SIM117
+        with Store.writing(finished, other, {}):
+            pass
+    questions = (*PLAN.questions[:2], Asked("What is 3 + 3?", "7"))
+    with (
+        pytest.raises(InputError, match="questions was"),
+        Store.writing(finished, dataclasses.replace(PLAN, questions=questions), {}),
+    ):
+        pass
+
+
+def test_a_plan_by_which_nothing_was_collected_is_replaced(tmp_path):
+    with Store.writing(tmp_path / "run", PLAN, {}):
+        pass
+    other = dataclasses.replace(PLAN, model="another")
+    with Store.writing(tmp_path / "run", other, {}) as run:
+        assert run.plan == other
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "thesis.txt").write_text("")
+    with pytest.raises(InputError, match="not empty"), Store.writing(tmp_path, PLAN, {}):
+        pass
+    with pytest.raises(InputError, match="holds no collection"):
+        Store(tmp_path)
+
+
+def test_two_collectors_of_one_folder_are_refused(tmp_path):
+    with Store.writing(tmp_path / "run", PLAN, {}), pytest.raises(InputError, match="another process"):  # noqa: SIM117
+        with Store.writing(tmp_path / "run", PLAN, {}):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text[: len(text) // 2], "cannot be read"),
+        (lambda text: text.replace('"version": 1', '"version": 9'), "of version 1"),
+        (lambda text: text.replace('"num_branches"', '"branches"'), "plan is damaged"),
+        (lambda _: "[]", "no autotts_jax collection"),
+    ],
+)
+def test_a_damaged_plan_is_named(tmp_path, damage, message):
+    with Store.writing(tmp_path / "run", PLAN, {}):
+        pass
+    manifest = tmp_path / "run" / formats.COLLECTION
+    manifest.write_text(damage(manifest.read_text()))
+    with pytest.raises(DataError, match=message):
+        Store(tmp_path / "run")
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", '{"branches": [], "usage": {}}', "[1]"])
+def test_a_damaged_unit_is_named(tmp_path, content):
+    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+        unit = run.missing()[0]
+        run.write(collect_unit(SimulatedEngine(), PLAN, unit))
+        path = run.folder / "units" / "00000-00000.json"
+        path.write_text(content)
+        with pytest.raises(DataError, match=r"00000-00000.json: damaged: .*delete it"):
+            run.read(unit)
+
+
+def test_an_unfinished_collection_is_not_exported(tmp_path):
+    with Store.writing(tmp_path / "run", PLAN, {}) as run, pytest.raises(InputError, match="9 units"):
+        run.export()
+
+
+def test_a_plan_without_questions_is_refused():
+    with pytest.raises(InputError, match="no question"):
+        dataclasses.replace(PLAN, questions=())
+    with pytest.raises(InputError, match="chunk is 0"):
+        dataclasses.replace(PLAN, chunk=0)
+
+
+def test_the_command_says_what_is_wrong(tmp_path, capsys, monkeypatch):
+    for arguments, message in {
+        ("--questions", "none.jsonl"): "none.jsonl",
+        ("--questions", "arithmetic:2", "--answers", "nonsense"): "nonsense",
+        ("--questions", "arithmetic:2", "--engine", "server", "--model", "m"): "--base-url",
+        ("--questions", "arithmetic:2", "--engine", "vllm"): "--model",
+        ("--questions", "arithmetic:2", "--engine-option", "speed"): "NAME=VALUE",
+        ("--questions", "arithmetic:2", "--engine-option", "speed=9"): "does not know",
+    }.items():
+        engine = () if "--engine" in arguments else ("--engine", "simulated")
+        line = ["collect", *arguments, *engine, "--out", str(tmp_path / "run")]
+        monkeypatch.setattr(sys, "argv", ["autotts-jax", *line])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert end.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+def test_the_command_makes_data_that_evaluate_takes(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "run"
+    line = ["collect", "--engine", "simulated", "--questions", "arithmetic:2", "--out", str(folder)]
+    settings = ["--branches", "8", "--interval", "20", "--max-tokens", "100"]
+    assert "2 questions of 8 branches" in main([*line, *settings], monkeypatch, capsys)
+    assert "simulated/arithmetic" in main(["data", "info", str(folder)], monkeypatch, capsys)
+    manifest = json.loads((folder / formats.COLLECTION).read_text())
+    assert manifest["made_with"]["engine"] == "simulated"
+    assert store.Store(folder).plan.questions[0].topic
+
+
+def test_the_grader_is_not_needed_to_look(finished):
+    with Grader(1) as grader:
+        graded = Store(finished).dataset(grader)
+    assert len(Store(finished).dataset()) == len(graded) == 3
