@@ -1,0 +1,185 @@
+"""Controllers live and in replay: the same decisions, answers and tokens."""
+
+from __future__ import annotations
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from autotts_jax.collect.collector import collect_unit
+from autotts_jax.collect.engine import Cancelled, EngineError
+from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.live import FIELDS, LivePool, answer
+from autotts_jax.collect.questions import Asked
+from autotts_jax.collect.simulated import SimulatedEngine
+from autotts_jax.collect.store import Plan, Store
+from autotts_jax.collect.trajectories import Sampling
+from autotts_jax.envs import pool as branch_pool
+from autotts_jax.envs import stepping
+from autotts_jax.envs.controller import Controller
+from autotts_jax.envs.pool import ReplayPool, StopReason
+from autotts_jax.envs.rollout import Episodes, rollout
+from autotts_jax.errors import InputError
+from autotts_jax.policies.registry import select
+
+WIDTH = 16
+SAMPLING = Sampling(interval=20, max_tokens=400, seed=3)
+QUESTIONS = tuple(Asked(text, "7") for text in ("What is 3 + 4?", "What is 9 - 2?", "What is 1 * 7?"))
+CONTROLLERS = ("sc@8", "asc@16", "esc@16", "parallel-probe@16", "cmc@0", "cmc@0.3", "neural@5e-5")
+
+
+@pytest.fixture(scope="module")
+def grader():
+    with Grader(1) as grader:
+        yield grader
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """What a collection by the same seeds has recorded."""
+    plan = Plan("simulated", "sums", QUESTIONS, num_branches=WIDTH, chunk=8, sampling=SAMPLING)
+    with Store.writing(tmp_path_factory.mktemp("live") / "run", plan, {}) as store:
+        for unit in store.missing():
+            store.write(collect_unit(SimulatedEngine(), plan, unit))
+        return store.export()
+
+
+def controller(spec: str) -> Controller:
+    (found,) = select(spec).controllers
+    return found
+
+
+def replayed(dataset, row: int, controller: Controller) -> tuple[list[tuple], stepping.Ended, ReplayPool]:
+    """What a controller does in replay, as a live run tells of it."""
+    matrix, question = dataset.matrix, dataset.questions[row]
+    pool = ReplayPool.begin(jax.device_put(matrix), row, np.arange(WIDTH, dtype=np.int32))
+    done: list[tuple] = []
+
+    def note(action, before, after):
+        moved = (after.depth > before.depth) | (before.active & ~after.active)
+        ids = np.asarray(branch_pool.answer_ids(after))
+        shown = np.asarray(branch_pool.state_of(after).shown) > 0
+        if (changed := np.flatnonzero(moved)).size:
+            answers = [question.answer(ids[b]) if shown[b] else None for b in changed]
+            done.append((action, changed.tolist(), answers, int(after.tokens)))
+        return after
+
+    def look(pool):
+        return LivePool(**{field.name: getattr(pool, field.name) for field in FIELDS})
+
+    def prune(pool, seen):
+        return note("prune", pool, pool.prune(pool.active & ~seen.active))
+
+    game = stepping.play(controller, look(pool), lambda: False)
+    try:
+        asked = next(game)
+        while True:
+            pool = prune(pool, asked.pool)
+            name = type(asked).__name__.lower()
+            arguments = [bool(asked.probe)] if name in ("open", "advance") else []
+            pool = note(name, pool, getattr(pool, name)(asked.wanted, *arguments))
+            asked = game.send(look(pool))
+    except StopIteration as over:
+        pool = prune(pool, over.value.pool)
+        return done, over.value, pool
+
+
+@pytest.mark.parametrize("spec", CONTROLLERS)
+def test_a_live_run_is_the_replay_of_a_collection_by_the_same_seeds(spec, dataset, grader):
+    orders = np.arange(WIDTH, dtype=np.int32)[None]
+    rows = np.arange(len(QUESTIONS), dtype=np.int32)
+    episodes = Episodes(rows, 0 * rows, 0 * rows)
+    played = rollout([controller(spec)], dataset.matrix, orders, episodes)
+    for row, asked in enumerate(QUESTIONS):
+        live = answer(
+            SimulatedEngine(),
+            asked.text,
+            controller(spec),
+            grader,
+            sampling=SAMPLING,
+            max_branches=WIDTH,
+        )
+        decisions, ended, _ = replayed(dataset, row, controller(spec))
+        assert [(d.action, d.branches, d.answers, d.tokens) for d in live.decisions] == decisions
+        assert live.answer == dataset.questions[row].answer(played.answer[row])
+        assert live.tokens == played.tokens[row] == int(ended.pool.tokens)
+        assert live.sequential_tokens == played.sequential_tokens[row]
+        assert live.stop == played.stop_reason[row]
+        assert live.rounds == played.rounds[row]
+        assert len(live.texts) == played.branches[row]
+
+
+def test_real_tokens_are_those_that_were_charged_but_for_short_branches(grader):
+    found = answer(SimulatedEngine(), QUESTIONS[0].text, controller("cmc@0.3"), grader, sampling=SAMPLING)
+    assert 0 < found.usage.generated <= found.tokens
+    assert found.usage.probes > 0
+    assert found.usage.forced == 2 * found.usage.probes  # a digit and a brace
+
+
+def test_a_budget_is_kept(grader):
+    for budget in (0, 19, 20, 300, 1000):
+        found = answer(
+            SimulatedEngine(),
+            QUESTIONS[0].text,
+            controller("cmc@0.3"),
+            grader,
+            sampling=SAMPLING,
+            budget=budget,
+        )
+        assert found.tokens <= budget
+        assert found.usage.generated <= budget
+        assert found.stop in (StopReason.BUDGET, StopReason.EXHAUSTED)
+    assert found.answer is not None
+
+
+def test_decisions_are_told_as_they_are_made(grader):
+    told = []
+    found = answer(
+        SimulatedEngine(),
+        QUESTIONS[0].text,
+        controller("cmc@0.3"),
+        grader,
+        sampling=SAMPLING,
+        on_decision=told.append,
+    )
+    assert told == found.decisions
+    tokens = [decision.tokens for decision in told]
+    assert tokens == sorted(tokens)
+
+
+class Interrupting(SimulatedEngine):
+    """Does something at one of its batches."""
+
+    def __init__(self, at, what):
+        super().__init__()
+        self._left, self._what = at, what
+
+    def generate(self, requests, cancel=None):
+        self._left -= 1
+        if self._left == 0:
+            self._what()
+        return super().generate(requests, cancel)
+
+
+def test_a_run_ends_when_it_is_cancelled(grader):
+    cancel = threading.Event()
+    engine = Interrupting(5, cancel.set)
+    with pytest.raises(Cancelled):
+        answer(engine, "What is 1 + 1?", controller("cmc@0.3"), grader, sampling=SAMPLING, cancel=cancel)
+
+
+def test_a_run_ends_when_the_engine_does(grader):
+    def fail():
+        raise EngineError("the engine is gone")
+
+    with pytest.raises(EngineError, match="gone"):
+        answer(Interrupting(5, fail), "What?", controller("cmc@0.3"), grader, sampling=SAMPLING)
+
+
+def test_a_question_that_is_too_long_is_refused(grader):
+    engine = SimulatedEngine()
+    engine.max_model_len = 500
+    with pytest.raises(InputError, match="lower max_tokens"):
+        answer(engine, "a" * 100, controller("sc@2"), grader, sampling=SAMPLING)
