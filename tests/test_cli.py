@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from autotts_jax.experiments import cli, runtime
+from autotts_jax.experiments import cli, console, runtime
 from autotts_jax.replay import formats
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 
@@ -328,7 +328,7 @@ def test_ctrl_c_is_not_lost_in_a_destructor(capsys):
             raise KeyboardInterrupt
 
     def work():
-        with cli._working():
+        with console.working():
             Unlucky()
             for _ in range(1000):
                 time.sleep(0.01)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import _thread
-import contextlib
 import enum
 import shlex
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from autotts_jax.errors import InputError
+from autotts_jax.experiments import cli_live
+from autotts_jax.experiments.console import console, print_written, working
 
 if TYPE_CHECKING:
     from autotts_jax.experiments.summary import Objective
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
 
 DEFAULT_CONTROLLERS = "sc@64,asc@64,esc@64,parallel-probe@64,cmc"
 DEFAULT_TRACED = "cmc@0.5"
-INTERRUPTED = 130
 MAX_SEED = 2**32 - 1
 LIVE_METRICS = ("generation", "objective", "accuracy", "tokens", "entropy", "kl", "explained_variance")
 
@@ -42,6 +37,8 @@ data_app = typer.Typer(
     help="Look into probe-matrix files, convert and check them.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(data_app, name="data")
+app.command()(cli_live.collect)
+app.command()(cli_live.answer)
 
 
 class Encoding(enum.StrEnum):
@@ -168,7 +165,7 @@ def evaluate(
     frontier.csv with the comparison.
     """
     arguments = {name: _plain(value) for name, value in locals().items()}
-    with _working() as tell:
+    with working() as tell:
         from autotts_jax.experiments import frontier, report, runtime, summary
         from autotts_jax.experiments.evaluate import evaluate as play
 
@@ -195,9 +192,9 @@ def evaluate(
             files = []
             if folder:
                 files = report.write_results(folder, evaluation, rows, arguments, comparisons)
-    report.print_tables(rows, _console())
-    report.print_comparisons(comparisons, _console())
-    _print_written(out, files)
+    report.print_tables(rows, console())
+    report.print_comparisons(comparisons, console())
+    print_written(out, files)
 
 
 @app.command()
@@ -230,7 +227,7 @@ def trace(
 
     With --out: trace.jsonl, trace.png and trace.svg.
     """
-    with _working() as tell:
+    with working() as tell:
         from autotts_jax.experiments import report, runtime
         from autotts_jax.experiments.trace import print_trace, trace_episode, write_trace
 
@@ -250,8 +247,8 @@ def trace(
                 max_branches=max_branches,
             )
             files = write_trace(folder, episode) if folder else []
-    print_trace(episode, _console())
-    _print_written(out, files)
+    print_trace(episode, console())
+    print_written(out, files)
 
 
 @app.command()
@@ -296,7 +293,7 @@ def train(
     """
     folder = out or Path("runs") / config.stem
     command = ["autotts-jax", *sys.argv[1:]]
-    with _working(f"the newest checkpoint in {folder} is as it was") as tell:
+    with working(f"the newest checkpoint in {folder} is as it was") as tell:
         from autotts_jax.experiments import runtime
 
         runtime.configure(cache)  # the trainers use JAX when they are imported
@@ -342,14 +339,40 @@ def _live(figures: Mapping[str, float]) -> str:
 
 @data_app.command()
 def info(data: DataArgument, encoding: EncodingOption = Encoding.exact) -> None:
-    """Print what is in probe-matrix files."""
-    with _working() as tell:
-        from autotts_jax.experiments.report import statistics_tables
+    """Print what is in probe-matrix files, and how far collections are."""
+    with working() as tell:
+        from autotts_jax.collect.store import Store, is_collection
+        from autotts_jax.experiments.report import collection_table, statistics_tables
 
-        tables = list(statistics_tables(_read(data, encoding, tell)))
-    console = _console()
+        stores = [Store(Path(place)) for place in data if is_collection(Path(place))]
+        tables = [collection_table(store) for store in stores]
+        # Of a collection that is under way, the questions that are finished.
+        growing = {store.folder: store for store in stores if store.missing()}
+        for store in growing.values():
+            if dataset := store.dataset():
+                tables += statistics_tables(dataset)
+        if rest := [place for place in data if Path(place) not in growing]:
+            tables += statistics_tables(_read(rest, encoding, tell))
     for table in tables:
-        console.print(table)
+        console().print(table)
+
+
+@data_app.command("import")
+def import_(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="A checkout's folder, or a data set's id on the Hub."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Write the files here.", show_default=False)],
+) -> None:
+    """Make a compact file of every cell in a checkout of the AutoTTS or Parallel-Probe release."""
+    lines: list[str] = []
+    with working("files that are there are whole") as tell:
+        from autotts_jax.collect.releases import import_release
+
+        tell("importing", 0, 0)
+        files = import_release(source, out, lines.append)
+    print(*lines, f"wrote {len(files)} files to {out}", sep="\n")
 
 
 @data_app.command()
@@ -362,7 +385,7 @@ def convert(
     encoding: EncodingOption = Encoding.exact,
 ) -> None:
     """Convert to one compact file, or one cell to AutoTTS JSON."""
-    with _working() as tell:
+    with working() as tell:
         from autotts_jax.replay import formats
 
         writers = {".npz": formats.save_compact, ".json": formats.write_json}
@@ -379,7 +402,7 @@ def validate(data: DataArgument) -> None:
     """Say of every file what is wrong with it; status 2 if any is."""
     lines = []
     bad = 0
-    with _working() as tell:
+    with working() as tell:
         from autotts_jax.replay import formats
 
         files = sorted({file for pattern in data for file in formats.find_files(pattern)})
@@ -432,83 +455,6 @@ def _policies(specs: Sequence[str], objective: Objective) -> list[Selection]:
                 f"--gamma is that of a token; say what to show it, as {spec}@1e-4"
             )
     return [select_policy(spec, objective.gamma) for spec in specs]
-
-
-class _BarWithNote(Progress):
-    """A bar, and a line below it."""
-
-    note = ""
-
-    def get_renderables(self) -> Iterator[RenderableType]:
-        yield from super().get_renderables()
-        if self.note:
-            yield Text(self.note, no_wrap=True, overflow="ellipsis")
-
-
-@contextlib.contextmanager
-def _working(left: str = "nothing was written") -> Iterator[Callable[..., None]]:
-    """Shows on a terminal's stderr how far the work is, and ends it with one line at Ctrl-C.
-
-    Yields what is to be told of progress: the phase, what is done of it and how much there is, 0 for unknown;
-    and a line to show below the bar, if any.
-
-    Args:
-        left: what to say at Ctrl-C of the files.
-    """
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[count]}"),
-        TimeElapsedColumn(),
-    )
-    bar = _BarWithNote(*columns, console=console, transient=True, disable=not console.is_interactive)
-    task = bar.add_task("starting", total=None, count="")
-    phase = "starting"
-
-    def tell(what: str, done: int, total: int, note: str = "") -> None:
-        nonlocal phase
-        if what != phase:
-            bar.reset(task, description=what)
-            phase = what
-        bar.note = note
-        count = f"{done:,}/{total:,}" if total else ""
-        bar.update(task, completed=done, total=total or None, count=count)
-
-    try:
-        with _lost_interrupts_raised_again(), bar:
-            yield tell
-    except KeyboardInterrupt:
-        print(f"autotts-jax: interrupted; {left}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-@contextlib.contextmanager
-def _lost_interrupts_raised_again() -> Iterator[None]:
-    """Python drops a Ctrl-C that falls into a destructor or a garbage-collection callback; JAX has both."""
-    previous = sys.unraisablehook
-
-    def hook(unraisable: Any) -> None:
-        if unraisable.exc_type is KeyboardInterrupt:
-            threading.Timer(0.05, _thread.interrupt_main).start()  # when the callback is over
-        else:
-            previous(unraisable)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = previous
-
-
-def _console() -> Console:
-    """Prints text as it is: answers may look like Rich's markup."""
-    return Console(markup=False, emoji=False, highlight=False)
-
-
-def _print_written(folder: Path | None, files: Sequence[Path]) -> None:
-    if files:
-        print(f"wrote {', '.join(file.name for file in files)} to {folder}")
 
 
 def _plain(value: Any) -> Any:

@@ -23,6 +23,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from autotts_jax.collect.store import Store
+from autotts_jax.collect.trajectories import Usage
 from autotts_jax.envs.pool import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluate import Evaluation, Play
@@ -176,6 +178,27 @@ def statistics_tables(dataset: ProbeDataset) -> Iterator[Table]:
         for name in columns[0]:
             table.add_row(name, *(_number(column[name]) for column in columns))
         yield table
+
+
+def collection_table(store: Store) -> Table:
+    """How far a collection is, and what it took so far."""
+    done, plan = store.done(), store.plan
+    usage = sum((collected.usage for collected in done), Usage())
+    branches = sum(collected.unit.size for collected in done)
+    probe_tokens = usage.forced / max(usage.probes, 1)
+    table = _table(f"{plan.model}/{plan.benchmark}", ["collection"])
+    for name, value in {
+        "questions": len(plan.questions),
+        "branches": f"{branches:,} of {len(plan.questions) * plan.num_branches:,}",
+        "tokens written": f"{usage.generated:,}",
+        "tokens a branch": f"{usage.generated / max(branches, 1):,.0f}",
+        "probes": f"{usage.probes:,}",
+        "tokens a probe": f"{probe_tokens:.1f}",
+        "κ_probe": f"{probe_tokens / plan.sampling.interval:.4f}",
+        "prompt tokens cached": f"{usage.cached / max(usage.prompted, 1):.0%}",
+    }.items():
+        table.add_row(name, str(value))
+    return table
 
 
 def _number(value: float) -> str:

@@ -1,0 +1,96 @@
+"""What the commands have in common: a progress bar, Ctrl-C, and printing."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+INTERRUPTED = 130
+
+
+class _BarWithNote(Progress):
+    """A bar, and a line below it."""
+
+    note = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        if self.note:
+            yield Text(self.note, no_wrap=True, overflow="ellipsis")
+
+
+@contextlib.contextmanager
+def working(left: str = "nothing was written") -> Iterator[Callable[..., None]]:
+    """Shows on a terminal's stderr how far the work is, and ends it with one line at Ctrl-C.
+
+    Yields what is to be told of progress: the phase, what is done of it and how much there is, 0 for unknown;
+    and a line to show below the bar, if any.
+
+    Args:
+        left: what to say at Ctrl-C of the files.
+    """
+    screen = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+    )
+    bar = _BarWithNote(*columns, console=screen, transient=True, disable=not screen.is_interactive)
+    task = bar.add_task("starting", total=None, count="")
+    phase = "starting"
+
+    def tell(what: str, done: int, total: int, note: str = "") -> None:
+        nonlocal phase
+        if what != phase:
+            bar.reset(task, description=what)
+            phase = what
+        bar.note = note
+        count = f"{done:,}/{total:,}" if total else ""
+        bar.update(task, completed=done, total=total or None, count=count)
+
+    try:
+        with _lost_interrupts_raised_again(), bar:
+            yield tell
+    except KeyboardInterrupt:
+        print(f"autotts-jax: interrupted; {left}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@contextlib.contextmanager
+def _lost_interrupts_raised_again() -> Iterator[None]:
+    """Python drops a Ctrl-C that falls into a destructor or a garbage-collection callback; JAX has both."""
+    previous = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            threading.Timer(0.05, _thread.interrupt_main).start()  # when the callback is over
+        else:
+            previous(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = previous
+
+
+def console() -> Console:
+    """Prints text as it is: answers may look like Rich's markup."""
+    return Console(markup=False, emoji=False, highlight=False)
+
+
+def print_written(folder: Path | None, files: Sequence[Path]) -> None:
+    """Says which files were written, if any were."""
+    if files:
+        print(f"wrote {', '.join(file.name for file in files)} to {folder}")
