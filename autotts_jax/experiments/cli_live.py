@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
+import functools
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +19,6 @@ from autotts_jax.experiments.console import console, working
 
 if TYPE_CHECKING:
     from autotts_jax.collect.collector import Progress
-    from autotts_jax.collect.engine import Engine
     from autotts_jax.collect.live import Answer, Decision
 
 DEFAULT_CONTROLLER = "cmc@0.5"
@@ -155,6 +156,11 @@ def collect(
     in_flight: Annotated[
         int, typer.Option(metavar="N", help="Branches that the engine writes at once.", min=1)
     ] = 256,
+    ray: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Have N engines on a Ray cluster do it.", show_default="no", min=1),
+    ] = None,
+    ray_gpus: Annotated[float, typer.Option(metavar="G", help="GPUs that each of them takes.", min=0)] = 1,
 ) -> None:
     """Sample and probe trajectories of a model: a new probe matrix.
 
@@ -165,7 +171,9 @@ def collect(
         from autotts_jax.collect import answers as extraction
         from autotts_jax.collect.collector import LocalWorkers
         from autotts_jax.collect.collector import collect as make
+        from autotts_jax.collect.engines import open_engine
         from autotts_jax.collect.questions import read_questions
+        from autotts_jax.collect.ray_workers import RayWorkers
         from autotts_jax.collect.store import Plan, Store, made_with
         from autotts_jax.collect.trajectories import Sampling
 
@@ -195,11 +203,18 @@ def collect(
             keep_text=keep_text,
         )
         command = ["autotts-jax", *sys.argv[1:]]
-        with Store.writing(out, plan, made_with(engine, command)) as store:
+        with Store.writing(out, plan, made_with(engine.value, command)) as store:
             if store.missing():
                 tell("loading the model", 0, 0)
-                with _opened(engine, model, engine_option, base_url, api_key) as opened:
-                    make(store, LocalWorkers(opened, in_flight), _teller(tell))
+                open_it = functools.partial(
+                    open_engine, engine.value, model, _options(engine_option), base_url, api_key
+                )
+                if ray is not None:
+                    workers = RayWorkers(open_it, ray, in_flight, num_gpus=ray_gpus)
+                    make(store, workers, _teller(tell))
+                else:
+                    with contextlib.closing(open_it()) as opened:
+                        make(store, LocalWorkers(opened, in_flight), _teller(tell))
             tell("grading", 0, 0)
             dataset = store.export()
     print(f"wrote matrix.npz, matrix.json to {out}: {len(dataset)} questions of {branches} branches")
@@ -238,6 +253,7 @@ def answer(
 ) -> None:
     """Answer a question with a model under a controller, and say what it took."""
     with working() as tell:
+        from autotts_jax.collect.engines import open_engine
         from autotts_jax.collect.grading import Grader
         from autotts_jax.collect.live import answer as run
         from autotts_jax.collect.trajectories import Sampling
@@ -265,7 +281,8 @@ def answer(
         def on_decision(decision: Decision) -> None:
             tell("answering", 0, 0, _line(decision))
 
-        with _opened(engine, model, engine_option, base_url, api_key) as opened, Grader(1) as grader:
+        opened = open_engine(engine, model, _options(engine_option), base_url, api_key)
+        with contextlib.closing(opened), Grader(1) as grader:
             tell("answering", 0, 0)
             found = run(
                 opened,
@@ -294,19 +311,9 @@ def answer(
     )
 
 
-@contextlib.contextmanager
-def _opened(
-    name: EngineName,
-    model: str | None,
-    options: Sequence[str] | None,
-    base_url: str | None,
-    api_key: str | None,
-) -> Iterator[Engine]:
-    from autotts_jax.collect.engines import open_engine
-
-    engine = open_engine(name, model, dict(map(_option, options or ())), base_url, api_key)
-    with contextlib.closing(engine):
-        yield engine
+def _options(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Arguments of an engine."""
+    return dict(map(_option, texts or ()))
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -350,6 +357,4 @@ def _line(decision: Decision) -> str:
 
 
 def _as_json(found: Answer) -> dict[str, Any]:
-    import dataclasses
-
     return dataclasses.asdict(found) | {"stop": found.stop.name.lower()}

@@ -1,0 +1,146 @@
+"""The pipeline and live controllers on a real vLLM."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from autotts_jax.collect.collector import LocalWorkers, collect
+from autotts_jax.collect.engine import Cancelled, EngineError, Finish, Request
+from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.live import answer
+from autotts_jax.collect.questions import Asked
+from autotts_jax.collect.store import Plan, Store
+from autotts_jax.collect.trajectories import Sampling, last_depth
+from autotts_jax.collect.vllm_engine import VLLMEngine
+from autotts_jax.envs.rollout import Episodes, rollout
+from autotts_jax.errors import InputError
+from autotts_jax.policies.registry import select
+from autotts_jax.replay import formats
+
+pytest.importorskip("vllm", reason="vLLM is not installed; make test-collect has an environment with it")
+pytestmark = pytest.mark.filterwarnings("ignore")  # of vLLM
+
+WIDTH = 16
+PLAN = Plan(
+    "tiny-qwen3",
+    "sums",
+    tuple(Asked(f"What is {n} + {n}?", str(2 * n)) for n in range(1, 5)),
+    num_branches=WIDTH,
+    chunk=8,
+    sampling=Sampling(interval=16, max_tokens=160, seed=5, probe_tokens=8),
+)
+CONTROLLERS = ("sc@8", "asc@16", "esc@16", "parallel-probe@16", "cmc@0", "cmc@0.3", "neural@5e-5")
+
+
+@pytest.fixture(scope="module")
+def run(engine, tmp_path_factory):
+    """A finished collection, and what the engine did for it."""
+    told = []
+    with Store.writing(tmp_path_factory.mktemp("run") / "run", PLAN, {}) as run:
+        collect(run, LocalWorkers(engine), told.append)
+        run.export()
+    return run, told[-1].usage
+
+
+def requests(engine, count, seed=0, tokens=40):
+    prompt = engine.tokenizer.chat("What is 1 + 2?", None)
+    return [Request(prompt, tokens, temperature=0.7, seed=seed + n) for n in range(count)]
+
+
+def test_a_request_is_continued_alike_whatever_runs_beside_it(engine):
+    alone = [engine.generate([request])[0] for request in requests(engine, 6)]
+    together = engine.generate([*requests(engine, 20, seed=100), *requests(engine, 6)])[20:]
+    assert [written.tokens for written in together] == [written.tokens for written in alone]
+    assert len({written.tokens for written in alone}) == 6
+
+
+def test_the_parts_of_a_completion_fit_together(engine):
+    for written in engine.generate(requests(engine, 30, tokens=100)):
+        assert written.text == engine.tokenizer.decode(written.tokens)
+        assert (written.finish is Finish.length) == (len(written.tokens) == 100)
+        assert written.mean_logprob is None
+    (written,) = engine.generate([dataclasses.replace(requests(engine, 1)[0], logprobs=True)])
+    assert -10 < written.mean_logprob < 0
+    forced = Request(engine.tokenizer.encode("The answer is \\boxed{"), 20, stop=("}",))
+    (written,) = engine.generate([forced])
+    assert written.text.endswith("}")
+    assert written.finish is Finish.stop
+
+
+def test_the_prefix_is_cached(engine):
+    prompt = engine.tokenizer.encode("x" * 200)
+    engine.generate([Request(prompt, 1)])
+    (written,) = engine.generate([Request(prompt + engine.tokenizer.encode("y"), 1)])
+    assert written.cached >= 160
+
+
+def test_requests_of_one_who_has_gone_are_dropped(engine):
+    cancel = threading.Event()
+    threading.Timer(0.3, cancel.set).start()
+    with pytest.raises(Cancelled):
+        engine.generate([dataclasses.replace(r, max_tokens=900) for r in requests(engine, 200)], cancel)
+    deadline = time.monotonic() + 10
+    while engine.running and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert engine.running == 0
+    assert len(engine.generate(requests(engine, 2))) == 2
+
+
+def test_a_request_that_cannot_be_is_refused_and_the_others_go_on(engine):
+    with pytest.raises(EngineError, match="refuses"):
+        engine.generate([*requests(engine, 3), Request(tuple(range(5)) * 400, 10)])
+    assert len(engine.generate(requests(engine, 2))) == 2
+    assert engine.running == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "options"), [("nowhere", {}), (None, {"colour": "red"}), (None, {"max_model_len": -5})]
+)
+def test_what_vllm_cannot_load_is_one_error(model, options, request):
+    with pytest.raises(InputError, match="vLLM cannot load"):
+        VLLMEngine(model or str(request.getfixturevalue("model")), options)
+
+
+def test_a_collection_is_complete_and_says_something(run):
+    finished, usage = run
+    dataset = formats.read(str(finished.folder))
+    assert dataset.matrix.answers.shape[:2] == (4, WIDTH)
+    for unit in PLAN.units():
+        for branch in finished.read(unit).branches:
+            assert len(branch.probes) == last_depth(branch.tokens, 16) - 1
+    assert len(dataset.questions[0].vocabulary) > 10
+    assert usage.cached > 0.3 * usage.prompted
+    assert json.loads((finished.folder / "matrix.json").read_text())[0]["probe_freq"] == 16
+
+
+def test_a_collection_again_is_the_same_whatever_runs_at_once(engine, run, tmp_path):
+    plan = dataclasses.replace(PLAN, chunk=4)
+    with Store.writing(tmp_path / "run", plan, {}) as again:
+        collect(again, LocalWorkers(engine, in_flight=4))
+        again.export()
+    for name in ("matrix.json", "matrix.npz"):
+        assert (again.folder / name).read_bytes() == (run[0].folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("spec", CONTROLLERS)
+def test_a_live_run_is_the_replay_of_the_collection(spec, engine, run):
+    dataset = formats.read(str(run[0].folder))
+    (controller,) = select(spec).controllers
+    rows = np.arange(len(PLAN.questions), dtype=np.int32)
+    orders = np.arange(WIDTH, dtype=np.int32)[None]
+    played = rollout([controller], dataset.matrix, orders, Episodes(rows, 0 * rows, 0 * rows))
+    with Grader(1) as grader:
+        for row, asked in enumerate(PLAN.questions):
+            live = answer(engine, asked.text, controller, grader, sampling=PLAN.sampling, max_branches=WIDTH)
+            assert live.answer == dataset.questions[row].answer(played.answer[row])
+            assert live.tokens == played.tokens[row]
+            assert live.rounds == played.rounds[row]
+            assert live.stop == played.stop_reason[row]
+            assert len(live.texts) == played.branches[row]
+    assert engine.running == 0

@@ -1,0 +1,399 @@
+"""A model behind HTTP: a real server on this machine that behaves in all the ways that servers do."""
+
+import json
+import select
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from autotts_jax.collect.engine import Cancelled, EngineError, Finish, Request
+from autotts_jax.collect.server_engine import ServerEngine
+from autotts_jax.collect.simulated import END, ByteTokenizer, SimulatedEngine
+from autotts_jax.errors import InputError
+
+httpx = pytest.importorskip("httpx")
+
+OPENAI_FIELDS = {"model", "prompt", "max_tokens", "temperature", "top_p", "seed", "stop", "logprobs"}
+PROMPT = tuple(b"\nHow many?\n")
+PATIENCE = 10.0
+LOST = [0.01, 0.01]
+"""Pauses before two further tries."""
+
+
+class Server(ThreadingHTTPServer):
+    """Completions of the simulated engine, as vLLM gives them unless told otherwise."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
+        self.engine = SimulatedEngine(mean_tokens=40)
+        self.key = None
+        self.models = [{"id": "digits", "max_model_len": 4096}, {"id": "letters"}]
+        self.knows_vllm = True
+        self.refuses_unknown = False
+        self.troubles = []
+        """What goes wrong with the next calls, one after the other."""
+        self.delay = 0.0
+        self.calls = 0
+        self.at_work = 0
+        self.most_at_work = 0
+        self.gone = threading.Event()
+        self.lock = threading.Lock()
+
+    def completion(self, body):
+        request = Request(
+            prompt=tuple(body["prompt"]),
+            stop=tuple(body.get("stop", ())),
+            **{name: body[name] for name in ("max_tokens", "temperature", "top_p", "seed")},
+        )
+        (written,) = self.engine.generate([request])
+        choice = {"index": 0, "text": written.text, "finish_reason": written.finish.value}
+        if body.get("logprobs"):
+            choice["logprobs"] = {"token_logprobs": [-0.5, -1.5]}
+        met = next((stop for stop in request.stop if written.text.endswith(stop)), None)
+        if not self.knows_vllm:
+            choice["text"] = written.text.removesuffix(met or "")
+            return {"choices": [choice]}
+        assert body["return_token_ids"]
+        assert body["include_stop_str_in_output"]
+        choice |= {"token_ids": written.tokens, "stop_reason": met}
+        return {"choices": [choice], "usage": {"prompt_tokens_details": {"cached_tokens": 7}}}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # a reply goes out as a whole
+
+    def do_GET(self):
+        if self.server.key and self.headers["Authorization"] != f"Bearer {self.server.key}":
+            return self.say(401, {"error": "Unauthorized"})
+        if self.path != "/v1/models":
+            return self.say(404, {"detail": "Not Found"})
+        return self.say(200, {"object": "list", "data": self.server.models})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server = self.server
+        with server.lock:
+            server.calls += 1
+            server.at_work += 1
+            server.most_at_work = max(server.most_at_work, server.at_work)
+            trouble = server.troubles.pop(0) if server.troubles else None
+        time.sleep(server.delay)
+        try:
+            if trouble:
+                return trouble(self)
+            if server.refuses_unknown and (unknown := set(body) - OPENAI_FIELDS):
+                return self.say(400, {"error": {"message": f"unknown: {sorted(unknown)}"}})
+            if len(body["prompt"]) + body["max_tokens"] > 4096:
+                return self.say(400, {"error": {"message": "the prompt is too long"}})
+            return self.say(200, server.completion(body))
+        finally:
+            with server.lock:
+                server.at_work -= 1
+
+    def say(self, status, content):
+        text = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *args):
+        pass
+
+
+def drop(handler):
+    handler.close_connection = True
+
+
+def half(handler):
+    handler.close_connection = True
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [{"te')
+
+
+def hang(handler):
+    """Says nothing until the client has gone."""
+    handler.close_connection = True
+    select.select([handler.connection], [], [], PATIENCE)
+    if handler.connection.recv(1, socket.MSG_PEEK) == b"":
+        handler.server.gone.set()
+
+
+def say(status, content):
+    return lambda handler: handler.say(status, content)
+
+
+def choice(**fields):
+    return say(200, {"choices": [fields]})
+
+
+TROUBLES = {
+    "connection dropped": drop,
+    "half a reply": half,
+    "no reply in time": hang,
+    "500": say(500, {"error": {"message": "out of memory"}}),
+    "503 of a proxy": say(503, b"<html>Service Unavailable</html>"),
+    "429": say(429, {"message": "slow down"}),
+    "no JSON": say(200, b"{broken"),
+    "JSON, but no completion": say(200, {"choices": []}),
+    "aborted": choice(text="12", finish_reason="abort", token_ids=[49, 50]),
+}
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def certificates():
+    return httpx.create_ssl_context()
+
+
+@pytest.fixture
+def connect(server, certificates, monkeypatch):
+    monkeypatch.setattr(httpx, "create_ssl_context", lambda: certificates)  # reading them takes long
+    engines = []
+
+    def connect(**options):
+        defaults = {"model": "digits", "tokenizer": ByteTokenizer(), "max_connections": 64, "pauses": LOST}
+        options = defaults | options
+        engines.append(ServerEngine(options.pop("base_url", server.url), **options))
+        server.calls = 0
+        return engines[-1]
+
+    yield connect
+    for engine in engines:
+        engine.close()
+
+
+def thought(seed, **fields):
+    return Request(PROMPT, max_tokens=200, temperature=0.7, seed=seed, **fields)
+
+
+def forced(digits):
+    return Request(PROMPT + tuple(digits.encode()), max_tokens=8, stop=("}",))
+
+
+def within_patience(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
+# --- what is written -------------------------------------------------------------------------------------
+
+
+def test_writes_what_the_engine_behind_it_writes_for_many_threads(server, connect):
+    engine = connect()
+    assert engine.max_model_len == 4096
+    lists = [[thought(100 * k + i) for i in range(40)] + [forced(str(k))] for k in range(8)]
+    with ThreadPoolExecutor(len(lists)) as pool:
+        written = list(pool.map(engine.generate, lists))
+    for requests, completions in zip(lists, written, strict=True):
+        assert [(c.tokens, c.text, c.finish) for c in completions] == [
+            (c.tokens, c.text, c.finish) for c in server.engine.generate(requests)
+        ]
+    assert {c.cached for c in written[0]} == {7}
+    assert engine.running == 0
+
+
+@pytest.mark.parametrize("refuses_unknown", [True, False])
+def test_a_server_that_is_not_vllm(server, connect, refuses_unknown):
+    """It gives text alone, without the stop string, and may refuse what it does not know."""
+    server.knows_vllm = False
+    server.refuses_unknown = refuses_unknown
+    requests = [*map(thought, range(20)), *map(forced, "0123")]
+    written = connect().generate(requests)
+    for completion, real in zip(written, server.engine.generate(requests), strict=True):
+        assert completion.text == real.text
+        assert completion.finish is real.finish
+        assert completion.tokens == tuple(token for token in real.tokens if token != END)
+    assert server.calls == len(requests), "what the server knows is found out once"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"text": "7"}, "7}"),
+        ({"text": "7", "stop_reason": "}"}, "7}"),
+        ({"text": "7", "stop_reason": None}, "7"),
+        ({"text": "7", "stop_reason": 256}, "7"),
+        ({"text": "7", "finish_reason": "length"}, "7"),
+        ({"text": "7}", "stop_reason": "}"}, "7}"),
+        ({"text": "7", "stop_reason": "\n"}, "7\n"),
+    ],
+)
+def test_a_stop_string_is_put_back_where_it_was_met(server, connect, given, text):
+    engine = connect()
+    server.troubles = [choice(**{"finish_reason": "stop"} | given)]
+    (written,) = engine.generate([Request(PROMPT, max_tokens=8, stop=("}", "\n"))])
+    assert (written.text, written.tokens) == (text, tuple(text.encode()))
+
+
+def test_text_alone_never_gives_more_tokens_than_were_asked_for_and_never_none(server, connect):
+    engine = connect()
+    server.troubles = [choice(text="12345", finish_reason="length"), choice(text="", finish_reason="length")]
+    (long,) = engine.generate([Request(PROMPT, max_tokens=3)])
+    (none,) = engine.generate([Request(PROMPT, max_tokens=3)])
+    assert (long.tokens, long.text, long.finish) == (tuple(b"123"), "123", Finish.length)
+    assert (none.tokens, none.finish) == ((), Finish.stop)
+
+
+def test_log_probabilities(connect):
+    asked, not_asked = connect().generate([thought(1, logprobs=True), thought(1)])
+    assert asked.mean_logprob == -1.0
+    assert not_asked.mean_logprob is None
+
+
+def test_a_context_that_the_server_does_not_tell(connect):
+    assert connect(model="letters", max_model_len=123).max_model_len == 123
+
+
+def test_no_more_calls_at_once_than_allowed(server, connect):
+    engine = connect(max_connections=3)
+    server.delay = 0.05
+    engine.generate([thought(seed) for seed in range(12)])
+    assert server.most_at_work == 3
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_a_lost_call_is_made_again_and_changes_nothing(server, connect, trouble):
+    engine = connect(timeout=0.5 if trouble is hang else PATIENCE)
+    server.troubles = [trouble, trouble]
+    (written,) = engine.generate([thought(5)])
+    assert written.tokens == server.engine.generate([thought(5)])[0].tokens
+    assert server.calls == 3
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_a_server_that_keeps_failing_ends_it(server, connect, trouble):
+    engine = connect(timeout=0.5 if trouble is hang else PATIENCE)
+    server.troubles = [trouble] * 3
+    with pytest.raises(EngineError, match=f"{server.url} failed 3 times.*start the same command again"):
+        engine.generate([thought(5)])
+    assert server.calls == 3
+
+
+def test_what_the_server_says_of_its_failure_is_told(server, connect):
+    engine = connect()
+    server.troubles = [TROUBLES["500"]] * 3
+    with pytest.raises(EngineError, match="HTTP 500: out of memory"):
+        engine.generate([thought(5)])
+
+
+def test_a_server_that_has_gone(server, connect):
+    engine = connect()
+    server.troubles = [drop]
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(EngineError, match="ConnectError"):
+        engine.generate([thought(5)])
+
+
+def test_a_refusal_is_final_and_ends_the_requests_beside_it(server, connect):
+    engine = connect()
+    server.troubles = [hang] * 3
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(engine.generate, [thought(seed) for seed in range(3)])
+        assert within_patience(lambda: server.calls == 3)
+        server.troubles = [hang]
+        too_long = Request(PROMPT, max_tokens=5000)
+        with pytest.raises(EngineError, match="HTTP 400: the prompt is too long"):
+            engine.generate([thought(1), *[too_long] * 2])
+        assert within_patience(lambda: engine.running == 3), "those of other callers go on"
+        assert server.gone.wait(PATIENCE)
+        engine.close()
+        with pytest.raises(EngineError, match="closed"):
+            beside.result(PATIENCE)
+
+
+def test_another_key(server, connect):
+    server.key = "sesame"
+    connect(api_key="sesame")
+    with pytest.raises(InputError, match="HTTP 401: Unauthorized; give the right API key"):
+        connect(api_key="mustard")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "runes"}, "has no model runes; it has: digits, letters"),
+        ({"base_url": "http://127.0.0.1:1/v1"}, "no OpenAI-compatible server at http://127.0.0.1:1/v1"),
+        ({"base_url": "127.0.0.1"}, "no OpenAI-compatible server at 127.0.0.1/v1"),
+        ({"base_url": "http://127.0.0.1:port"}, "is no address of a server"),
+    ],
+)
+def test_what_is_not_there(connect, options, message):
+    with pytest.raises(InputError, match=message):
+        connect(**options)
+
+
+def test_an_address_of_something_else(server, connect):
+    with pytest.raises(InputError, match=r"HTTP 404: .*look at the address"):
+        connect(base_url=server.url.replace("/v1", "/other"))
+    server.models = "none"
+    with pytest.raises(InputError, match="no OpenAI-compatible server"):
+        connect()
+
+
+def test_a_server_that_does_not_take_tokens(server, connect):
+    server.troubles = [say(400, {"detail": "prompt must be a string"})] * 2
+    with pytest.raises(InputError, match="prompt must be a string"):
+        connect()
+
+
+# --- who asked goes away ---------------------------------------------------------------------------------
+
+
+def test_who_cancels_is_freed_and_the_server_too(server, connect):
+    engine = connect()
+    server.troubles = [hang] * 50
+    cancel = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(engine.generate, [thought(seed) for seed in range(50)], cancel)
+        assert within_patience(lambda: server.calls == 50)
+        assert engine.running == 50
+        cancel.set()
+        with pytest.raises(Cancelled):
+            result.result(PATIENCE)
+    assert within_patience(lambda: engine.running == 0)
+    assert within_patience(lambda: server.at_work == 0)
+    assert server.gone.is_set(), "the connections are closed, so that the server ends the requests"
+    assert engine.generate([thought(1)])[0].tokens, "others can go on"
+
+
+def test_closing_frees_who_waits(server, connect):
+    engine = connect()
+    server.troubles = [hang]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(engine.generate, [thought(1)])
+        assert within_patience(lambda: server.calls == 1)
+        engine.close()
+        with pytest.raises(EngineError, match="closed"):
+            waiting.result(PATIENCE)
+    with pytest.raises(EngineError, match="closed"):
+        engine.generate([thought(1)])
+    engine.close()
+    assert not [thread for thread in threading.enumerate() if "portal" in thread.name]
