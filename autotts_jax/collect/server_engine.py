@@ -90,7 +90,9 @@ class ServerEngine:
             import anyio.from_thread
             import httpx
         except ImportError as error:
-            raise InputError("the engine server needs httpx: pip install 'autotts-jax[collecting]'") from error
+            raise InputError(
+                "the engine server needs httpx: pip install 'autotts-jax[collecting]'"
+            ) from error
         self.model = model
         self._url = base_url.rstrip("/").removesuffix("/v1") + "/v1"
         self._lost = httpx.RequestError

@@ -18,9 +18,14 @@ from autotts_jax.errors import InputError
 CANCEL_SECONDS = 0.05
 """How often one who waits looks whether he is still wanted."""
 
-IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
-"""One process, so that the engine ends with it whatever happens."""
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine ends with this process, whatever happens
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",  # it logs to stdout, which is for results
+}
+"""What is set for vLLM where the user has not."""
 
+ALWAYS: dict[str, Any] = {"enable_prefix_caching": True, "use_tqdm_on_load": False}
 ON_CPU: dict[str, Any] = {
     "block_size": 32,  # prefix caching on a CPU needs a multiple of 32
     "max_num_batched_tokens": 65536,  # seeded requests crash when a prompt is read in several steps
@@ -55,7 +60,7 @@ class VLLMEngine:
     """
 
     def __init__(self, model: str, options: Mapping[str, Any] | None = None):
-        for name, value in IN_PROCESS.items():
+        for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         try:
             import vllm
@@ -65,16 +70,15 @@ class VLLMEngine:
                 "the engine vllm needs vLLM: pip install 'autotts-jax[collect]', or, without a GPU, "
                 "'autotts-jax[collect-cpu]'"
             ) from error
-        defaults = ON_CPU if current_platform.is_cpu() else {}
+        defaults = ALWAYS | (ON_CPU if current_platform.is_cpu() else {})
         try:
-            llm = vllm.LLM(model=model, **{"enable_prefix_caching": True, **defaults, **(options or {})})
+            llm = vllm.LLM(model=model, **defaults | dict(options or {}))
         except (OSError, TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"vLLM cannot load {model}: {error}") from error
         self.model = model
         self.max_model_len = llm.llm_engine.model_config.max_model_len
         self.tokenizer = HubTokenizer(llm.get_tokenizer())
         self._engine = llm.llm_engine
-        self._llm = llm
         self._vllm = vllm
         self._names = map(str, itertools.count())
         self._inbox: queue.SimpleQueue[_Order | tuple[str, ...] | None] = queue.SimpleQueue()
