@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -22,7 +24,11 @@ from autotts_jax.envs.controller import Controller
 from autotts_jax.envs.pool import ReplayPool, StopReason
 from autotts_jax.envs.rollout import Episodes, rollout
 from autotts_jax.errors import InputError
+from autotts_jax.experiments import live_program
 from autotts_jax.policies.registry import select
+from autotts_jax.policies.released import BudgetError, ReplayQuestion, load_program, question_records
+
+pytestmark = pytest.mark.usefixtures("compile_fast")
 
 WIDTH = 16
 SAMPLING = Sampling(interval=20, max_tokens=400, seed=3)
@@ -49,6 +55,12 @@ def dataset(tmp_path_factory):
 def controller(spec: str) -> Controller:
     (found,) = select(spec).controllers
     return found
+
+
+def live(spec, grader, question=QUESTIONS[0].text, engine=None, **settings):
+    engine = engine or SimulatedEngine()
+    settings = {"sampling": SAMPLING, "max_branches": WIDTH} | settings
+    return answer(engine, question, controller(spec), grader, **settings)
 
 
 def replayed(dataset, row: int, controller: Controller) -> tuple[list[tuple], stepping.Ended, ReplayPool]:
@@ -93,26 +105,19 @@ def test_a_live_run_is_the_replay_of_a_collection_by_the_same_seeds(spec, datase
     episodes = Episodes(rows, 0 * rows, 0 * rows)
     played = rollout([controller(spec)], dataset.matrix, orders, episodes)
     for row, asked in enumerate(QUESTIONS):
-        live = answer(
-            SimulatedEngine(),
-            asked.text,
-            controller(spec),
-            grader,
-            sampling=SAMPLING,
-            max_branches=WIDTH,
-        )
+        found = live(spec, grader, asked.text)
         decisions, ended, _ = replayed(dataset, row, controller(spec))
-        assert [(d.action, d.branches, d.answers, d.tokens) for d in live.decisions] == decisions
-        assert live.answer == dataset.questions[row].answer(played.answer[row])
-        assert live.tokens == played.tokens[row] == int(ended.pool.tokens)
-        assert live.sequential_tokens == played.sequential_tokens[row]
-        assert live.stop == played.stop_reason[row]
-        assert live.rounds == played.rounds[row]
-        assert len(live.texts) == played.branches[row]
+        assert [(d.action, d.branches, d.answers, d.tokens) for d in found.decisions] == decisions
+        assert found.answer == dataset.questions[row].answer(played.answer[row])
+        assert found.tokens == played.tokens[row] == int(ended.pool.tokens)
+        assert found.sequential_tokens == played.sequential_tokens[row]
+        assert found.stop == played.stop_reason[row]
+        assert found.rounds == played.rounds[row]
+        assert len(found.texts) == played.branches[row]
 
 
 def test_real_tokens_are_those_that_were_charged_but_for_short_branches(grader):
-    found = answer(SimulatedEngine(), QUESTIONS[0].text, controller("cmc@0.3"), grader, sampling=SAMPLING)
+    found = live("cmc@0.3", grader)
     assert 0 < found.usage.generated <= found.tokens
     assert found.usage.probes > 0
     assert found.usage.forced == 2 * found.usage.probes  # a digit and a brace
@@ -120,14 +125,7 @@ def test_real_tokens_are_those_that_were_charged_but_for_short_branches(grader):
 
 def test_a_budget_is_kept(grader):
     for budget in (0, 19, 20, 300, 1000):
-        found = answer(
-            SimulatedEngine(),
-            QUESTIONS[0].text,
-            controller("cmc@0.3"),
-            grader,
-            sampling=SAMPLING,
-            budget=budget,
-        )
+        found = live("cmc@0.3", grader, budget=budget)
         assert found.tokens <= budget
         assert found.usage.generated <= budget
         assert found.stop in (StopReason.BUDGET, StopReason.EXHAUSTED)
@@ -136,14 +134,7 @@ def test_a_budget_is_kept(grader):
 
 def test_decisions_are_told_as_they_are_made(grader):
     told = []
-    found = answer(
-        SimulatedEngine(),
-        QUESTIONS[0].text,
-        controller("cmc@0.3"),
-        grader,
-        sampling=SAMPLING,
-        on_decision=told.append,
-    )
+    found = live("cmc@0.3", grader, on_decision=told.append)
     assert told == found.decisions
     tokens = [decision.tokens for decision in told]
     assert tokens == sorted(tokens)
@@ -167,7 +158,7 @@ def test_a_run_ends_when_it_is_cancelled(grader):
     cancel = threading.Event()
     engine = Interrupting(5, cancel.set)
     with pytest.raises(Cancelled):
-        answer(engine, "What is 1 + 1?", controller("cmc@0.3"), grader, sampling=SAMPLING, cancel=cancel)
+        live("cmc@0.3", grader, engine=engine, cancel=cancel)
 
 
 def test_a_run_ends_when_the_engine_does(grader):
@@ -175,11 +166,78 @@ def test_a_run_ends_when_the_engine_does(grader):
         raise EngineError("the engine is gone")
 
     with pytest.raises(EngineError, match="gone"):
-        answer(Interrupting(5, fail), "What?", controller("cmc@0.3"), grader, sampling=SAMPLING)
+        live("cmc@0.3", grader, engine=Interrupting(5, fail))
 
 
 def test_a_question_that_is_too_long_is_refused(grader):
     engine = SimulatedEngine()
     engine.max_model_len = 500
     with pytest.raises(InputError, match="lower max_tokens"):
-        answer(engine, "a" * 100, controller("sc@2"), grader, sampling=SAMPLING)
+        live("sc@2", grader, "a" * 100, engine)
+
+
+# --- released programs ----------------------------------------------------------------------------------
+
+PROGRAMS = str(Path(__file__).parents[1] / "examples" / "released_programs.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("SelfConsistency", {"max_samples": 8}),
+        ("AdaptiveConsistency", {"max_samples": 16}),
+        ("OptimalController", {"beta": 0.2}),
+        ("ParallelProbe", {"num_chains": 16}),
+    ],
+)
+def test_a_released_program_live_does_what_it_does_in_replay(name, config, dataset, grader):
+    for row, record in enumerate(question_records(dataset)):
+        replay = ReplayQuestion(record, range(WIDTH))
+        expected = load_program(f"{PROGRAMS}:{name}")(config).solve(replay)
+        found = live_program.answer(
+            SimulatedEngine(),
+            QUESTIONS[row].text,
+            f"{PROGRAMS}:{name}",
+            config,
+            grader,
+            sampling=SAMPLING,
+            max_branches=WIDTH,
+        )
+        assert found.answer == expected
+        assert (found.sequential_tokens, found.tokens) == replay.get_seq_and_total_tokens()
+        assert len(found.texts) == replay.opened
+
+
+class Greedy:
+    """Reads on until the budget forbids it."""
+
+    def __init__(self, config=None):
+        self.config = config
+
+    def solve(self, question):
+        answer, index, _ = question.probe_new()
+        with contextlib.suppress(BudgetError):
+            while True:
+                answer, finished = question.probe_more(index)
+                if finished:
+                    answer, index, _ = question.probe_new()
+        return answer
+
+
+class Broken(Greedy):
+    def solve(self, question):
+        return question.probe_new()[5]
+
+
+def test_a_released_program_keeps_its_budget_and_its_failures_are_told(grader):
+    def run(name, **settings):
+        program = f"{Path(__file__)}:{name}"
+        return live_program.answer(
+            SimulatedEngine(), "What?", program, None, grader, sampling=SAMPLING, **settings
+        )
+
+    found = run("Greedy", budget=330)
+    assert 310 < found.tokens <= 330
+    assert found.answer in set("0123456789")
+    with pytest.raises(InputError, match=r"Broken' failed(.|\n)*IndexError"):
+        run("Broken")

@@ -1,4 +1,4 @@
-"""The commands that need a language model: collect and answer."""
+"""The commands that need a language model: collect, answer and serve."""
 
 from __future__ import annotations
 
@@ -253,16 +253,16 @@ def answer(
 ) -> None:
     """Answer a question with a model under a controller, and say what it took."""
     with working() as tell:
+        from autotts_jax.collect import live
         from autotts_jax.collect.engines import open_engine
         from autotts_jax.collect.grading import Grader
-        from autotts_jax.collect.live import answer as run
         from autotts_jax.collect.trajectories import Sampling
-        from autotts_jax.experiments import runtime
+        from autotts_jax.experiments import live_program, runtime
         from autotts_jax.policies.registry import select
 
         runtime.configure()
         chosen = select(controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}")
-        if len(chosen.controllers) != 1:
+        if len(chosen.controllers) != 1 and chosen.program is None:
             raise InputError(
                 f"--controller {controller} is no single controller; give one at one value, as cmc@0.5"
             )
@@ -281,20 +281,22 @@ def answer(
         def on_decision(decision: Decision) -> None:
             tell("answering", 0, 0, _line(decision))
 
-        opened = open_engine(engine, model, _options(engine_option), base_url, api_key)
+        opened = open_engine(engine.value, model, _options(engine_option), base_url, api_key)
         with contextlib.closing(opened), Grader(1) as grader:
             tell("answering", 0, 0)
-            found = run(
-                opened,
-                question,
-                chosen.controllers[0],
-                grader,
-                sampling=sampling,
-                answers=answers,
-                max_branches=max_branches,
-                budget=budget,
-                on_decision=on_decision,
-            )
+            common: dict[str, Any] = {
+                "sampling": sampling,
+                "answers": answers,
+                "max_branches": max_branches,
+                "budget": budget,
+            }
+            if chosen.program is not None:
+                config = None if chosen.values[0] is None else {"beta": chosen.values[0]}
+                found = live_program.answer(opened, question, chosen.program, config, grader, **common)
+            else:
+                found = live.answer(
+                    opened, question, chosen.controllers[0], grader, on_decision=on_decision, **common
+                )
     if json_out:
         print(json.dumps(_as_json(found), ensure_ascii=False))
         return
@@ -309,6 +311,81 @@ def answer(
         f"stopped: {found.stop.name.lower().replace('_', ' ')}",
         file=sys.stderr,
     )
+
+
+def serve(
+    model: ModelOption = None,
+    engine: EngineOption = EngineName.vllm,
+    base_url: BaseUrlOption = None,
+    api_key: ApiKeyOption = None,
+    engine_option: OptionsOption = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What clients call the model.", show_default="end of --model"),
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="Port; 0 for a free one.", min=0, max=65535)
+    ] = 8000,
+    client_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Key that clients have to present.",
+            envvar="AUTOTTS_API_KEY",
+            show_default="none",
+        ),
+    ] = None,
+    max_requests: Annotated[
+        int, typer.Option(metavar="N", help="Questions that are answered at once; more get 429.", min=1)
+    ] = 32,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time that a question may take.")] = 600,
+    interval: IntervalOption = 500,
+    max_tokens: MaxTokensOption = 32_768,
+    temperature: TemperatureOption = 0.7,
+    top_p: TopPOption = 1.0,
+    seed: SeedOption = 0,
+    system: SystemOption = None,
+    probe_suffix: SuffixOption = None,
+    probe_tokens: ProbeTokensOption = 32,
+    answers: AnswersOption = "auto",
+    max_branches: Annotated[int, typer.Option(metavar="W", help="Branches that can be opened.", min=1)] = 64,
+    budget: Annotated[
+        int | None,
+        typer.Option(metavar="TOKENS", help="Token budget of a question.", show_default="none", min=0),
+    ] = None,
+) -> None:
+    """Answer OpenAI clients with a model under a controller, which they name: model="NAME:cmc@0.5"."""
+    with working("the server has ended") as tell:
+        from autotts_jax.collect.engines import open_engine
+        from autotts_jax.collect.trajectories import Sampling
+        from autotts_jax.experiments import runtime
+        from autotts_jax.experiments import serve as server
+
+        runtime.configure()
+        settings = server.Settings(
+            name=name or (Path(model).name if model else engine.value),
+            sampling=Sampling(
+                interval=interval,
+                max_tokens=max_tokens,
+                temperature=temperature,
+                top_p=top_p,
+                seed=seed,
+                system=system,
+                suffix=_unescaped(probe_suffix),
+                probe_tokens=probe_tokens,
+            ),
+            answers=answers,
+            max_branches=max_branches,
+            budget=budget,
+            api_key=client_key,
+            max_requests=max_requests,
+            timeout=timeout,
+        )
+        tell("loading the model", 0, 0)
+        opened = open_engine(engine.value, model, _options(engine_option), base_url, api_key)
+    with contextlib.closing(opened):
+        server.serve(opened, settings, host, port)
 
 
 def _options(texts: Sequence[str] | None) -> dict[str, Any]:
