@@ -39,6 +39,7 @@ data_app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.command()(cli_live.collect)
 app.command()(cli_live.answer)
+app.command()(cli_live.serve)
 
 
 class Encoding(enum.StrEnum):

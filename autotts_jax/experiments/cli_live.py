@@ -327,7 +327,7 @@ def serve(
     port: Annotated[
         int, typer.Option(metavar="PORT", help="Port; 0 for a free one.", min=0, max=65535)
     ] = 8000,
-    client_key: Annotated[
+    require_key: Annotated[
         str | None,
         typer.Option(
             metavar="KEY",
@@ -378,7 +378,7 @@ def serve(
             answers=answers,
             max_branches=max_branches,
             budget=budget,
-            api_key=client_key,
+            api_key=require_key,
             max_requests=max_requests,
             timeout=timeout,
         )

@@ -1,0 +1,528 @@
+"""The chat endpoint, asked by OpenAI's own client."""
+
+import contextlib
+import logging.config
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+import uvicorn
+
+from autotts_jax.collect import live
+from autotts_jax.collect.engine import Cancelled, EngineError
+from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.simulated import SimulatedEngine
+from autotts_jax.collect.trajectories import Sampling
+from autotts_jax.errors import InputError
+from autotts_jax.experiments import serve as serving
+from autotts_jax.experiments.serve import Settings, create_app, serve
+from autotts_jax.policies.registry import select
+
+KEY = "secret"
+SAMPLING = Sampling(interval=20, max_tokens=160)
+SETTINGS = Settings("sim", SAMPLING, max_branches=8, api_key=KEY)
+GUIDE = Path(__file__).parents[1] / "docs" / "serve.md"
+
+pytestmark = pytest.mark.usefixtures("compile_fast", "nothing_left")
+
+
+class Engine(SimulatedEngine):
+    """Counts what it works on; a question that says "wait" is not continued for long."""
+
+    max_model_len = 1000
+
+    def __init__(self):
+        super().__init__(mean_tokens=80)
+        self._lock = threading.Lock()
+        self._running = 0
+        self.cancelled = 0
+        self.most = 0
+        self.broken = False
+
+    @property
+    def running(self):
+        return self._running
+
+    def generate(self, requests, cancel=None):
+        if self.broken:
+            raise EngineError("the engine ran out of memory at 0xdeadbeef")
+        with self._counted(len(requests)):
+            time.sleep(0.01)
+            if any(r.temperature and len(r.prompt) > 40 and "wait" in self._text(r) for r in requests):
+                assert cancel.wait(60), "nobody cancelled what waits"
+            return super().generate(requests, cancel)
+
+    def _text(self, request):
+        return self.tokenizer.decode(request.prompt)
+
+    @contextlib.contextmanager
+    def _counted(self, count):
+        with self._lock:
+            self._running += count
+            self.most = max(self.most, self._running)
+        try:
+            yield
+        except Cancelled:
+            with self._lock:
+                self.cancelled += 1
+            raise
+        finally:
+            with self._lock:
+                self._running -= count
+
+
+@contextlib.contextmanager
+def served(engine, settings=SETTINGS):
+    """The address of a server in a thread."""
+    app = create_app(engine, settings)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started or not thread.is_alive())
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def until(holds, seconds=120):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return Engine()
+
+
+@pytest.fixture(scope="module")
+def address(engine):
+    with served(engine) as address:
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_is(monkeypatch):
+    """Uvicorn's would close the handlers there are, and with absl's the file that pytest captures into."""
+    monkeypatch.setattr(logging.config, "dictConfig", lambda _: None)
+
+
+@pytest.fixture
+def nothing_left(engine, address):
+    """Soon after a test nothing is under way."""
+    yield
+    until(lambda: idle(engine, address))
+
+
+def client(address, key=KEY, **options):
+    return openai.OpenAI(base_url=f"{address}/v1", api_key=key, max_retries=0, **options)
+
+
+def ask(address, question, model="sim:cmc@0.2", **parameters):
+    with client(address) as asking:
+        return asking.chat.completions.create(model=model, messages=user(question), **parameters)
+
+
+def user(question):
+    return [{"role": "user", "content": question}]
+
+
+@contextlib.contextmanager
+def stream(address, question, **parameters):
+    with client(address) as asking:
+        messages = user(question)
+        parts = asking.chat.completions.create(
+            model="sim:cmc@0.2", messages=messages, stream=True, **parameters
+        )
+        with parts:
+            yield parts
+
+
+def told(address, question):
+    with stream(address, question) as parts:
+        return list(parts)
+
+
+def idle(engine, address):
+    return health(address)["requests"] == engine.running == 0
+
+
+def health(address):
+    return httpx.get(f"{address}/health").json()
+
+
+def post(address, body, **headers):
+    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json", **headers}
+    content = body if isinstance(body, bytes) else httpx.Request("POST", address, json=body).read()
+    return httpx.post(f"{address}/v1/chat/completions", content=content, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def directly():
+    """Answers of the same controllers without a server."""
+    with Grader(workers=1) as grader:
+
+        def answer(question, spec="cmc@0.2", sampling=SAMPLING, budget=None):
+            (controller,) = select(spec).controllers
+            return live.answer(
+                SimulatedEngine(mean_tokens=80),
+                question,
+                controller,
+                grader,
+                sampling=sampling,
+                max_branches=8,
+                budget=budget,
+            )
+
+        yield answer
+
+
+# --- answers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", ["cmc@0.2", "sc@4"])
+def test_a_reply_is_the_answer_of_the_controller(address, directly, spec):
+    reply = ask(address, "2 + 2", f"sim:{spec}")
+    answer = directly("2 + 2", spec)
+    written = answer.usage.generated + answer.usage.forced
+    assert answer.answer
+    assert reply.model == f"sim:{spec}"
+    assert reply.choices[0].message.content == answer.answer
+    assert reply.choices[0].finish_reason == "stop"
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (answer.usage.prompted, written)
+    assert reply.usage.total_tokens == answer.usage.prompted + written
+    assert reply.autotts == {
+        "tokens": answer.tokens,
+        "sequential_tokens": answer.sequential_tokens,
+        "branches": len(answer.texts),
+        "probes": answer.usage.probes,
+        "rounds": answer.rounds,
+        "stop": answer.stop.name.lower(),
+    }
+
+
+def test_a_stream_tells_the_decisions_and_then_the_answer(address, directly):
+    with stream(address, "3 + 4", stream_options={"include_usage": True}) as told:
+        *parts, last = told
+    answer = directly("3 + 4")
+    deltas = [part.choices[0].delta for part in parts]
+    reasoning = [delta.reasoning_content for delta in deltas if hasattr(delta, "reasoning_content")]
+    assert [line.split()[0] for line in reasoning] == [decision.action for decision in answer.decisions]
+    assert f"({answer.decisions[-1].tokens:,} tokens)\n" in reasoning[-1]
+    assert "".join(delta.content or "" for delta in deltas) == answer.answer
+    assert deltas[-2].content == answer.answer, "the answer comes after all decisions"
+    assert [part.choices[0].finish_reason for part in parts[-2:]] == [None, "stop"]
+    assert parts[-1].autotts["tokens"] == answer.tokens
+    assert last.usage.completion_tokens == answer.usage.generated + answer.usage.forced
+    assert len({part.id for part in [*parts, last]}) == 1
+
+
+def test_the_name_alone_is_cmc_at_a_half(address):
+    assert ask(address, "2 + 2", "sim").model == "sim:cmc@0.5"
+
+
+def test_every_model_that_is_listed_answers(address):
+    with client(address) as asking:
+        names = [model.id for model in asking.models.list()]
+    assert names[:2] == ["sim", "sim:sc"]
+    assert "sim:cmc" in names
+    assert "sim:esc" not in names, "it opens 16 branches at least"
+    for name in names:
+        assert ask(address, "2 + 2", name).choices[0].message.content
+
+
+def test_parameters_of_sampling_are_heeded(address, directly):
+    reply = ask(address, "5 + 5", seed=7, temperature=0.9, top_p=0.5)
+    answer = directly("5 + 5", sampling=Sampling(20, 160, temperature=0.9, top_p=0.5, seed=7))
+    assert reply.autotts["tokens"] == answer.tokens
+    assert len({ask(address, "5 + 5", seed=seed).autotts["tokens"] for seed in range(4)}) > 1
+    assert ask(address, "5 + 5").autotts == ask(address, "5 + 5").autotts
+
+
+def test_system_messages_and_parts_of_text_are_read(address):
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "5 "}, {"type": "text", "text": "+ 5"}]},
+    ]
+    with client(address) as asking:
+        reply = asking.chat.completions.create(model="sim:sc@4", messages=messages)
+    plain = ask(address, "5 + 5", "sim:sc@4")
+    assert reply.usage.prompt_tokens > plain.usage.prompt_tokens
+
+
+def test_max_tokens_is_a_budget(address, directly):
+    reply = ask(address, "6 + 6", max_completion_tokens=100)
+    answer = directly("6 + 6", budget=100)
+    assert reply.choices[0].finish_reason == "length"
+    assert reply.autotts["tokens"] == answer.tokens <= 100
+    nothing = ask(address, "6 + 6", max_tokens=0)
+    assert nothing.choices[0].message.content == ""
+    assert nothing.autotts["tokens"] == 0
+
+
+def test_parameters_without_effect_are_accepted(address):
+    ask(
+        address,
+        "2 + 2",
+        n=1,
+        user="someone",
+        metadata={"for": "a test"},
+        store=False,
+        presence_penalty=0,
+        response_format={"type": "text"},
+        tools=[],
+        logprobs=False,
+    )
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"n": 2}, "n "),
+        ({"logprobs": True}, "logprobs"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"stop": ["\n"]}, "stop"),
+        ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"temperature": 0}, "temperature"),
+        ({"temperature": 3}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"seed": 2**63}, "seed"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"stream": "yes"}, "stream"),
+        ({"messages": []}, "messages"),
+        ({"messages": "2 + 2"}, "messages"),
+        ({"messages": [{"role": "user", "content": 4}]}, "content"),
+        ({"messages": [*user("2 + 2"), {"role": "assistant", "content": "4"}, *user("why?")]}, "turns"),
+        ({"messages": [{"role": "system", "content": "2 + 2"}]}, "user message"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "content"),
+        ({"model": None}, "model"),
+        ({"messages": user("9" * 900)}, "902 tokens"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(address, parameters, named):
+    reply = post(address, {"model": "sim:sc@4", "messages": user("2 + 2"), **parameters})
+    error = reply.json()["error"]
+    assert reply.status_code == 400
+    assert error["type"] == "invalid_request_error"
+    assert named in error["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model": "\xff"}', b'{"model": "\\ud800"}'])
+def test_what_is_no_request_is_refused(address, body):
+    reply = post(address, body)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "gpt-4o",
+        "simple",
+        "sim:best",
+        "sim:cmc@2",
+        "sim:cmc@x",
+        "sim:cmc@nan",
+        "sim:sc@9",
+        "sim:sc@1e99",
+        "sim:os:path@1",
+        f"sim:{__file__}:Engine",
+        "sim:neural:/etc/passwd",
+    ],
+)
+def test_an_unknown_model_is_not_found(address, model):
+    with pytest.raises(openai.NotFoundError) as refusal:
+        ask(address, "2 + 2", model)
+    assert refusal.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize("key", ["wrong", f"{KEY}x", "schlüssel"])
+def test_a_wrong_key_is_refused(address, key):
+    headers = {"authorization": f"Bearer {key}".encode()}
+    for path in ("models", "chat/completions"):
+        method = "GET" if path == "models" else "POST"
+        reply = httpx.request(method, f"{address}/v1/{path}", headers=headers)
+        assert reply.status_code == 401
+        assert reply.json()["error"]["code"] == "invalid_api_key"
+
+
+def test_a_long_prompt_has_openais_code(address):
+    with pytest.raises(openai.BadRequestError) as refusal, stream(address, "9" * 900):
+        pass
+    assert refusal.value.code == "context_length_exceeded"
+
+
+def test_a_large_body_and_other_types_are_refused(address):
+    assert post(address, b" " * (serving.MAX_BODY + 1)).status_code == 413
+    assert post(address, b"{}", **{"content-type": "text/plain"}).status_code == 415
+    missing = httpx.get(f"{address}/v2")
+    assert (missing.status_code, missing.json()["error"]["message"]) == (404, "Not Found")
+
+
+# --- limits, and clients that leave -----------------------------------------------------------------------
+
+
+def test_over_the_limit_of_requests_and_of_time(engine):
+    limited = Settings("sim", SAMPLING, max_branches=8, max_requests=2, timeout=1.0)
+    before = engine.cancelled
+    with served(engine, limited) as address, ThreadPoolExecutor(2) as threads:
+        slow = [threads.submit(ask, address, "wait"), threads.submit(told, address, "wait")]
+        until(lambda: health(address)["requests"] == 2)
+        with pytest.raises(openai.RateLimitError) as refusal:
+            ask(address, "2 + 2")
+        assert refusal.value.response.headers["retry-after"] == "1"
+        with pytest.raises(openai.InternalServerError) as late:
+            slow[0].result()
+        assert late.value.status_code == 504
+        assert late.value.code == "timeout"
+        with pytest.raises(openai.APIError, match="no answer within 1 seconds"):
+            slow[1].result()
+        until(lambda: idle(engine, address))
+        assert engine.cancelled == before + 2
+        assert ask(address, "2 + 2").choices[0].message.content
+
+
+def test_32_clients_of_which_a_third_leave(directly):
+    engine = Engine()
+    before = set(threading.enumerate())
+    questions = [f"{'wait' if i % 3 == 0 else 'add'} {i}" for i in range(32)]
+    expected = {question: directly(question) for question in questions if "add" in question}
+
+    def visit(number, question):
+        """A client that leaves closes its stream after the first decision, or is tired of waiting."""
+        if "add" in question:
+            return ask(address, question)
+        if number % 2:
+            with stream(address, question) as parts:
+                next(part for part in parts if hasattr(part.choices[0].delta, "reasoning_content"))
+        else:
+            with pytest.raises(openai.APITimeoutError):
+                ask(address, question, timeout=1.0)
+        return None
+
+    with served(engine) as address:
+        with ThreadPoolExecutor(32) as clients:
+            replies = list(clients.map(visit, range(32), questions))
+        until(lambda: idle(engine, address))
+        assert engine.cancelled == 11
+        assert engine.most > 8, "they ran side by side"
+        for question, reply in zip(questions, replies, strict=True):
+            if reply is not None:
+                assert reply.choices[0].message.content == expected[question].answer
+                assert reply.autotts["tokens"] == expected[question].tokens
+    assert set(threading.enumerate()) == before
+
+
+def test_an_engine_that_failed_shows_in_the_health_until_it_works_again(address, engine):
+    engine.broken = True
+    try:
+        with pytest.raises(openai.InternalServerError, match="engine failed") as failure:
+            ask(address, "2 + 2")
+    finally:
+        engine.broken = False
+    assert failure.value.status_code == 503
+    assert "0xdeadbeef" not in str(failure.value)
+    sick = httpx.get(f"{address}/health")
+    assert (sick.status_code, sick.json()["status"]) == (503, "engine failed")
+    ask(address, "2 + 2")
+    well = httpx.get(f"{address}/health")
+    assert (well.status_code, well.json()["status"]) == (200, "ok")
+
+
+# --- the server -------------------------------------------------------------------------------------------
+
+
+def test_sigterm_ends_the_server_and_what_is_under_way(capsys):
+    engine = Engine()
+    address = f"http://127.0.0.1:{free_port()}"
+    before = set(threading.enumerate())
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def ask_and_end():
+        until(lambda: reachable(address))
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(ask, address, "wait")
+            until(lambda: engine.running)
+            os.kill(os.getpid(), signal.SIGTERM)
+            with pytest.raises(openai.InternalServerError, match="the server is ending"):
+                waiting.result()
+
+    with ThreadPoolExecutor(1) as threads:
+        told = threads.submit(ask_and_end)
+        serve(engine, SETTINGS, port=int(address.rpartition(":")[2]))
+        told.result()
+    assert (engine.running, engine.cancelled) == (0, 1)
+    assert f"autotts-jax: serving at {address}/v1\n" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert set(threading.enumerate()) == before
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def reachable(address):
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"{address}/health").is_success
+
+
+@pytest.mark.parametrize(
+    ("host", "key", "warns"),
+    [("127.0.0.1", None, False), ("0.0.0.0", None, True), ("0.0.0.0", KEY, False)],
+)
+def test_it_warns_where_others_can_reach_it_without_a_key(monkeypatch, capsys, host, key, warns):
+    monkeypatch.setattr(serving._Server, "run", lambda *_: None)
+    serve(Engine(), Settings("sim", SAMPLING, api_key=key), host, 0)
+    assert ("no API key" in capsys.readouterr().err) == warns
+
+
+def test_a_port_that_is_taken_is_an_error_of_the_user():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(InputError, match=r"cannot listen on .*, port"),
+    ):
+        serve(Engine(), SETTINGS, port=taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"api_key": ""}, "API key"),
+        ({"name": ""}, "name is empty"),
+        ({"max_requests": 0}, "max_requests is 0"),
+        ({"max_branches": 0}, "max_branches is 0"),
+        ({"timeout": 0}, "timeout is 0"),
+        ({"budget": -1}, "budget"),
+        ({"sampling": Sampling()}, "lower"),
+        ({"answers": "best"}, "extractor 'best'"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        create_app(Engine(), Settings(**{"name": "sim", "sampling": SAMPLING, **changes}))
+
+
+def test_the_clients_of_the_guide_work(engine, monkeypatch):
+    monkeypatch.setenv("AUTOTTS_API_KEY", KEY)
+    settings = Settings("simulated", SAMPLING, max_branches=8, api_key=KEY)
+    blocks = re.findall(r"^```py\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    with served(engine, settings) as address:
+        exec("\n".join(blocks).replace("http://127.0.0.1:8000", address), {"__name__": "guide"})
