@@ -21,6 +21,7 @@ from autotts_jax.collect.engine import Cancelled, EngineError
 from autotts_jax.collect.grading import Grader
 from autotts_jax.collect.simulated import SimulatedEngine
 from autotts_jax.collect.trajectories import Sampling
+from autotts_jax.envs.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import serve as serving
 from autotts_jax.experiments.serve import Settings, create_app, serve
@@ -174,7 +175,7 @@ def directly():
     """Answers of the same controllers without a server."""
     with Grader(workers=1) as grader:
 
-        def answer(question, spec="cmc@0.2", sampling=SAMPLING, budget=None):
+        def answer(question, spec="cmc@0.2", sampling=SAMPLING, budget=MAX_TOKENS):
             (controller,) = select(spec).controllers
             return live.answer(
                 SimulatedEngine(mean_tokens=80),
@@ -192,10 +193,10 @@ def directly():
 # --- answers ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spec", ["cmc@0.2", "sc@4"])
-def test_a_reply_is_the_answer_of_the_controller(address, directly, spec):
+@pytest.mark.parametrize(("spec", "budget"), [("cmc@0.2", MAX_TOKENS), ("sc@4", None)])
+def test_a_reply_is_the_answer_of_the_controller(address, directly, spec, budget):
     reply = ask(address, "2 + 2", f"sim:{spec}")
-    answer = directly("2 + 2", spec)
+    answer = directly("2 + 2", spec, budget=budget)
     written = answer.usage.generated + answer.usage.forced
     assert answer.answer
     assert reply.model == f"sim:{spec}"

@@ -20,7 +20,7 @@ from rich.console import Console
 from test_training import Toy, end_of, save_policy, validate
 
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import cli, runtime, train
+from autotts_jax.experiments import cli, console, runtime, train
 from autotts_jax.experiments.train import read_config, split_folds
 from autotts_jax.experiments.training import RunSettings
 from autotts_jax.policies.neural import weights
@@ -225,9 +225,9 @@ def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config
 
 def test_live_metrics_are_shown_below_the_bar(monkeypatch):
     figures = {"train/kl": 0.01234, "train/accuracy": 0.5, "train/tokens": 212345.6, "validation/tokens": 1.0}
-    console = Console(force_terminal=True, width=80)
-    monkeypatch.setattr(cli, "Console", lambda **_: console)
-    with console.capture() as shown, cli._working() as tell:
+    screen = Console(force_terminal=True, width=80)
+    monkeypatch.setattr(console, "Console", lambda **_: screen)
+    with screen.capture() as shown, console.working() as tell:
         tell("training", 3, 10, cli._live(figures))
     assert "3/10" in shown.get()
     assert "accuracy 0.5  tokens 212,346  kl 0.0123" in shown.get()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +23,14 @@ from autotts_jax.envs.rollout import ROUND_LIMIT, kind_of
 from autotts_jax.envs.votes import Vote
 from autotts_jax.typing import Array
 
+if TYPE_CHECKING:
+    _Pool = BranchPool
+else:
+    _Pool = object  # the protocol's properties would stand in the way of a dataclass's fields
 
-class SteppedPool(BranchPool):
-    """A pool whose operations somebody else carries out.
+
+class SteppedPool(_Pool):
+    """A `BranchPool` whose operations somebody else carries out.
 
     What they lead to is known only then. Until then asking for it raises `_NotKnownYet`; afterwards it is in
     ``later``. Pruning needs nothing carried out to be known.
