@@ -8,7 +8,7 @@ import enum
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from autotts_jax.experiments.console import console, working
 if TYPE_CHECKING:
     from autotts_jax.collect.collector import Progress
     from autotts_jax.collect.live import Answer, Decision
+    from autotts_jax.collect.trajectories import Sampling
 
 DEFAULT_CONTROLLER = "cmc@0.5"
 
@@ -167,6 +168,7 @@ def collect(
     What was collected is kept unit by unit; the same command goes on where it was stopped. At the end the
     folder has matrix.npz and matrix.json, and evaluate takes it as --data.
     """
+    arguments = locals()
     with working(f"what was collected is in {out}; the same command goes on") as tell:
         from autotts_jax.collect import answers as extraction
         from autotts_jax.collect.collector import LocalWorkers
@@ -175,7 +177,6 @@ def collect(
         from autotts_jax.collect.questions import read_questions
         from autotts_jax.collect.ray_workers import RayWorkers
         from autotts_jax.collect.store import Plan, Store, made_with
-        from autotts_jax.collect.trajectories import Sampling
 
         extraction.extractor(answers)
         asked = read_questions(
@@ -187,18 +188,7 @@ def collect(
             questions=tuple(asked),
             num_branches=branches,
             chunk=chunk,
-            sampling=Sampling(
-                interval=interval,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                top_p=top_p,
-                seed=seed,
-                system=system,
-                suffix=_unescaped(probe_suffix),
-                probe_tokens=probe_tokens,
-                probes_per_prefix=probes_per_prefix,
-                logprobs=logprobs,
-            ),
+            sampling=_sampling(arguments),
             answers=answers,
             keep_text=keep_text,
         )
@@ -252,11 +242,11 @@ def answer(
     json_out: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
     """Answer a question with a model under a controller, and say what it took."""
+    arguments = locals()
     with working() as tell:
         from autotts_jax.collect import live
         from autotts_jax.collect.engines import open_engine
         from autotts_jax.collect.grading import Grader
-        from autotts_jax.collect.trajectories import Sampling
         from autotts_jax.experiments import live_program, runtime
         from autotts_jax.policies.registry import select
 
@@ -266,16 +256,7 @@ def answer(
             raise InputError(
                 f"--controller {controller} is no single controller; give one at one value, as cmc@0.5"
             )
-        sampling = Sampling(
-            interval=interval,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            seed=seed,
-            system=system,
-            suffix=_unescaped(probe_suffix),
-            probe_tokens=probe_tokens,
-        )
+        sampling = _sampling(arguments)
         tell("loading the model", 0, 0)
 
         def on_decision(decision: Decision) -> None:
@@ -356,25 +337,16 @@ def serve(
     ] = None,
 ) -> None:
     """Answer OpenAI clients with a model under a controller, which they name: model="NAME:cmc@0.5"."""
+    arguments = locals()
     with working("the server has ended") as tell:
         from autotts_jax.collect.engines import open_engine
-        from autotts_jax.collect.trajectories import Sampling
         from autotts_jax.experiments import runtime
         from autotts_jax.experiments import serve as server
 
         runtime.configure()
         settings = server.Settings(
             name=name or (Path(model).name if model else engine.value),
-            sampling=Sampling(
-                interval=interval,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                top_p=top_p,
-                seed=seed,
-                system=system,
-                suffix=_unescaped(probe_suffix),
-                probe_tokens=probe_tokens,
-            ),
+            sampling=_sampling(arguments),
             answers=answers,
             max_branches=max_branches,
             budget=budget,
@@ -386,6 +358,14 @@ def serve(
         opened = open_engine(engine.value, model, _options(engine_option), base_url, api_key)
     with contextlib.closing(opened):
         server.serve(opened, settings, host, port)
+
+
+def _sampling(arguments: Mapping[str, Any]) -> Sampling:
+    """What a command's arguments say of sampling, which are named alike."""
+    from autotts_jax.collect.trajectories import Sampling
+
+    named = {field.name for field in dataclasses.fields(Sampling)} & arguments.keys()
+    return Sampling(**{name: arguments[name] for name in named}, suffix=_unescaped(arguments["probe_suffix"]))
 
 
 def _options(texts: Sequence[str] | None) -> dict[str, Any]:
