@@ -9,6 +9,7 @@ import pytest
 
 from autotts_jax.collect.releases import import_release
 from autotts_jax.errors import DataError, InputError
+from autotts_jax.experiments import cli
 from autotts_jax.replay.formats import read, read_compact, read_json, write_json
 
 ITEMS = [
@@ -247,6 +248,16 @@ def test_a_file_in_the_way_of_the_folder_is_named(checkout, tmp_path):
 
 
 # --- datasets of the hub
+
+
+def test_the_command_imports_a_checkout(checkout, tmp_path, monkeypatch, capsys):
+    source, out = checkout({"Qwen3-8B/aime24.json": ITEMS, "package.json": {}}), tmp_path / "out"
+    monkeypatch.setattr(sys, "argv", ["autotts-jax", "data", "import", source, "--out", str(out)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+    assert "wrote 1 files" in capsys.readouterr().out
+    assert read(str(out)).cells[0].name == "Qwen3-8B/aime24"
 
 
 def test_a_dataset_is_downloaded(checkout, tmp_path, monkeypatch):

@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -472,6 +474,28 @@ def test_sigterm_ends_the_server_and_what_is_under_way(capsys):
     assert f"autotts-jax: serving at {address}/v1\n" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is handler
     assert set(threading.enumerate()) == before
+
+
+def test_the_command_serves_until_it_is_told_to_end(tmp_path):
+    code = "from autotts_jax.experiments.cli import main; main()"
+    options = ["--engine", "simulated", "--port", "0", "--interval", "20", "--max-tokens", "100"]
+    limits = ["--max-branches", "4", "--require-key", KEY, "--name", "sim"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "serve", *options, *limits],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path)},
+    )
+    try:
+        told = next(line for line in process.stderr if "serving at" in line)
+        address = told.split()[-1].removesuffix("/v1")
+        assert ask(address, "1 + 1", model="sim:sc@2").choices[0].message.content
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def free_port():
