@@ -12,6 +12,9 @@ from autotts_jax.errors import InputError
 
 Tokens = tuple[int, ...]
 
+CANCEL_SECONDS = 0.05
+"""How often one who waits looks whether he is still wanted."""
+
 
 class Finish(enum.StrEnum):
     """Why the model wrote no further."""

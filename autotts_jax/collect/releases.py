@@ -54,7 +54,7 @@ def import_release(source: str, out: Path, on_progress: _Tell | None = None) -> 
     for (model, benchmark), file in _cells(folder, name, tell).items():
         dataset = formats.read_json(file, model=model, benchmark=benchmark)
         target = out / model / f"{benchmark}.npz"
-        _make_folder(target.parent)
+        formats.make_folder(target.parent)
         formats.save_compact(dataset, target)
         tell(f"wrote {target}: {len(dataset)} questions, {dataset.cells[0].num_branches} branches each")
         written.append(target)
@@ -148,10 +148,3 @@ def _cell_name(path: Path) -> tuple[str, str]:
     if last in _UNTELLING and len(folders) > 1:
         *folders, last = folders
     return folders[-1], last
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made: {error.strerror}; choose another folder") from error

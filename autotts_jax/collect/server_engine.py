@@ -11,15 +11,21 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
-from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish, Request, Tokenizer, Tokens
+from autotts_jax.collect.engine import (
+    CANCEL_SECONDS,
+    Cancelled,
+    Completion,
+    EngineError,
+    Finish,
+    Request,
+    Tokenizer,
+    Tokens,
+)
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.errors import InputError
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait before each further try: between half of it and all."""
-
-CANCEL_SECONDS = 0.05
-"""How often one who waits looks whether he is still wanted."""
 
 CONNECT_SECONDS = 10.0
 

@@ -149,7 +149,7 @@ class Store:
         manifest = folder / formats.COLLECTION
         if not manifest.exists() and folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder} is not empty and holds no collection; give a folder of its own")
-        _make(folder / "units")
+        formats.make_folder(folder / "units")
         try:
             with filelock.FileLock(folder / ".lock", blocking=False):
                 if not any((folder / "units").glob("[0-9]*")):  # else what is there has to go with it
@@ -315,10 +315,3 @@ def _flat(plan: Plan) -> dict[str, Any]:
 
 def _without_none(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if value is not None}
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made: {error.strerror}; choose another folder") from error

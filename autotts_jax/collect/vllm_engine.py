@@ -11,12 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish, Request
+from autotts_jax.collect.engine import CANCEL_SECONDS, Cancelled, Completion, EngineError, Finish, Request
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.errors import InputError
-
-CANCEL_SECONDS = 0.05
-"""How often one who waits looks whether he is still wanted."""
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine ends with this process, whatever happens

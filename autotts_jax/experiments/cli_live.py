@@ -8,6 +8,7 @@ import enum
 import functools
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -404,11 +405,7 @@ def _teller(tell: Callable[..., None]) -> Callable[[Progress], None]:
 
 def _line(decision: Decision) -> str:
     """A decision in a line, the most frequent answers first."""
-    counts: dict[str, int] = {}
-    for found in decision.answers:
-        if found is not None:
-            counts[found] = counts.get(found, 0) + 1
-    shown = sorted(counts.items(), key=lambda item: -item[1])[:4]
+    shown = Counter(found for found in decision.answers if found is not None).most_common(4)
     answers = "  ".join(f"{text} ×{count}" for text, count in shown)
     return f"{decision.tokens:>8,}  {decision.action:<8}{len(decision.branches):>4} branches  {answers}"
 

@@ -212,6 +212,18 @@ def write_atomically(path: str | Path, content: bytes) -> None:
             temporary.unlink()
 
 
+def make_folder(folder: Path) -> None:
+    """Makes a folder, and those above it, where they are not there.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error.strerror}; choose another folder") from error
+
+
 # --- finding files
 
 
