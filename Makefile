@@ -1,4 +1,4 @@
-# make demo   evaluate every controller on the embedded data: a table, and runs/demo/ with the frontier plot
+# make demo   evaluate every controller on the embedded data, made up and recorded: tables, and runs/demo/ with plots
 # make test   the whole test suite
 # make check  tests, lint, types, and the built wheel outside this checkout
 # make test-collect  the tests with a real vLLM on a CPU, in an environment of their own (3.5 GB)
@@ -11,7 +11,7 @@ COLLECT := .venv-collect/bin
 .PHONY: demo test test-collect lint wheel check clean
 
 demo: .venv/installed
-	$(BIN)/autotts-jax evaluate --out runs/demo
+	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
 
 test: .venv/installed
 	$(BIN)/python -m pytest -n auto --dist loadfile
@@ -31,7 +31,7 @@ wheel: .venv/installed
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/pip install --quiet --constraint constraints.txt build/wheel/*.whl
 	cd build/wheel && venv/bin/autotts-jax evaluate --seeds 2 --controllers sc@8,cmc@0.5,neural@5e-5 --out smoke
-	cd build/wheel && venv/bin/autotts-jax trace --controller cmc --beta 0.2 --out smoke > smoke/trace.txt
+	cd build/wheel && venv/bin/autotts-jax trace --data smollm2 --controller cmc --beta 0.2 --out smoke > smoke/trace.txt
 	cd build/wheel/smoke && ls episodes.parquet summary.csv frontier.png manifest.json trace.jsonl trace.png
 
 check: test lint wheel

@@ -23,7 +23,7 @@ from autotts_jax.envs import gym as faces
 from autotts_jax.envs.observations import BRANCH_FEATURES
 from autotts_jax.envs.width_depth import OBSERVATIONS
 from autotts_jax.errors import InputError
-from autotts_jax.replay import formats
+from autotts_jax.replay import embedded, formats
 from autotts_jax.replay.protocols import repo100_orders
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 
@@ -83,7 +83,7 @@ def test_importing_twice_registers_once():
 def test_the_synthetic_data_is_the_default_and_made_once():
     envs = [gymnasium.make(f"autotts_jax:{ATOMIC}") for _ in range(2)]
     assert envs[0].observation_space["branches"].shape == (64, len(BRANCH_FEATURES))
-    assert faces._default_data.cache_info().misses == 1
+    assert embedded._synthetic.cache_info().misses == 1
 
 
 @pytest.mark.parametrize("name", IDS)

@@ -35,15 +35,14 @@ from autotts_jax.envs.width_depth import (
     WidthDepthRounds,
 )
 from autotts_jax.errors import InputError
-from autotts_jax.replay import formats
+from autotts_jax.replay import embedded
 from autotts_jax.replay.dataset import EXACT, ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.protocols import repo100_orders
-from autotts_jax.replay.synthetic import synthetic
 from autotts_jax.typing import Array
 
 Data = str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix | None
-"""What an environment replays: files as `autotts_jax.replay.formats.read` takes them, or what they hold."""
+"""What an environment replays: what `autotts_jax.replay.embedded.load` takes, or a dataset."""
 
 RENDER_MODES = ("ansi", "rgb_array")
 
@@ -258,21 +257,12 @@ class _Face:
         return draw(self.environment.name, view)
 
 
-@functools.lru_cache(maxsize=1)
-def _default_data() -> ProbeDataset:
-    return synthetic()
-
-
 def _load(data: Data, encoding: str) -> tuple[ProbeMatrix, Int[np.ndarray, " Q"]]:
     """The probe matrix, and how many branches of each question are recorded."""
     if isinstance(data, ProbeMatrix):
         return data, np.full(data.num_questions, data.num_branches)
-    if data is None:
-        if encoding != EXACT:
-            raise InputError(f"the synthetic data has only the {EXACT} encoding; give data for {encoding!r}")
-        data = _default_data()
-    elif not isinstance(data, ProbeDataset):
-        data = formats.read(data, encoding)
+    if not isinstance(data, ProbeDataset):
+        data = embedded.load("synthetic" if data is None else data, encoding)
     branches = np.array([cell.num_branches for cell in data.cells])
     return data.matrix, branches[data.matrix.cell]
 
@@ -317,8 +307,8 @@ class WidthDepthEnv(_Face, gymnasium.Env[Observation, Any]):
     ``action_mask`` (int8, shape (A,)).
 
     Args:
-        data: files, folders or patterns as `autotts_jax.replay.formats.read` takes them, a `ProbeDataset` or
-            a `ProbeMatrix`; the synthetic data when None.
+        data: names, files, folders or patterns as `autotts_jax.replay.embedded.load` takes them, a
+            `ProbeDataset` or a `ProbeMatrix`; the synthetic data when None.
         encoding: how the answers in files are told apart, ``exact`` or ``equiv``.
         render_mode: ``ansi`` for text, ``rgb_array`` for a picture; both show what was revealed.
         **settings: arguments of the functional environment (``max_branches``, ``obs``, ``aggregate``, and

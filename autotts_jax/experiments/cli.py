@@ -68,11 +68,13 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="PATH",
-        help="File, folder of <model>/<benchmark>.json, or glob; repeatable.",
-        show_default="the synthetic data of this package",
+        help="File, folder of <model>/<benchmark>.json, glob, or synthetic or smollm2, which come with the "
+        "package; repeatable.",
+        show_default="synthetic",
     ),
 ]
-DataArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders or globs.")]
+DataArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="What --data of evaluate takes.")]
+FilesArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders or globs.")]
 ProtocolOption = Annotated[Protocol, typer.Option(help="How branch orders are drawn from a seed.")]
 EncodingOption = Annotated[
     Encoding, typer.Option(help="Answers are equal by spelling (exact) or by mathematics (equiv).")
@@ -399,7 +401,7 @@ def convert(
 
 
 @data_app.command()
-def validate(data: DataArgument) -> None:
+def validate(data: FilesArgument) -> None:
     """Say of every file what is wrong with it; status 2 if any is."""
     lines = []
     bad = 0
@@ -423,14 +425,10 @@ def validate(data: DataArgument) -> None:
 def _read(
     data: Sequence[str] | None, encoding: Encoding, tell: Callable[[str, int, int], None]
 ) -> ProbeDataset:
-    from autotts_jax.replay import formats, synthetic
+    from autotts_jax.replay import embedded
 
     tell("reading data", 0, 0)
-    if data:
-        return formats.read(data, encoding)
-    if encoding is not Encoding.exact:
-        raise InputError("the synthetic data has only the exact encoding; give --data for equiv")
-    return synthetic.synthetic()
+    return embedded.load(data or "synthetic", encoding)
 
 
 def _selections(controllers: str, controller: str | None, beta: float | None) -> list[Selection]:

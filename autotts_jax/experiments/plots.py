@@ -27,26 +27,25 @@ def draw_frontier(rows: Sequence[Row], files: Sequence[Path]) -> None:
         files: where to save it; the ending says in which format.
     """
     benchmarks = list(dict.fromkeys(row.benchmark for row in rows))
-    models = list(dict.fromkeys(row.model for row in rows))
+    models = {b: list(dict.fromkeys(row.model for row in rows if row.benchmark == b)) for b in benchmarks}
     controllers = list(dict.fromkeys(row.controller for row in rows))
-    size = (3.2 * len(models) + 1.6, 2.9 * len(benchmarks) + 0.7)
+    columns = max(map(len, models.values()))
+    size = (3.2 * columns + 1.6, 2.9 * len(benchmarks) + 0.7)
     figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(len(benchmarks), len(models), squeeze=False)
-    costs = [row.tokens / 1000 for row in rows]
+    panels = figure.subplots(len(benchmarks), columns, squeeze=False)
     for line, benchmark in enumerate(benchmarks):
-        for column, model in enumerate(models):
-            panel = panels[line, column]
-            here = [row for row in rows if (row.benchmark, row.model) == (benchmark, model)]
-            if not here:
-                panel.set_axis_off()
-                continue
-            _draw_panel(panel, here, controllers)
+        of_benchmark = [row for row in rows if row.benchmark == benchmark]
+        costs = [row.tokens / 1000 for row in of_benchmark]
+        for panel, model in zip(panels[line], models[benchmark], strict=False):
+            _draw_panel(panel, [row for row in of_benchmark if row.model == model], controllers)
             _set_cost_axis(panel, min(costs), max(costs))
             panel.set_title(f"{model}, {benchmark}", fontsize=9)
-            if column == 0:
-                panel.set_ylabel("accuracy, %")
-            if line == len(benchmarks) - 1:
-                panel.set_xlabel("tokens an episode, thousands")
+        panels[line, 0].set_ylabel("accuracy, %")
+        for panel in panels[line, len(models[benchmark]) :]:
+            panel.set_axis_off()
+    for column in panels.T:
+        lowest = [panel for panel in column if panel.axison][-1]
+        lowest.set_xlabel("tokens an episode, thousands")
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False)
     _save(figure, files)
@@ -62,7 +61,7 @@ def pareto(rows: Sequence[Row]) -> list[Row]:
 
 
 def _set_cost_axis(panel: Axes, least: float, most: float) -> None:
-    """The same range for all panels; logarithmic where costs differ much."""
+    """The same range for all panels of a benchmark; logarithmic where costs differ much."""
     if least > 0 and most > 4 * least:
         panel.set_xscale("log")
         panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

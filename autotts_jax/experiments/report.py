@@ -85,10 +85,15 @@ def _figures(row: Row) -> tuple[str, ...]:
     return (
         row.label,
         f"{100 * row.accuracy:.1f}{error}",
-        f"{row.tokens / 1000:.1f}",
-        f"{row.sequential_tokens / 1000:.1f}",
+        thousands(row.tokens),
+        thousands(row.sequential_tokens),
         f"{row.objective:.3f}",
     )
+
+
+def thousands(tokens: float) -> str:
+    """Tokens in thousands, to three digits or more from 1,000 on."""
+    return f"{tokens / 1000:.{1 if tokens >= 10_000 else 2}f}"
 
 
 def _interval(row: Row) -> str:
@@ -146,7 +151,7 @@ def _matched(comparison: Comparison) -> tuple[str, ...]:
     return (
         label(comparison.reference, comparison.value),
         f"{100 * comparison.accuracy:.1f}",
-        f"{comparison.tokens / 1000:.1f}",
+        thousands(comparison.tokens),
         "not reached" if math.isnan(ratio) else f"{ratio:.2f} [{low:.2f}, {high:.2f}]".replace("inf", "∞"),
         "too few tokens" if math.isnan(gain[0]) else _points(*gain),
     )

@@ -27,6 +27,7 @@ from autotts_jax.envs.votes import Vote, confidence_table
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluate import branch_orders, check_widths
 from autotts_jax.experiments.plots import draw_episode
+from autotts_jax.experiments.report import thousands
 from autotts_jax.policies.registry import Selection
 from autotts_jax.replay.dataset import ProbeDataset, Question
 from autotts_jax.replay.matrix import NONE
@@ -326,7 +327,7 @@ def print_trace(trace: EpisodeTrace, console: Console) -> None:
             describe_branches(first),
             describe_votes(first),
             f"{last.confidence:.3f}",
-            f"{last.tokens / 1000:.1f}",
+            thousands(last.tokens),
         )
     console.print(table)
     right = "right" if trace.answer == trace.gold else f"wrong, it is {trace.gold}"

@@ -59,7 +59,7 @@ class DataSettings:
     """What is trained and validated on.
 
     Attributes:
-        paths: files, folders and globs, as ``--data`` takes them; None for the synthetic data.
+        paths: names, files, folders and globs, as ``--data`` takes them; None for the synthetic data.
         encoding: when two answers are equal.
         folds: parts that the distinct questions are dealt into.
         fold: the part that is held out of training and validated on; None to train on all questions, and
