@@ -100,6 +100,7 @@ class Trajectory:
     Attributes:
         tokens: its tokens.
         ended: why it has ended; None while it has not.
+        thought: whether it has ended its thinking.
         probes: by depth, what was forced there.
         final: its final answer; None until it was asked for.
         logprobs: mean log-probability of the tokens of each interval.
@@ -108,6 +109,7 @@ class Trajectory:
     def __init__(self) -> None:
         self.tokens: Tokens = ()
         self.ended: Finish | None = None
+        self.thought = False
         self.probes: dict[int, Probe] = {}
         self.final: Probe | None = None
         self.logprobs: list[float | None] = []
@@ -172,9 +174,11 @@ class Trajectories:
         self.usage = Usage()
         needed = len(self._prompt) + sampling.max_tokens + len(self._suffix_tokens) + sampling.probe_tokens
         if needed > engine.max_model_len:
+            most = sampling.max_tokens - (needed - engine.max_model_len)
+            way_out = f"lower max_tokens to {most}" if most >= 1 else "shorten the question"
             raise InputError(
                 f"the question has {len(self._prompt)} tokens, which makes {needed} with the longest "
-                f"trajectory and its probe, and {engine.model} takes {engine.max_model_len}; lower max_tokens"
+                f"trajectory and its probe, and {engine.model} takes {engine.max_model_len}; {way_out}"
             )
 
     def __getitem__(self, branch: int) -> Trajectory:
@@ -246,6 +250,9 @@ class Trajectories:
 
     def _keep_interval(self, branch: int, completion: Completion) -> None:
         trajectory = self[branch]
+        # The tag's first letters, each at least a token, may have been written in the interval before.
+        tail = trajectory.tokens[1 - len(THINK_END) :] + completion.tokens
+        trajectory.thought |= THINK_END in self._suffix and THINK_END in self._engine.tokenizer.decode(tail)
         trajectory.tokens += completion.tokens
         trajectory.logprobs.append(completion.mean_logprob)
         self.usage.generated += len(completion.tokens)
@@ -286,7 +293,7 @@ class Trajectories:
         )
 
     def _suffix_of(self, branch: int) -> Tokens:
-        if THINK_END not in self._suffix or THINK_END not in self.text(branch):
+        if not self[branch].thought:
             return self._suffix_tokens
         return self._engine.tokenizer.encode(self._suffix.rpartition(THINK_END)[2])
 
