@@ -1,6 +1,6 @@
 # make demo   evaluate every controller on the embedded data, made up and recorded: tables, and runs/demo/ with plots
-# make test   the whole test suite
-# make check  tests, lint, types, and the built wheel outside this checkout
+# make test   the tests but for the slow ones
+# make check  all tests, lint, types, and the built wheel outside this checkout
 # make test-collect  the tests with a real vLLM on a CPU, in an environment of their own (3.5 GB)
 # CI runs the last two.
 PYTHON ?= python3
@@ -8,12 +8,15 @@ BIN := .venv/bin
 
 COLLECT := .venv-collect/bin
 
-.PHONY: demo test test-collect lint wheel check clean
+.PHONY: demo test test-all test-collect lint wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
 
 test: .venv/installed
+	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow'
+
+test-all: .venv/installed
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-collect: .venv-collect/installed
@@ -34,7 +37,7 @@ wheel: .venv/installed
 	cd build/wheel && venv/bin/autotts-jax trace --data smollm2 --controller cmc --beta 0.2 --out smoke > smoke/trace.txt
 	cd build/wheel/smoke && ls episodes.parquet summary.csv frontier.png manifest.json trace.jsonl trace.png
 
-check: test lint wheel
+check: test-all lint wheel
 
 # PyTorch's CPU build, 0.2 GB instead of several, is taken where an index has it; PIP_EXTRA_INDEX_URL may name one.
 .venv/installed: pyproject.toml constraints.txt

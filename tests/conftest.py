@@ -1,6 +1,15 @@
 """Fixtures that several test modules share."""
 
+import os
+import tempfile
 from pathlib import Path
+
+# Most of the time goes into compiling. What one test, worker or subprocess has compiled, the others load; the
+# workers inherit the folder from the process that starts them, and it goes with that.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    COMPILED = tempfile.TemporaryDirectory(prefix="compiled-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
 
 import jax
 import pytest

@@ -114,6 +114,22 @@ def test_a_thinking_model_is_forced_to_stop_thinking_unless_it_has():
     assert ends[1].endswith("it is  \n\nThe final answer is \\boxed{")
 
 
+@pytest.mark.parametrize("inside", range(9))
+def test_a_tag_that_an_interval_cuts_ends_the_thinking(inside):
+    text = "x" * (20 - inside) + "</think>" + "y" * (12 + inside)
+
+    def script(prompt, request):
+        written = len(prompt) - len("\nQ?\n")
+        return ("1}", "stop") if request.stop else (text[written : written + 20], "length")
+
+    engine = Scripted(script, thinks=True)
+    trajectories(engine).read({0: 2})
+    prefixes = [engine.tokenizer.decode(request.prompt) for request in engine.asked if request.stop]
+    forced = [prefix.removesuffix("\n\nThe final answer is \\boxed{") for prefix in prefixes]
+    assert forced[0] == "\nQ?\n" + text[:20] + ("" if inside == 8 else "\n</think>")
+    assert forced[1] == "\nQ?\n" + text
+
+
 def test_a_box_is_written_until_it_closes():
     pieces = iter([(r"\frac{1}", "stop"), (r"{2}", "stop"), (r"}", "stop")])
     engine = Scripted(lambda _, r: next(pieces) if r.stop else ("x" * 20, "length"))

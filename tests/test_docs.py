@@ -49,6 +49,7 @@ def checkout(tmp_path, monkeypatch):
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("checkout")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_commands_and_code_run_in_the_order_of_the_document(document, monkeypatch, capsys):

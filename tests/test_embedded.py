@@ -1,6 +1,7 @@
 """The datasets that come with the package."""
 
 import itertools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +100,12 @@ def test_what_there_is_not_is_said():
 
 def test_the_readme_shows_what_controllers_reach_on_it(recorded):
     """Accuracy in percent / tokens, over 100 seeds, as the README prints them."""
-    stated = table(README.read_text(encoding="utf-8"), f"| {CELL} | accuracy, % | tokens |")
+    text = README.read_text(encoding="utf-8")
+    stated = table(text, f"| {CELL} | accuracy, % | tokens |")
+    (controllers,) = re.findall(
+        r"^autotts-jax evaluate --data smollm2 --controllers (\S+)$", text, re.MULTILINE
+    )
+    assert [name for name, *_ in stated] == controllers.split(",")
     evaluation = evaluate(recorded, [select(name) for name, *_ in stated], seeds=100)
     rows = {label(row.controller, row.value): row for row in summarise(evaluation, Objective())}
     for name, accuracy, tokens in stated:

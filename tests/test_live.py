@@ -172,8 +172,10 @@ def test_a_run_ends_when_the_engine_does(grader):
 def test_a_question_that_is_too_long_is_refused(grader):
     engine = SimulatedEngine()
     engine.max_model_len = 500
-    with pytest.raises(InputError, match="lower max_tokens"):
+    with pytest.raises(InputError, match=r"takes 500; lower max_tokens to \d+$"):
         live("sc@2", grader, "a" * 100, engine)
+    with pytest.raises(InputError, match=r"takes 500; shorten the question$"):
+        live("sc@2", grader, "a" * 500, engine)
 
 
 # --- released programs ----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.protocols import paper64_orders, repo100_orders
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "released_programs.py"
+CACHED = Path(__file__).parents[1] / "benchmarks" / "cached_programs.py"
 PROGRAMS = {
     "asc64": ("AdaptiveConsistency", {"max_samples": 64, "threshold": 0.95}),
     "esc64": ("EarlyStoppingConsistency", {"max_samples": 64, "window_size": 8}),
@@ -415,13 +416,15 @@ def released_cells(replay_dir, golden_dir):
     return [cell.name.replace("/", "_") for cell in dataset.cells], question_records(dataset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("controller", PROGRAMS)
 def test_example_programs_match_the_released_evaluator(controller, released_cells, golden_dir):
+    """Most of their time goes into SciPy's Beta distribution: here each value of it is computed once."""
     names, records = released_cells
     name, config = PROGRAMS[controller]
     orders = np.broadcast_to(repo100_orders(128, SEEDS)[:, None], (len(SEEDS), len(records), 128))
     episodes = program_episodes(orders, SEEDS)
-    results = evaluate_program(f"{EXAMPLES}:{name}", config, records, episodes, processes=2)
+    results = evaluate_program(f"{CACHED}:{name}", config, records, episodes, processes=2)
     cells = results.reshape(len(SEEDS), len(names), -1)
     mismatches = {}
     for index, cell in enumerate(names):

@@ -53,7 +53,7 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
         DataError: a file is wrong.
     """
     places = [data] if isinstance(data, str | Path) else data
-    names = dict.fromkeys(place for place in places if place in EMBEDDED)
+    names = dict.fromkeys(str(place) for place in places if place in EMBEDDED)
     files = [place for place in places if place not in EMBEDDED]
     datasets = [EMBEDDED[name](encoding) for name in names]
     if files or not names:
