@@ -270,6 +270,7 @@ def test_a_clone_decides_as_its_teacher(matrix):
     np.testing.assert_allclose(best, CMC.at(0.1).n_init, atol=1)
 
 
+@pytest.mark.slow
 def test_a_warm_start_is_made_of_parameters(matrix):
     params = WidthDepthRounds(16).make_params(matrix, gamma=RANGE, reward="majority")
     settings = cloning.CloningSettings(generations=1, population=4, prices=2, updates=5, until_peak=True)

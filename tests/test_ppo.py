@@ -389,6 +389,7 @@ def test_the_learning_rate_falls_to_zero(step, expected):
     assert change.critic == pytest.approx(-expected * SETTINGS.critic_rate / SETTINGS.learning_rate, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_agents_train_side_by_side(params, parameters):
     """Two seeds with two learning rates in one call, as one by one."""
     rates = dataclasses.replace(SETTINGS, learning_rate=jnp.array([1e-2, 3e-3]), clip=jnp.array([0.2, 0.1]))

@@ -35,6 +35,7 @@ class WithTokens(WidthDepthRounds):
         return super().observe(pool, *rest) | {"tokens": pool.tokens.astype(jnp.float32)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "settings"),
     [
