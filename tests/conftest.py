@@ -4,8 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
-# Most of the time goes into compiling. What one test, worker or subprocess has compiled, the others load; the
-# workers inherit the folder from the process that starts them, and it goes with that.
+# What one test, worker or subprocess has compiled, the others load, and nobody's own cache is touched.
+# Workers inherit the folder from the process that starts them, and it goes with that.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     COMPILED = tempfile.TemporaryDirectory(prefix="compiled-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name

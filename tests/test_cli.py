@@ -340,7 +340,7 @@ def test_ctrl_c_is_not_lost_in_a_destructor(capsys):
 
 
 def test_the_default_trace_runs_in_a_fresh_process(tmp_path):
-    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"), "COLUMNS": "80"}
+    environment = os.environ | {"COLUMNS": "80"}
     process = start("trace", "--controller", "sc@2", "--out", tmp_path / "out", env=environment)
     stdout, stderr = process.communicate(timeout=120)
     assert (process.returncode, stderr) == (0, "")

@@ -17,11 +17,9 @@ ROW = re.compile(rf"^(\S.*?){FIGURE}{FIGURE}{FIGURE}{FIGURE}$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory):
+def quick():
     """Most of the time goes into compiling, and much of what is compiled is the same in all."""
-    cache = tmp_path_factory.mktemp("compiled")
     return os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }

@@ -192,10 +192,9 @@ def test_train_says_what_is_wrong(run_train, arguments, message):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config, tmp_path, number):
+def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config, number):
     run_train("--config", config, "--out", "whole")
     environment = os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
         "JAX_NUM_CPU_DEVICES": "2",  # it is too late for another number when the command begins
         "PYTHONPATH": str(Path(__file__).parent),
     }
@@ -253,7 +252,6 @@ def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(tmp_path, trainer):
     )
     (tmp_path / "real.toml").write_text(config + '[objective]\nreward = "majority"\n')
     environment = os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }

@@ -250,9 +250,10 @@ class Trajectories:
 
     def _keep_interval(self, branch: int, completion: Completion) -> None:
         trajectory = self[branch]
-        # The tag's first letters, each at least a token, may have been written in the interval before.
-        tail = trajectory.tokens[1 - len(THINK_END) :] + completion.tokens
-        trajectory.thought |= THINK_END in self._suffix and THINK_END in self._engine.tokenizer.decode(tail)
+        if not trajectory.thought and THINK_END in self._suffix:
+            # The tag's first letters, each at least a token, may have been written in the interval before.
+            tail = trajectory.tokens[1 - len(THINK_END) :] + completion.tokens
+            trajectory.thought = THINK_END in self._engine.tokenizer.decode(tail)
         trajectory.tokens += completion.tokens
         trajectory.logprobs.append(completion.mean_logprob)
         self.usage.generated += len(completion.tokens)

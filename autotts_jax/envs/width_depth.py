@@ -26,6 +26,7 @@ from autotts_jax.envs.pool import ReplayPool
 from autotts_jax.envs.rewards import Reward, reward
 from autotts_jax.envs.votes import Vote
 from autotts_jax.errors import InputError
+from autotts_jax.replay import embedded
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.typing import Array
 
@@ -253,10 +254,8 @@ class Environment(abc.ABC):
 
     @property
     def default_params(self) -> EnvParams:
-        """Parameters over the embedded default data; made anew each time, so keep them."""
-        from autotts_jax.replay.synthetic import synthetic
-
-        return self.make_params(synthetic().matrix)
+        """Parameters over the embedded synthetic data."""
+        return self.make_params(embedded.load("synthetic").matrix)
 
     @property
     def name(self) -> str:

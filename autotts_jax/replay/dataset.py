@@ -135,6 +135,8 @@ def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
     """
     if not datasets:
         raise InputError("no dataset to stack")
+    if len(datasets) == 1:
+        return datasets[0]
     encodings = {dataset.encoding for dataset in datasets}
     if len(encodings) > 1:
         raise InputError(f"datasets with different encodings cannot be stacked: {sorted(encodings)}")

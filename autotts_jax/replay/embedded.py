@@ -56,6 +56,6 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
     names = dict.fromkeys(str(place) for place in places if place in EMBEDDED)
     files = [place for place in places if place not in EMBEDDED]
     datasets = [EMBEDDED[name](encoding) for name in names]
-    if files or not names:
+    if files:
         datasets.append(formats.read(files, encoding))
     return stack(datasets)
