@@ -21,7 +21,7 @@ from test_training import Toy, end_of, save_policy, validate
 
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import cli, console, runtime, train
-from autotts_jax.experiments.train import read_config, split_folds
+from autotts_jax.experiments.train import fold_of, read_config, split_folds
 from autotts_jax.experiments.training import RunSettings
 from autotts_jax.policies.neural import weights
 from autotts_jax.policies.neural.evolution import EvolutionSettings
@@ -148,11 +148,11 @@ def test_options_go_before_the_configuration(run_train, config, tmp_path):
     file = tmp_path / "M" / "bench.json"
     file.parent.mkdir()
     formats.write_json(synthetic(0, SYNTHETIC_MODELS[:1], 3, 10), file)
-    options = ("--data", file, "--seed", 7, "--updates", 6, "--out", "here")
+    options = ("--data", file, "--seed", 7, "--fold", 2, "--updates", 6, "--out", "here")
     status, _, err = run_train("--config", config, *options)
     assert (status, err) == (0, "")
     manifest = json.loads(Path("here/manifest.json").read_text())
-    assert manifest["config"]["data"]["paths"] == [str(file)]
+    assert manifest["config"]["data"] == {"paths": [str(file)], "encoding": "exact", "folds": 3, "fold": 2}
     assert manifest["config"]["run"] | {"seed": 7, "updates": 6} == manifest["config"]["run"]
     assert manifest["data"].keys() == {"M/bench"}
     status, out, err = run_train("--config", config, *options[2:], "--resume")
@@ -173,6 +173,7 @@ def test_early_stopping_is_told(run_train, config):
         ("--config toy.toml --resume", "runs/toy holds no run to resume; leave out --resume"),
         ("--config missing.toml", "missing.toml: cannot be read: No such file"),
         ("--config toy.toml --data nowhere", "nothing found at 'nowhere'"),
+        ("--config toy.toml --fold 3", "fold is 3, but it must be in 0 … 2"),
         (
             "--config toy.toml --data empty.json",
             "empty.json: holds []; make it a list of at least one question",
@@ -392,6 +393,7 @@ def test_folds_share_no_question():
         assert not texts & held_texts
         assert len(texts | held_texts) == 7
         assert len(training) + len(held_out) == len(dataset) == 14
+        assert {dataset.questions[q].text for q in np.flatnonzero(fold_of(dataset, 3) == fold)} == held_texts
         shuffled = split_folds(dataset.shuffle(1), 3, fold)[1]
         assert {question.text for question in shuffled.questions} == held_texts
         held += held_texts

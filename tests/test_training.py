@@ -183,12 +183,13 @@ def test_a_run_leaves_its_files(uninterrupted):
     checkpoints = sorted(path.name for path in (uninterrupted / "checkpoints").iterdir())
     assert checkpoints == ["00000024", "00000028", NEWEST]
     lines = [json.loads(line) for line in (uninterrupted / "metrics.jsonl").read_text().splitlines()]
-    assert [line["update"] for line in lines] == list(range(1, 31))
-    assert lines[0].keys() == {"update", "train/loss", "train/explained_variance"}
-    assert lines[0]["train/explained_variance"] is None
-    assert [line["update"] for line in lines if "validation/objective" in line] == list(range(3, 31, 3))
+    assert [line["update"] for line in lines] == list(range(31))
+    assert lines[0].keys() == {"update", "validation/objective", "validation/tokens"}
+    assert lines[1].keys() == {"update", "train/loss", "train/explained_variance"}
+    assert lines[1]["train/explained_variance"] is None
+    assert [line["update"] for line in lines if "validation/objective" in line] == list(range(0, 31, 3))
     assert_events_are_the_metrics(uninterrupted)
-    objectives = {line["update"]: line["validation/objective"] for line in lines[2::3]}
+    objectives = {line["update"]: line["validation/objective"] for line in lines[::3]}
     best = max(objectives, key=objectives.get)
     assert best < 30  # or the test would not tell the best policy from the last one
     assert float(validate(load_policy(uninterrupted))["objective"]) == objectives[best]
@@ -355,6 +356,41 @@ def test_the_best_policy_is_that_of_the_checkpoint(uninterrupted, copy):
     save_policy(copy / "best.npz", {"w": np.zeros((3, 2)), "b": np.zeros(2)})
     train(copy, resume=True)
     assert end_of(copy) == end_of(uninterrupted)
+
+
+def test_the_start_is_kept(uninterrupted, tmp_path):
+    """A warm start takes minutes: what is killed right after it goes on from there."""
+
+    def kill(update, _figures):
+        if update == 2:  # before the first checkpoint of the settings
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(tmp_path, on_progress=kill)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000000"]
+    train(tmp_path, resume=True)
+    assert end_of(tmp_path) == end_of(uninterrupted)
+    assert_events_are_the_metrics(tmp_path)
+
+
+def test_a_line_that_was_being_written_is_forgotten(uninterrupted, copy):
+    shutil.rmtree(copy / "checkpoints" / NEWEST)
+    lines = (copy / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (copy / "metrics.jsonl").write_bytes(b"".join(lines[:30]) + lines[30][:9])
+    train(copy, resume=True)
+    assert end_of(copy) == end_of(uninterrupted)
+
+
+def test_ctrl_c_before_the_first_update_ends_it_at_once(uninterrupted, tmp_path):
+    class Interrupted(Toy):
+        def init(self, key):
+            os.kill(os.getpid(), signal.SIGINT)
+            return super().init(key)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, Interrupted())
+    train(tmp_path, resume=True)
+    assert end_of(tmp_path) == end_of(uninterrupted)
 
 
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path):

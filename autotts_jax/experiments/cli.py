@@ -284,6 +284,15 @@ def train(
             metavar="S", help="Seed of the run.", show_default="by configuration", min=0, max=MAX_SEED
         ),
     ] = None,
+    fold: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="Validate on this part of the questions, and train on the others.",
+            show_default="by configuration",
+            min=0,
+        ),
+    ] = None,
     updates: Annotated[
         int | None,
         typer.Option(metavar="N", help="Updates to make.", show_default="by configuration", min=0),
@@ -303,7 +312,7 @@ def train(
         from autotts_jax.experiments.train import read_config
         from autotts_jax.experiments.train import train as make_run
 
-        settings = read_config(config).changed(data, seed, updates)
+        settings = read_config(config).changed(data, seed, fold, updates)
         dataset = _read(settings.data.paths, Encoding(settings.data.encoding), tell)
         total = settings.run.updates
         tell("compiling", 0, 0)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Int, PRNGKeyArray
 
 from autotts_jax.envs.rollout import Episodes, rollout
 from autotts_jax.envs.width_depth import EnvParams
@@ -138,15 +138,27 @@ class Config:
     run: RunSettings
 
     def changed(
-        self, paths: Sequence[str] | None = None, seed: int | None = None, updates: int | None = None
+        self,
+        paths: Sequence[str] | None = None,
+        seed: int | None = None,
+        fold: int | None = None,
+        updates: int | None = None,
     ) -> Config:
-        """With other data, another seed or another number of updates, where they are given."""
-        run = {"seed": seed, "updates": updates}
+        """With other data, another seed, fold or number of updates, where they are given.
+
+        Raises:
+            InputError: there is no such fold.
+        """
         return dataclasses.replace(
             self,
-            data=dataclasses.replace(self.data, paths=tuple(paths)) if paths else self.data,
-            run=dataclasses.replace(self.run, **{key: v for key, v in run.items() if v is not None}),
+            data=_replace(self.data, paths=tuple(paths) if paths else None, fold=fold),
+            run=_replace(self.run, seed=seed, updates=updates),
         )
+
+
+def _replace(settings: Any, **changes: Any) -> Any:
+    """The settings with the changes that are not None."""
+    return dataclasses.replace(settings, **{key: v for key, v in changes.items() if v is not None})
 
 
 def read_config(path: Path) -> Config:
@@ -239,9 +251,6 @@ def _without_none(hint: Any) -> Any:
 def split_folds(dataset: ProbeDataset, folds: int, fold: int | None) -> tuple[ProbeDataset, ProbeDataset]:
     """The questions to train on, and those to validate on.
 
-    All copies of a question, one for each model that answered it, are in the same fold. The folds depend on
-    the questions' texts alone: not on their order, nor on a run's seed.
-
     Args:
         dataset: at least as many distinct questions as folds.
         folds: number of parts.
@@ -252,16 +261,29 @@ def split_folds(dataset: ProbeDataset, folds: int, fold: int | None) -> tuple[Pr
     """
     if fold is None:
         return dataset, dataset
-    texts = sorted({question.text for question in dataset.questions})
+    inside = fold_of(dataset, folds) == fold
+    return dataset.select(np.flatnonzero(~inside)), dataset.select(np.flatnonzero(inside))
+
+
+def fold_of(dataset: ProbeDataset, folds: int) -> Int[np.ndarray, " Q"]:
+    """The fold of each question, in 0 … folds - 1.
+
+    All copies of a question, one for each model that answered it, are in the same fold. The folds depend on
+    the questions' texts alone: not on their order, nor on a run's seed.
+
+    Raises:
+        InputError: a fold would be empty.
+    """
+    texts, text = np.unique([question.text for question in dataset.questions], return_inverse=True)
     if len(texts) < folds:
         raise InputError(
             f"{len(texts)} distinct questions cannot be dealt into {folds} folds; choose at most as many "
             "folds as there are questions, or leave out fold to train on all of them"
         )
     order = np.random.default_rng(FOLD_SEED).permutation(len(texts))
-    held_out = {texts[i] for i in order[fold::folds]}
-    inside = np.array([question.text in held_out for question in dataset.questions])
-    return dataset.select(np.flatnonzero(~inside)), dataset.select(np.flatnonzero(inside))
+    fold = np.empty(len(texts), int)
+    fold[order] = np.arange(len(texts)) % folds
+    return fold[text]
 
 
 def train(

@@ -127,7 +127,8 @@ def run(
 ) -> Outcome:
     """Trains to the end, or until SIGTERM or Ctrl-C; call it from the main thread.
 
-    The first signal lets the update under way finish and writes a checkpoint; a second one acts at once.
+    What the trainer starts with is update 0, validated and kept like any other. From then on the first signal
+    lets the update under way finish and writes a checkpoint, and a second one acts at once.
 
     Args:
         trainer: what is trained.
@@ -146,10 +147,14 @@ def run(
             checkpoint that is damaged or does not fit; training has diverged; the files cannot be written.
     """
     try:
+        _open_folder(folder, manifest, resume)
+        training = _Training(trainer, settings, folder, validate, save_policy)
         with _signals_kept() as received:
-            _open_folder(folder, manifest, resume)
-            training = _Training(trainer, settings, folder, validate, save_policy)
-            with _Log(folder, training.progress.update) as log:
+            with _Log(folder, training.first) as log:
+                if training.started:
+                    log.write(0, training.started)
+                    log.flush()
+                    training.save()
                 while not training.progress.ends(settings) and not received:
                     figures = training.update()
                     log.write(training.progress.update, figures)
@@ -169,7 +174,14 @@ def run(
 
 
 class _Training:
-    """What a run holds in memory: the train state, the best policy and how far it is."""
+    """What a run holds in memory: the train state, the best policy and how far it is.
+
+    Attributes:
+        progress: how far it is.
+        started: what was measured at the start; None if it goes on from a checkpoint.
+    """
+
+    started: Figures | None = None
 
     def __init__(self, trainer, settings: RunSettings, folder: Path, validate, save_policy):
         self._trainer = trainer
@@ -185,12 +197,17 @@ class _Training:
             self.progress, (self._state, self._best) = load_checkpoint(newest, (self._state, self._best))
         else:
             # The start counts: a warm one may be better than what training makes of it.
-            started = _figures("validation", validate(self._best))
-            _check_finite(folder, 0, started)
-            self.progress = self.progress.validated(started["validation/objective"])
+            self.started = _figures("validation", validate(self._best))
+            _check_finite(folder, 0, self.started)
+            self.progress = self.progress.validated(self.started["validation/objective"])
         if self.progress.best_update is not None:
             self._write_best()  # the file that is there may be of a later update
         self._began = time.monotonic() - self.progress.seconds
+
+    @property
+    def first(self) -> int:
+        """The first update whose figures are still to come."""
+        return 0 if self.started else self.progress.update + 1
 
     def update(self) -> Figures:
         """Makes one update, validates it where that is due, and gives what was measured."""
@@ -340,23 +357,25 @@ def _read_json(path: Path) -> Any:
 
 
 class _Log:
-    """Metrics up to an update, in ``metrics.jsonl`` and as TensorBoard events, and those to come."""
+    """Metrics before an update, in ``metrics.jsonl`` and as TensorBoard events, and those to come."""
 
-    def __init__(self, folder: Path, update: int):
+    def __init__(self, folder: Path, first: int):
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import SessionLog
 
         lines = folder / "metrics.jsonl"
         if lines.exists():
-            kept = lines.read_bytes().splitlines(keepends=True)[:update]
+            # A line that was being written when the process was killed has no end, and nothing behind it.
+            whole = [line for line in lines.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+            kept = [line for line in whole if json.loads(line)["update"] < first]
             write_atomically(lines, b"".join(kept))
         self._lines = lines.open("a", encoding="utf-8", buffering=1)
         events = folder / "tensorboard"
         events.mkdir(exist_ok=True)
         # Not a SummaryWriter: events that wait in its queue are lost when the process is killed.
-        self._events = EventsWriter(str(events / "events"), f".{update:08d}")
+        self._events = EventsWriter(str(events / "events"), f".{first:08d}")
         # Makes TensorBoard forget this update and later ones.
-        self._add_event(update + 1, session_log=SessionLog(status=SessionLog.START))
+        self._add_event(first, session_log=SessionLog(status=SessionLog.START))
 
     def __enter__(self) -> _Log:
         return self

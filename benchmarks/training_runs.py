@@ -1,0 +1,169 @@
+"""Trains a configuration with several seeds, and compares the policies with CMC where they have not trained.
+
+    python benchmarks/training_runs.py --data 'path/to/*/aime24.json' --test 'path/to/*/aime25.json'
+    python benchmarks/training_runs.py --data 'path/to/*/aime24.json' --folds --out runs/folds
+
+Every run is one ``autotts-jax train`` in a folder of its own under --out; a run that was interrupted goes on,
+and one that has ended is not made again. With --folds, run k is trained without fold k, and the policies are
+compared on the training questions, too, each played by the one that has not seen it. ``curves.png`` shows
+validation during training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from matplotlib.figure import Figure
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from autotts_jax.experiments import frontier, report, runtime
+from autotts_jax.experiments.evaluate import Evaluation, Play, evaluate
+from autotts_jax.experiments.frontier import REFERENCE, Comparison
+from autotts_jax.experiments.summary import ALL_MODELS, Objective, summarise
+from autotts_jax.experiments.train import fold_of, read_config
+from autotts_jax.policies.registry import select
+from autotts_jax.replay import embedded
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "train_aime24.toml"
+COMMAND = (sys.executable, "-c", "from autotts_jax.experiments.cli import main; main()", "train")
+BETAS = (0.3, 0.5, 0.8, 1.0)
+HELD_OUT = "held out"
+CURVES = {
+    "validation/objective": ("objective", 1),
+    "validation/accuracy": ("accuracy, %", 100),
+    "validation/tokens": ("tokens an episode, thousands", 1e-3),
+}
+
+
+def main(
+    data: Annotated[
+        list[str] | None, typer.Option(help="Train on these instead of what the configuration names.")
+    ] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Other questions to compare on.")] = None,
+    config: Annotated[Path, typer.Option(help="What to train.")] = EXAMPLE,
+    runs: Annotated[int, typer.Option(help="Runs, with seeds 0, 1, …; by fold, as many as folds.")] = 5,
+    folds: Annotated[bool, typer.Option("--folds", help="Leave a fold out of each run.")] = False,
+    orders: Annotated[
+        int | None, typer.Option(help="Branch orders to play; by protocol if left out.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where runs and results go.")] = Path("runs/seeds"),
+) -> None:
+    settings = read_config(config).changed(data)
+    folders = [out / f"run-{seed}" for seed in range(settings.data.folds if folds else runs)]
+    for seed, folder in enumerate(folders):
+        arguments = ["--config", str(config), "--seed", str(seed), *["--fold", str(seed)] * folds]
+        train(arguments + [word for path in data or [] for word in ("--data", path)], folder)
+    draw_curves(folders, out / "curves.png")
+    runtime.configure()
+    controllers = [select(REFERENCE), *(select(f"neural:{folder}") for folder in folders)]
+    if folds:
+        questions = embedded.load(settings.data.paths or "synthetic", settings.data.encoding)
+        evaluation = evaluate(questions, controllers, seeds=orders)
+        show(held_out(evaluation, fold_of(questions, len(folders))), out / HELD_OUT)
+    if test:
+        others = embedded.load(test, settings.data.encoding)
+        show(evaluate(others, controllers, seeds=orders), out / "test")
+
+
+def train(arguments: Sequence[str], folder: Path) -> None:
+    """Makes a run, or what is left of it."""
+    manifest = folder / "manifest.json"
+    begun = manifest.is_file()
+    result = json.loads(manifest.read_text(encoding="utf-8")).get("result") if begun else None
+    if result and result["ended"] in ("all updates made", "early stopping"):
+        return
+    began = time.perf_counter()
+    subprocess.run([*COMMAND, *arguments, "--out", str(folder), *["--resume"] * begun], check=True)
+    print(f"{folder}: {time.perf_counter() - began:.0f} s")
+
+
+def draw_curves(folders: Sequence[Path], file: Path) -> None:
+    """Validation by update, a line for each run."""
+    figure = Figure(figsize=(10, 3), layout="constrained")
+    panels = figure.subplots(1, len(CURVES))
+    for folder in folders:
+        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        metrics = [entry for entry in map(json.loads, lines) if "validation/objective" in entry]
+        updates = [entry["update"] for entry in metrics]
+        for panel, (name, (label, scale)) in zip(panels, CURVES.items(), strict=True):
+            panel.plot(updates, [entry[name] * scale for entry in metrics], label=folder.name)
+            panel.set_xlabel("update")
+            panel.set_ylabel(label)
+            panel.grid(alpha=0.25)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    figure.savefig(file, dpi=150)
+
+
+def held_out(evaluation: Evaluation, fold: np.ndarray) -> Evaluation:
+    """The policies of all folds as one, which plays each question as the one does that has not seen it."""
+    reference, *policies = evaluation.plays
+
+    def of_fold(name: str) -> np.ndarray:
+        columns = np.stack([getattr(play, name) for play in policies])  # (F, V, S, Q)
+        return np.moveaxis(columns[fold, ..., np.arange(len(fold))], 0, -1)
+
+    names = [field.name for field in dataclasses.fields(Play) if np.ndim(getattr(policies[0], field.name))]
+    columns: dict[str, Any] = {name: of_fold(name) for name in names}
+    selection = dataclasses.replace(policies[0].selection, name=HELD_OUT)
+    joined = dataclasses.replace(policies[0], selection=selection, **columns)
+    return dataclasses.replace(evaluation, plays=(reference, joined))
+
+
+def show(evaluation: Evaluation, folder: Path) -> None:
+    """Writes what `autotts-jax evaluate` writes, and prints the comparisons."""
+    rows = summarise(evaluation, Objective())
+    comparisons = [of for of in frontier.compare(evaluation, rows) if of.controller != REFERENCE]
+    with report.results_folder(folder) as results:
+        assert results
+        report.write_results(results, evaluation, rows, {}, comparisons)
+    for model, benchmark in dict.fromkeys((of.model, of.benchmark) for of in comparisons):
+        of_model = [of for of in comparisons if (of.model, of.benchmark) == (model, benchmark)]
+        name = "mean of models" if model == ALL_MODELS else model
+        Console(width=120).print(table(f"{benchmark}, {name}", of_model))
+
+
+def table(title: str, comparisons: Sequence[Comparison]) -> Table:
+    """Each policy against CMC: share of its tokens at its accuracy, and gain in points at its tokens."""
+    shown = Table(title=title, box=box.SIMPLE_HEAD)
+    shown.add_column("policy")
+    for name in ("ratio", "gain"):
+        for beta in BETAS:
+            shown.add_column(f"{name}, β {beta}", justify="right")
+    figures = {
+        name: against_reference([of for of in comparisons if of.controller == name])
+        for name in dict.fromkeys(of.controller for of in comparisons)
+    }
+    if len(figures) > 1:
+        columns = np.array(list(figures.values()))
+        figures |= {"median": np.median(columns, axis=0), "mean": columns.mean(axis=0)}
+        with np.errstate(invalid="ignore"):  # where a policy does not reach an accuracy
+            figures["spread"] = columns.std(axis=0, ddof=1)
+    for name, (*line,) in figures.items():
+        ratios, gains = line[: len(BETAS)], line[len(BETAS) :]
+        shown.add_row(
+            Path(name).name, *(f"{ratio:.2f}" for ratio in ratios), *(f"{gain:+.2f}" for gain in gains)
+        )
+    return shown
+
+
+def against_reference(comparisons: Sequence[Comparison]) -> np.ndarray:
+    """Ratios of tokens, then gains in points, at `BETAS`; infinite where there is none."""
+    at = {of.value: of for of in comparisons}
+    ratios = [np.nan_to_num(at[beta].tokens_ratio, nan=np.inf) for beta in BETAS]
+    gains = [np.nan_to_num(100 * at[beta].accuracy_gain, nan=-np.inf) for beta in BETAS]
+    return np.array([*ratios, *gains])
+
+
+if __name__ == "__main__":
+    typer.run(main)
