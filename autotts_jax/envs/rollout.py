@@ -340,6 +340,10 @@ def _begin(table: _Table, queue: Episodes, episode: Int[Array, ""], *, labels: b
     )
 
 
+_traced_begin = jax.jit(_begin, static_argnames="labels")
+"""What `jax.jit` has traced once, `jax.eval_shape` need not trace again for every rollout."""
+
+
 def _step(table: _Table, lane: _Lane) -> _Lane:
     """One round of a lane's controller; nothing where its episode has ended."""
     pool = branch_pool.attach(lane.pool, table.matrix)
@@ -417,7 +421,7 @@ def _first_round(table: _Table) -> Int32[Array, " C"]:
 
 def _empty_run(table: _Table, queue: Episodes, mesh: Mesh, lanes: int) -> _Run:
     """A rollout before its first episode: every lane is empty."""
-    begin = functools.partial(_begin, labels=_reads_labels(table))
+    begin = functools.partial(_traced_begin, labels=_reads_labels(table))
     lane = jax.eval_shape(begin, table, queue, jax.ShapeDtypeStruct((), jnp.int32))
     shape = (mesh.size * lanes,)
     empty = jax.tree.map(lambda leaf: np.zeros(shape + leaf.shape, leaf.dtype), lane)
