@@ -31,7 +31,6 @@ from autotts_jax.experiments import frontier, report, runtime
 from autotts_jax.experiments.evaluate import Evaluation, Play, evaluate
 from autotts_jax.experiments.frontier import REFERENCE, Comparison
 from autotts_jax.experiments.summary import ALL_MODELS, Objective, summarise
-from autotts_jax.experiments.train import fold_of, read_config
 from autotts_jax.policies.registry import select
 from autotts_jax.replay import embedded
 
@@ -59,13 +58,15 @@ def main(
     ] = None,
     out: Annotated[Path, typer.Option(help="Where runs and results go.")] = Path("runs/seeds"),
 ) -> None:
+    runtime.configure()  # the trainers use JAX when they are imported
+    from autotts_jax.experiments.train import fold_of, read_config
+
     settings = read_config(config).changed(data)
     folders = [out / f"run-{seed}" for seed in range(settings.data.folds if folds else runs)]
     for seed, folder in enumerate(folders):
         arguments = ["--config", str(config), "--seed", str(seed), *["--fold", str(seed)] * folds]
         train(arguments + [word for path in data or [] for word in ("--data", path)], folder)
     draw_curves(folders, out / "curves.png")
-    runtime.configure()
     controllers = [select(REFERENCE), *(select(f"neural:{folder}") for folder in folders)]
     if folds:
         questions = embedded.load(settings.data.paths or "synthetic", settings.data.encoding)

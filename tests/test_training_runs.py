@@ -1,0 +1,99 @@
+"""``benchmarks/training_runs.py``: runs that are compared where they have not trained."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotts_jax.experiments.evaluate import Evaluation, Play
+from autotts_jax.policies.neural.policy import NeuralPolicy
+from autotts_jax.policies.registry import select
+from autotts_jax.replay import formats
+from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "training_runs.py"
+CONFIG = """
+[data]
+folds = 2
+[network]
+hidden = 4
+[objective]
+gamma = [1e-5, 4e-4]
+[trainer]
+kind = "evolution"
+population = 2
+prices = 1
+max_branches = 4
+[run]
+updates = 2
+validate_every = 1
+"""
+
+
+@pytest.mark.slow
+def test_folds_are_compared_on_what_each_was_trained_without(tmp_path):
+    for model in SYNTHETIC_MODELS[:2]:
+        for benchmark, seed in (("seen", 0), ("unseen", 1)):
+            path = tmp_path / model.name / f"{benchmark}.json"
+            path.parent.mkdir(exist_ok=True)
+            formats.write_json(synthetic(seed, [model], 4, 64), path)
+    (tmp_path / "tiny.toml").write_text(CONFIG)
+    options = ["--config", "tiny.toml", "--data", "*/seen.json", "--test", "*/unseen.json", "--folds"]
+    environment = os.environ | {
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+    def start():
+        done = subprocess.run(
+            [sys.executable, SCRIPT, *options, "--orders", "2", "--out", "runs"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    first = start()
+    runs = tmp_path / "runs"
+    for run in range(2):
+        config = json.loads((runs / f"run-{run}" / "manifest.json").read_text())["config"]
+        assert (config["data"]["fold"], config["run"]["seed"]) == (run, run)
+        assert f"run-{run}: " in first
+    for folder, controllers in (("held out", 2), ("test", 3)):
+        rows = (runs / folder / "summary.csv").read_text().splitlines()
+        assert len({line.split(",")[2] for line in rows[1:]}) == controllers
+    assert (runs / "curves.png").stat().st_size > 1000
+    lines = [line.split()[0] for line in first.splitlines() if line.strip()]
+    assert lines.count("held") == 3  # two models and their mean
+    assert lines.count("run-0") == lines.count("median") == lines.count("spread") == 3
+
+
+def test_each_question_is_played_by_the_policy_that_has_not_seen_it():
+    spec = importlib.util.spec_from_file_location("training_runs", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    fold = np.array([2, 0, 1, 1, 0])
+    shape = (len(NeuralPolicy.family), 3, len(fold))
+
+    def play(selection, number):
+        figures = np.full(shape, number) + np.arange(shape[0])[:, None, None] * 10
+        return Play(selection, *(figures for _ in range(9)), compile_seconds=1.0, run_seconds=1.0)
+
+    reference, policy = select("cmc"), select("neural")
+    plays = play(reference, 7), *(play(policy, number) for number in range(3))
+    evaluation = script.held_out(Evaluation(None, 3, plays), fold)
+    assert evaluation.plays[0] is plays[0]
+    joined = evaluation.plays[1]
+    assert joined.selection.name == "held out"
+    for value in range(shape[0]):
+        for seed in range(3):
+            assert joined.tokens[value, seed].tolist() == (fold + 10 * value).tolist()
+    assert (joined.rounds == joined.tokens).all()
