@@ -79,13 +79,10 @@ def main(
 
 def train(arguments: Sequence[str], folder: Path) -> None:
     """Makes a run, or what is left of it."""
-    manifest = folder / "manifest.json"
-    begun = manifest.is_file()
-    result = json.loads(manifest.read_text(encoding="utf-8")).get("result") if begun else None
-    if result and result["ended"] in ("all updates made", "early stopping"):
-        return
+    # One that has ended is resumed, too: that makes nothing anew, and refuses a run of another configuration.
+    resume = ["--resume"] if (folder / "manifest.json").is_file() else []
     began = time.perf_counter()
-    subprocess.run([*COMMAND, *arguments, "--out", str(folder), *["--resume"] * begun], check=True)
+    subprocess.run([*COMMAND, *arguments, "--out", str(folder), *resume], check=True)
     print(f"{folder}: {time.perf_counter() - began:.0f} s")
 
 

@@ -47,6 +47,15 @@ def released(replay_dir):
     return formats.read([replay_dir])
 
 
+@pytest.fixture(scope="session")
+def compiling_fast() -> dict[str, str]:
+    """The environment of processes that mostly compile, and much of it what others of them have compiled."""
+    return os.environ | {
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+
 @pytest.fixture(scope="module")
 def compile_fast():
     """For modules that mostly compile, and run little of what they compiled."""

@@ -1,7 +1,6 @@
 """The training examples run, and print how their policy does beside code controllers."""
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -16,15 +15,6 @@ FIGURE = r" +(-?\d+\.\d+)(?: ± \d+\.\d+)?"
 ROW = re.compile(rf"^(\S.*?){FIGURE}{FIGURE}{FIGURE}{FIGURE}$", re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def quick():
-    """Most of the time goes into compiling, and much of what is compiled is the same in all."""
-    return os.environ | {
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "needs", "options", "trained"),
@@ -35,12 +25,13 @@ def quick():
         ("train_maskable_ppo.py", SB3, ["--envs", "16"], "MaskablePPO"),
     ],
 )
-def test_training_examples_run(script, needs, options, trained, quick):
+def test_training_examples_run(script, needs, options, trained, compiling_fast):
     missing = [name for name in needs if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}: pip install autotts-jax[examples]")
     command = [sys.executable, EXAMPLES / script, *SHORT, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=quick, timeout=300)
+    pipes = {"capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run(command, check=False, env=compiling_fast, **pipes)
     assert done.returncode == 0, done.stderr
     rows = {name: [float(figure) for figure in figures] for name, *figures in ROW.findall(done.stdout)}
     assert list(rows) == ["sc@8", "cmc@0.2", "cmc@0.5", "untrained", trained], done.stdout

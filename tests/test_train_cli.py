@@ -242,7 +242,7 @@ def test_live_metrics_are_shown_below_the_bar(monkeypatch):
     ],
     ids=lambda trainer: trainer["kind"],
 )
-def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(tmp_path, trainer):
+def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(tmp_path, compiling_fast, trainer):
     for model in SYNTHETIC_MODELS[:2]:
         (tmp_path / model.name).mkdir()
         formats.write_json(synthetic(0, [model], 3, 10), tmp_path / model.name / "bench.json")
@@ -252,16 +252,12 @@ def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(tmp_path, trainer):
         "checkpoint_every = 4", "checkpoint_every = 2"
     )
     (tmp_path / "real.toml").write_text(config + '[objective]\nreward = "majority"\n')
-    environment = os.environ | {
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
 
     def start(*arguments):
         code = "from autotts_jax.experiments.cli import main; main()"
         command = [sys.executable, "-c", code, "train", "--config", "real.toml", "--data", "*/bench.json"]
         pipes = {"capture_output": True, "text": True, "timeout": 300, "check": False}
-        done = subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, **pipes)
+        done = subprocess.run([*command, *arguments], cwd=tmp_path, env=compiling_fast, **pipes)
         assert (done.returncode, done.stderr) == (0, "")
 
     start("--out", "run")

@@ -1,8 +1,6 @@
 """``benchmarks/training_runs.py``: runs that are compared where they have not trained."""
 
-import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 
 from autotts_jax.experiments.evaluate import Evaluation, Play
+from autotts_jax.loading import import_place
 from autotts_jax.policies.neural.policy import NeuralPolicy
 from autotts_jax.policies.registry import select
 from autotts_jax.replay import formats
@@ -36,7 +35,7 @@ validate_every = 1
 
 
 @pytest.mark.slow
-def test_folds_are_compared_on_what_each_was_trained_without(tmp_path):
+def test_folds_are_compared_on_what_each_was_trained_without(tmp_path, compiling_fast):
     for model in SYNTHETIC_MODELS[:2]:
         for benchmark, seed in (("seen", 0), ("unseen", 1)):
             path = tmp_path / model.name / f"{benchmark}.json"
@@ -44,42 +43,26 @@ def test_folds_are_compared_on_what_each_was_trained_without(tmp_path):
             formats.write_json(synthetic(seed, [model], 4, 64), path)
     (tmp_path / "tiny.toml").write_text(CONFIG)
     options = ["--config", "tiny.toml", "--data", "*/seen.json", "--test", "*/unseen.json", "--folds"]
-    environment = os.environ | {
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-
-    def start():
-        done = subprocess.run(
-            [sys.executable, SCRIPT, *options, "--orders", "2", "--out", "runs"],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    first = start()
+    command = [sys.executable, SCRIPT, *options, "--orders", "2", "--out", "runs"]
+    pipes = {"capture_output": True, "text": True}
+    done = subprocess.run(command, cwd=tmp_path, env=compiling_fast, check=False, **pipes)
+    assert done.returncode == 0, done.stderr
     runs = tmp_path / "runs"
     for run in range(2):
         config = json.loads((runs / f"run-{run}" / "manifest.json").read_text())["config"]
         assert (config["data"]["fold"], config["run"]["seed"]) == (run, run)
-        assert f"run-{run}: " in first
+        assert f"run-{run}: " in done.stdout
     for folder, controllers in (("held out", 2), ("test", 3)):
         rows = (runs / folder / "summary.csv").read_text().splitlines()
         assert len({line.split(",")[2] for line in rows[1:]}) == controllers
     assert (runs / "curves.png").stat().st_size > 1000
-    lines = [line.split()[0] for line in first.splitlines() if line.strip()]
+    lines = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
     assert lines.count("held") == 3  # two models and their mean
     assert lines.count("run-0") == lines.count("median") == lines.count("spread") == 3
 
 
 def test_each_question_is_played_by_the_policy_that_has_not_seen_it():
-    spec = importlib.util.spec_from_file_location("training_runs", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script, _, _ = import_place("script", f"{SCRIPT}:held_out")
     fold = np.array([2, 0, 1, 1, 0])
     shape = (len(NeuralPolicy.family), 3, len(fold))
 
