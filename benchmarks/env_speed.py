@@ -6,7 +6,8 @@ Four ways under a random admissible policy: `WidthDepth` with and without its fe
 with them, as functional environments inside ``scan``, sharing all devices; and ``make_vec`` driven from the
 host. In the same run, as yardsticks: CartPole of gymnax (functional, inside ``scan``) and Gymnasium's own
 vector CartPole. gymnax asks for other versions than we do, so it is installed in a throw-away environment.
-Times are medians of repeats; compilation is timed apart. The data are the embedded synthetic ones.
+Times are medians of repeats; compilation is timed apart. What runs inside ``scan`` is compiled with
+`autotts_jax.envs.compiling.COMPILER_OPTIONS`. The data are the embedded synthetic ones.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def measure(
 
 
 @app.command()
-def cartpole(steps: int, repeats: int, counts: list[int]) -> None:
+def cartpole(options: str, steps: int, repeats: int, counts: list[int]) -> None:
     """What runs in the throw-away environment: gymnax's CartPole, its figures as JSON on the last line."""
     import gymnax
 
@@ -65,10 +66,12 @@ def cartpole(steps: int, repeats: int, counts: list[int]) -> None:
     def act(key, obs):  # noqa: ARG001
         return jax.random.bits(key, (), np.uint32) % 2
 
-    print(json.dumps(rates(env, params, act, counts, steps, repeats, keep=lambda obs: obs)))
+    every = lambda obs: obs  # noqa: E731
+    print(json.dumps(rates(env, params, act, counts, steps, repeats, every, json.loads(options))))
 
 
 def ours(counts, steps, repeats) -> dict:
+    from autotts_jax.envs.compiling import COMPILER_OPTIONS
     from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
     from autotts_jax.replay.synthetic import synthetic
 
@@ -78,11 +81,12 @@ def ours(counts, steps, repeats) -> dict:
     round_params = rounds.make_params(matrix)
     mask = lambda obs: {"action_mask": obs["action_mask"]}  # noqa: E731
     every = lambda obs: obs  # noqa: E731
+    how = counts, steps, repeats
     return {
-        "WidthDepth, no observation": rates(atomic, params, atomic_act, counts, steps, repeats, mask),
-        "WidthDepth, features": rates(atomic, params, atomic_act, counts, steps, repeats, every),
+        "WidthDepth, no observation": rates(atomic, params, atomic_act, *how, mask, COMPILER_OPTIONS),
+        "WidthDepth, features": rates(atomic, params, atomic_act, *how, every, COMPILER_OPTIONS),
         "WidthDepthRounds, features": rates(
-            rounds, round_params, rounds_act(rounds), counts, steps, repeats, every
+            rounds, round_params, rounds_act(rounds), *how, every, COMPILER_OPTIONS
         ),
         "make_vec WidthDepth-v0": host_rates("WidthDepth-v0", counts, steps, repeats),
     }
@@ -116,13 +120,13 @@ def rounds_act(env):
     return act
 
 
-def rates(env, params, act, counts, steps, repeats, keep) -> tuple[float, list[float]]:
+def rates(env, params, act, counts, steps, repeats, keep, options) -> tuple[float, list[float]]:
     """Compile time at the largest count, and steps a second at each; ``keep``: what of obs is looked at."""
-    found = [rate(env, params, act, count, steps, repeats, keep) for count in counts]
+    found = [rate(env, params, act, count, steps, repeats, keep, options) for count in counts]
     return found[-1][0], [steps_per_second for _, steps_per_second in found]
 
 
-def rate(env, params, act, count, steps, repeats, keep) -> tuple[float, float]:
+def rate(env, params, act, count, steps, repeats, keep, options) -> tuple[float, float]:
     shards = len(jax.devices()) if count % len(jax.devices()) == 0 else 1
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:shards]), ("device",))
     spec = jax.sharding.PartitionSpec("device")
@@ -153,7 +157,7 @@ def rate(env, params, act, count, steps, repeats, keep) -> tuple[float, float]:
         roll, mesh=mesh, in_specs=(spec, spec, whole), out_specs=(spec, spec), check_vma=False
     )
     began = time.perf_counter()
-    run = jax.jit(run, donate_argnums=0).lower(carry, keys, params).compile()
+    run = jax.jit(run, donate_argnums=0).lower(carry, keys, params).compile(options)
     compiling = time.perf_counter() - began
     carry, _ = jax.block_until_ready(run(carry, keys, params))
     seconds = []
@@ -200,6 +204,8 @@ def host_actions(envs, rng, info) -> np.ndarray:
 
 
 def yardsticks(counts, steps, repeats) -> dict:
+    from autotts_jax.envs.compiling import COMPILER_OPTIONS
+
     gymnax = {}
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
@@ -207,7 +213,7 @@ def yardsticks(counts, steps, repeats) -> dict:
         subprocess.run(
             [python, "-m", "pip", "install", "-q", *GYMNAX, "typer"], check=True, capture_output=True
         )
-        arguments = ["cartpole", str(steps), str(repeats), *map(str, counts)]
+        arguments = ["cartpole", json.dumps(COMPILER_OPTIONS), str(steps), str(repeats), *map(str, counts)]
         done = subprocess.run([python, __file__, *arguments], check=True, capture_output=True, text=True)
         gymnax["gymnax CartPole-v1"] = tuple(json.loads(done.stdout.splitlines()[-1]))
     counts = [count for count in counts if count <= 4096]  # one Python object an environment beyond it

@@ -26,6 +26,7 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float, Int, Int32, PRNGKeyArray, UInt32
 
 from autotts_jax.envs import pool as branch_pool
+from autotts_jax.envs.compiling import COMPILER_OPTIONS
 from autotts_jax.envs.width_depth import (
     Environment,
     EnvParams,
@@ -149,24 +150,25 @@ def _select(new: Bool[Array, ""], of_new: Any, of_old: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(new, a, b), of_new, of_old)
 
 
-_begin_one = jax.jit(_begin, static_argnums=(0, 1))
-_play_one = jax.jit(_play, static_argnums=(0, 1, 2))
+_jit = functools.partial(jax.jit, compiler_options=COMPILER_OPTIONS)
+_begin_one = _jit(_begin, static_argnums=(0, 1))
+_play_one = _jit(_play, static_argnums=(0, 1, 2))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(_jit, static_argnums=(0, 1))
 def _begin_all(env, keep_history, params, keys, question, order) -> tuple[Lane, Step]:
     return jax.vmap(lambda key: _begin(env, keep_history, params, key, question, order))(keys)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnames="lanes")
+@functools.partial(_jit, static_argnums=(0, 1, 2), donate_argnames="lanes")
 def _play_all(env, keep_history, mode, params, lanes, ended, actions):
     return jax.vmap(functools.partial(_play, env, keep_history, mode, params))(lanes, ended, actions)
 
 
-_select_all = jax.jit(jax.vmap(_select))
+_select_all = _jit(jax.vmap(_select))
 
 
-@jax.jit
+@_jit
 def _view(params: EnvParams, state: EnvState) -> dict[str, Array]:
     """What is rendered of an episode: answers as the numbers that its history gives them."""
     assert state.history is not None

@@ -1,9 +1,9 @@
 """Rollouts: any controllers over any episodes in one compiled call.
 
 A batch of ``while`` loops would run until its longest episode ends, most lanes idle. Here a fixed number of
-lanes is kept busy instead: when three quarters of them have ended, their results are written out and the
-next episodes take their place. Episodes never look at each other, so results depend neither on the number of
-lanes nor on that of devices.
+lanes is kept busy instead: when half of them have ended, their results are written out and the next episodes
+take their place. Episodes never look at each other, so results depend neither on the number of lanes nor on
+that of devices.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from jaxtyping import Bool, Int, Int32
 
 from autotts_jax.envs import core
 from autotts_jax.envs import pool as branch_pool
+from autotts_jax.envs.compiling import COMPILER_OPTIONS
 from autotts_jax.envs.controller import Controller, Memory
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.pool import LabelsNotKeptError, ReplayPool, StopReason
@@ -141,7 +142,7 @@ def rollout(
 
     began = time.perf_counter()
     run = _empty_run(table, queue, mesh, lanes)
-    play = _play.lower(table, queue, run, np.int32(0), mesh=mesh).compile()
+    play = _play.lower(table, queue, run, np.int32(0), mesh=mesh).compile(COMPILER_OPTIONS)
     run = play(table, queue, run, np.int32(0))  # Plays nothing: JAX readies later calls in the first.
     compiled = time.perf_counter()
     for segment in range(1, SEGMENTS + 1) if on_progress else (SEGMENTS,):
@@ -284,7 +285,7 @@ def _play(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""], *
 
 def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""]) -> _Run:
     num_episodes = table.num_episodes
-    refill = max(1, run.lanes.stop.shape[0] * 3 // 4)
+    refill = max(1, run.lanes.stop.shape[0] // 2)
     begin = jax.vmap(functools.partial(_begin, table, queue, labels=branch_pool.keeps_labels(run.lanes.pool)))
     step = jax.vmap(functools.partial(_step, table))
     result = jax.vmap(functools.partial(_result, table))

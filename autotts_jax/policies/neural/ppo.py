@@ -27,6 +27,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Bool, Float, Int32, PRNGKeyArray, UInt32
 
 from autotts_jax.envs import pool as branch_pool
+from autotts_jax.envs.compiling import COMPILER_OPTIONS
 from autotts_jax.envs.pool import ReplayPool
 from autotts_jax.envs.width_depth import EnvParams, EnvState, WidthDepthRounds
 from autotts_jax.errors import InputError
@@ -266,7 +267,7 @@ def update(
 
 
 _init = jax.jit(init, static_argnums=4)
-_update = jax.jit(update, static_argnums=3, donate_argnums=2)
+_update = jax.jit(update, static_argnums=3, donate_argnums=2, compiler_options=COMPILER_OPTIONS)
 
 
 WHOLE, SHARED = PartitionSpec(), PartitionSpec("devices")
