@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-COMPILER_OPTIONS = {
+COMPILER_OPTIONS: dict[str, str | bool] = {
     "xla_disable_hlo_passes": "tree_reduction_rewriter",
-    "xla_cpu_prefer_vector_width": 512,
+    "xla_cpu_prefer_vector_width": "512",
 }
 """Options for ``jax.jit(…, compiler_options=COMPILER_OPTIONS)``; they matter on a CPU only.
 

@@ -141,6 +141,7 @@ class ReplayPool(BranchPool):
         labels: bool = True,
         history: bool = True,
         twins: bool = True,
+        finals: Int[Array, "Q N"] | None = None,
     ) -> ReplayPool:
         """A pool with nothing opened.
 
@@ -154,14 +155,15 @@ class ReplayPool(BranchPool):
             history: keep which depths were probed, for views of the episode (static).
             twins: find out at once which branches share a final answer (static). It makes `vote_finals`
                 faster, and beginning slower.
+            finals: `ProbeMatrix.finals`, where many pools begin over one matrix.
         """
         episode, state = core.begin(matrix, question, order, history)
-        finals = matrix.answers.reshape(-1)[episode.start + episode.length]
+        finals = matrix.finals() if finals is None else finals
         return cls(
             _matrix=matrix,
             _episode=episode,
             _state=state,
-            _final_twins=votes.twin_sets(finals) if twins else None,
+            _final_twins=votes.twin_sets(jnp.asarray(finals)[question][order]) if twins else None,
             _labels=jnp.full(matrix.vocabulary, NEVER, jnp.int32) if labels else None,
             _clock=jnp.int32(0),
             _budget=budget,

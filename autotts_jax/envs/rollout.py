@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import PyTreeDef
-from jaxtyping import Bool, Int, Int32
+from jaxtyping import Bool, Int, Int16, Int32
 
 from autotts_jax.envs import core
 from autotts_jax.envs import pool as branch_pool
@@ -286,7 +286,8 @@ def _play(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""], *
 def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""]) -> _Run:
     num_episodes = table.num_episodes
     refill = max(1, run.lanes.stop.shape[0] // 2)
-    begin = jax.vmap(functools.partial(_begin, table, queue, labels=branch_pool.keeps_labels(run.lanes.pool)))
+    labels = branch_pool.keeps_labels(run.lanes.pool)
+    begin = jax.vmap(functools.partial(_begin, table, queue, labels=labels, finals=table.matrix.finals()))
     step = jax.vmap(functools.partial(_step, table))
     result = jax.vmap(functools.partial(_result, table))
 
@@ -319,14 +320,27 @@ def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, 
     return jax.lax.while_loop(lambda run: run.ended[0] < target, play_on, run)
 
 
-def _begin(table: _Table, queue: Episodes, episode: Int[Array, ""], *, labels: bool) -> _Lane:
+def _begin(
+    table: _Table,
+    queue: Episodes,
+    episode: Int[Array, ""],
+    *,
+    labels: bool,
+    finals: Int16[Array, "Q N"] | None = None,
+) -> _Lane:
     """A lane at the start of an episode; an empty one beyond the last."""
     at = jnp.minimum(episode, table.num_episodes - 1)
     setting = [leaf[queue.setting[at]] for leaf in table.settings.varied]
     controller = table.settings.controller(setting)
     order = table.orders[queue.order[at]]
     pool = ReplayPool.begin(
-        table.matrix, queue.question[at], order, table.budget, labels, history=controller.needs_history
+        table.matrix,
+        queue.question[at],
+        order,
+        table.budget,
+        labels,
+        history=controller.needs_history,
+        finals=finals,
     )
     memory, after = controller.start(pool)
     pool = cast(ReplayPool, after)
@@ -388,7 +402,11 @@ def result_row(
         "rounds": rounds,
         "stop_reason": stop,
     }
-    return jnp.stack([jnp.asarray(row[name], jnp.int32) for name in COLUMNS])
+    columns = jnp.zeros(len(COLUMNS), jnp.int32)
+    for index, name in enumerate(COLUMNS):
+        # A select for each: XLA's own way to stack scalars of many lanes is five times slower on a CPU.
+        columns = jnp.where(jnp.arange(len(COLUMNS)) == index, jnp.asarray(row[name], jnp.int32), columns)
+    return columns
 
 
 def results_of(
