@@ -20,12 +20,14 @@ from matrices import WIDTH as W
 from scipy.special import betainc
 
 from autotts_jax.envs import pool as branch_pool
+from autotts_jax.envs.compiling import COMPILER_OPTIONS
 from autotts_jax.envs.observations import BRANCH_FEATURES, GLOBAL_FEATURES
 from autotts_jax.envs.rewards import Reward
 from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import stack
 from autotts_jax.replay.matrix import NONE
+from autotts_jax.replay.synthetic import synthetic
 
 KEY = jax.random.key(0)
 KAPPA, GAMMA = 0.25, 1e-3
@@ -671,6 +673,26 @@ def test_one_compilation_serves_all_episodes_and_values_of_parameters():
         _, state = reset(FUSED, jax.random.key(seed), params)
         for time, action in enumerate([0, 2, 1, 0, 5, 1]):
             _, state, *_ = go(jax.random.key(time), state, jnp.int32(action), params)
+
+
+def test_the_options_for_compiling_change_no_result():
+    # More than 32 branches, as many as XLA reduces in one window unless told otherwise.
+    env = WidthDepthRounds(40, obs="flat")
+    params = env.make_params(synthetic().matrix)
+
+    def rollout(key):
+        def step(carry, key):
+            obs, state = carry
+            actions = jax.random.randint(key, (env.num_actions,), 0, 3).at[0].set(0)
+            obs, state, reward, *_, info = env.step(key, state, actions, params)
+            return (obs, state), (obs, reward, info["tokens"], info["answer"])
+
+        return jax.lax.scan(step, env.reset(key, params), jax.random.split(key, 12))[1]
+
+    plain, optioned = jax.jit(rollout), jax.jit(rollout, compiler_options=COMPILER_OPTIONS)
+    expected, found = plain(jax.random.key(0)), optioned(jax.random.key(0))
+    assert len(np.unique(expected[2])) > 6
+    chex.assert_trees_all_close(found, expected, rtol=1e-6)
 
 
 def test_a_trainer_written_for_gymnax_runs():
