@@ -46,13 +46,9 @@ def majority(pool: ReplayPool, tracker: Tracker) -> Vote:
 
     Ties go to the final that was revealed first, and among latest answers to the branch opened first.
     """
-    ids = tracker.ids
-    voting = pool.active & (ids != NONE)
-    final = voting & observations.final_shown(pool)
-    decided = jnp.any(final)
-    voters = jnp.where(decided, final, voting)
-    rank = jnp.where(decided, tracker.completion, 0)
-    return votes.elect(ids, votes.weigh(ids, voters.astype(jnp.int32)), voters, rank)
+    stand = observations.standing(pool, tracker)
+    decided = stand.finals.voters > 0
+    return jax.tree.map(lambda a, b: jnp.where(decided, a, b), stand.finals, stand.latest)
 
 
 def latest(pool: ReplayPool, tracker: Tracker) -> Vote:  # noqa: ARG001
