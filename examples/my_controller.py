@@ -62,5 +62,4 @@ class MyController(Controller):
         return strays, pool.prune(pool.live & (strays >= self.patience)), stop
 
     def vote(self, memory: Int32[Array, " W"], pool: BranchPool) -> Vote:  # noqa: ARG002
-        finals, latest = pool.vote_finals(), pool.vote(pool.active)
-        return jax.tree.map(lambda a, b: jnp.where(finals.voters > 0, a, b), finals, latest)
+        return pool.vote_finals().or_else(pool.vote(pool.active))

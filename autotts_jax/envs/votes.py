@@ -46,6 +46,10 @@ class Vote:
         table = jnp.asarray(confidence_table(self.width), jnp.float32)
         return table.reshape(-1)[self.top1 * (self.width + 1) + self.top2]
 
+    def or_else(self, other: Vote) -> Vote:
+        """This vote, and another one where nobody voted in it."""
+        return jax.tree.map(lambda ours, others: jnp.where(self.voters > 0, ours, others), self, other)
+
 
 @functools.lru_cache
 def confidence_table(width: int) -> np.ndarray:

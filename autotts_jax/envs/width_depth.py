@@ -47,8 +47,7 @@ def majority(pool: ReplayPool, tracker: Tracker) -> Vote:
     Ties go to the final that was revealed first, and among latest answers to the branch opened first.
     """
     stand = observations.standing(pool, tracker)
-    decided = stand.finals.voters > 0
-    return jax.tree.map(lambda a, b: jnp.where(decided, a, b), stand.finals, stand.latest)
+    return stand.finals.or_else(stand.latest)
 
 
 def latest(pool: ReplayPool, tracker: Tracker) -> Vote:  # noqa: ARG001

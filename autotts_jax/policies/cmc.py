@@ -148,9 +148,7 @@ class CMC(Controller):
 
     def vote(self, memory: CMCMemory, pool: BranchPool) -> Vote:
         """The finished branches' vote; without one, that of the branches not abandoned."""
-        pooled = pool.vote_finals(key=memory.completion)
-        fallback = pool.vote(pool.active)
-        return jax.tree.map(lambda ours, other: jnp.where(pooled.voters > 0, ours, other), pooled, fallback)
+        return pool.vote_finals(key=memory.completion).or_else(pool.vote(pool.active))
 
     def _smooth(self, ema: Array, pooled: Vote) -> Array:
         return (1 - self.alpha) * ema + self.alpha * pooled.confidence
