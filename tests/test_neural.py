@@ -273,7 +273,7 @@ def test_a_clone_decides_as_its_teacher(matrix):
 @pytest.mark.slow
 def test_a_warm_start_is_made_of_parameters(matrix):
     params = WidthDepthRounds(16).make_params(matrix, gamma=RANGE, reward="majority")
-    settings = cloning.CloningSettings(candidates=2, survivors=1, prices=2, updates=5, until_peak=True)
+    settings = cloning.CloningSettings(generations=1, population=4, prices=2, updates=5, until_peak=True)
     told = []
     parameters = cloning.warm_start(
         settings, params, 16, HIDDEN, jax.random.key(0), lambda *figures: told.append(figures)
@@ -286,53 +286,42 @@ def test_a_warm_start_is_made_of_parameters(matrix):
 # --- teachers ----------------------------------------------------------------------------------------------
 
 
-SHARES = len(teachers.WIDTHS) + len(teachers.CONSTANTS)
+def test_links_are_inverse_within_their_ranges():
+    for name, link in teachers.LINKS.items():
+        for share in (0.1, 0.5, 0.9):
+            value = link.to(float(np.log(share / (1 - share))))
+            assert link.low <= value <= link.high, name
+            assert link.to(link.back(value)) == pytest.approx(value), name
 
 
-def test_constants_are_drawn_from_all_of_their_ranges():
-    for name, of in (teachers.WIDTHS | teachers.CONSTANTS).items():
-        assert (of.at(0), of.at(1)) == pytest.approx((of.low, of.high)), name
-        middle = np.sqrt(of.low * of.high) if of.log else (of.low + of.high) / 2
-        assert abs(of.at(0.5) - middle) <= 0.5 * of.whole + 1e-9, name
+def test_the_published_constants_are_where_tuning_starts():
+    coefficients = teachers.published()
+    dear, cheap = (teachers.teacher(coefficients, gamma, RANGE) for gamma in reversed(RANGE))
+    assert (cheap.n_init, cheap.patience, cheap.min_complete) == (8, 12, 5)
+    assert (dear.n_init, dear.patience) == (3, 4)
+    assert dear.max_use < cheap.max_use
 
 
-def test_a_teacher_opens_less_where_an_interval_costs_more_and_is_otherwise_the_same():
-    teacher = teachers.Teacher.draw(np.full(SHARES, 0.5))
-    prices = [RANGE[0], 1e-4, RANGE[1]]
-    played = [teacher.at(gamma, RANGE) for gamma in prices]
-    np.testing.assert_allclose([of.n_init for of in played], [45, 16, 6])  # √(45 · 6) ≈ 16
-    assert len({dataclasses.replace(of, n_init=1, max_use=1) for of in played}) == 1
-
-
-def test_a_teacher_opens_all_branches_at_first(matrix):
-    teacher = teachers.Teacher.draw(np.full(SHARES, 0.5))
-    controller = teacher.at(RANGE[0], RANGE)
-    demos = cloning.demonstrate(controller, RANGE[0], matrix, orders(6, 32), np.arange(6))
-    opened = demos.view.episode[:, network.GLOBAL_INPUTS.index("opened")] * network.WIDTH
-    np.testing.assert_allclose(np.unique(opened), [0, 32])  # all there are; it would open 45
-
-
-def test_a_search_finds_a_teacher_that_is_better_than_the_middle_of_all(matrix):
-    arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=(1e-3, 1e-2)), 16)
+def test_tuning_raises_the_objective(matrix):
+    dear = (1e-3, 1e-2)  # CMC reads more than pays here
+    arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=dear), 16)
     told = []
-    found, middle = (
-        teachers.search(
-            arena,
-            jax.random.key(0),
-            candidates=16,
-            survivors=survivors,
-            on_progress=lambda *figures: told.append(figures),
-        )
-        for survivors in (3, 16)
+    coefficients = teachers.tune(
+        arena,
+        jax.random.key(0),
+        generations=12,
+        population=12,
+        on_progress=lambda *figures: told.append(figures),
     )
-    # 16, 8 and 4 play; none where there is nothing to choose.
-    assert [round_ for round_, _ in told] == [1, 2, 3]
+    assert [generation for generation, _ in told] == list(range(1, 13))
 
-    def both(member, gamma):
-        return (found, middle)[member].at(gamma, arena.gamma_range)
+    def objective(coefficients):
+        scores = arena.play(
+            lambda _, gamma: teachers.teacher(coefficients, gamma, dear), 1, 64, jax.random.key(7)
+        )
+        return float(scores.objective[0])
 
-    better, worse = arena.play(both, 2, 32, jax.random.key(7)).objective
-    assert better > worse
+    assert objective(coefficients) > objective(teachers.published())
 
 
 def test_all_members_of_an_arena_play_the_same_episodes(matrix):

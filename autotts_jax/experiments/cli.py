@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DEFAULT_CONTROLLERS = "sc@64,asc@64,esc@64,parallel-probe@64,cmc"
 DEFAULT_TRACED = "cmc@0.5"
 MAX_SEED = 2**32 - 1
-LIVE_METRICS = ("round", "objective", "accuracy", "tokens", "entropy", "kl", "explained_variance")
+LIVE_METRICS = ("generation", "objective", "accuracy", "tokens", "entropy", "kl", "explained_variance")
 
 app = typer.Typer(
     name="autotts-jax",

@@ -303,7 +303,7 @@ def train(
         folder: the run's folder; see `autotts_jax.experiments.training`.
         command: the command line, for the manifest.
         resume: go on from the newest checkpoint.
-        on_progress: told of every round of the search for a teacher, as update 0, and of every update;
+        on_progress: told of every generation of the warm start's teachers, as update 0, and of every update;
             and what was measured at it.
 
     Raises:
@@ -340,7 +340,7 @@ class _Started:
         else:
             width = config.trainer.max_branches
             start = warm_start(
-                config.warm_start, self._params, width, config.network.hidden, own, self._on_round
+                config.warm_start, self._params, width, config.network.hidden, own, self._on_generation
             )
         _, trainer = TRAINERS[config.kind]
         self._trainer: Trainer = trainer(config.trainer, self._params, start)
@@ -352,9 +352,9 @@ class _Started:
     def policy(self, state: TrainState) -> Any:
         return self._trainer.policy(state)
 
-    def _on_round(self, round_: int, objective: float) -> None:
+    def _on_generation(self, generation: int, objective: float) -> None:
         if self._on_progress:
-            self._on_progress(0, {"train/round": round_, "train/objective": objective})
+            self._on_progress(0, {"train/generation": generation, "train/objective": objective})
 
 
 def make_validation(config: Config, dataset: ProbeDataset) -> Callable[[NeuralPolicy], Figures]:

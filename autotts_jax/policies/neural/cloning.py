@@ -217,23 +217,23 @@ class CloningSettings:
     """Settings of `warm_start`.
 
     Attributes:
-        candidates: of `teachers.search`.
-        survivors: of `teachers.search`.
-        prices: values of γ, evenly spread over the logarithms, at which the teacher plays every question.
+        generations: of `teachers.tune`.
+        population: of `teachers.tune`.
+        prices: values of γ, evenly spread over the logarithms, that there is a teacher for.
         until_peak: cut episodes where their progress peaks, and keep the right ones; see `demonstrate`.
         updates: of `clone`.
         learning_rate: of `clone`.
     """
 
-    candidates: int = 512
-    survivors: int = 16
+    generations: int = 150
+    population: int = 32
     prices: int = 48
     until_peak: bool = False
     updates: int = 10_000
     learning_rate: float = 6e-3
 
     def __post_init__(self):
-        for name in ("candidates", "survivors", "prices", "updates", "learning_rate"):
+        for name in ("generations", "population", "prices", "updates", "learning_rate"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name} is {getattr(self, name)}, but it must be positive")
 
@@ -246,7 +246,7 @@ def warm_start(
     key: PRNGKeyArray,
     on_progress: Callable[[int, float], None] | None = None,
 ) -> Parameters:
-    """Parameters that play as a teacher does.
+    """Parameters that play as tuned code controllers do.
 
     Args:
         settings: its settings.
@@ -254,15 +254,15 @@ def warm_start(
         max_branches: branches that an episode can open.
         hidden: width of the network's layers.
         key: what everything is drawn with.
-        on_progress: told of every round of the search for teachers and its mean objective.
+        on_progress: told of every generation of the teachers and its mean objective.
     """
-    search, start, order, fit = jax.random.split(key, 4)
+    tuning, start, order, fit = jax.random.split(key, 4)
     arena = Arena(params, max_branches)
-    teacher = teachers.search(
+    coefficients = teachers.tune(
         arena,
-        search,
-        candidates=settings.candidates,
-        survivors=settings.survivors,
+        tuning,
+        generations=settings.generations,
+        population=settings.population,
         on_progress=on_progress,
     )
     questions = np.arange(params.matrix.num_questions)
@@ -272,9 +272,10 @@ def warm_start(
     for gamma in np.geomspace(*arena.gamma_range, settings.prices):
         row = rng.integers(params.orders.shape[1], size=len(questions))
         orders = np.asarray(params.orders)[cell, row, :max_branches].astype(np.int32)
+        teacher = teachers.teacher(coefficients, gamma, arena.gamma_range)
         parts.append(
             demonstrate(
-                teacher.at(gamma, arena.gamma_range),
+                teacher,
                 gamma,
                 params.matrix,
                 orders,

@@ -50,8 +50,6 @@ class NeuralPolicy(Controller):
     gamma: float
 
     family: ClassVar = (
-        4e-4,
-        2.8e-4,
         2e-4,
         1.4e-4,
         1e-4,

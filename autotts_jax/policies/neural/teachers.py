@@ -1,122 +1,123 @@
-"""Teachers: code controllers for every γ, found on the training questions by random search.
+"""Teachers: code controllers whose constants are functions of γ, found by CMA-ES on the training questions.
 
-CMC ties its twelve constants to β. A teacher ties one of them to γ: the number of branches, whose logarithm
-is linear in that of γ. It opens no more later, and shares its other constants among all prices: a few dozen
-questions do not tell more than a few constants apart.
+CMC ties its twelve constants to β by hand. Here each is a quadratic in log γ behind a link that keeps it in
+its range, and the covariance-matrix adaptation evolution strategy (Hansen, arXiv 1604.00772) fits the
+coefficients to the mean objective over the range of γ.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from evosax.algorithms import CMA_ES
 from jaxtyping import Float, PRNGKeyArray
 
 from autotts_jax.policies.cmc import CMC
 from autotts_jax.policies.neural.arena import Arena
 
+STD = 0.3
+"""Standard deviation of the coefficients at first."""
+
 PRICES = 8
-"""Values of γ at which a candidate plays each question in the first round of a search."""
+"""Values of γ at which a candidate plays each question."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Range:
-    """Where a constant is drawn from, evenly or evenly in its logarithm."""
+class _Link:
+    """A constant in a range, log-scaled or not, as a function of a real number."""
 
     low: float
     high: float
     log: bool = False
-    whole: bool = True
+    whole: bool = False
 
-    def at(self, share: float) -> float:
-        """The value with this share of the range below it."""
+    def to(self, real: float) -> float:
+        share = 1 / (1 + np.exp(-real))
         low, high = (np.log(self.low), np.log(self.high)) if self.log else (self.low, self.high)
         value = low + (high - low) * share
         value = float(np.exp(value) if self.log else value)
         return int(np.rint(value)) if self.whole else value
 
+    def back(self, value: float) -> float:
+        low, high, value = (np.log(v) if self.log else v for v in (self.low, self.high, value))
+        share = np.clip((value - low) / (high - low), 0.02, 0.98)
+        return float(np.log(share / (1 - share)))
 
-WIDTHS = {"cheap": Range(16, 128, log=True, whole=False), "dear": Range(2, 16, log=True, whole=False)}
-"""Of the branches at the lowest and at the highest γ; no more than the pool has are opened."""
 
-CONSTANTS = {
-    "warm_up": Range(4, 40, log=True),
-    "patience": Range(1, 20, log=True),
-    "ema_window": Range(1, 8),
-    "alpha": Range(0.1, 1, whole=False),
-    "threshold": Range(0.5, 1, whole=False),
-    "slack": Range(0, 0.2, whole=False),
-    "burst": Range(1, 5),
-    "min_complete": Range(1, 12, log=True),
+LINKS = {
+    "n_init": _Link(1, 64.4, log=True, whole=True),
+    "max_use": _Link(1, 64.4, log=True, whole=True),
+    "warm_up": _Link(0.5, 40, log=True, whole=True),
+    "patience": _Link(1, 40, log=True, whole=True),
+    "ema_window": _Link(1, 8, whole=True),
+    "alpha": _Link(0.05, 1.0),
+    "threshold": _Link(0.5, 1.0),
+    "slack": _Link(0.0, 0.2),
+    "burst": _Link(1, 5, whole=True),
+    "widen": _Link(1, 16, log=True, whole=True),
+    "trend": _Link(-0.15, 0.15),
+    "min_complete": _Link(1, 16, log=True, whole=True),
 }
-"""Of the constants of CMC that all prices share."""
+
+Coefficients = Float[np.ndarray, "... 12 3"]
+"""Of the constants in the order of `LINKS`, each with its powers of log γ."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Teacher:
-    """A controller for every price in a range.
-
-    Attributes:
-        widths: branches at the lowest and at the highest γ.
-        constants: CMC's other constants.
-    """
-
-    widths: tuple[float, float]
-    constants: dict[str, float]
-
-    @classmethod
-    def draw(cls, shares: Float[np.ndarray, " K"]) -> Teacher:
-        """The teacher at these shares of the ranges in `WIDTHS` and `CONSTANTS`."""
-        values = [
-            range_.at(float(share))
-            for range_, share in zip([*WIDTHS.values(), *CONSTANTS.values()], shares, strict=True)
-        ]
-        cheap, dear, *constants = values
-        return cls((cheap, dear), dict(zip(CONSTANTS, constants, strict=True)))
-
-    def at(self, gamma: float, gamma_range: tuple[float, float]) -> CMC:
-        """What it plays at a price."""
-        width = np.interp(np.log(gamma), np.log(gamma_range), np.log(self.widths))
-        n = int(np.rint(np.exp(width)))
-        return CMC(n_init=n, max_use=n, widen=0, trend=0.0, **self.constants)  # type: ignore[arg-type]
+def teacher(coefficients: Coefficients, gamma: float, gamma_range: tuple[float, float]) -> CMC:
+    """The controller that coefficients stand for at a price."""
+    low, high = np.log(gamma_range)
+    x = (2 * np.log(gamma) - low - high) / max(high - low, 1e-9)
+    reals = np.asarray(coefficients, float) @ [1.0, x, x * x]
+    constants: dict[str, Any] = {
+        name: link.to(real) for (name, link), real in zip(LINKS.items(), reals, strict=True)
+    }
+    return CMC(**constants)
 
 
-def search(
+def published() -> Coefficients:
+    """CMC's own constants: β falls from 1 to 0.1 as γ rises through the range."""
+    at = [(-1.0, CMC.at(1.0)), (0.0, CMC.at(0.55)), (1.0, CMC.at(0.1))]
+    reals = np.array([[link.back(getattr(cmc, name)) for name, link in LINKS.items()] for _, cmc in at])
+    line = np.polynomial.polynomial.polyfit([x for x, _ in at], reals, 1)
+    return np.concatenate([line, np.zeros((1, len(LINKS)))]).T
+
+
+def tune(
     arena: Arena,
     key: PRNGKeyArray,
     *,
-    candidates: int,
-    survivors: int,
+    generations: int,
+    population: int,
     on_progress: Callable[[int, float], None] | None = None,
-) -> Teacher:
-    """The middle of the best of random teachers, by successive halving (arXiv 1502.07943).
-
-    Every round the better half by mean objective goes on, and plays at twice as many prices, each question
-    in a branch order drawn anew. Of each constant the median of the survivors is taken: which of them is the
-    best is more chance than merit.
+) -> Coefficients:
+    """Coefficients with a better objective than CMC's own.
 
     Args:
         arena: the training questions.
-        key: what teachers and episodes are drawn with.
-        candidates: teachers in the first round.
-        survivors: teachers after the last round.
-        on_progress: told of every round and its mean objective.
+        key: what candidates and episodes are drawn with.
+        generations: generations of the strategy.
+        population: candidates of each.
+        on_progress: told of every generation and its mean objective.
     """
-    draw, key = jax.random.split(key)
-    field = np.asarray(jax.random.uniform(draw, (candidates, len(WIDTHS) + len(CONSTANTS))))
-    prices, round_ = PRICES, 0
-    while len(field) > survivors:
-        play, key = jax.random.split(key)
-        drawn = [Teacher.draw(shares) for shares in field]
+    start = published()
+    strategy = CMA_ES(population, jnp.zeros(start.size))
+    params = strategy.default_params.replace(std_init=STD)
+    state = strategy.init(key, jnp.asarray(start.reshape(-1)), params)
+    for generation in range(generations):
+        ask, tell, draw, key = jax.random.split(key, 4)
+        candidates, state = strategy.ask(ask, state, params)
+        rows = np.asarray(candidates).reshape(population, *start.shape)
 
-        def candidate(member: int, gamma: float, drawn: list[Teacher] = drawn) -> CMC:
-            return drawn[member].at(gamma, arena.gamma_range)
+        def candidate(member: int, gamma: float, rows: Coefficients = rows) -> CMC:
+            return teacher(rows[member], gamma, arena.gamma_range)
 
-        scores = arena.play(candidate, len(field), prices, play)
-        field = field[np.argsort(-scores.objective)[: max(survivors, (len(field) + 1) // 2)]]
-        prices, round_ = 2 * prices, round_ + 1
+        scores = arena.play(candidate, population, PRICES, draw)
+        state, _ = strategy.tell(tell, candidates, jnp.asarray(-scores.objective), state, params)
         if on_progress:
-            on_progress(round_, float(scores.objective.mean()))
-    return Teacher.draw(np.median(field, axis=0))
+            on_progress(generation + 1, float(scores.objective.mean()))
+    return np.asarray(strategy.get_mean(state)).reshape(start.shape)
