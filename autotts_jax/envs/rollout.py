@@ -143,7 +143,8 @@ def rollout(
     began = time.perf_counter()
     run = _empty_run(table, queue, mesh, lanes)
     play = _play.lower(table, queue, run, np.int32(0), mesh=mesh).compile(COMPILER_OPTIONS)
-    run = play(table, queue, run, np.int32(0))  # Plays nothing: JAX readies later calls in the first.
+    # Plays nothing: JAX readies later calls in the first.
+    run = jax.block_until_ready(play(table, queue, run, np.int32(0)))
     compiled = time.perf_counter()
     for segment in range(1, SEGMENTS + 1) if on_progress else (SEGMENTS,):
         run = play(table, queue, run, np.int32(-(-per_device * segment // SEGMENTS)))

@@ -1,0 +1,61 @@
+"""What the command line sets for its process: tried in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotts_jax.experiments import runtime
+
+CONFIGURED = """
+import json, os
+import jax
+from autotts_jax.experiments import runtime
+runtime.configure(compilation_cache=False)
+tasks = os.listdir("/proc/self/task")
+print(json.dumps({
+    "devices": jax.local_device_count(),
+    "cores": {task: sorted(os.sched_getaffinity(int(task))) for task in tasks},
+    "names": {task: open(f"/proc/self/task/{task}/comm").read().strip() for task in tasks},
+    "main": str(os.getpid()),
+}))
+"""
+
+
+def configured(**environment: str) -> dict:
+    kept = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    done = subprocess.run(
+        [sys.executable, "-c", CONFIGURED],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+linux = pytest.mark.skipif(
+    not Path("/proc/self/task").is_dir(), reason="threads are told apart on Linux only"
+)
+
+
+@linux
+def test_every_core_is_a_device_with_a_thread_of_its_own():
+    process = configured(JAX_PLATFORMS="cpu")
+    cores = sorted(os.sched_getaffinity(0))
+    workers = [task for task, name in process["names"].items() if name == runtime.XLA_THREAD]
+    assert process["devices"] == len(cores) == runtime.usable_cores()
+    assert sorted(process["cores"][task] for task in workers) == [[core] for core in cores]
+    others = process["cores"].keys() - set(workers)
+    assert process["main"] in others
+    assert all(process["cores"][task] == cores for task in others)
+
+
+@linux
+def test_what_the_environment_says_of_devices_stays():
+    process = configured(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="3")
+    assert process["devices"] == 3
+    assert all(cores == sorted(os.sched_getaffinity(0)) for cores in process["cores"].values())
