@@ -14,7 +14,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 import jax
 import pytest
 
-# Before JAX is used: rollouts are tested on two devices.
+from autotts_jax.envs.compiling import XLA_FLAGS
+
+# Before JAX is used: programs are compiled as the command line does, and rollouts are tested on two devices.
+os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 jax.config.update("jax_num_cpu_devices", 2)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

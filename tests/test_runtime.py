@@ -16,7 +16,9 @@ import jax
 from autotts_jax.experiments import runtime
 runtime.configure(compilation_cache=False)
 tasks = os.listdir("/proc/self/task")
+waves = jax.jit(lambda x: (jax.numpy.sin(x), jax.numpy.cos(x))).lower(jax.numpy.ones(64)).compile()
 print(json.dumps({
+    "passes": waves.as_text().partition("ENTRY")[2].count(" fusion("),
     "devices": jax.local_device_count(),
     "cores": {task: sorted(os.sched_getaffinity(int(task))) for task in tasks},
     "names": {task: open(f"/proc/self/task/{task}/comm").read().strip() for task in tasks},
@@ -26,7 +28,8 @@ print(json.dumps({
 
 
 def configured(**environment: str) -> dict:
-    kept = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    own = ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")
+    kept = {name: value for name, value in os.environ.items() if name not in own}
     done = subprocess.run(
         [sys.executable, "-c", CONFIGURED],
         env=kept | environment,
@@ -52,6 +55,13 @@ def test_every_core_is_a_device_with_a_thread_of_its_own():
     others = process["cores"].keys() - set(workers)
     assert process["main"] in others
     assert all(process["cores"][task] == cores for task in others)
+
+
+@pytest.mark.parametrize(
+    ("flags", "passes"), [({}, 1), ({"XLA_FLAGS": "--xla_backend_extra_options=xla_cpu_other"}, 2)]
+)
+def test_results_of_the_same_array_come_from_one_pass(flags, passes):
+    assert configured(JAX_PLATFORMS="cpu", **flags)["passes"] == passes
 
 
 @linux

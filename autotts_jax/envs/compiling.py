@@ -11,3 +11,9 @@ COMPILER_OPTIONS: dict[str, str | bool] = {
 By default XLA splits each reduction over more than 32 branches into windows, which then are passes of their
 own instead of parts of others, and it uses half of the width of AVX-512's registers.
 """
+
+XLA_FLAGS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
+"""What XLA takes only from the environment variable of this name, before JAX is used; for a CPU as well.
+
+Passes over the same arrays become one, also where each has a result of its own.
+"""

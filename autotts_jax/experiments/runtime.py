@@ -8,6 +8,8 @@ from pathlib import Path
 import jax
 import platformdirs
 
+from autotts_jax.envs.compiling import XLA_FLAGS
+
 XLA_THREAD = "tf_XLAEigen"
 """How XLA names the threads that CPU devices run on."""
 
@@ -15,9 +17,8 @@ XLA_THREAD = "tf_XLAEigen"
 def configure(compilation_cache: bool = True) -> None:
     """Makes every core a CPU device, and keeps compiled programs between runs. Call it before JAX is used.
 
-    It starts JAX's backends, as the first array does otherwise.
-
-    What the environment says through JAX's own variables stays as it is.
+    It starts JAX's backends, as the first array does otherwise. What the environment says through JAX's and
+    XLA's own variables stays as it is.
 
     Args:
         compilation_cache: keep compiled programs in a folder of the user's.
@@ -27,7 +28,10 @@ def configure(compilation_cache: bool = True) -> None:
     elif "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_backend_extra_options" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {XLA_FLAGS}".strip()
+    forced = "xla_force_host_platform_device_count" in flags
     if not forced and "JAX_NUM_CPU_DEVICES" not in os.environ:
         jax.config.update("jax_num_cpu_devices", usable_cores())
         # Devices that are cores need no threads besides: XLA would hand tiny operations back and forth.
