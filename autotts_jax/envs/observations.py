@@ -92,23 +92,23 @@ class Tracker:
         ids: answer id of each branch's latest answer; never shown.
     """
 
-    completion: Int32[Array, " W"]
-    streak: Int32[Array, " W"]
-    ids: Int32[Array, " W"]
+    completion: Int16[Array, " W"]
+    streak: Int16[Array, " W"]
+    ids: Int16[Array, " W"]
 
 
 def start_tracking(width: int) -> Tracker:
     """The tracker of an episode in which nothing was opened."""
-    zeros = jnp.zeros(width, jnp.int32)
-    return Tracker(completion=zeros, streak=zeros, ids=jnp.full(width, NONE, jnp.int32))
+    zeros = jnp.zeros(width, jnp.int16)
+    return Tracker(completion=zeros, streak=zeros, ids=jnp.full(width, NONE, jnp.int16))
 
 
 def track(tracker: Tracker, before: ReplayPool, after: ReplayPool) -> Tracker:
     """The tracker after a step led from one pool to the other."""
     was, now = branch_pool.state_of(before), branch_pool.state_of(after)
     fresh = now.shown > was.shown
-    ids = branch_pool.answer_ids(after)
-    earlier = jnp.sum(final_shown(before), dtype=jnp.int32)
+    ids = branch_pool.answer_ids(after).astype(jnp.int16)
+    earlier = jnp.sum(final_shown(before), dtype=jnp.int16)
     return Tracker(
         completion=jnp.where(fresh & after.finished, earlier, tracker.completion),
         streak=jnp.where(fresh, jnp.where(ids == tracker.ids, tracker.streak, 0) + 1, tracker.streak),
@@ -137,7 +137,7 @@ class Standing(NamedTuple):
     """
 
     pool: ReplayPool
-    ids: Int32[Array, " W"]
+    ids: Int16[Array, " W"]
     final: Bool[Array, " W"]
     voting: Bool[Array, " W"]
     final_support: Int32[Array, " W"]
@@ -151,9 +151,11 @@ def standing(pool: ReplayPool, tracker: Tracker) -> Standing:
     ids = tracker.ids
     voting = pool.active & (ids != NONE)
     final = voting & final_shown(pool)
-    # Both counts in one pass, the latter in the upper half of a word.
-    both = votes.weigh(ids, final.astype(jnp.int32) + (voting.astype(jnp.int32) << 16))
-    final_support, support = both & 0xFFFF, both >> 16
+    # Both counts in one pass, the latter in the upper half of a word; short words pass twice as fast.
+    word, half = (jnp.uint16, 8) if pool.width < 2**8 else (jnp.uint32, 16)
+    both = votes.weigh(ids, final.astype(word) + (voting.astype(word) << half))
+    final_support = (both & (2**half - 1)).astype(jnp.int32)
+    support = (both >> half).astype(jnp.int32)
     finals = votes.elect(ids, final_support, final, tracker.completion)
     latest = votes.elect(ids, support, voting)
     return Standing(pool, ids, final, voting, final_support, support, finals, latest)
@@ -243,16 +245,18 @@ def _rank(stand: Standing) -> Float[Array, " W"]:
     """Rank of each voter's answer by votes, then by its first voter, over W; 1 for who does not vote."""
     ids, voting = stand.ids, stand.voting
     width = ids.shape[0]
-    order = jnp.arange(width, dtype=jnp.int32)
+    # Short words pass twice as fast, where scores of up to W (W + 1) fit.
+    word = jnp.int16 if width * (width + 1) < 2**15 else jnp.int32
+    order = jnp.arange(width, dtype=word)
     first = votes.fold_ballots(
-        lambda least, ballot, voter: jnp.minimum(least, jnp.where(ids == ballot, voter, width)),
+        lambda least, ballot, voter: jnp.minimum(least, jnp.where(ids == ballot, voter, word(width))),
         jnp.full_like(order, width),
         jnp.where(voting, ids, NONE),
         order,
     )
-    score = stand.support * (width + 1) - first
+    score = stand.support.astype(word) * (width + 1) - first
     # Each answer is counted once, where its first voter speaks for it.
-    speaker = jnp.where(voting & (first == order), score, jnp.iinfo(jnp.int32).min)
+    speaker = jnp.where(voting & (first == order), score, jnp.iinfo(word).min)
     ahead = votes.fold_ballots(lambda count, other: count + (other > score), jnp.zeros_like(order), speaker)
     return jnp.where(voting, ahead / width, 1)
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Bool, Float, Int, Int32, UInt32
+from jaxtyping import Bool, Float, Int, Int32, Integer, UInt32
 
 from autotts_jax.envs.core import WORD
 from autotts_jax.replay.matrix import NONE
@@ -87,7 +87,7 @@ def support(answers: Int[Array, " W"], voters: Bool[Array, " W"]) -> Int32[Array
     return functools.reduce(jnp.add, ((answers == ballot).astype(jnp.int32) for ballot in ballots))
 
 
-def fold_ballots(fold: Callable, start: Int32[Array, " W"], *ballots: Array) -> Int32[Array, " W"]:
+def fold_ballots(fold: Callable, start: Integer[Array, " W"], *ballots: Array) -> Integer[Array, " W"]:
     """``fold(total, *ballot)`` over the branches, from ``start``; each of ``ballots`` has shape (W,).
 
     In two unrolled halves: unrolled, XLA makes one pass of it on a CPU; the loop makes it keep the total,
@@ -107,8 +107,8 @@ def fold_ballots(fold: Callable, start: Int32[Array, " W"], *ballots: Array) -> 
 
 
 @checked
-def weigh(answers: Int[Array, " W"], weights: Int32[Array, " W"]) -> Int32[Array, " W"]:
-    """For each branch the sum of the weights of the branches that give its answer."""
+def weigh(answers: Int[Array, " W"], weights: Integer[Array, " W"]) -> Integer[Array, " W"]:
+    """For each branch the sum of the weights of the branches that give its answer, in the weights' dtype."""
 
     def add(total, ballot, weight):
         return total + jnp.where(answers == ballot, weight, 0)
