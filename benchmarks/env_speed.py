@@ -4,8 +4,9 @@
 
 Four ways under a random admissible policy: `WidthDepth` with and without its features and `WidthDepthRounds`
 with them, as functional environments inside ``scan``, sharing all devices; and ``make_vec`` driven from the
-host. In the same run, as yardsticks: CartPole of gymnax (functional, inside ``scan``) and Gymnasium's own
-vector CartPole. gymnax asks for other versions than we do, so it is installed in a throw-away environment.
+host. In the same run, as yardsticks: CartPole of gymnax (functional, inside ``scan``), as it comes and with
+our settings of XLA, and Gymnasium's own vector CartPole. gymnax asks for other versions than we do, so it is
+installed in a throw-away environment.
 Times are medians of repeats; compilation is timed apart. What runs inside ``scan`` is compiled with
 `autotts_jax.envs.compiling.COMPILER_OPTIONS`. The data are the embedded synthetic ones.
 """
@@ -13,6 +14,7 @@ Times are medians of repeats; compilation is timed apart. What runs inside ``sca
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -206,6 +208,11 @@ def host_actions(envs, rng, info) -> np.ndarray:
 def yardsticks(counts, steps, repeats) -> dict:
     from autotts_jax.envs.compiling import COMPILER_OPTIONS
 
+    plain = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
+    ways = {
+        "gymnax CartPole-v1": ({}, plain),
+        "gymnax CartPole-v1, our settings": (COMPILER_OPTIONS, os.environ),  # as runtime.configure left it
+    }
     gymnax = {}
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
@@ -213,9 +220,12 @@ def yardsticks(counts, steps, repeats) -> dict:
         subprocess.run(
             [python, "-m", "pip", "install", "-q", *GYMNAX, "typer"], check=True, capture_output=True
         )
-        arguments = ["cartpole", json.dumps(COMPILER_OPTIONS), str(steps), str(repeats), *map(str, counts)]
-        done = subprocess.run([python, __file__, *arguments], check=True, capture_output=True, text=True)
-        gymnax["gymnax CartPole-v1"] = tuple(json.loads(done.stdout.splitlines()[-1]))
+        for name, (options, environment) in ways.items():
+            arguments = ["cartpole", json.dumps(options), str(steps), str(repeats), *map(str, counts)]
+            done = subprocess.run(
+                [python, __file__, *arguments], check=True, capture_output=True, text=True, env=environment
+            )
+            gymnax[name] = tuple(json.loads(done.stdout.splitlines()[-1]))
     counts = [count for count in counts if count <= 4096]  # one Python object an environment beyond it
     _, found = host_rates("CartPole-v1", counts, steps, repeats)
     return {**gymnax, "Gymnasium CartPole-v1, vector": (0.0, found)}

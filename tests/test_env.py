@@ -19,6 +19,7 @@ from matrices import BRANCHES, QUESTIONS, as_dataset, orders, random_matrix
 from matrices import WIDTH as W
 from scipy.special import betainc
 
+from autotts_jax.envs import observations
 from autotts_jax.envs import pool as branch_pool
 from autotts_jax.envs.compiling import COMPILER_OPTIONS
 from autotts_jax.envs.observations import BRANCH_FEATURES, GLOBAL_FEATURES
@@ -490,6 +491,33 @@ def test_a_tie_of_finals_goes_to_the_one_revealed_first(first):
     actions = [0, 0, *reads[first], *reads[1 - first]]
     *_, (*_, info) = play(ATOMIC, over(ATOMIC, SHORT), 0, ORDER, actions)
     assert int(info["answer"]) == finals[first]
+
+
+@pytest.mark.parametrize("width", [64, 200, 300])
+def test_votes_and_ranks_are_right_at_any_width(width):
+    """Counts and scores of many branches do not fit in the words that hold those of few."""
+    rng = np.random.default_rng(width)
+    matrix = synthetic().matrix
+    matrix = dataclasses.replace(matrix, answers=np.where(matrix.answers > 3, 0, matrix.answers))
+    begun = branch_pool.ReplayPool.begin(matrix, 3, jnp.asarray(np.arange(width) % matrix.num_branches))
+    pool = (
+        begun.open(width)
+        .advance(jnp.asarray(rng.integers(0, 30, width)))
+        .advance(jnp.asarray(np.where(rng.random(width) < 0.3, matrix.max_depth, 0)))
+    )
+    pool = pool.prune(jnp.asarray(rng.random(width) < 0.1))
+    tracker = observations.track(observations.start_tracking(width), begun, pool)
+    stand = jax.jit(observations.standing)(pool, tracker)
+    ids, voting, final = (np.asarray(part) for part in (stand.ids, stand.voting, stand.final))
+    assert 0 < final.sum() < voting.sum() < width
+    votes, finals = Counter(ids[voting].tolist()), Counter(ids[final].tolist())
+    answered = ids != NONE
+    assert np.asarray(stand.support)[answered].tolist() == [votes[i] for i in ids[answered].tolist()]
+    assert np.asarray(stand.final_support)[answered].tolist() == [finals[i] for i in ids[answered].tolist()]
+    ranked = [answer for answer, _ in votes.most_common()]  # among equals, the one that was met first
+    wanted = [ranked.index(i) / width if vote else 1 for i, vote in zip(ids.tolist(), voting, strict=True)]
+    rank = jax.jit(observations.branch_columns)(stand, tracker)["rank"]
+    assert rank.tolist() == pytest.approx(wanted, abs=1e-6)
 
 
 # --- inadmissible actions -------------------------------------------------------------------------------

@@ -120,8 +120,18 @@ def finished(episode: Episode, state: State) -> Bool[Array, " W"]:
 @checked
 def answers(matrix: ProbeMatrix, episode: Episode, state: State) -> Int32[Array, " W"]:
     """Id of the latest revealed answer of each branch, ``NONE`` where nothing was revealed."""
-    at = episode.start + jnp.maximum(state.shown - 1, 0)
-    return jnp.where(state.shown > 0, matrix.answers.reshape(-1)[at].astype(jnp.int32), NONE)
+    return _answer(matrix, episode.start, state.shown)
+
+
+@checked
+def answer(matrix: ProbeMatrix, episode: Episode, state: State, branch: Scalar) -> Int32[Array, ""]:
+    """The same of one branch."""
+    return _answer(matrix, episode.start[branch], state.shown[branch])
+
+
+def _answer(matrix, start, shown):
+    at = start + jnp.maximum(shown - 1, 0)
+    return jnp.where(shown > 0, matrix.answers.reshape(-1)[at].astype(jnp.int32), NONE)
 
 
 @checked

@@ -103,11 +103,19 @@ def start_tracking(width: int) -> Tracker:
     return Tracker(completion=zeros, streak=zeros, ids=jnp.full(width, NONE, jnp.int16))
 
 
-def track(tracker: Tracker, before: ReplayPool, after: ReplayPool) -> Tracker:
-    """The tracker after a step led from one pool to the other."""
+def track(tracker: Tracker, before: ReplayPool, after: ReplayPool, atomic: bool = False) -> Tracker:
+    """The tracker after a step led from one pool to the other.
+
+    Args:
+        atomic: the step revealed answers of one branch at most (static); the others' are not looked up again.
+    """
     was, now = branch_pool.state_of(before), branch_pool.state_of(after)
     fresh = now.shown > was.shown
-    ids = branch_pool.answer_ids(after).astype(jnp.int16)
+    if atomic:
+        branch = jnp.max(jnp.where(fresh, jnp.arange(after.width), 0))
+        ids = jnp.where(fresh, branch_pool.answer_id(after, branch), tracker.ids).astype(jnp.int16)
+    else:
+        ids = jnp.astype(branch_pool.answer_ids(after), jnp.int16)
     earlier = jnp.sum(final_shown(before), dtype=jnp.int16)
     return Tracker(
         completion=jnp.where(fresh & after.finished, earlier, tracker.completion),

@@ -323,6 +323,11 @@ def answer_ids(pool: ReplayPool) -> Int32[Array, " W"]:
     return core.answers(pool._matrix, pool._episode, pool._state)
 
 
+def answer_id(pool: ReplayPool, branch: Scalar) -> Int32[Array, ""]:
+    """Id in the matrix of a branch's latest answer."""
+    return core.answer(pool._matrix, pool._episode, pool._state, branch)
+
+
 def all_answer_ids(pool: ReplayPool) -> Int32[Array, "W K"]:
     """Id in the matrix of each branch's answer at every depth, revealed or not."""
     depths = pool._matrix.max_depth
@@ -337,7 +342,7 @@ def budget_of(pool: ReplayPool) -> Scalar | None:
 
 def leader_answer(pool: ReplayPool, vote: Vote) -> Int32[Array, ""]:
     """Id in the matrix of a vote's winning answer, ``NONE`` without votes."""
-    return jnp.where(vote.leader == NONE, NONE, answer_ids(pool)[vote.leader])
+    return jnp.where(vote.leader == NONE, NONE, answer_id(pool, vote.leader))
 
 
 def keeps_labels(pool: ReplayPool) -> bool:

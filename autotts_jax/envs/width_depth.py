@@ -154,6 +154,9 @@ class Environment(abc.ABC):
         aggregate: how the final answer is found: a name in `AGGREGATES` or a function of one's own.
     """
 
+    atomic = False
+    """Whether a step reveals answers of one branch at most."""
+
     def __init__(
         self, max_branches: int = 64, *, obs: str = "features", aggregate: str | Aggregate = "majority"
     ):
@@ -381,7 +384,7 @@ class Environment(abc.ABC):
         """
         before = branch_pool.attach(state.pool, params.matrix)
         after, answered, invalid = self.act(before, action)
-        tracker = observations.track(state.tracker, before, after)
+        tracker = observations.track(state.tracker, before, after, self.atomic)
         answer = branch_pool.leader_answer(after, self.aggregate(after, tracker))
         cost = core.cost(branch_pool.state_of(after), params.kappa_probe)
         worth = reward(
@@ -499,6 +502,8 @@ class WidthDepth(Environment):
         obs: see `Environment`.
         aggregate: see `Environment`.
     """
+
+    atomic = True
 
     def __init__(
         self,

@@ -127,7 +127,7 @@ class PolicyController(Controller):
         action, own = self._act(seen, memory.own)
         after, answered, _ = self.env.act(before, action)
         time = memory.time + 1
-        tracker = observations.track(memory.tracker, before, after)
+        tracker = observations.track(memory.tracker, before, after, self.env.atomic)
         history = memory.history and observations.extend_history(memory.history, before, after)
         stop = first_of((answered, StopReason.DECIDED), (time >= limit, StopReason.STEP_LIMIT))
         return PolicyMemory(own, tracker, history, time), after, stop
