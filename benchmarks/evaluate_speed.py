@@ -42,7 +42,7 @@ LANE_COUNTS = tuple(2**n for n in range(6, 14))
 
 def main(
     data: Annotated[str | None, typer.Option(help="One cell; a synthetic one when left out.")] = None,
-    repeats: Annotated[int, typer.Option(help="Timed runs of the compiled path.")] = 7,
+    repeats: Annotated[int, typer.Option(help="Timed runs of the compiled path.")] = 15,
     seeds: Annotated[int, typer.Option(help="Seeds of the repo100 protocol.")] = 100,
 ) -> None:
     runtime.configure()
