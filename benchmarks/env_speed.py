@@ -43,6 +43,7 @@ def measure(
     from autotts_jax.experiments import runtime
 
     runtime.configure()
+    runtime.pin_devices()
     counts = [count for count in COUNTS if count <= most]
     ways = {**ours(counts, steps, repeats), **yardsticks(counts, steps, repeats)}
     devices = jax.devices()

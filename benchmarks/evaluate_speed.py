@@ -46,6 +46,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="Seeds of the repo100 protocol.")] = 100,
 ) -> None:
     runtime.configure()
+    runtime.pin_devices()
     dataset = formats.read([data]) if data else synthetic.synthetic(models=synthetic.SYNTHETIC_MODELS[-1:])
     orders = branch_orders(dataset, "repo100", range(seeds), 64)
     devices = jax.local_devices()

@@ -15,6 +15,7 @@ import json, os
 import jax
 from autotts_jax.experiments import runtime
 runtime.configure(compilation_cache=False)
+runtime.pin_devices()
 tasks = os.listdir("/proc/self/task")
 waves = jax.jit(lambda x: (jax.numpy.sin(x), jax.numpy.cos(x))).lower(jax.numpy.ones(64)).compile()
 print(json.dumps({
@@ -66,6 +67,8 @@ def test_results_of_the_same_array_come_from_one_pass(flags, passes):
 
 @linux
 def test_what_the_environment_says_of_devices_stays():
-    process = configured(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="3")
-    assert process["devices"] == 3
-    assert all(cores == sorted(os.sched_getaffinity(0)) for cores in process["cores"].values())
+    cores = sorted(os.sched_getaffinity(0))
+    more = len(cores) + 1
+    process = configured(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(more))
+    assert process["devices"] == more
+    assert all(own == cores for own in process["cores"].values())

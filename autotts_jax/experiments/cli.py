@@ -173,6 +173,7 @@ def evaluate(
         from autotts_jax.experiments.evaluate import evaluate as play
 
         runtime.configure(cache)
+        runtime.pin_devices()
         if controllers is not None and controller is not None:
             raise InputError("--controllers and --controller exclude each other; give one of them")
         objective = summary.Objective(gamma, kappa_probe, cost)
@@ -308,7 +309,8 @@ def train(
     with working(f"the newest checkpoint in {folder} is as it was") as tell:
         from autotts_jax.experiments import runtime
 
-        runtime.configure(cache)  # the trainers use JAX when they are imported
+        runtime.configure(cache)
+        runtime.pin_devices()  # before the import: the trainers use JAX when they are imported
         from autotts_jax.experiments.train import read_config
         from autotts_jax.experiments.train import train as make_run
 

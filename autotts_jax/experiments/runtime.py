@@ -17,8 +17,7 @@ XLA_THREAD = "tf_XLAEigen"
 def configure(compilation_cache: bool = True) -> None:
     """Makes every core a CPU device, and keeps compiled programs between runs. Call it before JAX is used.
 
-    It starts JAX's backends, as the first array does otherwise. What the environment says through JAX's and
-    XLA's own variables stays as it is.
+    What the environment says through JAX's and XLA's own variables stays as it is.
 
     Args:
         compilation_cache: keep compiled programs in a folder of the user's.
@@ -36,18 +35,16 @@ def configure(compilation_cache: bool = True) -> None:
         jax.config.update("jax_num_cpu_devices", usable_cores())
         # Devices that are cores need no threads besides: XLA would hand tiny operations back and forth.
         os.environ.setdefault("PJRT_NPROC", "1")
-        if jax.default_backend() == "cpu":
-            _pin_devices()
 
 
-def _pin_devices() -> None:
-    """Keeps the thread of each CPU device on a core of its own.
+def pin_devices() -> None:
+    """Keeps the thread of each CPU device on a core of its own, where every core is one; starts JAX.
 
     Linux often wakes two of them on one core, and parts them only at its next balancing, some milliseconds
     later; a short rollout has ended by then. Nothing is done where the threads cannot be told apart.
     """
     tasks = Path("/proc/self/task")
-    if not tasks.is_dir():
+    if jax.default_backend() != "cpu" or not tasks.is_dir():
         return
     names = {int(task.name): (task / "comm").read_text().strip() for task in tasks.iterdir()}
     threads = sorted(thread for thread, name in names.items() if name == XLA_THREAD)
