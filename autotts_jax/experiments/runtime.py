@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -41,17 +42,19 @@ def pin_devices() -> None:
     """Keeps the thread of each CPU device on a core of its own, where every core is one; starts JAX.
 
     Linux often wakes two of them on one core, and parts them only at its next balancing, some milliseconds
-    later; a short rollout has ended by then. Nothing is done where the threads cannot be told apart.
+    later; a short rollout has ended by then. Nothing is done where the threads cannot be told apart or the
+    system forbids it: only speed depends on it.
     """
     tasks = Path("/proc/self/task")
     if jax.default_backend() != "cpu" or not tasks.is_dir():
         return
-    names = {int(task.name): (task / "comm").read_text().strip() for task in tasks.iterdir()}
-    threads = sorted(thread for thread, name in names.items() if name == XLA_THREAD)
-    cores = sorted(os.sched_getaffinity(0))
-    if len(threads) == len(cores):
-        for thread, core in zip(threads, cores, strict=True):
-            os.sched_setaffinity(thread, {core})
+    with contextlib.suppress(OSError):  # threads may end meanwhile
+        names = {int(task.name): (task / "comm").read_text().strip() for task in tasks.iterdir()}
+        threads = sorted(thread for thread, name in names.items() if name == XLA_THREAD)
+        cores = sorted(os.sched_getaffinity(0))
+        if len(threads) == len(cores):
+            for thread, core in zip(threads, cores, strict=True):
+                os.sched_setaffinity(thread, {core})
 
 
 def usable_cores() -> int:
