@@ -10,6 +10,10 @@ import pytest
 
 from autotts_jax.experiments import runtime
 
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/task").is_dir(), reason="threads are told apart on Linux only"
+)
+
 CONFIGURED = """
 import json, os
 import jax
@@ -41,12 +45,6 @@ def configured(**environment: str) -> dict:
     return json.loads(done.stdout)
 
 
-linux = pytest.mark.skipif(
-    not Path("/proc/self/task").is_dir(), reason="threads are told apart on Linux only"
-)
-
-
-@linux
 def test_every_core_is_a_device_with_a_thread_of_its_own():
     process = configured(JAX_PLATFORMS="cpu")
     cores = sorted(os.sched_getaffinity(0))
@@ -65,7 +63,6 @@ def test_results_of_the_same_array_come_from_one_pass(flags, passes):
     assert configured(JAX_PLATFORMS="cpu", **flags)["passes"] == passes
 
 
-@linux
 def test_what_the_environment_says_of_devices_stays():
     cores = sorted(os.sched_getaffinity(0))
     more = len(cores) + 1

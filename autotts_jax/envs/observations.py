@@ -257,7 +257,7 @@ def _rank(stand: Standing) -> Float[Array, " W"]:
     word = jnp.int16 if width * (width + 1) < 2**15 else jnp.int32
     order = jnp.arange(width, dtype=word)
     first = votes.fold_ballots(
-        lambda least, ballot, voter: jnp.minimum(least, jnp.where(ids == ballot, voter, word(width))),
+        lambda least, ballot, voter: jnp.minimum(least, jnp.where(ids == ballot, voter, width)),
         jnp.full_like(order, width),
         jnp.where(voting, ids, NONE),
         order,

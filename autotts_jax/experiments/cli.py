@@ -173,15 +173,16 @@ def evaluate(
         from autotts_jax.experiments.evaluate import evaluate as play
 
         runtime.configure(cache)
-        runtime.pin_devices()
         if controllers is not None and controller is not None:
             raise InputError("--controllers and --controller exclude each other; give one of them")
         objective = summary.Objective(gamma, kappa_probe, cost)
         selections = _selections(controllers or DEFAULT_CONTROLLERS, controller, beta)
         selections += _policies(policy or [], objective)
         with report.results_folder(out) as folder:
+            dataset = _read(data, encoding, tell)
+            runtime.pin_devices()
             evaluation = play(
-                _read(data, encoding, tell),
+                dataset,
                 selections,
                 protocol=protocol,
                 seeds=seeds,
@@ -309,8 +310,7 @@ def train(
     with working(f"the newest checkpoint in {folder} is as it was") as tell:
         from autotts_jax.experiments import runtime
 
-        runtime.configure(cache)
-        runtime.pin_devices()  # before the import: the trainers use JAX when they are imported
+        runtime.configure(cache)  # the trainers use JAX when they are imported
         from autotts_jax.experiments.train import read_config
         from autotts_jax.experiments.train import train as make_run
 
@@ -318,6 +318,7 @@ def train(
         dataset = _read(settings.data.paths, Encoding(settings.data.encoding), tell)
         total = settings.run.updates
         tell("compiling", 0, 0)
+        runtime.pin_devices()
         outcome = make_run(
             settings,
             dataset,
