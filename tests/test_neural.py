@@ -246,6 +246,17 @@ def test_demonstrations_are_what_the_teacher_did(matrix):
     assert allowed[goes_on].all()
 
 
+def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
+    # 5 branches at first, and later the other 11 of 16: nearest to that many is 12.
+    teacher = dataclasses.replace(CMC.at(0.5), n_init=5, max_use=16, widen=11, trend=1.0, threshold=2.0)
+    demos = cloning.demonstrate(teacher, 1e-4, matrix, orders(6, 24)[:, :16], np.arange(6))
+    goes_on = ~demos.decision.answer
+    opened = np.array(network.OPENINGS)[demos.decision.opening[goes_on]]
+    assert set(opened) == {0, 4, 8}
+    allowed = np.take_along_axis(demos.options.opening, demos.decision.opening[:, None], axis=1)
+    assert allowed[goes_on].all()
+
+
 def test_demonstrations_until_the_peak_end_right(matrix):
     teacher, table = CMC.at(0.5), orders(6, 24)
     whole = cloning.demonstrate(teacher, 1e-4, matrix, table, np.arange(6))

@@ -23,7 +23,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.experiments import cli, console, runtime, train
 from autotts_jax.experiments.train import fold_of, read_config, split_folds
 from autotts_jax.experiments.training import RunSettings
-from autotts_jax.policies.neural import weights
+from autotts_jax.policies.neural import calibration, weights
 from autotts_jax.policies.neural.evolution import EvolutionSettings
 from autotts_jax.policies.neural.policy import NeuralPolicy
 from autotts_jax.replay import formats
@@ -132,7 +132,7 @@ def test_train_says_what_it_made(run_train, config):
         "kind": "toy",
         "data": {"paths": None, "encoding": "exact", "folds": 3, "fold": 0},
         "network": {"hidden": 4},
-        "objective": {"gamma": [1e-5, 1e-3], "reward": "outcome"},
+        "objective": {"gamma": [1e-5, 1e-3], "reward": "outcome", "labels": "gold"},
         "warm_start": None,
         "trainer": {"gammas": [0.001, 1.0], "rate": None},
         "run": {"updates": 30, "validate_every": 3, "checkpoint_every": 4, "patience": None, "seed": 5},
@@ -331,6 +331,28 @@ def test_validation_counts_the_right_answers(monkeypatch, reward):
     assert measured["tokens"] == pytest.approx(500 * intervals.mean())
 
 
+def test_calibrated_labels_count_in_training_and_in_validation(monkeypatch):
+    dataset = synthetic(0, SYNTHETIC_MODELS[:1], 3, 10)
+    objective = train.ObjectiveSettings((1e-4, 1e-2), labels="calibrated")
+    settings = EvolutionSettings(max_branches=4)
+    parts = train.DataSettings(), train.NetworkSettings(), objective, None, settings, RunSettings(1)
+    config = train.Config("evolution", *parts)
+    params = train._episodes(config, dataset, 7)
+    labels = calibration.draw_labels(dataset, params.orders.shape[1], 7)
+    np.testing.assert_array_equal(params.labels, labels)
+    validated = calibration.draw_labels(dataset, params.orders.shape[1], train.VALIDATION_SEED)[:, :16]
+
+    def rollout(policies, *_):
+        """Gives the labels."""
+        answers = np.tile(validated.T.reshape(-1), len(policies))
+        return types.SimpleNamespace(answer=answers, intervals=0 * answers, tokens=0 * answers)
+
+    monkeypatch.setattr(train, "rollout", rollout)
+    accuracy = train.make_validation(config, dataset)(NeuralPolicy({}, 1e-3))["accuracy"]
+    assert accuracy == pytest.approx(np.mean(validated != NONE))
+    assert 0 < np.mean(validated == np.asarray(dataset.matrix.gold)[:, None]) < accuracy
+
+
 # --- configuration --------------------------------------------------------------------------------------
 
 
@@ -358,6 +380,10 @@ def test_validation_counts_the_right_answers(monkeypatch, reward):
         (("[trainer]", "[objective]\ngamma = [-1e-4, 1e-4]\n[trainer]"), "gamma is [-0.0001, 0.0001], but"),
         (("[trainer]", "[objective]\ngamma = [1e-4]\n[trainer]"), "the lowest and the highest price"),
         (("[trainer]", '[objective]\nreward = "gold"\n[trainer]'), "reward is 'gold', but it must be one of"),
+        (
+            ("[trainer]", '[objective]\nreward = "majority"\nlabels = "calibrated"\n[trainer]'),
+            "toy.toml, [objective]: labels is 'calibrated', but reward 'majority' has its own",
+        ),
         (("folds = 3", "folds = 1"), "toy.toml, [data]: folds is 1, but it must be at least 2"),
         (("fold = 0", "fold = 3"), "toy.toml, [data]: fold is 3, but it must be in 0 … 2"),
         (("[data]", "[data]\npaths = []"), "[data]: paths is empty; name at least one, or leave it out"),

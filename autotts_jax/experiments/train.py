@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PRNGKeyArray
 
@@ -21,7 +22,7 @@ from autotts_jax.envs.rollout import Episodes, rollout
 from autotts_jax.envs.width_depth import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.training import Figures, Outcome, RunSettings, newest_checkpoint, run
-from autotts_jax.policies.neural import weights
+from autotts_jax.policies.neural import calibration, weights
 from autotts_jax.policies.neural.cloning import CloningSettings, warm_start
 from autotts_jax.policies.neural.evolution import Evolution, EvolutionSettings
 from autotts_jax.policies.neural.policy import NeuralPolicy, environment, initial_parameters
@@ -103,12 +104,19 @@ class ObjectiveSettings:
         gamma: lowest and highest γ, the price of an interval.
         reward: a reward of `WidthDepthRounds.make_params`. With ``majority``, validation does without gold
             answers too; with the others it counts what ``outcome`` does.
+        labels: what is right, in training and validation: the ``gold`` answers, or ``calibrated`` ones; see
+            `calibration.draw_labels`.
     """
 
     gamma: tuple[float, ...] = (1e-5, 1e-3)
     reward: Literal["outcome", "progress", "regret", "majority"] = "outcome"
+    labels: Literal["gold", "calibrated"] = "gold"
 
     def __post_init__(self):
+        if self.labels != "gold" and self.reward == "majority":
+            raise InputError(
+                f"labels is {self.labels!r}, but reward 'majority' has its own; leave one of them out"
+            )
         if len(self.gamma) != 2 or not 0 < self.gamma[0] <= self.gamma[1]:
             raise InputError(
                 f"gamma is {list(self.gamma)}, but it must be the lowest and the highest price, both positive"
@@ -388,7 +396,11 @@ def _episodes(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
     """Episodes over some questions: branch orders, prices, and what counts as right."""
     objective = config.objective
     played = environment(config.trainer.max_branches)
-    return played.make_params(dataset.matrix, gamma=objective.gamma, reward=objective.reward, seed=seed)
+    params = played.make_params(dataset.matrix, gamma=objective.gamma, reward=objective.reward, seed=seed)
+    if objective.labels == "gold":
+        return params
+    labels = calibration.draw_labels(dataset, params.orders.shape[1], seed)
+    return dataclasses.replace(params, labels=jnp.asarray(labels))
 
 
 def build_manifest(config: Config, dataset: ProbeDataset, command: Sequence[str]) -> dict[str, Any]:

@@ -128,8 +128,9 @@ def _play(
         after = cast(ReplayPool, _select(began, opened, moved))
         answers = (stop != StopReason.RUNNING) & ~began
         answer = branch_pool.leader_answer(pool, teacher.vote(memory, pool))
+        allowed = decision.options(pool)
         row = (
-            Demonstrations(seen, decision.options(pool), _decision(pool, after, answers)),
+            Demonstrations(seen, allowed, _decision(allowed, pool, after, answers)),
             stop != StopReason.EXHAUSTED,
             answer,
             jnp.sum(pool.depth, dtype=jnp.float32),
@@ -154,9 +155,10 @@ def _select(first, ours, other):
     return jax.tree.map(lambda a, b: jnp.where(first, a, b), ours, other)
 
 
-def _decision(before: ReplayPool, after: ReplayPool, answer: Bool[Array, ""]) -> Decision:
-    """The decision that comes nearest to what led from one pool to the other."""
-    opened = jnp.abs(jnp.array(OPENINGS) - (after.opened - before.opened))
+def _decision(allowed: Options, before: ReplayPool, after: ReplayPool, answer: Bool[Array, ""]) -> Decision:
+    """The admissible decision that comes nearest to what led from one pool to the other."""
+    count = jnp.array(OPENINGS)
+    opened = jnp.where(allowed.opening, jnp.abs(count - (after.opened - before.opened)), jnp.max(count) + 1)
     read = jnp.clip(after.depth - before.depth, 1, MAX_ADVANCE)
     choice = jnp.where(before.live, jnp.where(after.active, 1 + read, 1), 0)
     return Decision(answer, jnp.argmin(opened).astype(jnp.int32), choice.astype(jnp.int32))
@@ -217,6 +219,7 @@ class CloningSettings:
     """Settings of `warm_start`.
 
     Attributes:
+        fits: times that `teachers.tune` is called; the teachers have the mean of its coefficients.
         generations: of `teachers.tune`.
         population: of `teachers.tune`.
         prices: values of γ, evenly spread over the logarithms, that there is a teacher for.
@@ -225,6 +228,7 @@ class CloningSettings:
         learning_rate: of `clone`.
     """
 
+    fits: int = 1
     generations: int = 150
     population: int = 32
     prices: int = 48
@@ -233,7 +237,7 @@ class CloningSettings:
     learning_rate: float = 6e-3
 
     def __post_init__(self):
-        for name in ("generations", "population", "prices", "updates", "learning_rate"):
+        for name in ("fits", "generations", "population", "prices", "updates", "learning_rate"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name} is {getattr(self, name)}, but it must be positive")
 
@@ -258,13 +262,14 @@ def warm_start(
     """
     tuning, start, order, fit = jax.random.split(key, 4)
     arena = Arena(params, max_branches)
-    coefficients = teachers.tune(
+    tune = functools.partial(
+        teachers.tune,
         arena,
-        tuning,
         generations=settings.generations,
         population=settings.population,
         on_progress=on_progress,
     )
+    coefficients = np.mean([tune(each) for each in jax.random.split(tuning, settings.fits)], axis=0)
     questions = np.arange(params.matrix.num_questions)
     cell = np.asarray(params.matrix.cell)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))

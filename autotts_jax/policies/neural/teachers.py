@@ -95,7 +95,7 @@ def tune(
     population: int,
     on_progress: Callable[[int, float], None] | None = None,
 ) -> Coefficients:
-    """Coefficients with a better objective than CMC's own.
+    """Coefficients with a better objective than CMC's own: the mean of the strategy's over its second half.
 
     Args:
         arena: the training questions.
@@ -108,6 +108,7 @@ def tune(
     strategy = CMA_ES(population, jnp.zeros(start.size))
     params = strategy.default_params.replace(std_init=STD)
     state = strategy.init(key, jnp.asarray(start.reshape(-1)), params)
+    means = []
     for generation in range(generations):
         ask, tell, draw, key = jax.random.split(key, 4)
         candidates, state = strategy.ask(ask, state, params)
@@ -118,6 +119,7 @@ def tune(
 
         scores = arena.play(candidate, population, PRICES, draw)
         state, _ = strategy.tell(tell, candidates, jnp.asarray(-scores.objective), state, params)
+        means.append(np.asarray(strategy.get_mean(state)))
         if on_progress:
             on_progress(generation + 1, float(scores.objective.mean()))
-    return np.asarray(strategy.get_mean(state)).reshape(start.shape)
+    return np.mean(means[generations // 2 :], axis=0).reshape(start.shape)
