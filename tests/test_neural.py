@@ -11,18 +11,19 @@ from matrices import WIDTH, random_matrix
 from test_leaks import leaks
 
 from autotts_jax.envs import observations
+from autotts_jax.envs import pool as branch_pool
 from autotts_jax.envs.pool import ReplayPool, StopReason
 from autotts_jax.envs.rollout import Episodes, rollout
-from autotts_jax.envs.width_depth import WidthDepthRounds
+from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
 from autotts_jax.errors import InputError
 from autotts_jax.policies.cmc import CMC
-from autotts_jax.policies.neural import cloning, network, teachers, weights
+from autotts_jax.policies.neural import cloning, decision, network, teachers, weights
 from autotts_jax.policies.neural.arena import Arena
-from autotts_jax.policies.neural.decision import options
 from autotts_jax.policies.neural.evolution import Evolution, EvolutionSettings
 from autotts_jax.policies.neural.policy import (
     NeuralPolicy,
     apply_network,
+    decisions_of,
     initial_parameters,
 )
 from autotts_jax.policies.registry import select
@@ -34,9 +35,9 @@ HIDDEN = 4
 RANGE = (1e-5, 1e-3)
 
 
-def policy(seed: int = 0, gamma: float = 1e-4, scale: float = 1.0) -> NeuralPolicy:
+def policy(seed: int = 0, gamma: float = 1e-4, scale: float = 1.0, actions: str = "rounds") -> NeuralPolicy:
     """A policy whose last layers, small at first, are scaled up, so that it does many things."""
-    parameters = initial_parameters(HIDDEN, jax.random.key(seed))
+    parameters = initial_parameters(HIDDEN, jax.random.key(seed), actions)
     return NeuralPolicy(jax.tree.map(lambda leaf: np.asarray(leaf) * scale, parameters), gamma)
 
 
@@ -49,13 +50,13 @@ def orders(rows: int, width: int) -> np.ndarray:
     return np.stack([np.random.default_rng(row).permutation(32)[:width] for row in range(rows)])
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-def test_a_policy_sees_only_what_it_revealed(matrix, seed):
-    assert not leaks(policy(seed, scale=3.0), matrix)
+@pytest.mark.parametrize(("actions", "seed"), [("rounds", 0), ("rounds", 3), ("atomic", 9), ("atomic", 12)])
+def test_a_policy_sees_only_what_it_revealed(matrix, actions, seed):
+    assert not leaks(policy(seed, scale=3.0, actions=actions), matrix)
 
 
 def test_it_reads_the_features_that_the_environments_show(matrix):
-    env = WidthDepthRounds(16, max_advance=network.MAX_ADVANCE)
+    env = WidthDepthRounds(16, max_advance=decision.MAX_ADVANCE)
     params = env.make_params(matrix, gamma=1e-5)
     _, state = env.reset(jax.random.key(0), params)
     action = jnp.concatenate([jnp.array([0, 9]), jnp.zeros(16, int)])
@@ -78,30 +79,36 @@ def test_it_reads_the_features_that_the_environments_show(matrix):
         np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
-def test_it_remembers_disagreement_and_confidence(matrix):
-    """Round by round as a plain loop over the rounds' own vote has it."""
+@pytest.mark.parametrize("atomic", [False, True])
+def test_it_remembers_disagreement_and_confidence(matrix, atomic):
+    """Round by round as a plain loop over the rounds' own vote has it, or branch by branch."""
     pool = ReplayPool.begin(matrix, 0, jnp.asarray(orders(1, 16)[0])).open(12)
     recall = network.start_recall(16)
     recall = network.turn(recall, pool, pool)._replace(tracker=observations.track(recall.tracker, pool, pool))
-    look = jax.jit(lambda pool, recall: network.look(pool, recall, jnp.float32(1e-4)))
-    advance = jax.jit(lambda pool: pool.advance(pool.live.astype(jnp.int32)))
+    look = jax.jit(lambda pool, recall: network.look(pool, recall, jnp.float32(1e-4), atomic))
+    advance = jax.jit(lambda pool, chosen: pool.advance((pool.live & chosen).astype(jnp.int32)))
+    turn = jax.jit(lambda *states: network.turn(*states, atomic))
     quick = slow = 0.0
     disagreement = np.zeros(16, int)
-    for round_ in range(24):
+    rounds, most = 0, 24
+    for step in range(12 * most if atomic else most):
         seen, recall = look(pool, recall)
         vote = pool.vote_finals()
         ids = np.asarray(recall.tracker.ids)
         disagrees = np.asarray(pool.live) & (int(vote.voters) > 0) & (ids != ids[int(vote.leader)])
-        disagreement = np.where(disagrees, disagreement + 1, 0)
-        quick += 0.5 * (float(vote.confidence) - quick)
-        slow += 0.2 * (float(vote.confidence) - slow)
+        passed = not atomic or int(pool.depth.max()) > rounds
+        disagreement = np.where(disagrees, disagreement + passed, 0)
+        quick += 0.5 * passed * (float(vote.confidence) - quick)
+        slow += 0.2 * passed * (float(vote.confidence) - slow)
         np.testing.assert_array_equal(recall.disagreement, disagreement)
         np.testing.assert_allclose(seen.branches[-1], np.minimum(disagreement / 8, 4), rtol=1e-6)
-        expected = [round_ / 32, quick, 4 * (quick - slow)]
+        expected = [rounds / 32, quick, 4 * (quick - slow)]
         np.testing.assert_allclose(seen.episode[-3:], expected, rtol=1e-4, atol=1e-6)
-        after = advance(pool)
-        recall, pool = network.turn(recall, pool, after), after
+        rounds += passed
+        after = advance(pool, (np.arange(16) == step % 12) if atomic else np.ones(16, bool))
+        recall, pool = turn(recall, pool, after), after
     assert disagreement.max() > 0
+    assert rounds == most + atomic  # the first branch was a round, too
 
 
 def test_the_width_of_the_pool_makes_no_difference(matrix):
@@ -128,6 +135,7 @@ def test_every_round_makes_progress(matrix):
 
 
 def test_options_before_during_and_after():
+    options = decision.Rounds().options
     pool = ReplayPool.begin(random_matrix(0), 0, np.arange(WIDTH))
     first = options(pool)
     assert not first.answer
@@ -141,18 +149,58 @@ def test_options_before_during_and_after():
     assert during.opening[0]
     np.testing.assert_array_equal(during.choice[0], ~opened.live)
     np.testing.assert_array_equal(during.choice[1], opened.live)
-    fits = np.array(network.OPENINGS) <= WIDTH - 2
+    fits = np.array(decision.OPENINGS) <= WIDTH - 2
     np.testing.assert_array_equal(during.opening, fits)
     ended = opened.advance(jnp.full(WIDTH, 1000))
     assert options(ended).answer
     assert not options(ended).go_on  # nothing is left to read
 
 
+def test_atomic_actions_are_those_of_the_environment(matrix):
+    """The rollout's episodes, action by action in the environment, and without limit to their number."""
+    seeds, table = (4, 6, 9, 12, 22), orders(1, 24)
+    policies = [policy(seed, scale=3.0, actions="atomic") for seed in seeds]
+    episodes = Episodes(*np.array([(q, 0, s) for q in range(6) for s in range(len(seeds))]).T)
+    played = rollout(policies, matrix, table, episodes)
+    assert set(played.stop_reason) == {StopReason.DECIDED}
+    assert played.rounds.max() > 2000
+    assert len(np.unique(played.branches)) > 3
+    env = WidthDepth(24)
+    params = env.make_params(matrix, gamma=1e-4)
+
+    @jax.jit
+    @jax.vmap
+    def by_hand(parameters, question):
+        _, state = env.reset(jax.random.key(0), params, question=question, order=jnp.asarray(table[0]))
+
+        def step(carry):
+            state, recall, *_ = carry
+            pool = branch_pool.attach(state.pool, matrix)
+            seen, recall = network.look(pool, recall._replace(tracker=state.tracker), state.gamma, True)
+            logits = apply_network(parameters, seen)
+            action = jnp.argmax(jnp.where(env.action_mask(pool), logits, -jnp.inf))
+            _, state, _, answered, info = env.step_env(jax.random.key(0), state, action, params)
+            return state, recall, answered, {name: info[name] for name in COUNTED}
+
+        start = state, network.start_recall(24), jnp.bool_(False), dict.fromkeys(COUNTED, jnp.int32(0))
+        state, _, _, info = jax.lax.while_loop(lambda carry: ~carry[2], step, start)
+        return info | {"rounds": state.time}
+
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[chosen.parameters for chosen in policies])
+    expected = by_hand(jax.tree.map(lambda leaf: leaf[episodes.setting], stacked), episodes.question)
+    for name, column in expected.items():
+        np.testing.assert_array_equal(getattr(played, name), column, err_msg=name)
+
+
+COUNTED = ("answer", "tokens", "intervals", "probes")
+
+
 # --- files ------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_comes_back_from_its_file(tmp_path):
-    kept = policy(5, gamma=3e-5)
+@pytest.mark.parametrize("actions", decision.KINDS)
+def test_a_policy_comes_back_from_its_file(tmp_path, actions):
+    kept = policy(5, gamma=3e-5, actions=actions)
     weights.save_policy(tmp_path / weights.BEST, kept, {"data": "synthetic"})
     for path in (tmp_path, tmp_path / weights.BEST):
         loaded, card = weights.load_policy(path)
@@ -205,6 +253,8 @@ def edit(path, change):
         (lambda header, _: header["architecture"].update(hidden=7), "another network"),
         (lambda header, _: header["architecture"].update(openings=[1]), "another network"),
         (lambda header, _: header["architecture"].pop("hidden"), "another network"),
+        (lambda header, _: header["architecture"].update(actions="atomic"), "another network"),
+        (lambda header, _: header["architecture"].update(actions="others"), "another network"),
         (lambda _, arrays: arrays.pop("trunk/bias"), "another network"),
         (lambda _, arrays: arrays.update({"trunk/bias": np.zeros(3)}), "another network"),
         (lambda _, arrays: arrays["trunk/bias"].fill(np.nan), "not all finite"),
@@ -217,6 +267,19 @@ def test_files_for_another_network_are_refused(tmp_path, change, message):
     with pytest.raises(InputError, match=message) as caught:
         weights.load_policy(path)
     assert str(path) in str(caught.value)
+
+
+def test_parameters_of_the_other_kind_are_refused(tmp_path):
+    """Whatever the header says, rounds and atomic actions are not taken for one another."""
+    files = {actions: tmp_path / f"{actions}.npz" for actions in decision.KINDS}
+    headers = {}
+    for actions, file in files.items():
+        weights.save_policy(file, policy(actions=actions))
+        edit(file, lambda header, _, actions=actions: headers.update({actions: header["architecture"]}))
+    for file, other in zip(files.values(), reversed(headers.values()), strict=True):
+        edit(file, lambda header, _, other=other: header.update(architecture=other))
+        with pytest.raises(InputError, match="another network"):
+            weights.load_policy(file)
 
 
 def test_half_a_file_is_refused(tmp_path):
@@ -240,7 +303,7 @@ def test_demonstrations_are_what_the_teacher_did(matrix):
     assert len(demos.decision.answer) == played.rounds.sum() + 2 * 6
     assert demos.decision.answer.sum() == 6
     goes_on = ~demos.decision.answer
-    opened = np.array(network.OPENINGS)[demos.decision.opening[goes_on]]
+    opened = np.array(decision.OPENINGS)[demos.decision.opening[goes_on]]
     assert opened.sum() == played.branches.sum()
     allowed = np.take_along_axis(demos.options.choice, demos.decision.choice[:, None], axis=1)
     assert allowed[goes_on].all()
@@ -251,7 +314,7 @@ def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
     teacher = dataclasses.replace(CMC.at(0.5), n_init=5, max_use=16, widen=11, trend=1.0, threshold=2.0)
     demos = cloning.demonstrate(teacher, 1e-4, matrix, orders(6, 24)[:, :16], np.arange(6))
     goes_on = ~demos.decision.answer
-    opened = np.array(network.OPENINGS)[demos.decision.opening[goes_on]]
+    opened = np.array(decision.OPENINGS)[demos.decision.opening[goes_on]]
     assert set(opened) == {0, 4, 8}
     allowed = np.take_along_axis(demos.options.opening, demos.decision.opening[:, None], axis=1)
     assert allowed[goes_on].all()
@@ -277,7 +340,7 @@ def test_a_clone_decides_as_its_teacher(matrix):
     assert float(after) < 0.3 * float(before)
     heads = jax.vmap(lambda view: apply_network(clone, view))(demos.view)
     first = demos.view.episode[:, 0] == 0
-    best = np.array(network.OPENINGS)[np.argmax(heads.opening[first], axis=1)]
+    best = np.array(decision.OPENINGS)[np.argmax(heads.opening[first], axis=1)]
     np.testing.assert_allclose(best, CMC.at(0.1).n_init, atol=1)
 
 
@@ -371,6 +434,18 @@ def test_evolution_repeats_itself_from_a_state(evolution):
     state, _ = evolution.update(evolution.init(jax.random.key(1)))
     once, twice = evolution.update(state), evolution.update(jax.tree.map(np.asarray, state))
     jax.tree.map(np.testing.assert_array_equal, once, twice)
+
+
+def test_evolution_of_a_policy_of_atomic_actions(matrix):
+    params = WidthDepth(4).make_params(matrix, gamma=1e-3)
+    settings = EvolutionSettings(population=4, std=0.3, prices=1, max_branches=4)
+    start = initial_parameters(HIDDEN, jax.random.key(0), "atomic")
+    trainer = Evolution(settings, params, start)
+    state, metrics = trainer.update(trainer.init(jax.random.key(0)))
+    assert metrics["objective_spread"] > 0
+    parameters = trainer.policy(state).parameters
+    assert decisions_of(parameters) is decision.KINDS["atomic"]
+    assert not np.array_equal(parameters["trunk"]["kernel"], start["trunk"]["kernel"])
 
 
 def test_majority_labels_need_no_gold(matrix):

@@ -20,11 +20,10 @@ from matrices import BRANCHES, MAX_LENGTH, QUESTIONS, VOCABULARY, WIDTH, random_
 from autotts_jax.envs import pool as branch_pool
 from autotts_jax.envs.rewards import Reward
 from autotts_jax.envs.rollout import Episodes, rollout
-from autotts_jax.envs.width_depth import WidthDepthRounds
 from autotts_jax.errors import InputError
-from autotts_jax.policies.neural import decision, ppo
-from autotts_jax.policies.neural.network import MAX_ADVANCE
-from autotts_jax.policies.neural.policy import apply_network, initial_parameters
+from autotts_jax.policies.neural import ppo
+from autotts_jax.policies.neural.decision import KINDS
+from autotts_jax.policies.neural.policy import apply_network, decisions_of, initial_parameters
 from autotts_jax.policies.neural.ppo import PPO, Batch, PPOSettings, Weights, advantages
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
@@ -40,7 +39,7 @@ SETTINGS = PPOSettings(
     learning_rate=1e-2,
     target_kl=10.0,
 )
-ENVIRONMENT = WidthDepthRounds(WIDTH, max_advance=MAX_ADVANCE)
+ENVIRONMENT = KINDS["rounds"].environment(WIDTH)
 KEY = jax.random.key(0)
 ONE_DEVICE = jax.devices()[:1]
 STEP_LIMIT = 5
@@ -243,7 +242,11 @@ loss_and_gradient = jax.jit(jax.value_and_grad(ppo.loss, argnums=1, has_aux=True
 @pytest.fixture(scope="module")
 def batch(played):
     """What was played, with advantages and targets drawn at random."""
-    rounds = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), played[1])
+    return batch_of(played[1])
+
+
+def batch_of(rounds):
+    rounds = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rounds)
     rng = np.random.default_rng(0)
     advantage, target = rng.normal(size=(2, rounds.reward.size)).astype(np.float32)
     return Batch(
@@ -253,7 +256,7 @@ def batch(played):
 
 def heads_of(weights, batch):
     def of_round(view, allowed):
-        return decision.mask(apply_network(weights.network, view), allowed)
+        return decisions_of(weights.network).mask(apply_network(weights.network, view), allowed)
 
     return jax.jit(jax.vmap(of_round))(batch.view, batch.allowed)
 
@@ -311,7 +314,7 @@ def test_the_critic_is_drawn_to_the_target_and_the_entropy_up(played, batch):
     weight, slope = np.asarray(batch.facts.share_of_cost), 2 * (value - batch.target)
     expected = [np.mean((1 - weight) * slope), -np.mean(weight * slope)]
     np.testing.assert_allclose(gradient.critic["last"]["bias"], expected, rtol=1e-3, atol=1e-6)
-    entropy = jnp.mean(jax.jit(jax.vmap(decision.entropy))(heads_of(weights, batch)))
+    entropy = jnp.mean(jax.jit(jax.vmap(KINDS["rounds"].entropy))(heads_of(weights, batch)))
     assert figures["entropy"] == pytest.approx(float(entropy), rel=1e-5)
     parts = figures["value_loss"] - settings.entropy_weight * entropy
     assert total == pytest.approx(float(parts), rel=1e-5)
@@ -472,6 +475,46 @@ def test_every_reward_can_be_learned_from(reward, parameters):
     state, metrics = trainer.update(trainer.init(KEY))
     assert np.isfinite(metrics["loss"])
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.weights))
+
+
+# --- atomic actions -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def atomic():
+    """The trainer of a policy of atomic actions."""
+    environment = KINDS["atomic"].environment(WIDTH)
+    params = environment.make_params(random_matrix(0, abstain=0.2), gamma=(1e-3, 1e-1))
+    return PPO(SETTINGS, params, initial_parameters(4, KEY, "atomic"), ONE_DEVICE)
+
+
+def test_an_update_by_atomic_actions(atomic):
+    first = atomic.init(KEY)
+    kernel = np.array(first.weights.network["trunk"]["kernel"])
+    state, metrics = atomic.update(first)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state.weights, metrics)))
+    assert metrics["episodes"] > 20
+    assert not np.array_equal(state.weights.network["trunk"]["kernel"], kernel)
+    # The policy remembers rounds, of which there are fewer than actions.
+    deepest = np.max(state.episodes.state.pool._state.depth, axis=1)
+    assert np.all((state.episodes.recall.round == deepest) | (state.episodes.recall.round == deepest - 1))
+    assert np.sum(state.episodes.recall.round) < np.sum(state.episodes.state.time)
+
+
+def test_the_first_gradient_by_atomic_actions_is_the_policy_gradient(atomic):
+    """As in rounds."""
+    state = atomic.init(KEY)
+    batch = batch_of(play(SETTINGS, atomic._params, state, KEY)[1])
+    weights, gain = state.weights, batch.advantage
+    (_, figures), gradient = loss_and_gradient(SETTINGS, weights, batch)
+    assert figures["kl"] == pytest.approx(0, abs=1e-6)
+    p = scipy.special.softmax(heads_of(weights, batch), axis=1)
+    chosen = np.arange(p.shape[1]) == np.asarray(batch.decision)[:, None]
+    each = -np.mean(gain[:, None] * (chosen - p), axis=0)
+    np.testing.assert_allclose(gradient.network["of_episode"]["bias"], each[:2], atol=1e-5)
+    of_branches = each[2:].reshape(3, WIDTH).sum(axis=1)
+    np.testing.assert_allclose(gradient.network["of_branch"]["bias"], of_branches, atol=1e-5)
+    assert np.abs(of_branches).min() > 1e-4
 
 
 # --- what it learns -------------------------------------------------------------------------------------

@@ -24,8 +24,9 @@ from autotts_jax.experiments import cli, console, runtime, train
 from autotts_jax.experiments.train import fold_of, read_config, split_folds
 from autotts_jax.experiments.training import RunSettings
 from autotts_jax.policies.neural import calibration, weights
+from autotts_jax.policies.neural.decision import KINDS
 from autotts_jax.policies.neural.evolution import EvolutionSettings
-from autotts_jax.policies.neural.policy import NeuralPolicy
+from autotts_jax.policies.neural.policy import NeuralPolicy, decisions_of
 from autotts_jax.replay import formats
 from autotts_jax.replay.dataset import stack
 from autotts_jax.replay.matrix import NONE
@@ -131,7 +132,7 @@ def test_train_says_what_it_made(run_train, config):
     assert manifest["config"] == {
         "kind": "toy",
         "data": {"paths": None, "encoding": "exact", "folds": 3, "fold": 0},
-        "network": {"hidden": 4},
+        "network": {"hidden": 4, "actions": "rounds"},
         "objective": {"gamma": [1e-5, 1e-3], "reward": "outcome", "labels": "gold"},
         "warm_start": None,
         "trainer": {"gammas": [0.001, 1.0], "rate": None},
@@ -235,19 +236,21 @@ def test_live_metrics_are_shown_below_the_bar(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "trainer",
+    ("actions", "trainer"),
     [
-        {"kind": "evolution", "population": 2, "prices": 1},
-        {"kind": "ppo", "environments": 4, "rounds": 4, "epochs": 1, "minibatches": 2},
+        ("rounds", {"kind": "evolution", "population": 2, "prices": 1}),
+        ("rounds", {"kind": "ppo", "environments": 4, "rounds": 4, "epochs": 1, "minibatches": 2}),
+        ("atomic", {"kind": "ppo", "environments": 4, "rounds": 16, "epochs": 1, "minibatches": 2}),
     ],
-    ids=lambda trainer: trainer["kind"],
+    ids=["evolution", "ppo", "atomic"],
 )
-def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(tmp_path, compiling_fast, trainer):
+def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(tmp_path, compiling_fast, actions, trainer):
     for model in SYNTHETIC_MODELS[:2]:
         (tmp_path / model.name).mkdir()
         formats.write_json(synthetic(0, [model], 3, 10), tmp_path / model.name / "bench.json")
     lines = [f"{key} = {json.dumps(value)}" for key, value in (trainer | {"max_branches": 4}).items()]
     config = CONFIG.replace('kind = "toy"\ngammas = [0.001, 1]', "\n".join(lines))
+    config = config.replace("hidden = 4", f'hidden = 4\nactions = "{actions}"')
     config = config.replace("updates = 30", "updates = 5").replace(
         "checkpoint_every = 4", "checkpoint_every = 2"
     )
@@ -271,6 +274,7 @@ def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(tmp_path, compiling_f
     policy, card = weights.load_policy(run)
     assert card["config"]["kind"] == trainer["kind"]
     assert policy.parameters["trunk"]["bias"].shape == (4,)
+    assert decisions_of(policy.parameters) is KINDS[actions]
 
 
 @pytest.mark.parametrize("name", ["train.toml", "train_aime24.toml"])
@@ -366,6 +370,11 @@ def test_calibrated_labels_count_in_training_and_in_validation(monkeypatch):
         (("seed", "sed"), "toy.toml, [run]: there is no key sed; there are updates, validate_every,"),
         (("hidden", "depth"), "toy.toml, [network]: there is no key depth; there are hidden"),
         (("hidden = 4", "hidden = 0"), "toy.toml, [network]: hidden is 0, but it must be at least 1"),
+        (("hidden = 4", 'actions = "all"'), "actions is 'all', but it must be one of 'rounds', 'atomic'"),
+        (
+            ("hidden = 4", 'actions = "atomic"\n[warm_start]'),
+            "toy.toml, [warm_start]: its teachers decide in rounds, which a policy of atomic actions cannot",
+        ),
         (("updates = 30", ""), "toy.toml, [run]: updates is missing; it must be a whole number"),
         (("updates = 30", "updates = true"), "[run]: updates is True, but it must be a whole number"),
         (("updates = 30", "updates = 3.5"), "[run]: updates is 3.5, but it must be a whole number"),

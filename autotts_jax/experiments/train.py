@@ -24,8 +24,9 @@ from autotts_jax.errors import InputError
 from autotts_jax.experiments.training import Figures, Outcome, RunSettings, newest_checkpoint, run
 from autotts_jax.policies.neural import calibration, weights
 from autotts_jax.policies.neural.cloning import CloningSettings, warm_start
+from autotts_jax.policies.neural.decision import KINDS
 from autotts_jax.policies.neural.evolution import Evolution, EvolutionSettings
-from autotts_jax.policies.neural.policy import NeuralPolicy, environment, initial_parameters
+from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
 from autotts_jax.policies.neural.ppo import PPO, PPOSettings
 from autotts_jax.policies.neural.trainer import Metrics, Trainer, TrainState
 from autotts_jax.replay.dataset import ProbeDataset
@@ -87,9 +88,11 @@ class NetworkSettings:
 
     Attributes:
         hidden: width of the network's layers.
+        actions: what it decides, a key of `KINDS`: all that is done in a round, or one atomic action.
     """
 
     hidden: int = 16
+    actions: Literal["rounds", "atomic"] = "rounds"
 
     def __post_init__(self):
         if self.hidden < 1:
@@ -201,6 +204,11 @@ def read_config(path: Path) -> Config:
     }
     tables = {name: sections.get(name, {}) for name in SECTIONS} | {"trainer": trainer}
     made = {name: _settings(f"{path}, [{name}]", kinds[name], tables[name]) for name in SECTIONS}
+    if "warm_start" in sections and made["network"].actions == "atomic":
+        raise InputError(
+            f"{path}, [warm_start]: its teachers decide in rounds, which a policy of atomic actions cannot "
+            "imitate; leave the section out, or choose actions = 'rounds' in [network]"
+        )
     return Config(kind, **made | ({} if "warm_start" in sections else {"warm_start": None}))
 
 
@@ -344,7 +352,7 @@ class _Started:
         own, key = jax.random.split(key)
         config = self._config
         if config.warm_start is None or newest_checkpoint(self._folder):
-            start = initial_parameters(config.network.hidden, own)
+            start = initial_parameters(config.network.hidden, own, config.network.actions)
         else:
             width = config.trainer.max_branches
             start = warm_start(
@@ -395,7 +403,7 @@ def make_validation(config: Config, dataset: ProbeDataset) -> Callable[[NeuralPo
 def _episodes(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
     """Episodes over some questions: branch orders, prices, and what counts as right."""
     objective = config.objective
-    played = environment(config.trainer.max_branches)
+    played = KINDS[config.network.actions].environment(config.trainer.max_branches)
     params = played.make_params(dataset.matrix, gamma=objective.gamma, reward=objective.reward, seed=seed)
     if objective.labels == "gold":
         return params

@@ -23,17 +23,10 @@ from autotts_jax.envs.pool import ReplayPool, StopReason
 from autotts_jax.envs.rollout import kind_of
 from autotts_jax.envs.width_depth import EnvParams
 from autotts_jax.errors import InputError
-from autotts_jax.policies.neural import decision, teachers
+from autotts_jax.policies.neural import teachers
 from autotts_jax.policies.neural.arena import Arena
-from autotts_jax.policies.neural.decision import Decision, Options
-from autotts_jax.policies.neural.network import (
-    MAX_ADVANCE,
-    OPENINGS,
-    View,
-    look,
-    start_recall,
-    turn,
-)
+from autotts_jax.policies.neural.decision import MAX_ADVANCE, OPENINGS, Decision, Options, Rounds
+from autotts_jax.policies.neural.network import View, look, start_recall, turn
 from autotts_jax.policies.neural.policy import (
     Parameters,
     apply_network,
@@ -44,6 +37,9 @@ from autotts_jax.typing import Array
 
 ROUNDS = 96
 """Rounds of an episode that are imitated."""
+
+DECISIONS = Rounds()
+"""Teachers decide in rounds. A policy of atomic actions sees nothing of how far a round has got."""
 
 
 class Demonstrations(NamedTuple):
@@ -128,7 +124,7 @@ def _play(
         after = cast(ReplayPool, _select(began, opened, moved))
         answers = (stop != StopReason.RUNNING) & ~began
         answer = branch_pool.leader_answer(pool, teacher.vote(memory, pool))
-        allowed = decision.options(pool)
+        allowed = DECISIONS.options(pool)
         row = (
             Demonstrations(seen, allowed, _decision(allowed, pool, after, answers)),
             stop != StopReason.EXHAUSTED,
@@ -196,8 +192,8 @@ def _clone(parameters, demonstrations, key, *, updates: int, batch: int, rate: f
 
     def loss(parameters, rows):
         def of_row(row):
-            heads = decision.mask(apply_network(parameters, row.view), row.options)
-            return -decision.log_prob(heads, row.decision)
+            heads = DECISIONS.mask(apply_network(parameters, row.view), row.options)
+            return -DECISIONS.log_prob(heads, row.decision)
 
         return jnp.mean(jax.vmap(of_row)(rows))
 

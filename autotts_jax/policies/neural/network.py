@@ -55,18 +55,6 @@ COUNTS = (
 WIDTH = 64
 """… and that the network reads over this one, so that a pool's width makes no difference to it."""
 
-OPENINGS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Numbers of branches that a policy can open in a round."""
-
-OPENING_SPREAD = 0.15
-"""Standard deviation of log(1 + openings) around what the network says."""
-
-MAX_ADVANCE = 2
-"""The most intervals that a policy reads of a branch in a round."""
-
-CHOICES = 2 + MAX_ADVANCE
-"""What can be done with a branch in a round: hold it, prune it, or read 1 … `MAX_ADVANCE` intervals."""
-
 
 class View(NamedTuple):
     """What the network reads of a state.
@@ -82,6 +70,9 @@ class View(NamedTuple):
 
 class Recall(NamedTuple):
     """What a policy remembers of the rounds before.
+
+    Of atomic actions it takes many to make a round: one is over whenever a branch is deeper than all were, so
+    that branches which are read in turn are read once a round.
 
     Attributes:
         tracker: what the rounds have shown.
@@ -118,16 +109,25 @@ class Glance(NamedTuple):
     recall: Recall
 
 
-def look(pool: ReplayPool, recall: Recall, gamma: Float[Array, ""]) -> Glance:
-    """What the network reads of a state; and the memory with this state in it, to be carried on by `turn`."""
+def look(pool: ReplayPool, recall: Recall, gamma: Float[Array, ""], atomic: bool = False) -> Glance:
+    """What the network reads of a state; and the memory with this state in it, to be carried on by `turn`.
+
+    Args:
+        pool: the state.
+        recall: the memory of the states before it.
+        gamma: γ, the price of an interval.
+        atomic: the actions are atomic (static).
+    """
+    # Rounds since the state before.
+    passed = (jnp.max(pool.depth) > recall.round).astype(jnp.int32) if atomic else 1
     stand = observations.standing(pool, recall.tracker)
     columns = observations.branch_columns(stand, recall.tracker)
     entries = observations.global_entries(stand, 0, 1, gamma)
     disagrees = pool.live & (stand.finals.voters > 0) & (columns["with_finals"] == 0)
-    disagreement = jnp.where(disagrees, recall.disagreement + 1, 0)
+    disagreement = jnp.where(disagrees, recall.disagreement + passed, 0)
     confidence = entries["finals_confidence"]
-    quick = recall.quick + QUICK * (confidence - recall.quick)
-    slow = recall.slow + SLOW * (confidence - recall.slow)
+    quick = recall.quick + QUICK * passed * (confidence - recall.quick)
+    slow = recall.slow + SLOW * passed * (confidence - recall.slow)
     columns["disagreement"] = jnp.minimum(disagreement / DISAGREEMENT_SCALE, CLIP)
     entries |= {
         "round": recall.round / ROUND_SCALE,
@@ -142,26 +142,24 @@ def look(pool: ReplayPool, recall: Recall, gamma: Float[Array, ""]) -> Glance:
         jnp.stack([columns[name] for name in BRANCH_INPUTS]),
         jnp.stack([jnp.asarray(entries[name], jnp.float32) for name in GLOBAL_INPUTS]),
     )
-    return Glance(seen, Recall(recall.tracker, disagreement, quick, slow, recall.round + 1))
+    return Glance(seen, Recall(recall.tracker, disagreement, quick, slow, recall.round + passed))
 
 
-def turn(recall: Recall, before: ReplayPool, after: ReplayPool) -> Recall:
-    """The memory after a round led from one pool to the other."""
-    return recall._replace(tracker=observations.track(recall.tracker, before, after))
+def turn(recall: Recall, before: ReplayPool, after: ReplayPool, atomic: bool = False) -> Recall:
+    """The memory after a round, or an atomic action, led from one pool to the other."""
+    return recall._replace(tracker=observations.track(recall.tracker, before, after, atomic))
 
 
-class Heads(NamedTuple):
-    """What the network says of a state.
+class Outputs(NamedTuple):
+    """What the network says of a state; a kind of decisions gives it its meaning.
 
     Attributes:
-        answer: logit of answering now. Shape ().
-        opening: logits of `OPENINGS`. Shape (O,).
-        choice: logits of the `CHOICES` for each branch. Shape (C, W).
+        episode: of the episode. Shape (2,).
+        branches: of each branch, `Decisions.branch_outputs` numbers. Shape (B, W).
     """
 
-    answer: Float[Array, ""]
-    opening: Float[Array, " O"]
-    choice: Float[Array, "C W"]
+    episode: Float[Array, "2"]
+    branches: Float[Array, "B W"]
 
 
 class PolicyNetwork(nnx.Module):
@@ -173,10 +171,11 @@ class PolicyNetwork(nnx.Module):
 
     Args:
         hidden: width of the layers.
+        branch_outputs: B, numbers that it says of each branch.
         rngs: random numbers for the initial parameters.
     """
 
-    def __init__(self, hidden: int, *, rngs: nnx.Rngs):
+    def __init__(self, hidden: int, branch_outputs: int, *, rngs: nnx.Rngs):
         branch, episode = len(BRANCH_INPUTS), len(GLOBAL_INPUTS)
         small = nnx.initializers.variance_scaling(0.01, "fan_in", "normal")
         self.embed = nnx.Linear(branch, hidden, rngs=rngs)
@@ -184,20 +183,17 @@ class PolicyNetwork(nnx.Module):
         self.context = nnx.Linear(hidden, hidden, rngs=rngs)
         self.look = nnx.Linear(branch, hidden, use_bias=False, rngs=rngs)
         self.of_episode = nnx.Linear(hidden, 2, kernel_init=small, rngs=rngs)
-        self.of_branch = nnx.Linear(hidden, CHOICES, kernel_init=small, rngs=rngs)
+        self.of_branch = nnx.Linear(hidden, branch_outputs, kernel_init=small, rngs=rngs)
 
-    def __call__(self, view: View) -> Heads:
-        """What to do in a state."""
+    def __call__(self, view: View) -> Outputs:
+        """What there is to say of a state."""
         branches = view.branches
         active = branches[BRANCH_INPUTS.index("active")]
         embedded = nnx.relu(_of_each(self.embed, branches))
         mean = embedded @ active / jnp.maximum(jnp.sum(active), 1)
         trunk = nnx.tanh(self.trunk(jnp.concatenate([mean, view.episode])))
         look = nnx.relu(_of_each(self.look, branches) + self.context(trunk)[:, None])
-        (answer, opening), choice = self.of_episode(trunk), _of_each(self.of_branch, look)
-        # Openings are ordered: one number says around which of them the policy is.
-        distance = (jnp.log1p(jnp.array(OPENINGS)) - opening) / OPENING_SPREAD
-        return Heads(answer, -0.5 * distance**2, choice)
+        return Outputs(self.of_episode(trunk), _of_each(self.of_branch, look))
 
 
 def _of_each(layer: nnx.Linear, columns: Float[Array, "I W"]) -> Float[Array, "O W"]:

@@ -15,22 +15,12 @@ from autotts_jax.envs.controller import Controller, first_of
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.pool import BranchPool, ReplayPool, StopReason
 from autotts_jax.envs.votes import Vote
-from autotts_jax.envs.width_depth import WidthDepthRounds
 from autotts_jax.policies.env_policy import check_gamma
-from autotts_jax.policies.neural import decision
-from autotts_jax.policies.neural.network import (
-    MAX_ADVANCE,
-    Heads,
-    PolicyNetwork,
-    Recall,
-    View,
-    look,
-    start_recall,
-    turn,
-)
+from autotts_jax.policies.neural.decision import KINDS, Decisions
+from autotts_jax.policies.neural.network import PolicyNetwork, Recall, View, look, start_recall, turn
 
 ROUNDS = 120
-"""Rounds after which an episode is ended."""
+"""Rounds after which an episode is ended, as `Recall` counts them."""
 
 Parameters = dict[str, Any]
 """A network's parameters: nested dicts of float32 arrays."""
@@ -42,7 +32,7 @@ class NeuralPolicy(Controller):
     """The most likely decisions of a network that was told a price γ.
 
     Attributes:
-        parameters: the network's parameters.
+        parameters: the network's parameters; their shapes say of which kind its decisions are.
         gamma: γ, the price of an interval.
     """
 
@@ -79,38 +69,48 @@ class NeuralPolicy(Controller):
 
     def round(self, memory: Recall, pool: BranchPool) -> tuple[Recall, BranchPool, Scalar]:
         before = cast(ReplayPool, pool)
-        seen, recall = look(before, memory, jnp.asarray(self.gamma))
-        heads = decision.mask(apply_network(self.parameters, seen), decision.options(before))
-        after, answered, _ = environment(before.width).act(before, decision.action(decision.greedy(heads)))
+        decisions = decisions_of(self.parameters)
+        environment = decisions.environment(before.width)
+        seen, recall = look(before, memory, jnp.asarray(self.gamma), environment.atomic)
+        heads = decisions.mask(apply_network(self.parameters, seen), decisions.options(before))
+        after, answered, _ = environment.act(before, decisions.action(decisions.greedy(heads)))
         stop = first_of(
             (answered, StopReason.DECIDED),
             (recall.round >= ROUNDS, StopReason.STEP_LIMIT),
         )
-        return turn(recall, before, after), after, stop
+        return turn(recall, before, after, environment.atomic), after, stop
 
     def vote(self, memory: Recall, pool: BranchPool) -> Vote:
-        return environment(pool.width).aggregate(cast(ReplayPool, pool), memory.tracker)
+        environment = decisions_of(self.parameters).environment(pool.width)
+        return environment.aggregate(cast(ReplayPool, pool), memory.tracker)
 
 
-def apply_network(parameters: Parameters, seen: View) -> Heads:
-    """What the network with these parameters says of a state."""
-    hidden = parameters["trunk"]["bias"].shape[-1]
-    return nnx.merge(_structure(hidden), parameters)(seen)
+def decisions_of(parameters: Parameters) -> Decisions:
+    """The kind of decisions that a network with these parameters makes."""
+    outputs = parameters["of_branch"]["bias"].shape[-1]
+    return next(kind for kind in KINDS.values() if kind.branch_outputs == outputs)
+
+
+def apply_network(parameters: Parameters, seen: View) -> Any:
+    """The heads that the network with these parameters has in a state."""
+    hidden, decisions = parameters["trunk"]["bias"].shape[-1], decisions_of(parameters)
+    return decisions.heads(nnx.merge(_structure(hidden, decisions.branch_outputs), parameters)(seen))
 
 
 @functools.cache
-def _structure(hidden: int) -> nnx.GraphDef:
+def _structure(hidden: int, branch_outputs: int) -> nnx.GraphDef:
     """The network without its parameters."""
     with jax.ensure_compile_time_eval():
-        return nnx.split(PolicyNetwork(hidden, rngs=nnx.Rngs(0)))[0]
+        return nnx.split(PolicyNetwork(hidden, branch_outputs, rngs=nnx.Rngs(0)))[0]
 
 
-def initial_parameters(hidden: int, key: PRNGKeyArray) -> Parameters:
-    """Random parameters."""
-    return nnx.to_pure_dict(nnx.state(PolicyNetwork(hidden, rngs=nnx.Rngs(key))))
+def initial_parameters(hidden: int, key: PRNGKeyArray, actions: str = "rounds") -> Parameters:
+    """Random parameters.
 
-
-@functools.cache
-def environment(width: int) -> WidthDepthRounds:
-    """The environment whose actions a policy's decisions are."""
-    return WidthDepthRounds(width, max_advance=MAX_ADVANCE)
+    Args:
+        hidden: width of the network's layers.
+        key: what they are drawn with.
+        actions: a key of `KINDS`.
+    """
+    network = PolicyNetwork(hidden, KINDS[actions].branch_outputs, rngs=nnx.Rngs(key))
+    return nnx.to_pure_dict(nnx.state(network))

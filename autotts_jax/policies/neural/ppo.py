@@ -29,19 +29,11 @@ from jaxtyping import Bool, Float, Int32, PRNGKeyArray, UInt32
 from autotts_jax.envs import pool as branch_pool
 from autotts_jax.envs.compiling import COMPILER_OPTIONS
 from autotts_jax.envs.pool import ReplayPool
-from autotts_jax.envs.width_depth import EnvParams, EnvState, WidthDepthRounds
+from autotts_jax.envs.width_depth import Environment, EnvParams, EnvState
 from autotts_jax.errors import InputError
-from autotts_jax.policies.neural import decision
-from autotts_jax.policies.neural.decision import Decision, Options
-from autotts_jax.policies.neural.network import (
-    GLOBAL_INPUTS,
-    Heads,
-    Recall,
-    View,
-    look,
-    start_recall,
-)
-from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network, environment
+from autotts_jax.policies.neural.decision import Decisions
+from autotts_jax.policies.neural.network import GLOBAL_INPUTS, Recall, View, look, start_recall
+from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network, decisions_of
 from autotts_jax.policies.neural.trainer import Metrics
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.typing import Array
@@ -61,7 +53,7 @@ class PPOSettings:
     Attributes:
         max_branches: W, branches that an episode can open.
         environments: episodes that are played side by side.
-        rounds: rounds that an update plays of each.
+        rounds: rounds that an update plays of each, or atomic actions.
         epochs: times that an update learns from all that it played.
         minibatches: gradient steps of an epoch.
         decay_updates: updates over which the learning rates fall linearly to zero.
@@ -214,7 +206,8 @@ def init(
     """
     reset_key, critic_key, key = jax.random.split(key, 3)
     keys = jax.random.split(reset_key, settings.environments)
-    episodes = jax.vmap(functools.partial(_start, environment(settings.max_branches), params))(keys)
+    environment = decisions_of(parameters).environment(settings.max_branches)
+    episodes = jax.vmap(functools.partial(_start, environment, params))(keys)
     critic = nnx.to_pure_dict(nnx.state(Critic(rngs=nnx.Rngs(critic_key))))
     weights = Weights(parameters, critic)
     moments = _optimiser(settings, 0).init(weights)
@@ -310,8 +303,8 @@ class Played(NamedTuple):
 
     view: View
     facts: Facts
-    allowed: Options
-    decision: Decision
+    allowed: Any
+    decision: Any
     log_prob: Float[Array, "..."]
     value: Float[Array, "..."]
     reward: Float[Array, "..."]
@@ -332,18 +325,20 @@ def rollout(
         The episodes under way after them, and the rounds, with leading axes (T, E).
     """
     network = functools.partial(apply_network, state.weights.network)
+    decisions = decisions_of(state.weights.network)
+    environment = decisions.environment(settings.max_branches)
     finals = shares_of_finals(params.matrix)
 
     def judge(episode: Episode) -> Judged:
         pool = branch_pool.attach(episode.state.pool, params.matrix)
-        seen, recall = look(pool, episode.recall, episode.state.gamma)
+        seen, recall = look(pool, episode.recall, episode.state.gamma, environment.atomic)
         facts = facts_of(episode.state, pool, finals[episode.state.question])
         return Judged(pool, seen, recall, facts, apply_critic(state.weights.critic, facts, seen))
 
     def value(episode: Episode) -> Float[Array, ""]:
         return judge(episode).value
 
-    play = jax.vmap(functools.partial(_round, environment(settings.max_branches), params, network, judge))
+    play = jax.vmap(functools.partial(_round, decisions, environment, params, network, judge))
 
     def step(episodes, key):
         following, last, played = play(episodes, jax.random.split(key, settings.environments))
@@ -377,14 +372,15 @@ class Judged(NamedTuple):
     value: Float[Array, ""]
 
 
-def _start(environment: WidthDepthRounds, params: EnvParams, key: PRNGKeyArray) -> Episode:
+def _start(environment: Environment, params: EnvParams, key: PRNGKeyArray) -> Episode:
     return Episode(environment.reset_env(key, params)[1], start_recall(environment.max_branches))
 
 
 def _round(
-    environment: WidthDepthRounds,
+    decisions: Decisions,
+    environment: Environment,
     params: EnvParams,
-    network: Callable[[View], Heads],
+    network: Callable[[View], Any],
     judge: Callable[[Episode], Judged],
     episode: Episode,
     key: PRNGKeyArray,
@@ -397,11 +393,11 @@ def _round(
     """
     act_key, reset_key = jax.random.split(key)
     judged = judge(episode)
-    allowed = decision.options(judged.pool)
-    heads = decision.mask(network(judged.view), allowed)
-    decided = decision.sample(act_key, heads)
+    allowed = decisions.options(judged.pool)
+    heads = decisions.mask(network(judged.view), allowed)
+    decided = decisions.sample(act_key, heads)
     _, state, reward, terminated, info = environment.step_env(
-        reset_key, episode.state, decision.action(decided), params
+        reset_key, episode.state, decisions.action(decided), params
     )
     truncated = ~terminated & environment.is_truncated(state, params)
     last = Episode(state, judged.recall._replace(tracker=state.tracker))
@@ -415,7 +411,7 @@ def _round(
         facts=judged.facts,
         allowed=allowed,
         decision=decided,
-        log_prob=decision.log_prob(heads, decided),
+        log_prob=decisions.log_prob(heads, decided),
         value=judged.value,
         reward=reward / _unit(state),
         next_value=jnp.zeros_like(judged.value),
@@ -580,8 +576,8 @@ class Batch(NamedTuple):
 
     view: View
     facts: Facts
-    allowed: Options
-    decision: Decision
+    allowed: Any
+    decision: Any
     log_prob: Float[Array, "..."]
     advantage: Float[Array, "..."]
     target: Float[Array, "..."]
@@ -595,11 +591,12 @@ def loss(settings: PPOSettings, weights: Weights, batch: Batch) -> tuple[Float[A
         estimate of the divergence from the policy that played, the mean of ρ - 1 - log ρ; and
         ``clip_fraction``, the share of decisions whose ratio ρ is beyond the clip.
     """
+    decisions = decisions_of(weights.network)
 
     def of_round(row: Batch):
-        heads = decision.mask(apply_network(weights.network, row.view), row.allowed)
+        heads = decisions.mask(apply_network(weights.network, row.view), row.allowed)
         value = apply_critic(weights.critic, row.facts, row.view)
-        return decision.log_prob(heads, row.decision) - row.log_prob, decision.entropy(heads), value
+        return decisions.log_prob(heads, row.decision) - row.log_prob, decisions.entropy(heads), value
 
     log_ratio, entropy, value = jax.vmap(of_round)(batch)
     ratio = jnp.exp(jnp.minimum(log_ratio, MAX_LOG_RATIO))

@@ -14,8 +14,8 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from autotts_jax.errors import InputError
-from autotts_jax.policies.neural import network
-from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, initial_parameters
+from autotts_jax.policies.neural import decision, network
+from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, decisions_of, initial_parameters
 from autotts_jax.replay.formats import write_atomically
 
 FORMAT = "autotts_jax neural policy"
@@ -28,13 +28,15 @@ SHIPPED = Path(__file__).with_name("shipped.npz")
 
 def _architecture(parameters: Parameters) -> dict[str, Any]:
     """What a file's network has in common with this version's, or is of no use to it."""
-    return {
+    common = {
         "hidden": int(parameters["trunk"]["bias"].shape[-1]),
         "branch_inputs": list(network.BRANCH_INPUTS),
         "global_inputs": list(network.GLOBAL_INPUTS),
-        "openings": list(network.OPENINGS),
-        "max_advance": network.MAX_ADVANCE,
     }
+    if decisions_of(parameters) is decision.KINDS["atomic"]:
+        return common | {"actions": "atomic"}
+    # Files from before there were two kinds hold rounds, and do not say so.
+    return common | {"openings": list(decision.OPENINGS), "max_advance": decision.MAX_ADVANCE}
 
 
 def save_policy(path: Path, policy: NeuralPolicy, card: Mapping[str, Any] | None = None) -> None:
@@ -97,7 +99,8 @@ def load_policy(path: Path) -> tuple[NeuralPolicy, dict[str, Any]]:
 def _check(file: Path, architecture: Mapping[str, Any], parameters: Parameters) -> None:
     try:
         hidden = int(architecture["hidden"])
-        expected = jax.eval_shape(lambda: initial_parameters(hidden, jax.random.key(0)))
+        actions = architecture.get("actions", "rounds")
+        expected = jax.eval_shape(lambda: initial_parameters(hidden, jax.random.key(0), actions))
         same = _architecture(expected) == dict(architecture)
     except (KeyError, TypeError, ValueError):
         same = False
