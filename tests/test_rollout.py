@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix
 
 from autotts_jax.envs.controller import Controller
@@ -78,6 +79,28 @@ def test_results_do_not_depend_on_lanes_or_devices(controllers):
         chex.assert_trees_all_equal(figures(one), figures(other))
     alone = rollout(controllers, matrix, ORDERS, Episodes(*(column[-1:] for column in episodes)))
     chex.assert_trees_all_equal(figures(alone), {k: v[-1:] for k, v in figures(one).items()})
+
+
+def test_processes_share_the_episodes(monkeypatch):
+    controllers, matrix, episodes = [SelfConsistency(3)], random_matrix(0), grid(1)
+    alone, shares = rollout(controllers, matrix, ORDERS, episodes), []
+
+    class SentError(Exception):
+        pass
+
+    def send(rows):
+        shares.append(rows)
+        raise SentError
+
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    monkeypatch.setattr(multihost_utils, "process_allgather", send)
+    for process in range(4):
+        monkeypatch.setattr(jax, "process_index", lambda process=process: process)
+        with pytest.raises(SentError):
+            rollout(controllers, matrix, ORDERS, episodes)
+    assert {len(rows) for rows in shares} == {-(-len(episodes.question) // 4)}
+    monkeypatch.setattr(multihost_utils, "process_allgather", lambda _: np.stack(shares))
+    chex.assert_trees_all_equal(figures(rollout(controllers, matrix, ORDERS, episodes)), figures(alone))
 
 
 def test_one_compilation_serves_all_settings_orders_and_matrices_of_a_shape():

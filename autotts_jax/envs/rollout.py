@@ -3,7 +3,7 @@
 A batch of ``while`` loops would run until its longest episode ends, most lanes idle. Here a fixed number of
 lanes is kept busy instead: when half of them have ended, their results are written out and the next episodes
 take their place. Episodes never look at each other, so results depend neither on the number of lanes nor on
-that of devices.
+that of devices or processes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import PyTreeDef
@@ -113,8 +114,9 @@ def rollout(
         episodes: question, branch order and setting of each episode.
         budget: token budget B; None for no limit.
         lanes: episodes in flight on each device; by platform when None. Changes speed alone.
-        devices: devices to share the episodes among; all local ones when None.
-        on_progress: called from time to time with the number of episodes that have ended.
+        devices: local devices to share the episodes among; all when None, of all processes, each of which
+            then makes the same call and gets all results.
+        on_progress: called from time to time with the number of episodes that have ended in this process.
 
     Returns:
         Results in the order of ``episodes``.
@@ -128,7 +130,8 @@ def rollout(
     mesh = Mesh(np.array(devices or jax.local_devices()), (DEVICE_AXIS,))
     lanes = lanes or LANES.get(mesh.devices.flat[0].platform, LANES["cpu"])
     settings = _Settings.of(controllers)
-    queue, place = _deal(episodes, mesh.size)
+    shared = devices is None and jax.process_count() > 1
+    queue, place = _deal(_own_share(episodes) if shared else episodes, mesh.size)
     per_device = -(-len(place) // mesh.size)
     table = _Table(
         settings,
@@ -151,6 +154,9 @@ def rollout(
         if on_progress:
             on_progress(min(int(np.sum(run.ended)), len(place)))
     rows = np.asarray(run.results)[place]
+    if shared:
+        every = multihost_utils.process_allgather(rows)
+        rows = every.swapaxes(0, 1).reshape(-1, len(COLUMNS))[: len(episodes.question)]
     ended = time.perf_counter()
 
     return results_of(rows, matrix, episodes, compiled - began, ended - compiled)
@@ -453,6 +459,13 @@ def _empty_run(table: _Table, queue: Episodes, mesh: Mesh, lanes: int) -> _Run:
     counter = np.zeros(mesh.size, np.int32)
     results = np.zeros((queue.question.shape[0], len(COLUMNS)), np.int32)
     return jax.device_put(_Run(empty, counter, counter, results), NamedSharding(mesh, P(DEVICE_AXIS)))
+
+
+def _own_share(episodes: Episodes) -> Episodes:
+    """Those that this process plays when they are dealt to all in turn; the last one fills up the shares."""
+    processes, last = jax.process_count(), len(episodes.question) - 1
+    own = np.minimum(np.arange(last // processes + 1) * processes + jax.process_index(), last)
+    return Episodes(*(column[own] for column in episodes))
 
 
 def _deal(episodes: Episodes, devices: int) -> tuple[Episodes, np.ndarray]:

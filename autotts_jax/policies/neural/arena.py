@@ -42,7 +42,7 @@ class Arena:
     Args:
         params: questions, branch orders, the range of γ, and what counts as right.
         max_branches: branches that an episode can open.
-        devices: devices to share the episodes among; all local ones when None.
+        devices: local devices to share the episodes among; all when None, of all processes.
     """
 
     def __init__(

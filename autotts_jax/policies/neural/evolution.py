@@ -72,7 +72,7 @@ class Evolution:
         settings: its settings.
         params: training questions, branch orders, the range of γ, and what counts as right.
         parameters: where it starts.
-        devices: devices to share the episodes among; all local ones when None.
+        devices: local devices to share the episodes among; all when None, of all processes.
     """
 
     def __init__(
