@@ -1,11 +1,7 @@
 """PPO: advantages and gradients against closed forms, updates that repeat themselves, and what it learns."""
 
 import dataclasses
-import socket
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -426,47 +422,6 @@ def test_two_devices_do_what_one_does(params, parameters, trainer):
     assert_same(shared.episodes, alone.episodes)
     assert shared.episodes.state.time.sharding.shard_shape((SETTINGS.environments,)) == (16,)
     assert len(shared.weights.network["trunk"]["kernel"].sharding.device_set) == 2
-
-
-def trained_on_all_devices(updates: int = 2) -> dict[str, np.ndarray]:
-    trainer = PPO(SETTINGS, make_params(), initial_parameters(4, KEY))
-    state = trainer.init(KEY)
-    for _ in range(updates):
-        state, _ = trainer.update(state)
-    leaves = jax.tree_util.tree_leaves_with_path(trainer.policy(state).parameters)
-    return {jax.tree_util.keystr(name): np.asarray(leaf) for name, leaf in leaves}
-
-
-PROCESS = """
-import sys, jax, numpy
-rank, port, file = sys.argv[1:]
-jax.config.update("jax_num_cpu_devices", 1)
-jax.config.update("jax_disable_most_optimizations", True)
-jax.distributed.initialize("localhost:" + port, 2, int(rank))
-import test_ppo
-numpy.savez(file, **test_ppo.trained_on_all_devices())
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_do_what_one_does(tmp_path):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
-    files = [tmp_path / f"{rank}.npz" for rank in range(2)]
-    command = [sys.executable, "-c", PROCESS]
-    processes = [
-        subprocess.Popen([*command, str(rank), port, str(file)], cwd=Path(__file__).parent)
-        for rank, file in enumerate(files)
-    ]
-    try:
-        assert [process.wait(timeout=240) for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-    alone = trained_on_all_devices()
-    for file in files:
-        assert_close(dict(np.load(file)), alone)
 
 
 @pytest.mark.parametrize("reward", [mode.name.lower() for mode in Reward])

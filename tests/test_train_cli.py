@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import jax
 import numpy as np
 import pytest
 from rich.console import Console
-from test_training import Toy, end_of, save_policy, validate
+from test_training import Toy, end_of, save_policy, two_processes, validate
 
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import cli, console, runtime, train
@@ -50,6 +51,8 @@ validate_every = 3
 checkpoint_every = 4
 seed = 5
 """
+
+MAIN = "from autotts_jax.experiments.cli import main; main()"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,6 +183,25 @@ def test_early_stopping_is_told(run_train, config):
             "empty.json: holds []; make it a list of at least one question",
         ),
         ("--config toy.toml --out toy.toml/run", "writing the run to toy.toml/run failed: Not a directory"),
+        ("--config toy.toml --process 0", "--processes and --process need --coordinator; give it, or leave"),
+        (
+            "--config toy.toml --coordinator auto --processes 2",
+            "auto asks the cluster; leave out --processes",
+        ),
+        (
+            "--config toy.toml --coordinator here:1 --processes 2",
+            "needs --processes and --process; give both",
+        ),
+        ("--config toy.toml --coordinator here --processes 2 --process 0", "must be HOST:PORT of process 0"),
+        (
+            "--config toy.toml --coordinator here:0 --processes 2 --process 0",
+            "must be HOST:PORT of process 0",
+        ),
+        ("--config toy.toml --coordinator :1 --processes 2 --process 0", "must be HOST:PORT of process 0"),
+        (
+            "--config toy.toml --coordinator here:1 --processes 2 --process 2",
+            "process is 2, but it must be in 0 … 1",
+        ),
     ],
 )
 @pytest.mark.usefixtures("config")
@@ -191,6 +213,33 @@ def test_train_says_what_is_wrong(run_train, arguments, message):
     assert message in err
     assert err.count("\n") == 1
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("auto", "--coordinator auto: no cluster such as SLURM or Open MPI has started this process; give"),
+        ("localhost:1 --processes 2 --process 1", "--coordinator localhost:1: the processes did not all"),
+    ],
+)
+def test_a_coordinator_that_is_not_there(arguments, message):
+    code = f"from autotts_jax.experiments import distributed; distributed.INITIALIZATION_SECONDS = 1; {MAIN}"
+    options = f"train --config missing.toml --coordinator {arguments}".split()
+    command = [sys.executable, "-c", code, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"autotts-jax: error: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken(run_train, config):
+    with socket.create_server(("", 0)) as server:
+        address = f"localhost:{server.getsockname()[1]}"
+        joined = ("--coordinator", address, "--processes", 2, "--process", 0)
+        status, out, err = run_train("--config", config, *joined)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"autotts-jax: error: --coordinator {address}: Address already in use")
+    assert err.endswith("; give a free port\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -234,47 +283,96 @@ def test_live_metrics_are_shown_below_the_bar(monkeypatch):
     assert "accuracy 0.5  tokens 212,346  kl 0.0123" in shown.get()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("actions", "trainer"),
-    [
-        ("rounds", {"kind": "evolution", "population": 2, "prices": 1}),
-        ("rounds", {"kind": "ppo", "environments": 4, "rounds": 4, "epochs": 1, "minibatches": 2}),
-        ("atomic", {"kind": "ppo", "environments": 4, "rounds": 16, "epochs": 1, "minibatches": 2}),
-    ],
-    ids=["evolution", "ppo", "atomic"],
-)
-def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(tmp_path, compiling_fast, actions, trainer):
+WARM_START = "[warm_start]\ngenerations = 2\npopulation = 4\nprices = 2\nupdates = 20\n"
+
+RUNS = {
+    "evolution": ("rounds", {"kind": "evolution", "population": 4, "prices": 1, "std": 0.5}),
+    "ppo": ("rounds", {"kind": "ppo", "environments": 4, "rounds": 4, "epochs": 1, "minibatches": 2}),
+    "atomic": ("atomic", {"kind": "ppo", "environments": 4, "rounds": 16, "epochs": 1, "minibatches": 2}),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(request, tmp_path_factory, compiling_fast):
+    """A folder with a run that one process with two devices has made, and what trains there further."""
+    folder = tmp_path_factory.mktemp(request.param)
+    actions, trainer = RUNS[request.param]
     for model in SYNTHETIC_MODELS[:2]:
-        (tmp_path / model.name).mkdir()
-        formats.write_json(synthetic(0, [model], 3, 10), tmp_path / model.name / "bench.json")
+        (folder / model.name).mkdir()
+        formats.write_json(synthetic(0, [model], 3, 10), folder / model.name / "bench.json")
     lines = [f"{key} = {json.dumps(value)}" for key, value in (trainer | {"max_branches": 4}).items()]
     config = CONFIG.replace('kind = "toy"\ngammas = [0.001, 1]', "\n".join(lines))
     config = config.replace("hidden = 4", f'hidden = 4\nactions = "{actions}"')
     config = config.replace("updates = 30", "updates = 5").replace(
         "checkpoint_every = 4", "checkpoint_every = 2"
     )
-    (tmp_path / "real.toml").write_text(config + '[objective]\nreward = "majority"\n')
+    config += '[objective]\nreward = "majority"\n' + (WARM_START if trainer["kind"] == "evolution" else "")
+    (folder / "real.toml").write_text(config)
+    arguments = ["train", "--config", "real.toml", "--data", "*/bench.json", "--out"]
+    options = {"cwd": folder, "env": compiling_fast | {"JAX_NUM_CPU_DEVICES": "2"}}
 
-    def start(*arguments):
-        code = "from autotts_jax.experiments.cli import main; main()"
-        command = [sys.executable, "-c", code, "train", "--config", "real.toml", "--data", "*/bench.json"]
-        pipes = {"capture_output": True, "text": True, "timeout": 300, "check": False}
-        done = subprocess.run([*command, *arguments], cwd=tmp_path, env=compiling_fast, **pipes)
+    def start(*more):
+        command = [sys.executable, "-c", MAIN, *arguments, *more]
+        done = subprocess.run(command, **options, capture_output=True, text=True, timeout=300, check=False)
         assert (done.returncode, done.stderr) == (0, "")
 
-    start("--out", "run")
-    run = tmp_path / "run"
-    whole = (run / "metrics.jsonl").read_text(), (run / "best.npz").read_bytes()
-    assert '"validation/accuracy"' in whole[0]
+    def start_two(*more):
+        return two_processes(MAIN, *arguments, *more, **options)
+
+    start("whole")
+    return types.SimpleNamespace(
+        folder=folder, start=start, start_two=start_two, kind=trainer["kind"], actions=actions
+    )
+
+
+def result_of(run):
+    """Metrics and the best parameters, bit by bit."""
+    parameters = weights.load_policy(run)[0].parameters
+    return (run / "metrics.jsonl").read_text(), [leaf.tobytes() for leaf in jax.tree.leaves(parameters)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", RUNS, indirect=True)
+def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(whole):
+    run = shutil.copytree(whole.folder / "whole", whole.folder / "resumed")
     shutil.rmtree(run / "checkpoints" / "00000005")
     shutil.rmtree(run / "checkpoints" / "00000004")
-    start("--out", "run", "--resume")
-    assert ((run / "metrics.jsonl").read_text(), (run / "best.npz").read_bytes()) == whole
+    whole.start("resumed", "--resume")
+    assert result_of(run) == result_of(whole.folder / "whole")
+    assert (run / "best.npz").read_bytes() == (whole.folder / "whole" / "best.npz").read_bytes()
     policy, card = weights.load_policy(run)
-    assert card["config"]["kind"] == trainer["kind"]
+    assert '"validation/accuracy"' in result_of(run)[0]
+    assert card["config"]["kind"] == whole.kind
     assert policy.parameters["trunk"]["bias"].shape == (4,)
-    assert decisions_of(policy.parameters) is KINDS[actions]
+    assert decisions_of(policy.parameters) is KINDS[whole.actions]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", ["evolution", "ppo"], indirect=True)
+def test_two_processes_do_what_one_does(whole):
+    """With as many devices in all; a signal to one of them stops both, and they go on."""
+    run = whole.folder / "two"
+    with whole.start_two("two") as processes:
+        metrics = run / "metrics.jsonl"  # with a line when both are in the loop of updates
+        while not (metrics.exists() and metrics.stat().st_size) and processes[0].poll() is None:
+            time.sleep(0.01)
+        processes[1].send_signal(signal.SIGTERM)
+        (out, err), theirs = (process.communicate(timeout=300) for process in processes)
+    assert [process.returncode for process in processes] == [128 + signal.SIGTERM] * 2
+    assert err.startswith("autotts-jax: stopped by SIGTERM after update ")
+    assert err.endswith("--process 0 --resume\n")
+    assert [said(out), said("".join(theirs))] == ["", ""]
+    with whole.start_two("two", "--resume") as processes:
+        (out, err), theirs = (process.communicate(timeout=300) for process in processes)
+    assert [process.returncode for process in processes] == [0, 0]
+    assert "best policy: two/best.npz" in out
+    assert (err, said("".join(theirs))) == ("", "")
+    assert result_of(run) == result_of(whole.folder / "whole")
+
+
+def said(output):
+    """What the program says, without the lines that JAX adds."""
+    return "".join(line for line in output.splitlines(keepends=True) if not line.startswith("[Gloo]"))
 
 
 @pytest.mark.parametrize("name", ["train.toml", "train_aime24.toml"])

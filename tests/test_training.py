@@ -1,11 +1,13 @@
 """Runs: whatever stops one, it goes on as if nothing had happened, and it says what it cannot go on with."""
 
+import contextlib
 import functools
 import json
 import os
 import random
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -20,7 +22,7 @@ import optax
 import pytest
 
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import training
+from autotts_jax.experiments import distributed, training
 from autotts_jax.experiments.training import Progress, RunSettings, load_checkpoint, run, save_checkpoint
 
 SETTINGS = RunSettings(updates=30, validate_every=3, checkpoint_every=4, seed=5)
@@ -411,6 +413,77 @@ def test_a_sharded_state_is_sharded_again(tmp_path):
     _, loaded = load_checkpoint(tmp_path / "checkpoints" / "00000001", jnp.zeros_like(state, device=sharding))
     assert loaded.sharding == sharding
     assert loaded.tolist() == list(range(8))
+
+
+# --- several processes ----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def two_processes(code, *arguments, **options):
+    """Starts two that run this code, with the options of ``train`` that join them as its last arguments."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        joined = ["--coordinator", f"localhost:{free.getsockname()[1]}", "--processes", "2", "--process"]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+    options["env"] = options.get("env", os.environ) | {"JAX_NUM_CPU_DEVICES": "1"}
+    command = [sys.executable, "-c", code, *arguments, *joined]
+    processes = [subprocess.Popen([*command, str(number)], **options) for number in range(2)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def make_runs(folder, address, process):
+    """What one of two processes does in a test; gives how each of its runs ended."""
+
+    def attempt(name, **options):
+        try:
+            outcome = train(folder / name, **options)
+        except InputError as error:
+            return str(error)
+        return [outcome.progress.update, outcome.stopped_by]
+
+    def stop(update, _figures):
+        if (process, update) == (1, 7):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def fail(_path, _policy):
+        raise InputError("the disk is full")
+
+    distributed.initialize(address, 2, process)
+    return [
+        attempt("run", on_progress=stop),
+        attempt("run", resume=True),
+        attempt("run"),
+        attempt(f"run of {process}"),
+        attempt("other", manifest={"config": process}),
+        attempt("failing", save_policy=fail),
+    ]
+
+
+@pytest.mark.slow
+def test_two_processes_make_one_run(uninterrupted, tmp_path):
+    code = (
+        "import json, pathlib, sys; folder, process = pathlib.Path(sys.argv[1]), sys.argv[-1]\n"
+        "import test_training as t; ends = t.make_runs(folder, sys.argv[3], int(process))\n"
+        "(folder / process).write_text(json.dumps(ends))\n"
+    )
+    with two_processes(code, tmp_path, cwd=Path(__file__).parent) as processes:
+        assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    ours, theirs = (json.loads((tmp_path / name).read_text()) for name in "01")
+    assert ours[:2] == theirs[:2] == [[7, signal.SIGTERM], [30, None]]
+    assert end_of(tmp_path / "run") == end_of(uninterrupted)
+    assert_events_are_the_metrics(tmp_path / "run")
+    another = "another process of the run has failed; mend what it reports, and start all again"
+    assert [theirs[2], ours[3], ours[4], theirs[5]] == [another] * 4
+    assert "already holds a run" in ours[2]
+    assert f"process 1 does not see in {tmp_path / 'run of 1'}" in theirs[3]
+    assert "config is 0 there and 1 here" in theirs[4]
+    assert ours[5] == "the disk is full"
+    assert not (tmp_path / "run of 1").exists()
 
 
 # --- what a run does not go on with ---------------------------------------------------------------------

@@ -17,6 +17,7 @@ from autotts_jax.experiments.console import console, print_written, working
 
 if TYPE_CHECKING:
     from autotts_jax.experiments.summary import Objective
+    from autotts_jax.experiments.training import Outcome
     from autotts_jax.policies.registry import Selection
     from autotts_jax.replay.dataset import ProbeDataset
 
@@ -299,6 +300,23 @@ def train(
         int | None,
         typer.Option(metavar="N", help="Updates to make.", show_default="by configuration", min=0),
     ] = None,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Train in several processes, which meet at this address of process 0 and share the run's "
+            "folder; auto to have SLURM, Open MPI or another cluster say all three.",
+            show_default="one process",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Processes that train together.", show_default=False, min=1),
+    ] = None,
+    process: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="Which one this is, from 0.", show_default=False, min=0),
+    ] = None,
     cache: CacheOption = True,
 ) -> None:
     """Train a policy and keep the best one of the run.
@@ -307,15 +325,20 @@ def train(
     """
     folder = out or Path("runs") / config.stem
     command = ["autotts-jax", *sys.argv[1:]]
-    with working(f"the newest checkpoint in {folder} is as it was") as tell:
-        from autotts_jax.experiments import runtime
+    with working(f"the newest checkpoint in {folder} is as it was", shown=not process) as tell:
+        import jax
 
-        runtime.configure(cache)  # the trainers use JAX when they are imported
-        from autotts_jax.experiments.train import read_config
-        from autotts_jax.experiments.train import train as make_run
+        from autotts_jax.experiments import distributed, runtime
 
-        settings = read_config(config).changed(data, seed, fold, updates)
-        dataset = _read(settings.data.paths, Encoding(settings.data.encoding), tell)
+        # The trainers use JAX when they are imported.
+        runtime.configure(cache)
+        distributed.initialize(coordinator, processes, process)
+        with distributed.together():
+            from autotts_jax.experiments.train import read_config
+            from autotts_jax.experiments.train import train as make_run
+
+            settings = read_config(config).changed(data, seed, fold, updates)
+            dataset = _read(settings.data.paths, Encoding(settings.data.encoding), tell)
         total = settings.run.updates
         tell("compiling", 0, 0)
         runtime.pin_devices()
@@ -327,15 +350,19 @@ def train(
             resume=resume,
             on_progress=lambda update, figures: tell("training", update, total, _live(figures)),
         )
+    if jax.process_index() == 0:
+        _print_outcome(outcome, folder, total, shlex.join(command if resume else [*command, "--resume"]))
+    if outcome.stopped_by:
+        raise typer.Exit(128 + outcome.stopped_by)
+
+
+def _print_outcome(outcome: Outcome, folder: Path, total: int, again: str) -> None:
+    """Says how a run ended, and what can be done now."""
     done = outcome.progress
     if outcome.stopped_by:
-        again = shlex.join(command if resume else [*command, "--resume"])
-        print(
-            f"autotts-jax: stopped by {outcome.stopped_by.name} after update {done.update} of {total}; "
-            f"go on with: {again}",
-            file=sys.stderr,
-        )
-        raise typer.Exit(128 + outcome.stopped_by)
+        stopped = f"stopped by {outcome.stopped_by.name} after update {done.update} of {total}"
+        print(f"autotts-jax: {stopped}; go on with: {again}", file=sys.stderr)
+        return
     print(f"best validation objective: {done.best_objective:.4f}, at update {done.best_update}")
     if done.update < total:
         print(f"stopped early, after update {done.update} of {total}: no better objective since")

@@ -30,7 +30,7 @@ class _BarWithNote(Progress):
 
 
 @contextlib.contextmanager
-def working(left: str = "nothing was written") -> Iterator[Callable[..., None]]:
+def working(left: str = "nothing was written", shown: bool = True) -> Iterator[Callable[..., None]]:
     """Shows on a terminal's stderr how far the work is, and ends it with one line at Ctrl-C.
 
     Yields what is to be told of progress: the phase, what is done of it and how much there is, 0 for unknown;
@@ -38,6 +38,7 @@ def working(left: str = "nothing was written") -> Iterator[Callable[..., None]]:
 
     Args:
         left: what to say at Ctrl-C of the files.
+        shown: whether there is anything to see.
     """
     screen = Console(stderr=True)
     columns = (
@@ -46,7 +47,8 @@ def working(left: str = "nothing was written") -> Iterator[Callable[..., None]]:
         TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
     )
-    bar = _BarWithNote(*columns, console=screen, transient=True, disable=not screen.is_interactive)
+    hidden = not (shown and screen.is_interactive)
+    bar = _BarWithNote(*columns, console=screen, transient=True, disable=hidden)
     task = bar.add_task("starting", total=None, count="")
     phase = "starting"
 

@@ -419,5 +419,5 @@ def build_manifest(config: Config, dataset: ProbeDataset, command: Sequence[str]
         "data": {cell.name: {"source": cell.source, "sha256": cell.sha256} for cell in dataset.cells},
         "versions": {"python": platform.python_version()}
         | {package: metadata.version(package) for package in PACKAGES},
-        "devices": [str(device.device_kind) for device in jax.local_devices()],
+        "devices": [str(device.device_kind) for device in jax.devices()],
     }

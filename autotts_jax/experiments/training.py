@@ -8,6 +8,9 @@ A run's folder holds
 - ``tensorboard/``: the same as TensorBoard event files, one for each time the run was started;
 - ``checkpoints/<update>/``: the newest checkpoints. ``arrays/`` is an orbax checkpoint of the train state and
   the best policy, ``progress.json`` has the rest and a hash of it all.
+
+The processes of ``jax.distributed`` make a run together: each calls `run` in the same way, process 0 writes,
+and all read.
 """
 
 from __future__ import annotations
@@ -27,8 +30,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 
 from autotts_jax.errors import InputError
+from autotts_jax.experiments.distributed import largest, together
 from autotts_jax.policies.neural.trainer import Trainer
 from autotts_jax.replay.formats import write_atomically
 from autotts_jax.typing import Array
@@ -128,7 +133,8 @@ def run(
     """Trains to the end, or until SIGTERM or Ctrl-C; call it from the main thread.
 
     What the trainer starts with is update 0, validated and kept like any other. From then on the first signal
-    lets the update under way finish and writes a checkpoint, and a second one acts at once.
+    lets the update under way finish and writes a checkpoint, and a second one acts at once. Of several
+    processes, a signal to one ends all after the same update.
 
     Args:
         trainer: what is trained.
@@ -144,30 +150,33 @@ def run(
 
     Raises:
         InputError: a fresh run in a folder that holds one; nothing to resume, or another configuration, or a
-            checkpoint that is damaged or does not fit; training has diverged; the files cannot be written.
+            checkpoint that is damaged or does not fit; training has diverged; the files cannot be written;
+            another process has failed, sees another folder or has another configuration.
     """
+    writes = jax.process_index() == 0
     try:
-        _open_folder(folder, manifest, resume)
+        with together():
+            if writes:
+                _open_folder(folder, manifest, resume)
+        _check_shared(folder, manifest)
         training = _Training(trainer, settings, folder, validate, save_policy)
         with _signals_kept() as received:
-            with _Log(folder, training.first) as log:
-                if training.started:
-                    log.write(0, training.started)
-                    log.flush()
-                    training.save()
-                while not training.progress.ends(settings) and not received:
+            with together():
+                opened = _Log(folder, training.first) if writes else contextlib.nullcontext()
+            with opened as log:
+                training.record(log, training.started, checkpoint=True)
+                while not training.progress.ends(settings) and not received():
                     figures = training.update()
-                    log.write(training.progress.update, figures)
-                    if training.progress.update % settings.checkpoint_every == 0:
-                        log.flush()
-                        training.save()
+                    due = training.progress.update % settings.checkpoint_every == 0
+                    training.record(log, figures, checkpoint=due)
                     if on_progress is not None:
                         on_progress(training.progress.update, figures)
-                log.flush()
-                training.save()
+                training.record(log, {}, checkpoint=True)
             progress = training.progress
-            outcome = Outcome(progress, None if progress.ends(settings) else signal.Signals(received[0]))
-            _close_manifest(folder, settings, outcome)
+            outcome = Outcome(progress, None if progress.ends(settings) else signal.Signals(received()))
+            with together():
+                if writes:
+                    _close_manifest(folder, settings, outcome)
             return outcome
     except OSError as error:
         raise InputError(f"writing the run to {folder} failed: {error.strerror or error}") from error
@@ -178,10 +187,8 @@ class _Training:
 
     Attributes:
         progress: how far it is.
-        started: what was measured at the start; None if it goes on from a checkpoint.
+        started: what was measured at the start; empty if it goes on from a checkpoint.
     """
-
-    started: Figures | None = None
 
     def __init__(self, trainer, settings: RunSettings, folder: Path, validate, save_policy):
         self._trainer = trainer
@@ -191,17 +198,18 @@ class _Training:
         self._save_policy = save_policy
         self._state = trainer.init(jax.random.key(settings.seed))
         self._best = self._policy()
+        self._written: Any = None  # the file that is there may be of a later update
         self.progress = Progress()
-        newest = newest_checkpoint(folder)
-        if newest is not None:
-            self.progress, (self._state, self._best) = load_checkpoint(newest, (self._state, self._best))
-        else:
+        self.started: Figures = {}
+        with together():
+            newest = newest_checkpoint(folder)
+            if newest is not None:
+                self.progress, (self._state, self._best) = load_checkpoint(newest, (self._state, self._best))
+        if newest is None:
             # The start counts: a warm one may be better than what training makes of it.
             self.started = _figures("validation", validate(self._best))
             _check_finite(folder, 0, self.started)
             self.progress = self.progress.validated(self.started["validation/objective"])
-        if self.progress.best_update is not None:
-            self._write_best()  # the file that is there may be of a later update
         self._began = time.monotonic() - self.progress.seconds
 
     @property
@@ -225,13 +233,28 @@ class _Training:
             progress = progress.validated(figures["validation/objective"])
             if progress.best_update == update:
                 self._best = policy
-                self._write_best()
         self.progress = dataclasses.replace(progress, seconds=time.monotonic() - self._began)
         return figures
 
-    def save(self) -> None:
-        """Writes a checkpoint."""
-        save_checkpoint(self._folder, self.progress, (self._state, self._best))
+    def record(self, log: _Log | None, figures: Figures, *, checkpoint: bool) -> None:
+        """Writes the best policy if it is new, what was measured if anything was, and a checkpoint.
+
+        Args:
+            log: where to; None in the processes that do not write.
+            figures: what was measured.
+            checkpoint: whether to write one.
+        """
+        tree = jax.tree.map(_whole, (self._state, self._best)) if checkpoint else None
+        with together():
+            if log is None:
+                return
+            if self._written is not self._best:
+                self._write_best()
+            if figures:
+                log.write(self.progress.update, figures)
+            if checkpoint:
+                log.flush()
+                save_checkpoint(self._folder, self.progress, tree)
 
     def _policy(self) -> Any:
         """On the host: the train state's own arrays may be given away to the next update."""
@@ -241,11 +264,15 @@ class _Training:
         partial = self._folder / ".partial-best.npz"
         self._save_policy(partial, self._best)
         partial.replace(self._folder / "best.npz")
+        self._written = self._best
 
 
 @contextlib.contextmanager
-def _signals_kept() -> Iterator[list[int]]:
-    """Keeps the first SIGINT or SIGTERM in the list that it yields; the next one of the kind acts as ever."""
+def _signals_kept() -> Iterator[Callable[[], int]]:
+    """Keeps the first SIGINT or SIGTERM; the next one of the kind acts as ever.
+
+    Yields what gives the signal that any of the processes has received, 0 for none; all have to ask.
+    """
     received: list[int] = []
 
     def keep(number, _frame):
@@ -257,7 +284,7 @@ def _signals_kept() -> Iterator[list[int]]:
     for number in numbers:
         signal.signal(number, keep)
     try:
-        yield received
+        yield lambda: largest(max(received, default=0))
     finally:
         for number in numbers:
             signal.signal(number, before[number])
@@ -302,7 +329,28 @@ def _open_folder(folder: Path, manifest: Mapping[str, Any], resume: bool) -> Non
         return
     if not path.exists():
         raise InputError(f"{folder} holds no run to resume; leave out --resume, or give the run's folder")
-    there = _read_json(path)
+    _check_manifest(folder, manifest)
+    for partial in list(folder.rglob(".partial-*")):
+        shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
+
+
+def _check_shared(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Checks that all processes see the run that process 0 has opened, and go on with it alike."""
+    newest = newest_checkpoint(folder)
+    update = int(newest.name) if newest else -1
+    latest = largest(update)
+    with together():
+        if update < latest or not (folder / "manifest.json").exists():
+            raise InputError(
+                f"process {jax.process_index()} does not see in {folder} what others see there; "
+                "give a folder that all hosts share"
+            )
+        _check_manifest(folder, manifest)
+
+
+def _check_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Checks that the run in the folder has this configuration and these data."""
+    there = _read_json(folder / "manifest.json")
     differing = [
         f"{name} is {_shown(before)} there and {_shown(now)} here"
         for key in ("config", "data")
@@ -313,8 +361,6 @@ def _open_folder(folder: Path, manifest: Mapping[str, Any], resume: bool) -> Non
             f"the run in {folder} cannot be resumed with another configuration: {'; '.join(differing)}. "
             "Give what it was started with, or start a new run in another folder"
         )
-    for partial in list(folder.rglob(".partial-*")):
-        shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
 
 
 def _close_manifest(folder: Path, settings: RunSettings, outcome: Outcome) -> None:
@@ -412,16 +458,15 @@ def save_checkpoint(folder: Path, progress: Progress, tree: Any) -> None:
     Args:
         folder: the run's folder.
         progress: how far the run is.
-        tree: pytree of arrays.
+        tree: pytree of arrays, none of them shared with other processes.
     """
-    import orbax.checkpoint as ocp
-
     path = folder / "checkpoints" / f"{progress.update:08d}"
     if path.exists():
         return
     partial = path.with_name(f".partial-{path.name}")
-    with ocp.PyTreeCheckpointer() as checkpointer:
-        checkpointer.save((partial / "arrays").absolute(), _storable(tree))
+    stored = {name: np.asarray(leaf) for name, leaf in _storable(tree).items()}
+    with _checkpointer() as checkpointer:
+        checkpointer.save((partial / "arrays").absolute(), stored)
     content = {"progress": dataclasses.asdict(progress), "sha256": _hash(partial / "arrays", progress)}
     _write_json(partial / "progress.json", content)
     partial.replace(path)
@@ -439,8 +484,6 @@ def load_checkpoint(path: Path, like: Any) -> tuple[Progress, Any]:
     Raises:
         InputError: the checkpoint is damaged, or is that of another tree.
     """
-    import orbax.checkpoint as ocp
-
     # Hashed before orbax sees it: it would not notice every damage, and reports others at great length.
     try:
         content = json.loads((path / "progress.json").read_text(encoding="utf-8"))
@@ -450,7 +493,7 @@ def load_checkpoint(path: Path, like: Any) -> tuple[Progress, Any]:
         whole = False
     if not whole:
         raise InputError(f"{path}: the checkpoint is damaged; {_way_back(path)}")
-    with ocp.PyTreeCheckpointer() as checkpointer:
+    with _checkpointer() as checkpointer:
         stored = checkpointer.restore((path / "arrays").absolute())
     wanted = _storable(like)
     differing = [
@@ -466,6 +509,16 @@ def load_checkpoint(path: Path, like: Any) -> tuple[Progress, Any]:
     return progress, jax.tree_util.tree_map_with_path(
         lambda name, leaf: _placed(stored[jax.tree_util.keystr(name)], leaf) if np.size(leaf) else leaf, like
     )
+
+
+def _checkpointer() -> Any:
+    """Orbax, without its waiting for other processes: each reads for itself, and one writes."""
+    import orbax.checkpoint as ocp
+
+    own = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(primary_host=own, active_processes={own})
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -486,13 +539,21 @@ def _way_back(damaged: Path) -> str:
     return "no older one is there; start a new run in another folder"
 
 
-def _storable(tree: Any) -> dict[str, np.ndarray]:
-    """The leaves on the host by name, without the empty ones, which orbax does not store."""
+def _whole(leaf: Array) -> Array:
+    """An array; one that is shared with other processes is put together, and they have to call it as well."""
+    if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated:
+        return leaf
+    return multihost_utils.process_allgather(leaf, tiled=True)
+
+
+def _storable(tree: Any) -> dict[str, Array]:
+    """The leaves by name, without the empty ones, which orbax does not store."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(name): np.asarray(leaf) for name, leaf in leaves if np.size(leaf)}
+    arrays = {name: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf) for name, leaf in leaves}
+    return {jax.tree_util.keystr(name): array for name, array in arrays.items() if array.size}
 
 
-def _form(array: np.ndarray | None) -> str:
+def _form(array: Array | None) -> str:
     return "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
 
 
@@ -500,7 +561,9 @@ def _placed(stored: np.ndarray, leaf: Array) -> Array:
     """An array where another one is: on the host, or on its devices."""
     if not isinstance(leaf, jax.Array):
         return stored
-    return jax.device_put(stored, leaf.sharding) if leaf.committed else jnp.asarray(stored)
+    if not leaf.committed:
+        return jnp.asarray(stored)
+    return jax.make_array_from_callback(stored.shape, leaf.sharding, lambda part: stored[part])
 
 
 def _hash(folder: Path, progress: Progress) -> str:
