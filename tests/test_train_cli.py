@@ -375,7 +375,7 @@ def said(output):
     return "".join(line for line in output.splitlines(keepends=True) if not line.startswith("[Gloo]"))
 
 
-@pytest.mark.parametrize("name", ["train.toml", "train_aime24.toml"])
+@pytest.mark.parametrize("name", ["train.toml", "train_aime24.toml", "train_calibrated.toml"])
 def test_the_example_configurations_are_read(name):
     config = read_config(Path(__file__).parents[1] / "examples" / name)
     assert config.kind == "evolution"
