@@ -3,7 +3,7 @@
 Which of two controllers is better on thirty questions is decided by the few whose votes are contested, and a
 controller that is fitted to their gold answers learns these by heart. A conditional logit (McFadden, 1974)
 learns three weights from all of them, of all models together: how likely is an answer right that a share s of
-the branches end with, t of the way from the first branch to finish to the last?
+the branches end with, these being the first to finish at t = -1 and the last at t = 1?
 
     P(a) ∝ exp(α·log s_a - β·t_a),    P(no branch's answer) ∝ exp(δ)
 
@@ -62,12 +62,13 @@ def _log_likelihoods(
 ) -> Float[np.ndarray, "Q V+1"]:
     share, late, none = weights
     given = np.isfinite(traits[..., 0])
-    scores = np.where(given, share * np.where(given, traits[..., 0], 0) - late * traits[..., 1], -np.inf)
+    scores = np.full(given.shape, -np.inf)
+    scores[given] = share * traits[given, 0] - late * traits[given, 1]
     return log_softmax(np.pad(scores, ((0, 0), (0, 1)), constant_values=none), axis=1)
 
 
 def _traits(dataset: ProbeDataset) -> Float[np.ndarray, "Q V 2"]:
-    """The log of s, and t, of each answer, from -1 to 1; the log is -∞ where no branch ends with it."""
+    """The log of s, and t, of each answer; the log is -∞ where no branch ends with it."""
     matrix = dataset.matrix
     finals, lengths = np.asarray(matrix.finals()), np.asarray(matrix.lengths)
     errors = error_ids(dataset, np.arange(len(dataset)))

@@ -25,7 +25,7 @@ from autotts_jax.envs.width_depth import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural import teachers
 from autotts_jax.policies.neural.arena import Arena
-from autotts_jax.policies.neural.decision import MAX_ADVANCE, OPENINGS, Decision, Options, Rounds
+from autotts_jax.policies.neural.decision import KINDS, MAX_ADVANCE, OPENINGS, Decision, Options
 from autotts_jax.policies.neural.network import View, look, start_recall, turn
 from autotts_jax.policies.neural.policy import (
     Parameters,
@@ -38,7 +38,7 @@ from autotts_jax.typing import Array
 ROUNDS = 96
 """Rounds of an episode that are imitated."""
 
-DECISIONS = Rounds()
+DECISIONS = KINDS["rounds"]
 """Teachers decide in rounds. A policy of atomic actions sees nothing of how far a round has got."""
 
 
