@@ -332,6 +332,25 @@ def test_demonstrations_until_the_peak_end_right(matrix):
     assert len(none.decision.answer) == 0  # nothing is right
 
 
+def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
+    teacher, player, table = CMC.at(0.3), policy(), orders(6, 24)
+    episodes = Episodes(np.arange(6), np.arange(6), np.zeros(6, int))
+    played = rollout([player], matrix, table, episodes)
+    assert 0 < played.rounds.min() <= played.rounds.max() < cloning.ROUNDS
+    demos = cloning.demonstrate(teacher, player.gamma, matrix, table, np.arange(6), player=player.parameters)
+    # The states are the player's, from the first to the one it answers in, …
+    opened = network.GLOBAL_INPUTS.index("opened")
+    first = np.flatnonzero(demos.view.episode[:, opened] == 0)
+    last = np.append(first[1:], len(demos.view.episode)) - 1
+    assert len(first) == 6
+    np.testing.assert_array_equal(last - first + 1, played.rounds)
+    np.testing.assert_allclose(demos.view.episode[last, opened] * network.WIDTH, played.branches, rtol=1e-5)
+    # … and the decisions the teacher's, who would have begun otherwise.
+    began = np.array(decision.OPENINGS)[demos.decision.opening[first]]
+    assert (began == CMC.at(0.3).n_init).all()
+    assert (demos.view.episode[first + 1, opened] * network.WIDTH != began).any()
+
+
 def test_a_clone_decides_as_its_teacher(matrix):
     demos = cloning.demonstrate(CMC.at(0.1), 1e-4, matrix, orders(6, 24), np.arange(6))
     start = initial_parameters(HIDDEN, jax.random.key(0))
@@ -347,7 +366,9 @@ def test_a_clone_decides_as_its_teacher(matrix):
 @pytest.mark.slow
 def test_a_warm_start_is_made_of_parameters(matrix):
     params = WidthDepthRounds(16).make_params(matrix, gamma=RANGE, reward="majority")
-    settings = cloning.CloningSettings(generations=1, population=4, prices=2, updates=5, until_peak=True)
+    settings = cloning.CloningSettings(
+        generations=1, population=4, turns=2, prices=2, updates=5, until_peak=True
+    )
     told = []
     parameters = cloning.warm_start(
         settings, params, 16, HIDDEN, jax.random.key(0), lambda *figures: told.append(figures)

@@ -20,12 +20,14 @@ import pytest
 from rich.console import Console
 from test_training import Toy, end_of, save_policy, two_processes, validate
 
+from autotts_jax.envs.width_depth import WidthDepthRounds
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import cli, console, runtime, train
 from autotts_jax.experiments.train import fold_of, read_config, split_folds
 from autotts_jax.experiments.training import RunSettings
-from autotts_jax.policies.neural import calibration, weights
+from autotts_jax.policies.neural import weights
 from autotts_jax.policies.neural.decision import KINDS
+from autotts_jax.policies.neural.difficulty import vary_difficulty
 from autotts_jax.policies.neural.evolution import EvolutionSettings
 from autotts_jax.policies.neural.policy import NeuralPolicy, decisions_of
 from autotts_jax.replay import formats
@@ -136,7 +138,7 @@ def test_train_says_what_it_made(run_train, config):
         "kind": "toy",
         "data": {"paths": None, "encoding": "exact", "folds": 3, "fold": 0},
         "network": {"hidden": 4, "actions": "rounds"},
-        "objective": {"gamma": [1e-5, 1e-3], "reward": "outcome", "labels": "gold"},
+        "objective": {"gamma": [1e-5, 1e-3], "reward": "outcome", "difficulty_std": 0.0},
         "warm_start": None,
         "trainer": {"gammas": [0.001, 1.0], "rate": None},
         "run": {"updates": 30, "validate_every": 3, "checkpoint_every": 4, "patience": None, "seed": 5},
@@ -375,7 +377,7 @@ def said(output):
     return "".join(line for line in output.splitlines(keepends=True) if not line.startswith("[Gloo]"))
 
 
-@pytest.mark.parametrize("name", ["train.toml", "train_aime24.toml", "train_calibrated.toml"])
+@pytest.mark.parametrize("name", ["train.toml", "train_aime24.toml"])
 def test_the_example_configurations_are_read(name):
     config = read_config(Path(__file__).parents[1] / "examples" / name)
     assert config.kind == "evolution"
@@ -433,26 +435,29 @@ def test_validation_counts_the_right_answers(monkeypatch, reward):
     assert measured["tokens"] == pytest.approx(500 * intervals.mean())
 
 
-def test_calibrated_labels_count_in_training_and_in_validation(monkeypatch):
+def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
     dataset = synthetic(0, SYNTHETIC_MODELS[:1], 3, 10)
-    objective = train.ObjectiveSettings((1e-4, 1e-2), labels="calibrated")
     settings = EvolutionSettings(max_branches=4)
+    objective = train.ObjectiveSettings((1e-4, 1e-2), difficulty_std=2.0)
     parts = train.DataSettings(), train.NetworkSettings(), objective, None, settings, RunSettings(1)
     config = train.Config("evolution", *parts)
-    params = train._episodes(config, dataset, 7)
-    labels = calibration.draw_labels(dataset, params.orders.shape[1], 7)
-    np.testing.assert_array_equal(params.labels, labels)
-    validated = calibration.draw_labels(dataset, params.orders.shape[1], train.VALIDATION_SEED)[:, :16]
+    seen = []
 
-    def rollout(policies, *_):
-        """Gives the labels."""
-        answers = np.tile(validated.T.reshape(-1), len(policies))
-        return types.SimpleNamespace(answer=answers, intervals=0 * answers, tokens=0 * answers)
+    def rollout(_policies, _matrix, orders, episodes):
+        """Notes the branches that each question is played with."""
+        seen.append((orders.reshape(3, 16, 4), episodes.order.reshape(-1, 16, 3)))
+        nothing = 0 * episodes.question
+        return types.SimpleNamespace(answer=nothing, intervals=nothing, tokens=nothing)
 
     monkeypatch.setattr(train, "rollout", rollout)
-    accuracy = train.make_validation(config, dataset)(NeuralPolicy({}, 1e-3))["accuracy"]
-    assert accuracy == pytest.approx(np.mean(validated != NONE))
-    assert 0 < np.mean(validated == np.asarray(dataset.matrix.gold)[:, None]) < accuracy
+    train.make_validation(config, dataset)(NeuralPolicy({}, 1e-3))
+    for orders, row in seen:
+        expected = np.asarray(train._episodes(config, dataset, train.VALIDATION_SEED).orders)[:, :16, :4]
+        np.testing.assert_array_equal(orders, expected)
+        np.testing.assert_array_equal(row[0], np.arange(16)[:, None] + 16 * np.arange(3))
+    plain = WidthDepthRounds(4).make_params(dataset.matrix, seed=7)
+    trained = train._episodes(config, dataset, 7)
+    np.testing.assert_array_equal(trained.orders, vary_difficulty(plain, 2.0, 7).orders)
 
 
 # --- configuration --------------------------------------------------------------------------------------
@@ -488,8 +493,12 @@ def test_calibrated_labels_count_in_training_and_in_validation(monkeypatch):
         (("[trainer]", "[objective]\ngamma = [1e-4]\n[trainer]"), "the lowest and the highest price"),
         (("[trainer]", '[objective]\nreward = "gold"\n[trainer]'), "reward is 'gold', but it must be one of"),
         (
-            ("[trainer]", '[objective]\nreward = "majority"\nlabels = "calibrated"\n[trainer]'),
-            "toy.toml, [objective]: labels is 'calibrated', but reward 'majority' has its own",
+            ("[trainer]", '[objective]\nreward = "majority"\ndifficulty_std = 2\n[trainer]'),
+            "toy.toml, [objective]: difficulty_std is 2.0, which takes gold answers",
+        ),
+        (
+            ("[trainer]", "[objective]\ndifficulty_std = -1.0\n[trainer]"),
+            "difficulty_std is -1.0, but it must be",
         ),
         (("folds = 3", "folds = 1"), "toy.toml, [data]: folds is 1, but it must be at least 2"),
         (("fold = 0", "fold = 3"), "toy.toml, [data]: fold is 3, but it must be in 0 … 2"),

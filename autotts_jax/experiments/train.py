@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PRNGKeyArray
 
@@ -22,9 +21,10 @@ from autotts_jax.envs.rollout import Episodes, rollout
 from autotts_jax.envs.width_depth import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.training import Figures, Outcome, RunSettings, newest_checkpoint, run
-from autotts_jax.policies.neural import calibration, weights
+from autotts_jax.policies.neural import weights
 from autotts_jax.policies.neural.cloning import CloningSettings, warm_start
 from autotts_jax.policies.neural.decision import KINDS
+from autotts_jax.policies.neural.difficulty import vary_difficulty
 from autotts_jax.policies.neural.evolution import Evolution, EvolutionSettings
 from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
 from autotts_jax.policies.neural.ppo import PPO, PPOSettings
@@ -101,24 +101,29 @@ class NetworkSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveSettings:
-    """What an episode is worth, in training and validation.
+    """What episodes are like, and what they are worth, in training and validation.
 
     Attributes:
         gamma: lowest and highest γ, the price of an interval.
         reward: a reward of `WidthDepthRounds.make_params`. With ``majority``, validation does without gold
             answers too; with the others it counts what ``outcome`` does.
-        labels: what is right, in training and validation: the ``gold`` answers, or ``calibrated`` ones; see
-            `calibration.draw_labels`.
+        difficulty_std: how much easier and harder than recorded the questions are, in nats of log-odds; see
+            `vary_difficulty`.
     """
 
     gamma: tuple[float, ...] = (1e-5, 1e-3)
     reward: Literal["outcome", "progress", "regret", "majority"] = "outcome"
-    labels: Literal["gold", "calibrated"] = "gold"
+    difficulty_std: float = 0.0
 
     def __post_init__(self):
-        if self.labels != "gold" and self.reward == "majority":
+        if not 0 <= self.difficulty_std < np.inf:
             raise InputError(
-                f"labels is {self.labels!r}, but reward 'majority' has its own; leave one of them out"
+                f"difficulty_std is {self.difficulty_std}, but it must be a finite number of at least 0"
+            )
+        if self.difficulty_std and self.reward == "majority":
+            raise InputError(
+                f"difficulty_std is {self.difficulty_std}, which takes gold answers to "
+                "know the right branches, but reward 'majority' does without; leave one of them out"
             )
         if len(self.gamma) != 2 or not 0 < self.gamma[0] <= self.gamma[1]:
             raise InputError(
@@ -382,7 +387,7 @@ def make_validation(config: Config, dataset: ProbeDataset) -> Callable[[NeuralPo
     price, order, question = (
         axis.reshape(-1) for axis in np.indices((len(prices), VALIDATION_ORDERS, len(dataset)))
     )
-    row = np.asarray(dataset.matrix.cell)[question] * VALIDATION_ORDERS + order
+    row = np.asarray(params.matrix.cell)[question] * VALIDATION_ORDERS + order
     labels = dataset.matrix.gold[:, None] if params.labels is None else np.asarray(params.labels)
     label = np.broadcast_to(labels, (len(dataset), params.orders.shape[1]))[question, order]
 
@@ -405,10 +410,7 @@ def _episodes(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
     objective = config.objective
     played = KINDS[config.network.actions].environment(config.trainer.max_branches)
     params = played.make_params(dataset.matrix, gamma=objective.gamma, reward=objective.reward, seed=seed)
-    if objective.labels == "gold":
-        return params
-    labels = calibration.draw_labels(dataset, params.orders.shape[1], seed)
-    return dataclasses.replace(params, labels=jnp.asarray(labels))
+    return vary_difficulty(params, objective.difficulty_std, seed) if objective.difficulty_std else params
 
 
 def build_manifest(config: Config, dataset: ProbeDataset, command: Sequence[str]) -> dict[str, Any]:

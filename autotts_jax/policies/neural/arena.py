@@ -78,13 +78,12 @@ class Arena:
         Args:
             controller: the controller of a member at a γ; all of one class.
             members: M.
-            prices: P; they are log-uniform, one from each of P strata.
+            prices: P; see `draw_prices`.
             key: what prices and orders are drawn with.
         """
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         questions = len(self._cell)
-        low, high = np.log(self.gamma_range)
-        gammas = np.exp(low + (high - low) * (np.arange(prices) + rng.uniform(size=prices)) / prices)
+        gammas = draw_prices(self.gamma_range, prices, rng)
         row = rng.integers(self._rows, size=(prices, questions))
         settings = [controller(member, float(gamma)) for member in range(members) for gamma in gammas]
         setting, question = (axis.reshape(-1) for axis in np.indices((len(settings), questions)))
@@ -94,3 +93,11 @@ class Arena:
         right = (played.answer == self.labels[question, rows]) & (played.answer != NONE)
         columns = (right, played.intervals, played.tokens)
         return Scores(gammas, *(column.reshape(members, prices, questions) for column in columns))
+
+
+def draw_prices(
+    gamma_range: tuple[float, float], prices: int, rng: np.random.Generator
+) -> Float[np.ndarray, " P"]:
+    """P log-uniform values of γ, one from each of P strata."""
+    low, high = np.log(gamma_range)
+    return np.exp(low + (high - low) * (np.arange(prices) + rng.uniform(size=prices)) / prices)

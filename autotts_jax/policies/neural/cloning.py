@@ -1,7 +1,9 @@
-"""Warm start: behaviour cloning of code controllers.
+"""Warm start: behaviour cloning of code controllers, and dataset aggregation.
 
 Teachers play recorded questions, each at a price, and a network that is told the price learns to decide as
-they did.
+they did. Then the network plays, and learns what its teachers would have decided where it came to (DAgger,
+Ross et al., arXiv 1011.0686): a clone that has only seen its teachers' episodes does not know how to go on
+after a mistake of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from autotts_jax.envs.rollout import kind_of
 from autotts_jax.envs.width_depth import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural import teachers
-from autotts_jax.policies.neural.arena import Arena
+from autotts_jax.policies.neural.arena import Arena, draw_prices
 from autotts_jax.policies.neural.decision import KINDS, MAX_ADVANCE, OPENINGS, Decision, Options
 from autotts_jax.policies.neural.network import View, look, start_recall, turn
 from autotts_jax.policies.neural.policy import (
@@ -63,8 +65,9 @@ def demonstrate(
     orders: Int[Array, "E W"],
     questions: Int[Array, " E"],
     labels: Int[Array, " E"] | None = None,
+    player: Parameters | None = None,
 ) -> Demonstrations:
-    """What a teacher does in E episodes.
+    """What a teacher does in E episodes, or would do in those of a player.
 
     Args:
         teacher: the teacher.
@@ -75,6 +78,9 @@ def demonstrate(
         labels: what counts as right in each episode. If it is given, each episode is cut where its progress
             peaks, at the first round in which its answer is worth most, and kept if that answer is right
             (MRT, arXiv 2503.07572, section 6).
+        player: parameters of a network that plays in the teacher's place, its most likely decisions, until it
+            answers. The teacher, which remembers the rounds before as if it had played them on the same
+            branches, says what it would do.
     """
     played, kept = _demonstrate(
         teacher,
@@ -82,6 +88,7 @@ def demonstrate(
         orders,
         questions,
         labels,
+        player,
         jnp.float32(gamma),
         kind=kind_of(teacher),
     )
@@ -90,8 +97,8 @@ def demonstrate(
 
 
 @functools.partial(jax.jit, static_argnames="kind")
-def _demonstrate(teacher, matrix, orders, questions, labels, gamma, *, kind):  # noqa: ARG001
-    play = functools.partial(_play, teacher, matrix, gamma)
+def _demonstrate(teacher, matrix, orders, questions, labels, player, gamma, *, kind):  # noqa: ARG001
+    play = functools.partial(_play, teacher, matrix, player, gamma)
     played, running, answers, cost = jax.vmap(play)(orders, questions)
     if labels is not None:
         right = (answers == labels[:, None]) & (answers != NONE)
@@ -107,6 +114,7 @@ def _demonstrate(teacher, matrix, orders, questions, labels, gamma, *, kind):  #
 def _play(
     teacher: Controller,
     matrix: ProbeMatrix,
+    player: Parameters | None,
     gamma: Float[Array, ""],
     order: Int[Array, " W"],
     question: Int[Array, ""],
@@ -131,9 +139,14 @@ def _play(
             answer,
             jnp.sum(pool.depth, dtype=jnp.float32),
         )
+        ended = answers
+        if player is not None:
+            own = DECISIONS.greedy(DECISIONS.mask(apply_network(player, seen), allowed))
+            action = DECISIONS.action(own)
+            after, ended, _ = DECISIONS.environment(pool.width).act(pool, action)
         # `EXHAUSTED` here marks what lies beyond the answer.
         stop = jnp.where(
-            answers,
+            ended | (stop == StopReason.EXHAUSTED),
             StopReason.EXHAUSTED,
             jnp.where(
                 began | (ending == StopReason.RUNNING),
@@ -218,22 +231,24 @@ class CloningSettings:
         fits: times that `teachers.tune` is called; the teachers have the mean of its coefficients.
         generations: of `teachers.tune`.
         population: of `teachers.tune`.
-        prices: values of γ, evenly spread over the logarithms, that there is a teacher for.
+        turns: times that the network learns: first from the teachers' episodes, then from its own, too.
+        prices: values of γ, drawn for each turn, at which every question is played; see `draw_prices`.
         until_peak: cut episodes where their progress peaks, and keep the right ones; see `demonstrate`.
-        updates: of `clone`.
+        updates: of `clone`, in each turn.
         learning_rate: of `clone`.
     """
 
     fits: int = 1
     generations: int = 150
     population: int = 32
-    prices: int = 48
+    turns: int = 4
+    prices: int = 16
     until_peak: bool = False
-    updates: int = 10_000
+    updates: int = 5_000
     learning_rate: float = 6e-3
 
     def __post_init__(self):
-        for name in ("fits", "generations", "population", "prices", "updates", "learning_rate"):
+        for name in ("fits", "generations", "population", "turns", "prices", "updates", "learning_rate"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name} is {getattr(self, name)}, but it must be positive")
 
@@ -269,27 +284,26 @@ def warm_start(
     questions = np.arange(params.matrix.num_questions)
     cell = np.asarray(params.matrix.cell)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
-    parts = []
-    for gamma in np.geomspace(*arena.gamma_range, settings.prices):
-        row = rng.integers(params.orders.shape[1], size=len(questions))
-        orders = np.asarray(params.orders)[cell, row, :max_branches].astype(np.int32)
-        teacher = teachers.teacher(coefficients, gamma, arena.gamma_range)
-        parts.append(
-            demonstrate(
-                teacher,
-                gamma,
-                params.matrix,
-                orders,
-                questions,
-                arena.labels[questions, row] if settings.until_peak else None,
+    parameters, parts = initial_parameters(hidden, start), []
+    for learnt, draw in enumerate(jax.random.split(fit, settings.turns)):
+        for gamma in draw_prices(arena.gamma_range, settings.prices, rng):
+            row = rng.integers(params.orders.shape[1], size=len(questions))
+            parts.append(
+                demonstrate(
+                    teachers.teacher(coefficients, gamma, arena.gamma_range),
+                    gamma,
+                    params.matrix,
+                    np.asarray(params.orders)[cell, row, :max_branches].astype(np.int32),
+                    questions,
+                    arena.labels[questions, row] if settings.until_peak else None,
+                    parameters if learnt else None,
+                )
             )
+        parameters, _ = clone(
+            parameters,
+            jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts),
+            draw,
+            updates=settings.updates,
+            learning_rate=settings.learning_rate,
         )
-    demonstrations = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-    parameters, _ = clone(
-        initial_parameters(hidden, start),
-        demonstrations,
-        fit,
-        updates=settings.updates,
-        learning_rate=settings.learning_rate,
-    )
     return parameters
