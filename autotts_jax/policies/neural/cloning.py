@@ -299,9 +299,10 @@ def warm_start(
                     parameters if learnt else None,
                 )
             )
+        parts = [jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)]
         parameters, _ = clone(
             parameters,
-            jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts),
+            parts[0],
             draw,
             updates=settings.updates,
             learning_rate=settings.learning_rate,
