@@ -451,10 +451,10 @@ def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
 
     monkeypatch.setattr(train, "rollout", rollout)
     train.make_validation(config, dataset)(NeuralPolicy({}, 1e-3))
-    for orders, row in seen:
-        expected = np.asarray(train._episodes(config, dataset, train.VALIDATION_SEED).orders)[:, :16, :4]
-        np.testing.assert_array_equal(orders, expected)
-        np.testing.assert_array_equal(row[0], np.arange(16)[:, None] + 16 * np.arange(3))
+    [(orders, row)] = seen
+    expected = np.asarray(train._episodes(config, dataset, train.VALIDATION_SEED).orders)[:, :16, :4]
+    np.testing.assert_array_equal(orders, expected)
+    np.testing.assert_array_equal(row[0], np.arange(16)[:, None] + 16 * np.arange(3))
     plain = WidthDepthRounds(4).make_params(dataset.matrix, seed=7)
     trained = train._episodes(config, dataset, 7)
     np.testing.assert_array_equal(trained.orders, vary_difficulty(plain, 2.0, 7).orders)

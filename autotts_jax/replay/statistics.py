@@ -52,7 +52,7 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
     right = finals[..., 0] == matrix.gold[:, None]
     depth = np.arange(answers.shape[2])
     is_probe = depth < lengths[..., None]
-    errors = answers == error_ids(dataset, index)[:, None, None]
+    errors = answers == _error_ids(dataset, index)[:, None, None]
     distinct = _distinct(answers, depth <= lengths[..., None])
     majority = np.array([_majority(row) for row in finals[..., 0]])
     return {
@@ -81,7 +81,7 @@ def _spread(name: str, values: np.ndarray) -> dict[str, float | int]:
     }
 
 
-def error_ids(dataset: ProbeDataset, index: np.ndarray) -> np.ndarray:
+def _error_ids(dataset: ProbeDataset, index: np.ndarray) -> np.ndarray:
     """The id of "no answer" in each question, an unused one where nobody gave it. Shape (q,)."""
     if dataset.encoding != EXACT:
         return np.full(len(index), NONE)

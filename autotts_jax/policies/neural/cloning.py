@@ -282,23 +282,24 @@ def warm_start(
     )
     coefficients = np.mean([tune(each) for each in jax.random.split(tuning, settings.fits)], axis=0)
     questions = np.arange(params.matrix.num_questions)
-    cell = np.asarray(params.matrix.cell)
+    cell, orders = np.asarray(params.matrix.cell), np.asarray(params.orders)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
     parameters, parts = initial_parameters(hidden, start), []
     for learnt, draw in enumerate(jax.random.split(fit, settings.turns)):
         for gamma in draw_prices(arena.gamma_range, settings.prices, rng):
-            row = rng.integers(params.orders.shape[1], size=len(questions))
+            row = rng.integers(orders.shape[1], size=len(questions))
             parts.append(
                 demonstrate(
                     teachers.teacher(coefficients, gamma, arena.gamma_range),
                     gamma,
                     params.matrix,
-                    np.asarray(params.orders)[cell, row, :max_branches].astype(np.int32),
+                    orders[cell, row, :max_branches].astype(np.int32),
                     questions,
                     arena.labels[questions, row] if settings.until_peak else None,
                     parameters if learnt else None,
                 )
             )
+        # Joined once and for all: twice in memory would be gigabytes more.
         parts = [jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)]
         parameters, _ = clone(
             parameters,
