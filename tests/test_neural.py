@@ -17,7 +17,7 @@ from autotts_jax.envs.rollout import Episodes, rollout
 from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
 from autotts_jax.errors import InputError
 from autotts_jax.policies.cmc import CMC
-from autotts_jax.policies.neural import cloning, decision, network, teachers, weights
+from autotts_jax.policies.neural import aggregation, cloning, decision, network, teachers, weights
 from autotts_jax.policies.neural.arena import Arena
 from autotts_jax.policies.neural.evolution import Evolution, EvolutionSettings
 from autotts_jax.policies.neural.policy import (
@@ -376,6 +376,93 @@ def test_a_warm_start_is_made_of_parameters(matrix):
     start = initial_parameters(HIDDEN, jax.random.key(0))
     assert jax.tree.map(jnp.shape, parameters) == jax.tree.map(jnp.shape, start)
     assert len(told) == 1
+
+
+# --- weights of votes --------------------------------------------------------------------------------------
+
+
+def thorough() -> NeuralPolicy:
+    """A policy that prunes nothing, and answers when there is nothing left to read."""
+    parameters = policy(3, scale=3.0).parameters
+    never = {"of_episode": [-50, 1], "of_branch": [0, -50, 0, 0]}
+    patient = {name: {**parameters[name], "bias": np.array(bias, np.float32)} for name, bias in never.items()}
+    return NeuralPolicy({**parameters, **patient}, 1e-4)
+
+
+def weighing(policy: NeuralPolicy, *coefficients: float) -> NeuralPolicy:
+    kernel = np.array(coefficients, np.float32)[:, None]
+    return dataclasses.replace(policy, parameters={**policy.parameters, "of_vote": {"kernel": kernel}})
+
+
+def last_states(policy, matrix, table, questions):
+    """The pool and the memory that an episode on each question ends with."""
+    matrix = jax.tree.map(jnp.asarray, matrix)
+
+    @jax.jit
+    def play(order, question):
+        def go_on(carry):
+            return policy.round(*carry[:2])
+
+        empty = ReplayPool.begin(matrix, question, order)
+        start = (*policy.start(empty), jnp.int32(StopReason.RUNNING))
+        memory, pool, _ = jax.lax.while_loop(lambda carry: carry[2] == StopReason.RUNNING, go_on, start)
+        return memory, pool
+
+    return [play(order, question) for order, question in zip(table, questions, strict=True)]
+
+
+def test_equal_weights_are_the_majority_of_the_environment(matrix):
+    plain, environment = thorough(), WidthDepthRounds(24)
+    for memory, pool in last_states(plain, matrix, orders(6, 24), np.arange(6)):
+        ours, theirs = plain.vote(memory, pool), environment.aggregate(pool, memory.tracker)
+        assert jax.tree.map(int, ours) == jax.tree.map(int, theirs)
+
+
+def test_weights_decide_the_answer(matrix):
+    """If only the shallowest final counts, its answer wins; if only the deepest does, that one's."""
+    plain = thorough()
+    differ = 0
+    for memory, pool in last_states(plain, matrix, orders(6, 24), np.arange(6)):
+        final = np.flatnonzero(observations.standing(pool, memory.tracker).final)
+        ids, depth = np.asarray(memory.tracker.ids)[final], np.asarray(pool.depth)[final]
+        for sign, end in ((-60, depth.min()), (60, depth.max())):
+            leader = int(weighing(plain, sign, 0, 0).vote(memory, pool).leader)
+            counts = np.bincount(ids[depth == end])
+            assert counts[memory.tracker.ids[leader]] == counts.max()
+        differ += len(set(ids[depth == depth.min()])) and ids[depth.argmin()] != ids[depth.argmax()]
+    assert differ
+
+
+def test_what_votes_weigh_is_the_most_likely():
+    """Two votes against one are right twice as often, so a power of 1; and a vote that came ten intervals
+    earlier than the other three times as often, so a coefficient of -log 3."""
+    inputs = len(network.VOTE_INPUTS)
+    known, answers, labels = np.zeros((70, inputs, 3), np.float32), np.full((70, 3), -1), np.zeros(70, int)
+    answers[:30] = 0, 0, 1
+    labels[:30] = np.repeat([0, 1], (20, 10))
+    answers[30:, :2] = 0, 1
+    known[30:, 0, 1] = 1
+    labels[30:] = np.repeat([0, 1], (30, 10))
+    silent = known[:5] + 7, np.zeros((5, 3), int), np.arange(5) % 2  # all agree: these say nothing
+    fitted = aggregation.fit(
+        *(np.concatenate(parts) for parts in zip((known, answers, labels), silent, strict=True))
+    )
+    np.testing.assert_allclose(fitted, [-np.log(3), 0, 0], atol=0.07)  # less the price of a coefficient
+    assert not aggregation.fit(*silent).any()
+
+
+def test_votes_are_learned_from_episodes_of_the_policy(matrix):
+    plain = thorough()
+    params = WidthDepthRounds(24).make_params(matrix, gamma=RANGE)
+    learned = aggregation.learn_votes(plain.parameters, params, 24, jax.random.key(0))
+    again = aggregation.learn_votes(plain.parameters, params, 24, jax.random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, learned, again)
+    kernel = learned["of_vote"]["kernel"]
+    assert kernel.shape == plain.parameters["of_vote"]["kernel"].shape
+    assert np.isfinite(kernel).all()
+    assert kernel.any()
+    others = {name: leaf for name, leaf in learned.items() if name != "of_vote"}
+    jax.tree.map(np.testing.assert_array_equal, others, {name: plain.parameters[name] for name in others})
 
 
 # --- teachers ----------------------------------------------------------------------------------------------

@@ -17,6 +17,16 @@ WIDTH = 40
 vote = jax.jit(votes.vote)
 vote_twins = jax.jit(lambda answers, voters, key: votes.vote_twins(votes.twin_sets(answers), voters, key))
 
+heaviest = jax.jit(
+    lambda answers, voters, weights, rank: votes.elect_heaviest(
+        answers,
+        votes.support(answers, voters),
+        votes.weigh(answers, np.float32(1) * weights * voters),
+        voters,
+        rank,
+    )
+)
+
 ballots = st.tuples(
     st.lists(st.integers(NONE, 5), min_size=WIDTH, max_size=WIDTH),
     st.lists(st.booleans(), min_size=WIDTH, max_size=WIDTH),
@@ -41,6 +51,30 @@ def test_votes_are_those_of_a_counter(ballot):
         else:
             assert int(outcome.leader) == NONE
             assert float(outcome.confidence) == 0.0
+
+
+@settings(max_examples=200, deadline=None)
+@given(ballots, st.lists(st.sampled_from([0.25, 1, 1, 1, 2.5]), min_size=WIDTH, max_size=WIDTH))
+def test_the_heaviest_answer_wins(ballot, weights):
+    """Weight first, then votes, then who came first; the outcome still tells numbers of votes."""
+    answers, voters, rank = (
+        np.array(part, kind) for part, kind in zip(ballot, ("i4", "?", "i4"), strict=True)
+    )
+    voters &= answers != NONE
+    order = [i for i in np.argsort(rank) if voters[i]]
+    count = Counter(int(answers[i]) for i in order)
+    weight = {a: sum(weights[i] for i in order if answers[i] == a) for a in count}
+    outcome = heaviest(answers, voters, np.array(weights, np.float32), rank)
+    equal = heaviest(answers, voters, np.ones(WIDTH, np.float32), rank)
+    assert jax.tree.map(int, equal) == jax.tree.map(int, vote(answers, voters, rank))
+    assert int(outcome.voters) == len(order)
+    if not order:
+        assert int(outcome.leader) == NONE
+        return
+    winner = max(count, key=lambda a: (weight[a], count[a]))  # of equal ones the first
+    assert int(outcome.leader) == next(i for i in order if answers[i] == winner)
+    assert int(outcome.top1) == count.pop(winner)
+    assert int(outcome.top2) == max(count.values(), default=0)
 
 
 def test_ties_go_to_the_answer_inserted_first_in_branch_order_by_default():

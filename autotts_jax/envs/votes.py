@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Bool, Float, Int, Int32, Integer, UInt32
+from jaxtyping import Bool, Float, Int, Int32, Num, UInt32
 
 from autotts_jax.envs.core import WORD
 from autotts_jax.replay.matrix import NONE
@@ -87,7 +87,7 @@ def support(answers: Int[Array, " W"], voters: Bool[Array, " W"]) -> Int32[Array
     return functools.reduce(jnp.add, ((answers == ballot).astype(jnp.int32) for ballot in ballots))
 
 
-def fold_ballots(fold: Callable, start: Integer[Array, " W"], *ballots: Array) -> Integer[Array, " W"]:
+def fold_ballots(fold: Callable, start: Num[Array, " W"], *ballots: Array) -> Num[Array, " W"]:
     """``fold(total, *ballot)`` over the branches, from ``start``; each of ``ballots`` has shape (W,).
 
     In two unrolled halves: unrolled, XLA makes one pass of it on a CPU; the loop makes it keep the total,
@@ -107,7 +107,7 @@ def fold_ballots(fold: Callable, start: Integer[Array, " W"], *ballots: Array) -
 
 
 @checked
-def weigh(answers: Int[Array, " W"], weights: Integer[Array, " W"]) -> Integer[Array, " W"]:
+def weigh(answers: Int[Array, " W"], weights: Num[Array, " W"]) -> Num[Array, " W"]:
     """For each branch the sum of the weights of the branches that give its answer, in the weights' dtype."""
 
     def add(total, ballot, weight):
@@ -140,6 +140,30 @@ def elect(
     leader = jnp.where(best == nobody, NONE, -best % width)
     top1 = jnp.where(best == nobody, 0, count[leader])
     rest = voters & (answers != answers[leader])
+    return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
+
+
+@checked
+def elect_heaviest(
+    answers: Int[Array, " W"],
+    count: Int32[Array, " W"],
+    weight: Float[Array, " W"],
+    voters: Bool[Array, " W"],
+    rank: Int[Array, " W"] | None = None,
+) -> Vote:
+    """As `elect`, but the answer with the largest weight wins; those with the same weight as `elect` has it.
+
+    Args:
+        answers: answer ids.
+        count: votes of each branch's answer.
+        weight: weight of each branch's answer, see `weigh`.
+        voters: which branches vote; all of them have an answer.
+        rank: as in `elect`.
+    """
+    heaviest = voters & (weight == jnp.max(jnp.where(voters, weight, -jnp.inf)))
+    leader = elect(answers, count, heaviest, rank).leader
+    rest = voters & (answers != answers[leader])
+    top1 = jnp.where(leader == NONE, 0, count[leader])
     return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
 
 

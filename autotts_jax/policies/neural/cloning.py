@@ -26,6 +26,7 @@ from autotts_jax.envs.rollout import kind_of
 from autotts_jax.envs.width_depth import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural import teachers
+from autotts_jax.policies.neural.aggregation import learn_votes
 from autotts_jax.policies.neural.arena import Arena, draw_prices
 from autotts_jax.policies.neural.decision import KINDS, MAX_ADVANCE, OPENINGS, Decision, Options
 from autotts_jax.policies.neural.network import View, look, start_recall, turn
@@ -261,7 +262,7 @@ def warm_start(
     key: PRNGKeyArray,
     on_progress: Callable[[int, float], None] | None = None,
 ) -> Parameters:
-    """Parameters that play as tuned code controllers do.
+    """Parameters that play as tuned code controllers do, and weigh the votes of how their own episodes end.
 
     Args:
         settings: its settings.
@@ -271,7 +272,7 @@ def warm_start(
         key: what everything is drawn with.
         on_progress: told of every generation of the teachers and its mean objective.
     """
-    tuning, start, order, fit = jax.random.split(key, 4)
+    tuning, start, order, fit, votes = jax.random.split(key, 5)
     arena = Arena(params, max_branches)
     tune = functools.partial(
         teachers.tune,
@@ -308,4 +309,4 @@ def warm_start(
             updates=settings.updates,
             learning_rate=settings.learning_rate,
         )
-    return parameters
+    return learn_votes(parameters, params, max_branches, votes)

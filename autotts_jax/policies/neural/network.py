@@ -41,6 +41,12 @@ GLOBAL_INPUTS = (
 )
 """What it reads of the episode: features of `observations.GLOBAL_FEATURES`, and of `Recall`."""
 
+VOTE_INPUTS = ("depth", "log_depth", "streak")
+"""What the weight of a branch's vote is read from: its depth, the logarithm of that, and its streak."""
+
+VOTE_SCALE = 10
+"""Intervals, or steps, that a depth or a streak of 1.0 stands for there."""
+
 QUICK, SLOW = 0.5, 0.2
 """Weights of a new confidence in the two averages."""
 DISAGREEMENT_SCALE = 8
@@ -150,6 +156,12 @@ def turn(recall: Recall, before: ReplayPool, after: ReplayPool, atomic: bool = F
     return recall._replace(tracker=observations.track(recall.tracker, before, after, atomic))
 
 
+def ballots(pool: ReplayPool, tracker: Tracker) -> Float[Array, "V W"]:
+    """`VOTE_INPUTS` of each branch."""
+    depth = jnp.maximum(pool.depth, 1).astype(jnp.float32)
+    return jnp.stack([depth / VOTE_SCALE, jnp.log(depth), tracker.streak / VOTE_SCALE])
+
+
 class Outputs(NamedTuple):
     """What the network says of a state; a kind of decisions gives it its meaning.
 
@@ -167,7 +179,8 @@ class PolicyNetwork(nnx.Module):
 
     Every active branch is embedded by itself, the embeddings are averaged, and a trunk reads the average and
     the features of the episode. It decides what concerns the episode, and shifts the hidden layer of a second
-    network that looks at each branch once more and decides what concerns it.
+    network that looks at each branch once more and decides what concerns it. A layer of its own, all zeros at
+    first, weighs the votes of branches that have finished.
 
     Args:
         hidden: width of the layers.
@@ -184,6 +197,8 @@ class PolicyNetwork(nnx.Module):
         self.look = nnx.Linear(branch, hidden, use_bias=False, rngs=rngs)
         self.of_episode = nnx.Linear(hidden, 2, kernel_init=small, rngs=rngs)
         self.of_branch = nnx.Linear(hidden, branch_outputs, kernel_init=small, rngs=rngs)
+        equal = nnx.initializers.zeros_init()
+        self.of_vote = nnx.Linear(len(VOTE_INPUTS), 1, use_bias=False, kernel_init=equal, rngs=rngs)
 
     def __call__(self, view: View) -> Outputs:
         """What there is to say of a state."""
@@ -194,6 +209,10 @@ class PolicyNetwork(nnx.Module):
         trunk = nnx.tanh(self.trunk(jnp.concatenate([mean, view.episode])))
         look = nnx.relu(_of_each(self.look, branches) + self.context(trunk)[:, None])
         return Outputs(self.of_episode(trunk), _of_each(self.of_branch, look))
+
+    def log_weights(self, ballots: Float[Array, "V W"]) -> Float[Array, " W"]:
+        """The logarithm of what each branch's vote weighs."""
+        return _of_each(self.of_vote, ballots)[0]
 
 
 def _of_each(layer: nnx.Linear, columns: Float[Array, "I W"]) -> Float[Array, "O W"]:

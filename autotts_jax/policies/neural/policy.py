@@ -9,15 +9,25 @@ from typing import Any, ClassVar, Self, cast
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
+from autotts_jax.envs import observations, votes
 from autotts_jax.envs.controller import Controller, first_of
 from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.pool import BranchPool, ReplayPool, StopReason
 from autotts_jax.envs.votes import Vote
 from autotts_jax.policies.env_policy import check_gamma
 from autotts_jax.policies.neural.decision import KINDS, Decisions
-from autotts_jax.policies.neural.network import PolicyNetwork, Recall, View, look, start_recall, turn
+from autotts_jax.policies.neural.network import (
+    PolicyNetwork,
+    Recall,
+    View,
+    ballots,
+    look,
+    start_recall,
+    turn,
+)
+from autotts_jax.typing import Array
 
 ROUNDS = 120
 """Rounds after which an episode is ended, as `Recall` counts them."""
@@ -30,6 +40,9 @@ Parameters = dict[str, Any]
 @dataclasses.dataclass(frozen=True)
 class NeuralPolicy(Controller):
     """The most likely decisions of a network that was told a price γ.
+
+    Its answer is that of the finals whose votes weigh most; while there are none, the majority of the latest
+    answers.
 
     Attributes:
         parameters: the network's parameters; their shapes say of which kind its decisions are.
@@ -81,8 +94,15 @@ class NeuralPolicy(Controller):
         return turn(recall, before, after, environment.atomic), after, stop
 
     def vote(self, memory: Recall, pool: BranchPool) -> Vote:
-        environment = decisions_of(self.parameters).environment(pool.width)
-        return environment.aggregate(cast(ReplayPool, pool), memory.tracker)
+        state = cast(ReplayPool, pool)
+        stand = observations.standing(state, memory.tracker)
+        weights = jax.nn.softmax(
+            log_weights(self.parameters, ballots(state, memory.tracker)), where=stand.final
+        )
+        weight = votes.weigh(stand.ids, weights)
+        completion = memory.tracker.completion
+        finals = votes.elect_heaviest(stand.ids, stand.final_support, weight, stand.final, completion)
+        return finals.or_else(stand.latest)
 
 
 def decisions_of(parameters: Parameters) -> Decisions:
@@ -93,8 +113,17 @@ def decisions_of(parameters: Parameters) -> Decisions:
 
 def apply_network(parameters: Parameters, seen: View) -> Any:
     """The heads that the network with these parameters has in a state."""
+    return decisions_of(parameters).heads(_network(parameters)(seen))
+
+
+def log_weights(parameters: Parameters, known: Float[Array, "V W"]) -> Float[Array, " W"]:
+    """The logarithm of what each branch's vote weighs, from what `ballots` says of it."""
+    return _network(parameters).log_weights(known)
+
+
+def _network(parameters: Parameters) -> PolicyNetwork:
     hidden, decisions = parameters["trunk"]["bias"].shape[-1], decisions_of(parameters)
-    return decisions.heads(nnx.merge(_structure(hidden, decisions.branch_outputs), parameters)(seen))
+    return nnx.merge(_structure(hidden, decisions.branch_outputs), parameters)
 
 
 @functools.cache

@@ -32,6 +32,7 @@ def _architecture(parameters: Parameters) -> dict[str, Any]:
         "hidden": int(parameters["trunk"]["bias"].shape[-1]),
         "branch_inputs": list(network.BRANCH_INPUTS),
         "global_inputs": list(network.GLOBAL_INPUTS),
+        "vote_inputs": list(network.VOTE_INPUTS),
     }
     if decisions_of(parameters) is decision.KINDS["atomic"]:
         return common | {"actions": "atomic"}
