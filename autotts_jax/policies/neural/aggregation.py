@@ -135,5 +135,5 @@ def _loss(
         total = jax.nn.logsumexp(each, where=voting)
         return total - jnp.max(score, where=right, initial=-jnp.inf)
 
-    likelihood = jax.vmap(of_episode)(known, answers, voting, right)
-    return jnp.mean(likelihood) + RIDGE * jnp.sum(coefficients**2)
+    losses = jax.vmap(of_episode)(known, answers, voting, right)
+    return jnp.mean(losses) + RIDGE * jnp.sum(coefficients**2)
