@@ -18,7 +18,7 @@ from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
 from autotts_jax.errors import InputError
 from autotts_jax.policies.cmc import CMC
 from autotts_jax.policies.neural import aggregation, cloning, decision, network, teachers, weights
-from autotts_jax.policies.neural.arena import Arena
+from autotts_jax.policies.neural.arena import Arena, draw_prices
 from autotts_jax.policies.neural.evolution import Evolution, EvolutionSettings
 from autotts_jax.policies.neural.policy import (
     NeuralPolicy,
@@ -27,6 +27,7 @@ from autotts_jax.policies.neural.policy import (
     initial_parameters,
 )
 from autotts_jax.policies.registry import select
+from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 
 pytestmark = pytest.mark.usefixtures("compile_fast")
@@ -50,9 +51,15 @@ def orders(rows: int, width: int) -> np.ndarray:
     return np.stack([np.random.default_rng(row).permutation(32)[:width] for row in range(rows)])
 
 
+def weighing(policy: NeuralPolicy, *coefficients: float) -> NeuralPolicy:
+    """The policy with these coefficients of the weights of votes."""
+    kernel = np.array(coefficients, np.float32)[:, None]
+    return dataclasses.replace(policy, parameters={**policy.parameters, "of_vote": {"kernel": kernel}})
+
+
 @pytest.mark.parametrize(("actions", "seed"), [("rounds", 0), ("rounds", 3), ("atomic", 9), ("atomic", 12)])
 def test_a_policy_sees_only_what_it_revealed(matrix, actions, seed):
-    assert not leaks(policy(seed, scale=3.0, actions=actions), matrix)
+    assert not leaks(weighing(policy(seed, scale=3.0, actions=actions), 1, -2, 1), matrix)
 
 
 def test_it_reads_the_features_that_the_environments_show(matrix):
@@ -255,6 +262,8 @@ def edit(path, change):
         (lambda header, _: header["architecture"].pop("hidden"), "another network"),
         (lambda header, _: header["architecture"].update(actions="atomic"), "another network"),
         (lambda header, _: header["architecture"].update(actions="others"), "another network"),
+        (lambda header, _: header["architecture"].pop("vote_inputs"), "another network"),
+        (lambda _, arrays: arrays.pop("of_vote/kernel"), "another network"),
         (lambda _, arrays: arrays.pop("trunk/bias"), "another network"),
         (lambda _, arrays: arrays.update({"trunk/bias": np.zeros(3)}), "another network"),
         (lambda _, arrays: arrays["trunk/bias"].fill(np.nan), "not all finite"),
@@ -364,18 +373,25 @@ def test_a_clone_decides_as_its_teacher(matrix):
 
 
 @pytest.mark.slow
-def test_a_warm_start_is_made_of_parameters(matrix):
+def test_a_warm_start_is_made_of_parameters(matrix, monkeypatch):
     params = WidthDepthRounds(16).make_params(matrix, gamma=RANGE, reward="majority")
     settings = cloning.CloningSettings(
         generations=1, population=4, turns=2, prices=2, updates=5, until_peak=True
     )
-    told = []
+    told, voted = [], []
+
+    def learn_votes(*args):
+        voted.append(aggregation.learn_votes(*args))
+        return voted[-1]
+
+    monkeypatch.setattr(cloning, "learn_votes", learn_votes)
     parameters = cloning.warm_start(
         settings, params, 16, HIDDEN, jax.random.key(0), lambda *figures: told.append(figures)
     )
     start = initial_parameters(HIDDEN, jax.random.key(0))
     assert jax.tree.map(jnp.shape, parameters) == jax.tree.map(jnp.shape, start)
     assert len(told) == 1
+    assert voted == [parameters]
 
 
 # --- weights of votes --------------------------------------------------------------------------------------
@@ -387,11 +403,6 @@ def thorough() -> NeuralPolicy:
     never = {"of_episode": [-50, 1], "of_branch": [0, -50, 0, 0]}
     patient = {name: {**parameters[name], "bias": np.array(bias, np.float32)} for name, bias in never.items()}
     return NeuralPolicy({**parameters, **patient}, 1e-4)
-
-
-def weighing(policy: NeuralPolicy, *coefficients: float) -> NeuralPolicy:
-    kernel = np.array(coefficients, np.float32)[:, None]
-    return dataclasses.replace(policy, parameters={**policy.parameters, "of_vote": {"kernel": kernel}})
 
 
 def last_states(policy, matrix, table, questions):
@@ -429,8 +440,53 @@ def test_weights_decide_the_answer(matrix):
             leader = int(weighing(plain, sign, 0, 0).vote(memory, pool).leader)
             counts = np.bincount(ids[depth == end])
             assert counts[memory.tracker.ids[leader]] == counts.max()
-        differ += len(set(ids[depth == depth.min()])) and ids[depth.argmin()] != ids[depth.argmax()]
+        differ += ids[depth.argmin()] != ids[depth.argmax()]
     assert differ
+
+
+def test_what_a_weight_is_read_from(matrix):
+    [(memory, pool), *_] = last_states(thorough(), matrix, orders(1, 24), [0])
+    depth, streak = np.asarray(pool.depth), np.asarray(memory.tracker.streak)
+    assert depth.min() > 0
+    assert len(set(streak)) > 1
+    expected = {"depth": depth / 10, "log_depth": np.log(depth), "streak": streak / 10}
+    read = network.vote_columns(pool, memory.tracker)
+    np.testing.assert_allclose(read, [expected[name] for name in network.VOTE_INPUTS], rtol=1e-6)
+
+
+def test_only_finals_of_active_branches_have_weight(matrix):
+    """Whatever a pruned branch, an unfinished one, or one without an answer would weigh."""
+    heavy = weighing(policy(), 100, 0, 0)
+    empty = ReplayPool.begin(jax.tree.map(jnp.asarray, matrix), 0, orders(1, 4)[0])
+    memory, _ = heavy.start(empty)
+    assert int(heavy.vote(memory, empty).leader) == NONE
+    pool, tracker = empty.open(4), memory.tracker
+    tracker = observations.track(tracker, empty, pool)
+    for branch in range(4):
+        if branch < 3:
+            further = pool.advance(100 * (np.arange(4) == branch))
+            tracker = observations.track(tracker, pool, further)
+            pool = further
+        vote = heavy.vote(memory._replace(tracker=tracker), pool)
+        assert bool(pool.finished[vote.leader])
+    deepest = int(np.argmax(pool.depth))
+    assert int(heavy.vote(memory._replace(tracker=tracker), pool).leader) == deepest
+    pruned = pool.prune(np.arange(4) == deepest)
+    assert int(heavy.vote(memory._replace(tracker=tracker), pruned).leader) != deepest
+
+
+def test_without_finals_the_latest_answers_vote(matrix):
+    heavy = weighing(policy(), 100, 0, 0)
+    empty = ReplayPool.begin(jax.tree.map(jnp.asarray, matrix), 0, orders(1, 24)[0])
+    memory, _ = heavy.start(empty)
+    pool = empty.open(24)
+    tracker = observations.track(memory.tracker, empty, pool)
+    stand = observations.standing(pool, tracker)
+    assert not stand.final.any()
+    assert stand.latest.voters > 0
+    assert jax.tree.map(int, heavy.vote(memory._replace(tracker=tracker), pool)) == jax.tree.map(
+        int, stand.latest
+    )
 
 
 def test_what_votes_weigh_is_the_most_likely():
@@ -451,12 +507,46 @@ def test_what_votes_weigh_is_the_most_likely():
     assert not aggregation.fit(*silent).any()
 
 
-def test_votes_are_learned_from_episodes_of_the_policy(matrix):
+def test_votes_that_speak_against_their_answer_weigh_the_same():
+    """Two votes against one are wrong five times in six: no weights make the heaviest answer likely."""
+    inputs = len(network.VOTE_INPUTS)
+    known, answers = np.zeros((90, inputs, 3), np.float32), np.full((90, 3), -1)
+    answers[:60] = 0, 0, 1
+    answers[60:, :2] = 0, 1
+    known[60:, 0, 1] = 1
+    labels = np.repeat([0, 1, 0, 1], (10, 50, 22, 8))
+    assert not aggregation.fit(known, answers, labels).any()
+
+
+def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
     plain = thorough()
-    params = WidthDepthRounds(24).make_params(matrix, gamma=RANGE)
-    learned = aggregation.learn_votes(plain.parameters, params, 24, jax.random.key(0))
-    again = aggregation.learn_votes(plain.parameters, params, 24, jax.random.key(0))
+    arena = Arena(WidthDepthRounds(24).make_params(matrix, gamma=RANGE), 24)
+    fitted, drawn, fit, draw = [], [], aggregation.fit, arena.draw
+
+    def note(store, function):
+        def noted(*args):
+            store.append((args, function(*args)))
+            return store[-1][1]
+
+        return noted
+
+    monkeypatch.setattr(aggregation, "fit", note(fitted, fit))
+    monkeypatch.setattr(arena, "draw", note(drawn, draw))
+    learned = aggregation.learn_votes(plain.parameters, arena, jax.random.key(0))
+    again = aggregation.learn_votes(plain.parameters, arena, jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, learned, again)
+    [((columns, answers, labels), _), _] = fitted
+    assert len(labels) == aggregation.PRICES * aggregation.ORDERS * 6
+    (questions, _), (order, expected) = drawn[0]
+    np.testing.assert_array_equal(expected, matrix.gold[questions])
+    np.testing.assert_array_equal(labels[: len(expected)], expected)
+    prices = np.random.default_rng(np.asarray(jax.random.key_data(jax.random.key(0))))
+    gamma = float(draw_prices(RANGE, aggregation.PRICES, prices)[0])
+    states = last_states(plain.at(gamma), matrix, order[::7], questions[::7])
+    for (memory, pool), read, answered in zip(states, columns[::7], answers[::7], strict=False):
+        np.testing.assert_array_equal(read, network.vote_columns(pool, memory.tracker))
+        stand = observations.standing(pool, memory.tracker)
+        np.testing.assert_array_equal(answered, np.where(stand.final, stand.ids, NONE))
     kernel = learned["of_vote"]["kernel"]
     assert kernel.shape == plain.parameters["of_vote"]["kernel"].shape
     assert np.isfinite(kernel).all()
@@ -535,7 +625,9 @@ def test_evolution_raises_its_objective(evolution):
         state, metrics = evolution.update(state)
         objectives.append(float(metrics["objective"]))
     assert np.mean(objectives[-3:]) > np.mean(objectives[:3]) + 0.05
-    assert evolution.policy(state).gamma == pytest.approx(1e-3, rel=1e-4)
+    evolved = evolution.policy(state)
+    assert evolved.gamma == pytest.approx(1e-3, rel=1e-4)
+    assert np.all(evolved.parameters["of_vote"]["kernel"] != 0)
 
 
 def test_evolution_repeats_itself_from_a_state(evolution):

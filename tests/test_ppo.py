@@ -341,6 +341,8 @@ def test_updates_repeat_themselves_and_compile_once(trainer, params, parameters)
     assert_same((resumed, repeated), (third, after))
     assert int(third.step) == 2
     assert len({stored.key.tobytes(), key.tobytes(), np.asarray(third.key).tobytes()}) == 3
+    weights_of_votes = trainer.policy(third).parameters["of_vote"]
+    assert_same(weights_of_votes, parameters["of_vote"])  # rewards are the environment's, who does not weigh
     # It learned, and something else from something else.
     kernel = third.weights.network["trunk"]["kernel"]
     assert not np.array_equal(kernel, stored.weights.network["trunk"]["kernel"])

@@ -138,7 +138,7 @@ def test_train_says_what_it_made(run_train, config):
         "kind": "toy",
         "data": {"paths": None, "encoding": "exact", "folds": 3, "fold": 0},
         "network": {"hidden": 4, "actions": "rounds"},
-        "objective": {"gamma": [1e-5, 1e-3], "reward": "outcome", "difficulty_std": 0.0},
+        "objective": {"gamma": [1e-5, 1e-3], "reward": "outcome", "voters": 0, "difficulty_std": 0.0},
         "warm_start": None,
         "trainer": {"gammas": [0.001, 1.0], "rate": None},
         "run": {"updates": 30, "validate_every": 3, "checkpoint_every": 4, "patience": None, "seed": 5},
@@ -377,7 +377,7 @@ def said(output):
     return "".join(line for line in output.splitlines(keepends=True) if not line.startswith("[Gloo]"))
 
 
-@pytest.mark.parametrize("name", ["train.toml", "train_aime24.toml"])
+@pytest.mark.parametrize("name", ["train.toml", "train_aime24.toml", "train_label_free.toml"])
 def test_the_example_configurations_are_read(name):
     config = read_config(Path(__file__).parents[1] / "examples" / name)
     assert config.kind == "evolution"
@@ -495,6 +495,14 @@ def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
         (
             ("[trainer]", '[objective]\nreward = "majority"\ndifficulty_std = 2\n[trainer]'),
             "toy.toml, [objective]: difficulty_std is 2.0, which takes gold answers",
+        ),
+        (
+            ("[trainer]", "[objective]\nvoters = 3\n[trainer]"),
+            "toy.toml, [objective]: voters is 3, but with reward 'outcome' nobody votes",
+        ),
+        (
+            ("[trainer]", '[objective]\nreward = "majority"\nvoters = -1\n[trainer]'),
+            "voters is -1, but it must be at least 0",
         ),
         (
             ("[trainer]", "[objective]\ndifficulty_std = -1.0\n[trainer]"),

@@ -21,7 +21,7 @@ heaviest = jax.jit(
     lambda answers, voters, weights, rank: votes.elect_heaviest(
         answers,
         votes.support(answers, voters),
-        votes.weigh(answers, np.float32(1) * weights * voters),
+        votes.weigh(answers, weights * voters),
         voters,
         rank,
     )

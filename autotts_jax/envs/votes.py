@@ -1,7 +1,8 @@
 """Majority votes among branches, with Python's ``Counter.most_common`` order on ties.
 
 The answer with the most votes wins; among answers with as many, the one that was voted for first. "First" is
-said by an integer key per voter (smaller is earlier), so that a vote needs no sorted pool.
+said by an integer key per voter (smaller is earlier), so that a vote needs no sorted pool. Only in
+`elect_heaviest` votes do not all count the same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Vote:
     Attributes:
         leader: the branch that cast the winning answer's first vote; ``NONE`` without votes. Shape ().
         top1: votes of the winning answer. Shape ().
-        top2: votes of the runner-up, 0 where there is none. Shape ().
+        top2: the most votes of another answer, 0 where there is none. Shape ().
         voters: number of votes cast. Shape ().
         width: W (static).
     """
@@ -75,8 +76,7 @@ def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, "
     voters = voters & (answers != NONE)
     count = support(answers, voters)
     leader, top1 = _lead(count, voters, key)
-    rest = voters & (answers != answers[leader])
-    return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
+    return _count_others(answers, count, voters, leader, top1)
 
 
 @checked
@@ -139,8 +139,7 @@ def elect(
     best = jnp.max(jnp.where(voters, (count * width - rank) * width - order, nobody))
     leader = jnp.where(best == nobody, NONE, -best % width)
     top1 = jnp.where(best == nobody, 0, count[leader])
-    rest = voters & (answers != answers[leader])
-    return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
+    return _count_others(answers, count, voters, leader, top1)
 
 
 @checked
@@ -151,7 +150,9 @@ def elect_heaviest(
     voters: Bool[Array, " W"],
     rank: Int[Array, " W"] | None = None,
 ) -> Vote:
-    """As `elect`, but the answer with the largest weight wins; those with the same weight as `elect` has it.
+    """As `elect`, but the answer with the largest weight wins.
+
+    `elect` decides among answers whose weights are the same to the last bit.
 
     Args:
         answers: answer ids.
@@ -161,10 +162,8 @@ def elect_heaviest(
         rank: as in `elect`.
     """
     heaviest = voters & (weight == jnp.max(jnp.where(voters, weight, -jnp.inf)))
-    leader = elect(answers, count, heaviest, rank).leader
-    rest = voters & (answers != answers[leader])
-    top1 = jnp.where(leader == NONE, 0, count[leader])
-    return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
+    winner = elect(answers, count, heaviest, rank)
+    return _count_others(answers, count, voters, winner.leader, winner.top1)
 
 
 @checked
@@ -218,6 +217,12 @@ def _lead(
     earliest = jnp.min(jnp.where(voters & (count == top1), key, last))
     index = jnp.max(jnp.where(voters & (key == earliest), order, NONE))
     return index, top1
+
+
+def _count_others(answers, count, voters, leader, top1) -> Vote:
+    """The outcome of a vote whose leader is known."""
+    rest = voters & (answers != answers[leader])
+    return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
 
 
 def _outcome(leader, top1, top2, voters) -> Vote:

@@ -26,6 +26,7 @@ from autotts_jax.policies.neural.cloning import CloningSettings, warm_start
 from autotts_jax.policies.neural.decision import KINDS
 from autotts_jax.policies.neural.difficulty import vary_difficulty
 from autotts_jax.policies.neural.evolution import Evolution, EvolutionSettings
+from autotts_jax.policies.neural.labels import poll
 from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
 from autotts_jax.policies.neural.ppo import PPO, PPOSettings
 from autotts_jax.policies.neural.trainer import Metrics, Trainer, TrainState
@@ -107,18 +108,27 @@ class ObjectiveSettings:
         gamma: lowest and highest γ, the price of an interval.
         reward: a reward of `WidthDepthRounds.make_params`. With ``majority``, validation does without gold
             answers too; with the others it counts what ``outcome`` does.
+        voters: branches that vote on what is right with ``majority``; all that are not played when 0. See
+            `poll`.
         difficulty_std: how much easier and harder than recorded the questions are, in nats of log-odds; see
             `vary_difficulty`.
     """
 
     gamma: tuple[float, ...] = (1e-5, 1e-3)
     reward: Literal["outcome", "progress", "regret", "majority"] = "outcome"
+    voters: int = 0
     difficulty_std: float = 0.0
 
     def __post_init__(self):
         if not 0 <= self.difficulty_std < np.inf:
             raise InputError(
                 f"difficulty_std is {self.difficulty_std}, but it must be a finite number of at least 0"
+            )
+        if self.voters < 0:
+            raise InputError(f"voters is {self.voters}, but it must be at least 0")
+        if self.voters and self.reward != "majority":
+            raise InputError(
+                f"voters is {self.voters}, but with reward {self.reward!r} nobody votes; leave it out"
             )
         if self.difficulty_std and self.reward == "majority":
             raise InputError(
@@ -410,6 +420,8 @@ def _episodes(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
     objective = config.objective
     played = KINDS[config.network.actions].environment(config.trainer.max_branches)
     params = played.make_params(dataset.matrix, gamma=objective.gamma, reward=objective.reward, seed=seed)
+    if objective.voters:
+        params = poll(params, objective.voters, config.trainer.max_branches)
     return vary_difficulty(params, objective.difficulty_std, seed) if objective.difficulty_std else params
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int32, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, Int32, PRNGKeyArray
 
 from autotts_jax.envs.controller import Controller
 from autotts_jax.envs.rollout import Episodes, rollout
@@ -43,6 +43,11 @@ class Arena:
         params: questions, branch orders, the range of γ, and what counts as right.
         max_branches: branches that an episode can open.
         devices: local devices to share the episodes among; all when None, of all processes.
+
+    Attributes:
+        matrix: the probe matrix.
+        labels: what counts as right for each question and order. Shape (Q, R).
+        gamma_range: least and largest γ.
     """
 
     def __init__(
@@ -51,7 +56,7 @@ class Arena:
         max_branches: int,
         devices: Sequence[jax.Device] | None = None,
     ):
-        self._matrix, self._devices = params.matrix, devices
+        self.matrix, self._devices = params.matrix, devices
         cells, rows, _ = params.orders.shape
         self._rows: int = rows
         self._orders = np.asarray(params.orders)[..., :max_branches].reshape(cells * self._rows, -1)
@@ -59,6 +64,14 @@ class Arena:
         gold = np.broadcast_to(np.asarray(params.matrix.gold)[:, None], (len(self._cell), self._rows))
         self.labels = gold if params.labels is None else np.asarray(params.labels)
         self.gamma_range = float(params.gamma_low), float(params.gamma_high)
+
+    def draw(
+        self, questions: Int[np.ndarray, " E"], rng: np.random.Generator
+    ) -> tuple[Int32[np.ndarray, "E W"], Int[np.ndarray, " E"]]:
+        """A branch order for each question, and what counts as right in it."""
+        row = rng.integers(self._rows, size=len(questions))
+        order = self._orders[self._cell[questions] * self._rows + row]
+        return order.astype(np.int32), self.labels[questions, row]
 
     @property
     def middle_gamma(self) -> float:
@@ -89,7 +102,7 @@ class Arena:
         setting, question = (axis.reshape(-1) for axis in np.indices((len(settings), questions)))
         rows = np.tile(row, (members, 1)).reshape(-1)
         episodes = Episodes(question, self._cell[question] * self._rows + rows, setting)
-        played = rollout(settings, self._matrix, self._orders, episodes, devices=self._devices)
+        played = rollout(settings, self.matrix, self._orders, episodes, devices=self._devices)
         right = (played.answer == self.labels[question, rows]) & (played.answer != NONE)
         columns = (right, played.intervals, played.tokens)
         return Scores(gammas, *(column.reshape(members, prices, questions) for column in columns))

@@ -262,7 +262,7 @@ def warm_start(
     key: PRNGKeyArray,
     on_progress: Callable[[int, float], None] | None = None,
 ) -> Parameters:
-    """Parameters that play as tuned code controllers do, and weigh the votes of how their own episodes end.
+    """Parameters that play as tuned code controllers do, with weights of votes fitted to how episodes end.
 
     Args:
         settings: its settings.
@@ -283,20 +283,19 @@ def warm_start(
     )
     coefficients = np.mean([tune(each) for each in jax.random.split(tuning, settings.fits)], axis=0)
     questions = np.arange(params.matrix.num_questions)
-    cell, orders = np.asarray(params.matrix.cell), np.asarray(params.orders)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
     parameters, parts = initial_parameters(hidden, start), []
     for learnt, draw in enumerate(jax.random.split(fit, settings.turns)):
         for gamma in draw_prices(arena.gamma_range, settings.prices, rng):
-            row = rng.integers(orders.shape[1], size=len(questions))
+            orders, labels = arena.draw(questions, rng)
             parts.append(
                 demonstrate(
                     teachers.teacher(coefficients, gamma, arena.gamma_range),
                     gamma,
                     params.matrix,
-                    orders[cell, row, :max_branches].astype(np.int32),
+                    orders,
                     questions,
-                    arena.labels[questions, row] if settings.until_peak else None,
+                    labels if settings.until_peak else None,
                     parameters if learnt else None,
                 )
             )
@@ -309,4 +308,4 @@ def warm_start(
             updates=settings.updates,
             learning_rate=settings.learning_rate,
         )
-    return learn_votes(parameters, params, max_branches, votes)
+    return learn_votes(parameters, arena, votes)

@@ -156,7 +156,7 @@ def turn(recall: Recall, before: ReplayPool, after: ReplayPool, atomic: bool = F
     return recall._replace(tracker=observations.track(recall.tracker, before, after, atomic))
 
 
-def ballots(pool: ReplayPool, tracker: Tracker) -> Float[Array, "V W"]:
+def vote_columns(pool: ReplayPool, tracker: Tracker) -> Float[Array, "V W"]:
     """`VOTE_INPUTS` of each branch."""
     depth = jnp.maximum(pool.depth, 1).astype(jnp.float32)
     return jnp.stack([depth / VOTE_SCALE, jnp.log(depth), tracker.streak / VOTE_SCALE])
@@ -210,9 +210,9 @@ class PolicyNetwork(nnx.Module):
         look = nnx.relu(_of_each(self.look, branches) + self.context(trunk)[:, None])
         return Outputs(self.of_episode(trunk), _of_each(self.of_branch, look))
 
-    def log_weights(self, ballots: Float[Array, "V W"]) -> Float[Array, " W"]:
-        """The logarithm of what each branch's vote weighs."""
-        return _of_each(self.of_vote, ballots)[0]
+    def log_weights(self, columns: Float[Array, "V W"]) -> Float[Array, " W"]:
+        """The logarithm of what each branch's vote weighs, from its `VOTE_INPUTS`."""
+        return _of_each(self.of_vote, columns)[0]
 
 
 def _of_each(layer: nnx.Linear, columns: Float[Array, "I W"]) -> Float[Array, "O W"]:

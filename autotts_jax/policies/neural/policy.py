@@ -22,10 +22,10 @@ from autotts_jax.policies.neural.network import (
     PolicyNetwork,
     Recall,
     View,
-    ballots,
     look,
     start_recall,
     turn,
+    vote_columns,
 )
 from autotts_jax.typing import Array
 
@@ -97,7 +97,7 @@ class NeuralPolicy(Controller):
         state = cast(ReplayPool, pool)
         stand = observations.standing(state, memory.tracker)
         weights = jax.nn.softmax(
-            log_weights(self.parameters, ballots(state, memory.tracker)), where=stand.final
+            log_weights(self.parameters, vote_columns(state, memory.tracker)), where=stand.final
         )
         weight = votes.weigh(stand.ids, weights)
         completion = memory.tracker.completion
@@ -116,9 +116,9 @@ def apply_network(parameters: Parameters, seen: View) -> Any:
     return decisions_of(parameters).heads(_network(parameters)(seen))
 
 
-def log_weights(parameters: Parameters, known: Float[Array, "V W"]) -> Float[Array, " W"]:
-    """The logarithm of what each branch's vote weighs, from what `ballots` says of it."""
-    return _network(parameters).log_weights(known)
+def log_weights(parameters: Parameters, columns: Float[Array, "V W"]) -> Float[Array, " W"]:
+    """The logarithm of what each branch's vote weighs with these parameters, from its `VOTE_INPUTS`."""
+    return _network(parameters).log_weights(columns)
 
 
 def _network(parameters: Parameters) -> PolicyNetwork:

@@ -1,0 +1,44 @@
+"""What counts as right without gold answers, when few branches vote on it.
+
+The majority of all branches that are not played is nearly always the same answer, and far more often than it
+is right. A controller that is paid for agreeing with it buys more branches than they are worth. A few voters
+disagree with the majority about as often as gold answers do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autotts_jax.envs import votes
+from autotts_jax.envs.width_depth import EnvParams
+from autotts_jax.errors import InputError
+from autotts_jax.replay.matrix import NONE
+
+
+def poll(params: EnvParams, voters: int, max_branches: int) -> EnvParams:
+    """Episodes in which the majority of a few branches that are not played counts as right.
+
+    Args:
+        params: the episodes, with the reward ``majority``.
+        voters: branches that vote: in each order the first ones that are not played.
+        max_branches: branches that an episode can open.
+
+    Raises:
+        InputError: fewer branches are not played.
+    """
+    rest = params.matrix.num_branches - max_branches
+    if voters > rest:
+        raise InputError(f"voters is {voters}, but only {rest} branches of a question are not played")
+    asked = np.asarray(params.orders)[np.asarray(params.matrix.cell), :, max_branches : max_branches + voters]
+    finals = np.take_along_axis(np.asarray(params.matrix.finals())[:, None], asked, axis=2)
+    labels = jax.jit(jax.vmap(jax.vmap(_majority)))(finals)
+    return dataclasses.replace(params, labels=labels)
+
+
+def _majority(answers):
+    vote = votes.vote(answers, jnp.ones(answers.shape, bool))
+    return jnp.where(vote.leader == NONE, NONE, answers[vote.leader])
