@@ -32,7 +32,9 @@ def poll(params: EnvParams, voters: int, max_branches: int) -> EnvParams:
     """
     rest = params.matrix.num_branches - max_branches
     if voters > rest:
-        raise InputError(f"voters is {voters}, but only {rest} branches of a question are not played")
+        raise InputError(
+            f"voters is {voters}, but only {rest} branches of a question are not played; give {rest} or fewer"
+        )
     asked = np.asarray(params.orders)[np.asarray(params.matrix.cell), :, max_branches : max_branches + voters]
     finals = np.take_along_axis(np.asarray(params.matrix.finals())[:, None], asked, axis=2)
     labels = jax.jit(jax.vmap(jax.vmap(_majority)))(finals)
