@@ -47,6 +47,10 @@ class Vote:
         table = jnp.asarray(confidence_table(self.width), jnp.float32)
         return table.reshape(-1)[self.top1 * (self.width + 1) + self.top2]
 
+    def winner(self, answers: Int[Array, " W"]) -> Int[Array, ""]:
+        """The winning one of the answers that were voted on; ``NONE`` without votes."""
+        return jnp.where(self.leader == NONE, NONE, answers[self.leader])
+
     def or_else(self, other: Vote) -> Vote:
         """This vote, and another one where nobody voted in it."""
         return jax.tree.map(lambda ours, others: jnp.where(self.voters > 0, ours, others), self, other)

@@ -722,8 +722,7 @@ def _majority_label(matrix: ProbeMatrix, question: Scalar, played: Int[Array, " 
     lengths = matrix.lengths[question]
     finals = jnp.asarray(matrix.answers).reshape(-1)[at + lengths].astype(jnp.int32)
     voters = jnp.asarray(lengths > 0).at[played].set(False)
-    vote = votes.vote(finals, voters)
-    return jnp.where(vote.leader == NONE, NONE, finals[vote.leader])
+    return votes.vote(finals, voters).winner(finals)
 
 
 @jax.jit(static_argnums=2)

@@ -73,11 +73,11 @@ class ParallelProbe(Controller):
         self, memory: ParallelProbeMemory, pool: BranchPool
     ) -> tuple[ParallelProbeMemory, BranchPool, Scalar]:
         pool = pool.advance(jnp.where(pool.live, self.burst, 0))
-        leader = pool.vote(pool.active).leader
-        winner = jnp.where(leader == NONE, NONE, pool.answers[leader])
+        vote = pool.vote(pool.active)
+        winner = vote.winner(pool.answers)
 
         pruning = (memory.step >= self.warm_up) & (jnp.sum(pool.active) > 1)
-        strayed = jnp.where(pool.agrees(leader), 0, memory.off_track + 1)
+        strayed = jnp.where(pool.agrees(vote.leader), 0, memory.off_track + 1)
         off_track = jnp.where(pruning & pool.live, strayed, memory.off_track)
         # No second vote: a pruned branch did not vote for the winner, so the winner stays the winner.
         pool = pool.prune(pruning & pool.live & (off_track >= self.prune_patience))

@@ -45,12 +45,11 @@ def learn_votes(parameters: Parameters, arena: Arena, key: PRNGKeyArray) -> Para
         key: what prices and episodes are drawn with.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    matrix = jax.tree.map(jnp.asarray, arena.matrix)
-    questions = np.repeat(np.arange(matrix.num_questions), ORDERS)
+    questions = np.repeat(np.arange(arena.matrix.num_questions), ORDERS)
     parts = []
     for gamma in draw_prices(arena.gamma_range, PRICES, rng):
         orders, labels = arena.draw(questions, rng)
-        ended = jax.device_get(last_votes(parameters, jnp.float32(gamma), matrix, orders, questions))
+        ended = jax.device_get(last_votes(parameters, jnp.float32(gamma), arena.matrix, orders, questions))
         parts.append((*ended, labels))
     columns, answers, labels = (np.concatenate(leaves) for leaves in zip(*parts, strict=True))
     coefficients = fit(columns, answers, labels)

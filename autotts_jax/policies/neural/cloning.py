@@ -32,6 +32,7 @@ from autotts_jax.policies.neural.decision import KINDS, MAX_ADVANCE, OPENINGS, D
 from autotts_jax.policies.neural.network import View, look, start_recall, turn
 from autotts_jax.policies.neural.policy import (
     Parameters,
+    act,
     apply_network,
     initial_parameters,
 )
@@ -142,9 +143,7 @@ def _play(
         )
         ended = answers
         if player is not None:
-            own = DECISIONS.greedy(DECISIONS.mask(apply_network(player, seen), allowed))
-            action = DECISIONS.action(own)
-            after, ended, _ = DECISIONS.environment(pool.width).act(pool, action)
+            after, ended = act(player, seen, pool)
         # `EXHAUSTED` here marks what lies beyond the answer.
         stop = jnp.where(
             ended | (stop == StopReason.EXHAUSTED),

@@ -12,11 +12,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int
 
 from autotts_jax.envs import votes
 from autotts_jax.envs.width_depth import EnvParams
 from autotts_jax.errors import InputError
-from autotts_jax.replay.matrix import NONE
+from autotts_jax.typing import Array
 
 
 def poll(params: EnvParams, voters: int, max_branches: int) -> EnvParams:
@@ -35,12 +36,16 @@ def poll(params: EnvParams, voters: int, max_branches: int) -> EnvParams:
         raise InputError(
             f"voters is {voters}, but only {rest} branches of a question are not played; give {rest} or fewer"
         )
-    asked = np.asarray(params.orders)[np.asarray(params.matrix.cell), :, max_branches : max_branches + voters]
+    asked = np.asarray(params.orders[..., max_branches : max_branches + voters])[
+        np.asarray(params.matrix.cell)
+    ]
     finals = np.take_along_axis(np.asarray(params.matrix.finals())[:, None], asked, axis=2)
-    labels = jax.jit(jax.vmap(jax.vmap(_majority)))(finals)
-    return dataclasses.replace(params, labels=labels)
+    return dataclasses.replace(params, labels=_majorities(finals))
 
 
-def _majority(answers):
-    vote = votes.vote(answers, jnp.ones(answers.shape, bool))
-    return jnp.where(vote.leader == NONE, NONE, answers[vote.leader])
+@jax.jit
+@jax.vmap
+@jax.vmap
+def _majorities(answers: Int[Array, " V"]) -> Int[Array, ""]:
+    """The majority of each row, the first of those with as many votes."""
+    return votes.vote(answers, jnp.ones(answers.shape, bool)).winner(answers)

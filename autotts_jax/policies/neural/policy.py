@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, cast
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
 from autotts_jax.envs import observations, votes
 from autotts_jax.envs.controller import Controller, first_of
@@ -82,16 +82,14 @@ class NeuralPolicy(Controller):
 
     def round(self, memory: Recall, pool: BranchPool) -> tuple[Recall, BranchPool, Scalar]:
         before = cast(ReplayPool, pool)
-        decisions = decisions_of(self.parameters)
-        environment = decisions.environment(before.width)
-        seen, recall = look(before, memory, jnp.asarray(self.gamma), environment.atomic)
-        heads = decisions.mask(apply_network(self.parameters, seen), decisions.options(before))
-        after, answered, _ = environment.act(before, decisions.action(decisions.greedy(heads)))
+        atomic = decisions_of(self.parameters).environment(before.width).atomic
+        seen, recall = look(before, memory, jnp.asarray(self.gamma), atomic)
+        after, answered = act(self.parameters, seen, before)
         stop = first_of(
             (answered, StopReason.DECIDED),
             (recall.round >= ROUNDS, StopReason.STEP_LIMIT),
         )
-        return turn(recall, before, after, environment.atomic), after, stop
+        return turn(recall, before, after, atomic), after, stop
 
     def vote(self, memory: Recall, pool: BranchPool) -> Vote:
         state = cast(ReplayPool, pool)
@@ -114,6 +112,21 @@ def decisions_of(parameters: Parameters) -> Decisions:
 def apply_network(parameters: Parameters, seen: View) -> Any:
     """The heads that the network with these parameters has in a state."""
     return decisions_of(parameters).heads(_network(parameters)(seen))
+
+
+def act(parameters: Parameters, seen: View, pool: ReplayPool) -> tuple[ReplayPool, Bool[Array, ""]]:
+    """What the most likely decision leads to, and whether it is to answer.
+
+    Args:
+        parameters: the network's parameters.
+        seen: what it reads of the state, see `look`.
+        pool: the state.
+    """
+    decisions = decisions_of(parameters)
+    heads = decisions.mask(apply_network(parameters, seen), decisions.options(pool))
+    action = decisions.action(decisions.greedy(heads))
+    after, answered, _ = decisions.environment(pool.width).act(pool, action)
+    return after, answered
 
 
 def log_weights(parameters: Parameters, columns: Float[Array, "V W"]) -> Float[Array, " W"]:
