@@ -26,6 +26,7 @@ lint: .venv/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # The wheel has to bring all that the program needs, so it is tried in an environment and a folder of its own.
 wheel: .venv/installed

@@ -8,7 +8,7 @@ host. In the same run, as yardsticks: CartPole of gymnax (functional, inside ``s
 our settings of XLA, and Gymnasium's own vector CartPole. gymnax asks for other versions than we do, so it is
 installed in a throw-away environment.
 Times are medians of repeats; compilation is timed apart. What runs inside ``scan`` is compiled with
-`autotts_jax.envs.compiling.COMPILER_OPTIONS`. The data are the embedded synthetic ones.
+`autotts_jax.core.compiling.COMPILER_OPTIONS`. The data are the embedded synthetic ones.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def measure(
     most: Annotated[int, typer.Option(help="The largest number of environments.")] = COUNTS[-1],
     out: Annotated[Path | None, typer.Option(help="Where to save the plot.")] = None,
 ) -> None:
-    from autotts_jax.experiments import runtime
+    from autotts_jax.core import devices
 
-    runtime.configure()
-    runtime.pin_devices()
+    devices.configure()
+    devices.pin_devices()
     counts = [count for count in COUNTS if count <= most]
     ways = {**ours(counts, steps, repeats), **yardsticks(counts, steps, repeats)}
     devices = jax.devices()
     print(
-        f"{runtime.usable_cores()} cores, JAX {jax.__version__} on {len(devices)} x {devices[0].device_kind}"
+        f"{devices.usable_cores()} cores, JAX {jax.__version__} on {len(devices)} x {devices[0].device_kind}"
     )
     print(f"| steps/s | compile, s | {' | '.join(f'{count:,}' for count in counts)} |")
     print(f"|---|---|{'---|' * len(counts)}")
@@ -74,7 +74,7 @@ def cartpole(options: str, steps: int, repeats: int, counts: list[int]) -> None:
 
 
 def ours(counts, steps, repeats) -> dict:
-    from autotts_jax.envs.compiling import COMPILER_OPTIONS
+    from autotts_jax.core.compiling import COMPILER_OPTIONS
     from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
     from autotts_jax.replay.synthetic import synthetic
 
@@ -207,12 +207,12 @@ def host_actions(envs, rng, info) -> np.ndarray:
 
 
 def yardsticks(counts, steps, repeats) -> dict:
-    from autotts_jax.envs.compiling import COMPILER_OPTIONS
+    from autotts_jax.core.compiling import COMPILER_OPTIONS
 
     plain = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
     ways = {
         "gymnax CartPole-v1": ({}, plain),
-        "gymnax CartPole-v1, our settings": (COMPILER_OPTIONS, os.environ),  # as runtime.configure left it
+        "gymnax CartPole-v1, our settings": (COMPILER_OPTIONS, os.environ),  # as devices.configure left it
     }
     gymnax = {}
     with tempfile.TemporaryDirectory() as folder:

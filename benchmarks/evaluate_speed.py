@@ -21,11 +21,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from autotts_jax.envs.rollout import LANES, Episodes, rollout
-from autotts_jax.experiments import runtime
+from autotts_jax.core import devices
+from autotts_jax.core.rollout import LANES, Episodes, rollout
 from autotts_jax.experiments.evaluate import branch_orders
-from autotts_jax.policies.registry import select
-from autotts_jax.policies.released import evaluate_program, program_episodes, question_records
+from autotts_jax.policies.players import select
+from autotts_jax.policies.programs import evaluate_program, program_episodes, question_records
 from autotts_jax.replay import formats, synthetic
 
 PROGRAMS = Path(__file__).parents[1] / "examples" / "released_programs.py"
@@ -45,15 +45,15 @@ def main(
     repeats: Annotated[int, typer.Option(help="Timed runs of the compiled path.")] = 15,
     seeds: Annotated[int, typer.Option(help="Seeds of the repo100 protocol.")] = 100,
 ) -> None:
-    runtime.configure()
-    runtime.pin_devices()
+    devices.configure()
+    devices.pin_devices()
     dataset = formats.read([data]) if data else synthetic.synthetic(models=synthetic.SYNTHETIC_MODELS[-1:])
     orders = branch_orders(dataset, "repo100", range(seeds), 64)
-    devices = jax.local_devices()
+    local = jax.local_devices()
     console = Console()
     console.print(
         f"{dataset.cells[0].name}, {seeds} seeds x {len(dataset)} questions; {cpu_model()}, "
-        f"{runtime.usable_cores()} cores; JAX on {len(devices)} x {devices[0].device_kind}"
+        f"{devices.usable_cores()} cores; JAX on {len(local)} x {local[0].device_kind}"
     )
     console.print(against_released(dataset, orders, repeats))
     console.print(by_lanes(dataset, orders, repeats))

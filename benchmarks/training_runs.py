@@ -27,11 +27,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from autotts_jax.experiments import frontier, report, runtime
+from autotts_jax.core import devices
+from autotts_jax.experiments import frontier, report
 from autotts_jax.experiments.evaluate import Evaluation, Play, evaluate
 from autotts_jax.experiments.frontier import REFERENCE, Comparison
 from autotts_jax.experiments.summary import ALL_MODELS, Objective, summarise
-from autotts_jax.policies.registry import select
+from autotts_jax.policies.players import select
 from autotts_jax.replay import embedded
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "train_aime24.toml"
@@ -58,8 +59,8 @@ def main(
     ] = None,
     out: Annotated[Path, typer.Option(help="Where runs and results go.")] = Path("runs/seeds"),
 ) -> None:
-    runtime.configure()  # the trainers use JAX when they are imported
-    from autotts_jax.experiments.train import fold_of, read_config
+    devices.configure()  # the trainers use JAX when they are imported
+    from autotts_jax.training.config import fold_of, read_config
 
     settings = read_config(config).changed(data)
     folders = [out / f"run-{seed}" for seed in range(settings.data.folds if folds else runs)]

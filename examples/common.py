@@ -10,7 +10,7 @@ from autotts_jax.experiments.summary import Objective, standard_error
 from autotts_jax.policies.cmc import CMC
 from autotts_jax.policies.env_policy import as_controller
 from autotts_jax.policies.host_policy import HostPlayer
-from autotts_jax.policies.registry import Selection, select
+from autotts_jax.policies.players import Selection, select
 from autotts_jax.replay.synthetic import synthetic
 
 GAMMA = 1e-4

@@ -14,7 +14,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 import jax
 import pytest
 
-from autotts_jax.envs.compiling import XLA_FLAGS
+from autotts_jax.core.compiling import XLA_FLAGS
 
 # Before JAX is used: programs are compiled as the command line does, and rollouts are tested on two devices.
 os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from autotts_jax.experiments import cli, console, runtime
+from autotts_jax.cli import console
+from autotts_jax.cli import main as cli
+from autotts_jax.core import devices
 from autotts_jax.replay import formats
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 
@@ -50,7 +52,7 @@ def run(monkeypatch, capsys):
     """Runs the command line here, 80 columns wide; gives exit status, stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "80")
     # JAX is in use already, and tests leave no cache behind.
-    monkeypatch.setattr(runtime, "configure", lambda *_: None)
+    monkeypatch.setattr(devices, "configure", lambda *_: None)
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["autotts-jax", *map(str, arguments)])
@@ -287,7 +289,7 @@ def test_other_commands_say_what_is_wrong(run, folder, arguments, message):
 
 
 def start(*arguments, **options):
-    code = "from autotts_jax.experiments.cli import main; main()"
+    code = "from autotts_jax.cli.main import main; main()"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], **pipes | options)
 

@@ -15,24 +15,24 @@ from pathlib import Path
 
 import pytest
 
+from autotts_jax.cli import main as cli
 from autotts_jax.collect import store
 from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.collector import LocalWorkers, collect, collect_unit
 from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish
 from autotts_jax.collect.grading import Grader
-from autotts_jax.collect.questions import Asked
+from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.simulated import END, SimulatedEngine
 from autotts_jax.collect.store import Plan, Store
 from autotts_jax.collect.trajectories import Sampling, Trajectories, last_depth
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.experiments import cli
 from autotts_jax.replay import formats
 
 SAMPLING = Sampling(interval=20, max_tokens=200, seed=1)
 PLAN = Plan(
     "simulated",
     "sums",
-    tuple(Asked(f"What is {n} + {n}?", str(2 * n)) for n in range(1, 4)),
+    tuple(Problem(f"What is {n} + {n}?", str(2 * n)) for n in range(1, 4)),
     num_branches=10,
     chunk=4,
     sampling=SAMPLING,
@@ -266,7 +266,7 @@ def test_equal_answers_are_spelled_alike_and_right_ones_as_the_reference(tmp_pat
     engine = Scripted(lambda _, r: (next(given), "stop") if r.stop else ("x" * 20, "length"))
     plan = dataclasses.replace(
         PLAN,
-        questions=(Asked("Half of one?", "0.5"),),
+        questions=(Problem("Half of one?", "0.5"),),
         num_branches=4,
         sampling=dataclasses.replace(SAMPLING, max_tokens=20),
     )
@@ -329,7 +329,7 @@ def command(folder: Path) -> list[str]:
 SLOW = """
 import time
 from autotts_jax.collect.simulated import SimulatedEngine
-from autotts_jax.experiments.cli import main
+from autotts_jax.cli.main import main
 fast = SimulatedEngine.generate
 def generate(self, requests, cancel=None):
     time.sleep(0.02)
@@ -438,7 +438,7 @@ def test_another_plan_is_refused(finished):
     with pytest.raises(InputError, match=r"num_branches was 10 and is 12; seed was 1 and is 9"):  # noqa: SIM117
         with Store.writing(finished, other, {}):
             pass
-    questions = (*PLAN.questions[:2], Asked("What is 3 + 3?", "7"))
+    questions = (*PLAN.questions[:2], Problem("What is 3 + 3?", "7"))
     with (
         pytest.raises(InputError, match="questions was"),
         Store.writing(finished, dataclasses.replace(PLAN, questions=questions), {}),

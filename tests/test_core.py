@@ -11,32 +11,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matrices import BRANCHES, QUESTIONS, WIDTH, as_dataset, matrices, orders, random_matrix
 
-from autotts_jax.envs import core
-from autotts_jax.policies.released import BranchError, ReplayQuestion, question_records
+from autotts_jax.core import mdp
+from autotts_jax.policies.programs import BranchError, ReplayQuestion, question_records
 from autotts_jax.replay.matrix import NONE
 
 INDEX = np.arange(WIDTH)
 BIG = 10**6
 
-begin = jax.jit(core.begin)
-open_branches = jax.jit(core.open_branches)
-advance = jax.jit(core.advance, static_argnames="probe")
-reveal = jax.jit(core.reveal)
-prune = jax.jit(core.prune)
-read_full = jax.jit(core.read_full)
-admissible = jax.jit(core.admissible)
+begin = jax.jit(mdp.begin)
+open_branches = jax.jit(mdp.open_branches)
+advance = jax.jit(mdp.advance, static_argnames="probe")
+reveal = jax.jit(mdp.reveal)
+prune = jax.jit(mdp.prune)
+read_full = jax.jit(mdp.read_full)
+admissible = jax.jit(mdp.admissible)
 
 
 @jax.jit
 def ledger(matrix, episode, state):
     return {
-        "answers": core.answers(matrix, episode, state),
-        "branch_tokens": core.branch_tokens(episode, state),
-        "tokens": core.tokens(episode, state),
-        "intervals": core.intervals(state),
-        "probes": core.probes(state),
-        "cost": core.cost(state, 0.25),
-        "finished": core.finished(episode, state),
+        "answers": mdp.answers(matrix, episode, state),
+        "branch_tokens": mdp.branch_tokens(episode, state),
+        "tokens": mdp.tokens(episode, state),
+        "intervals": mdp.intervals(state),
+        "probes": mdp.probes(state),
+        "cost": mdp.cost(state, 0.25),
+        "finished": mdp.finished(episode, state),
     }
 
 
@@ -163,19 +163,19 @@ def test_probe_reveals_the_current_depth_alone():
     episode, state = begin(matrix, 0, order)
     state = open_branches(episode, state, 1)
     state = advance(episode, state, np.array([3, 0, 0, 0], np.int32))
-    assert int(core.probes(state)) == 0
-    assert core.answers(matrix, episode, state).tolist() == [NONE] * WIDTH
+    assert int(mdp.probes(state)) == 0
+    assert mdp.answers(matrix, episode, state).tolist() == [NONE] * WIDTH
     state = reveal(state, INDEX == 0)
-    assert int(core.probes(state)) == 1
+    assert int(mdp.probes(state)) == 1
     assert int(state.revealed[0, 0]) == 0b1000
-    assert int(core.answers(matrix, episode, state)[0]) == matrix.answers[0, row, 3]
+    assert int(mdp.answers(matrix, episode, state)[0]) == matrix.answers[0, row, 3]
     assert same(state, reveal(state, INDEX == 0))
     # All the way, past the first word of the bit set; the last depth shows the final answer.
     state = advance(episode, state, np.full(WIDTH, 99, np.int32), probe=True)
     length = int(matrix.lengths[0, row])
-    assert int(core.probes(state)) == length + 1 - 3
-    assert int(core.answers(matrix, episode, state)[0]) == matrix.answers[0, row, length]
-    assert bool(core.finished(episode, state)[0])
+    assert int(mdp.probes(state)) == length + 1 - 3
+    assert int(mdp.answers(matrix, episode, state)[0]) == matrix.answers[0, row, length]
+    assert bool(mdp.finished(episode, state)[0])
 
 
 def test_a_full_read_costs_its_tokens_and_steps_cost_whole_intervals():
@@ -185,13 +185,13 @@ def test_a_full_read_costs_its_tokens_and_steps_cost_whole_intervals():
     order = INDEX.astype(np.int32)
     episode, state = begin(matrix, 0, order)
     read = read_full(episode, state, WIDTH)
-    assert core.branch_tokens(episode, read).tolist() == matrix.tokens[0, :WIDTH].tolist()
-    assert int(core.probes(read)) == WIDTH
+    assert mdp.branch_tokens(episode, read).tolist() == matrix.tokens[0, :WIDTH].tolist()
+    assert int(mdp.probes(read)) == WIDTH
     steps = open_branches(episode, state, WIDTH)
     steps = advance(episode, steps, np.full(WIDTH, 99, np.int32))
     whole = matrix.lengths[0, :WIDTH] * matrix.interval[0]
     whole[0] = matrix.tokens[0, 0]
-    assert core.branch_tokens(episode, steps).tolist() == whole.tolist()
+    assert mdp.branch_tokens(episode, steps).tolist() == whole.tolist()
 
 
 def test_vmap_equals_a_loop_and_compiles_once():
@@ -203,12 +203,12 @@ def test_vmap_equals_a_loop_and_compiles_once():
     counts = rng.integers(0, 6, (batch, 3, WIDTH)).astype(np.int32)
 
     def play(matrix, question, order, counts):
-        episode, state = core.begin(matrix, question, order)
-        state = core.open_branches(episode, state, 3)
+        episode, state = mdp.begin(matrix, question, order)
+        state = mdp.open_branches(episode, state, 3)
         for count in counts:
-            state = core.advance(episode, state, count, probe=True)
-            state = core.prune(state, count > 4)
-        return ledger(matrix, episode, core.read_full(episode, state, 1))
+            state = mdp.advance(episode, state, count, probe=True)
+            state = mdp.prune(state, count > 4)
+        return ledger(matrix, episode, mdp.read_full(episode, state, 1))
 
     chex.clear_trace_counter()
     compiled = jax.jit(jax.vmap(chex.assert_max_traces(play, n=1), in_axes=(None, 0, 0, 0)))
@@ -222,11 +222,11 @@ def test_vmap_equals_a_loop_and_compiles_once():
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda e, s: core.advance(e, s, np.zeros(WIDTH + 1, np.int32)),
-        lambda _, s: core.reveal(s, np.ones(1, bool)),
-        lambda e, s: core.advance(e, s, jnp.zeros(WIDTH)),
-        lambda _, s: core.prune(s, jnp.zeros(WIDTH, jnp.int32)),
-        lambda e, s: core.open_branches(e, s, 1.5),
+        lambda e, s: mdp.advance(e, s, np.zeros(WIDTH + 1, np.int32)),
+        lambda _, s: mdp.reveal(s, np.ones(1, bool)),
+        lambda e, s: mdp.advance(e, s, jnp.zeros(WIDTH)),
+        lambda _, s: mdp.prune(s, jnp.zeros(WIDTH, jnp.int32)),
+        lambda e, s: mdp.open_branches(e, s, 1.5),
     ],
 )
 def test_wrong_shapes_and_types_are_refused(wrong):

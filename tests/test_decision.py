@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matrices import WIDTH, random_matrix
 
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.policies.neural.decision import CHOICES, KINDS, Decision, Heads, Options
-from autotts_jax.policies.neural.decision import OPENINGS as COUNTS
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.policies.neural.actions import CHOICES, KINDS, Decision, Heads, Options
+from autotts_jax.policies.neural.actions import OPENINGS as COUNTS
 from autotts_jax.policies.neural.network import BRANCH_INPUTS, GLOBAL_INPUTS, Outputs, View
 from autotts_jax.policies.neural.policy import apply_network, initial_parameters
 

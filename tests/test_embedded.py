@@ -11,7 +11,7 @@ from autotts_jax.collect.arithmetic import arithmetic
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluate import evaluate
 from autotts_jax.experiments.summary import Objective, summarise
-from autotts_jax.policies.registry import label, select
+from autotts_jax.policies.players import label, select
 from autotts_jax.replay import formats
 from autotts_jax.replay.embedded import SMOLLM2, load, smollm2
 from autotts_jax.replay.statistics import cell_statistics

@@ -19,9 +19,9 @@ from matrices import BRANCHES, QUESTIONS, as_dataset, orders, random_matrix
 from matrices import WIDTH as W
 from scipy.special import betainc
 
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.envs import observations
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs.compiling import COMPILER_OPTIONS
 from autotts_jax.envs.observations import BRANCH_FEATURES, GLOBAL_FEATURES
 from autotts_jax.envs.rewards import Reward
 from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds

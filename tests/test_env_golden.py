@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import autotts_jax  # noqa: F401  # registers the environments
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs.pool import ReplayPool, StopReason
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.experiments.trace import _RecordingPool
-from autotts_jax.policies.registry import select
+from autotts_jax.policies.players import select
 from autotts_jax.replay import formats
-from autotts_jax.replay.protocols import repo100_orders
+from autotts_jax.replay.orders import repo100_orders
 
 CELL, SEEDS, WIDTH = "Qwen3-8B/aime24", 5, 64
 ROUNDS = 120

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_leaks import BRANCHES, QUESTIONS, scramble
 
-from autotts_jax.envs import pool as branch_pool
+from autotts_jax.core import pool as branch_pool
 from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic

@@ -17,12 +17,13 @@ from test_leaks import leaks
 from test_leaks import play as play_to_its_end
 
 import autotts_jax  # noqa: F401  # registers the environments
+from autotts_jax.cli import main as cli
+from autotts_jax.core import devices
+from autotts_jax.core.pool import StopReason
+from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.envs.observations import UNREVEALED
-from autotts_jax.envs.pool import StopReason
-from autotts_jax.envs.rollout import Episodes, rollout
 from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import cli, runtime
 from autotts_jax.experiments.evaluate import evaluate
 from autotts_jax.experiments.trace import trace_episode
 from autotts_jax.policies import host_policy
@@ -32,7 +33,7 @@ from autotts_jax.policies.early_stopping import EarlyStopping
 from autotts_jax.policies.env_policy import EnvPolicy, as_controller
 from autotts_jax.policies.host_policy import HostPlayer
 from autotts_jax.policies.parallel_probe import ParallelProbe
-from autotts_jax.policies.registry import Selection, select, select_policy
+from autotts_jax.policies.players import Selection, select, select_policy
 from autotts_jax.policies.rounds_player import RoundsPlayer
 from autotts_jax.policies.self_consistency import SelfConsistency
 from autotts_jax.replay import formats
@@ -290,7 +291,7 @@ def play(monkeypatch, capsys, folder):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(folder)
     # JAX is in use already, and tests leave no cache behind.
-    monkeypatch.setattr(runtime, "configure", lambda *_: None)
+    monkeypatch.setattr(devices, "configure", lambda *_: None)
 
     def play(*arguments):
         common = [

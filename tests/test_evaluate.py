@@ -20,7 +20,7 @@ from autotts_jax.experiments.summary import (
     standard_error,
     summarise,
 )
-from autotts_jax.policies.registry import select
+from autotts_jax.policies.players import select
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 
 SEEDS, WIDTH = 3, 8

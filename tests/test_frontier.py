@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from autotts_jax.cli import main as cli
+from autotts_jax.core import devices
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import cli, plots, report, runtime
+from autotts_jax.experiments import plots, report
 from autotts_jax.experiments.evaluate import Evaluation, Play
 from autotts_jax.experiments.frontier import (
     accuracy_at,
@@ -22,7 +24,7 @@ from autotts_jax.experiments.frontier import (
     tokens_at,
 )
 from autotts_jax.experiments.summary import ALL_MODELS, Objective, Row, summarise
-from autotts_jax.policies.registry import Selection
+from autotts_jax.policies.players import Selection
 from autotts_jax.replay import formats
 from autotts_jax.replay.dataset import stack
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
@@ -448,7 +450,7 @@ def test_evaluate_writes_and_prints_the_comparison(tmp_path, monkeypatch, capsys
     data = synthetic(models=SYNTHETIC_MODELS[2:3], questions=3, branches=10)
     formats.save_compact(data, tmp_path / "cells.npz")
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(runtime, "configure", lambda *_: None)
+    monkeypatch.setattr(devices, "configure", lambda *_: None)
     command = f"evaluate --data {tmp_path}/cells.npz --controllers sc@1,sc@6,sc@2,asc@2,asc@8 --seeds 3"
     options = ["--max-branches", "8", "--out", str(tmp_path / "out")]
     monkeypatch.setattr("sys.argv", ["autotts-jax", *command.split(), *options])

@@ -24,7 +24,7 @@ from autotts_jax.envs.observations import BRANCH_FEATURES
 from autotts_jax.envs.width_depth import OBSERVATIONS
 from autotts_jax.errors import InputError
 from autotts_jax.replay import embedded, formats
-from autotts_jax.replay.protocols import repo100_orders
+from autotts_jax.replay.orders import repo100_orders
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 
 ATOMIC, ROUNDS = "WidthDepth-v0", "WidthDepthRounds-v0"

@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from autotts_jax.envs.targets import poll
 from autotts_jax.envs.width_depth import WidthDepthRounds
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import train
-from autotts_jax.policies.neural.labels import poll
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+from autotts_jax.training import config as train
 
 PLAYED, BRANCHES = 4, 12
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs.pool import ReplayPool, StopReason
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
 from autotts_jax.policies.cmc import CMC
 from autotts_jax.policies.early_stopping import EarlyStopping

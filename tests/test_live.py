@@ -13,26 +13,26 @@ import pytest
 from autotts_jax.collect.collector import collect_unit
 from autotts_jax.collect.engine import Cancelled, EngineError
 from autotts_jax.collect.grading import Grader
-from autotts_jax.collect.live import FIELDS, LivePool, answer
-from autotts_jax.collect.questions import Asked
+from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.simulated import SimulatedEngine
 from autotts_jax.collect.store import Plan, Store
 from autotts_jax.collect.trajectories import Sampling
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs import stepping
-from autotts_jax.envs.controller import Controller
-from autotts_jax.envs.pool import ReplayPool, StopReason
-from autotts_jax.envs.rollout import Episodes, rollout
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core import stepping
+from autotts_jax.core.controller import Controller
+from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import live_program
-from autotts_jax.policies.registry import select
-from autotts_jax.policies.released import BudgetError, ReplayQuestion, load_program, question_records
+from autotts_jax.live import programs
+from autotts_jax.live.answer import FIELDS, LivePool, answer
+from autotts_jax.policies.players import select
+from autotts_jax.policies.programs import BudgetError, ReplayQuestion, load_program, question_records
 
 pytestmark = pytest.mark.usefixtures("compile_fast")
 
 WIDTH = 16
 SAMPLING = Sampling(interval=20, max_tokens=400, seed=3)
-QUESTIONS = tuple(Asked(text, "7") for text in ("What is 3 + 4?", "What is 9 - 2?", "What is 1 * 7?"))
+QUESTIONS = tuple(Problem(text, "7") for text in ("What is 3 + 4?", "What is 9 - 2?", "What is 1 * 7?"))
 CONTROLLERS = ("sc@8", "asc@16", "esc@16", "parallel-probe@16", "cmc@0", "cmc@0.3", "neural@5e-5")
 
 
@@ -196,7 +196,7 @@ def test_a_released_program_live_does_what_it_does_in_replay(name, config, datas
     for row, record in enumerate(question_records(dataset)):
         replay = ReplayQuestion(record, range(WIDTH))
         expected = load_program(f"{PROGRAMS}:{name}")(config).solve(replay)
-        found = live_program.answer(
+        found = programs.answer(
             SimulatedEngine(),
             QUESTIONS[row].text,
             f"{PROGRAMS}:{name}",
@@ -234,7 +234,7 @@ class Broken(Greedy):
 def test_a_released_program_keeps_its_budget_and_its_failures_are_told(grader):
     def run(name, **settings):
         program = f"{Path(__file__)}:{name}"
-        return live_program.answer(
+        return programs.answer(
             SimulatedEngine(), "What?", program, None, grader, sampling=SAMPLING, **settings
         )
 

@@ -10,25 +10,22 @@ import pytest
 from matrices import WIDTH, random_matrix
 from test_leaks import leaks
 
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.envs import observations
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs.pool import ReplayPool, StopReason
-from autotts_jax.envs.rollout import Episodes, rollout
 from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
 from autotts_jax.errors import InputError
 from autotts_jax.policies.cmc import CMC
-from autotts_jax.policies.neural import aggregation, cloning, decision, network, teachers, weights
-from autotts_jax.policies.neural.arena import Arena, draw_prices
-from autotts_jax.policies.neural.evolution import Evolution, EvolutionSettings
-from autotts_jax.policies.neural.policy import (
-    NeuralPolicy,
-    apply_network,
-    decisions_of,
-    initial_parameters,
-)
-from autotts_jax.policies.registry import select
+from autotts_jax.policies.neural import actions as decisions
+from autotts_jax.policies.neural import network, policy_file
+from autotts_jax.policies.neural.policy import NeuralPolicy, apply_network, decisions_of, initial_parameters
+from autotts_jax.policies.players import select
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+from autotts_jax.training import imitation, teachers, vote_weights
+from autotts_jax.training.arena import Arena, draw_prices
+from autotts_jax.training.evolution import Evolution, EvolutionSettings
 
 pytestmark = pytest.mark.usefixtures("compile_fast")
 
@@ -63,7 +60,7 @@ def test_a_policy_sees_only_what_it_revealed(matrix, actions, seed):
 
 
 def test_it_reads_the_features_that_the_environments_show(matrix):
-    env = WidthDepthRounds(16, max_advance=decision.MAX_ADVANCE)
+    env = WidthDepthRounds(16, max_advance=decisions.MAX_ADVANCE)
     params = env.make_params(matrix, gamma=1e-5)
     _, state = env.reset(jax.random.key(0), params)
     action = jnp.concatenate([jnp.array([0, 9]), jnp.zeros(16, int)])
@@ -142,7 +139,7 @@ def test_every_round_makes_progress(matrix):
 
 
 def test_options_before_during_and_after():
-    options = decision.Rounds().options
+    options = decisions.Rounds().options
     pool = ReplayPool.begin(random_matrix(0), 0, np.arange(WIDTH))
     first = options(pool)
     assert not first.answer
@@ -156,7 +153,7 @@ def test_options_before_during_and_after():
     assert during.opening[0]
     np.testing.assert_array_equal(during.choice[0], ~opened.live)
     np.testing.assert_array_equal(during.choice[1], opened.live)
-    fits = np.array(decision.OPENINGS) <= WIDTH - 2
+    fits = np.array(decisions.OPENINGS) <= WIDTH - 2
     np.testing.assert_array_equal(during.opening, fits)
     ended = opened.advance(jnp.full(WIDTH, 1000))
     assert options(ended).answer
@@ -205,20 +202,20 @@ COUNTED = ("answer", "tokens", "intervals", "probes")
 # --- files ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("actions", decision.KINDS)
+@pytest.mark.parametrize("actions", decisions.KINDS)
 def test_a_policy_comes_back_from_its_file(tmp_path, actions):
     kept = policy(5, gamma=3e-5, actions=actions)
-    weights.save_policy(tmp_path / weights.BEST, kept, {"data": "synthetic"})
-    for path in (tmp_path, tmp_path / weights.BEST):
-        loaded, card = weights.load_policy(path)
+    policy_file.save_policy(tmp_path / policy_file.BEST, kept, {"data": "synthetic"})
+    for path in (tmp_path, tmp_path / policy_file.BEST):
+        loaded, card = policy_file.load_policy(path)
         assert card == {"data": "synthetic"}
         assert loaded.gamma == pytest.approx(3e-5)
         jax.tree.map(np.testing.assert_array_equal, dict(loaded.parameters), dict(kept.parameters))
-    assert [file.name for file in tmp_path.iterdir()] == [weights.BEST]
+    assert [file.name for file in tmp_path.iterdir()] == [policy_file.BEST]
 
 
 def test_controllers_by_checkpoint(tmp_path):
-    weights.save_policy(tmp_path / "own.npz", policy())
+    policy_file.save_policy(tmp_path / "own.npz", policy())
     selection = select(f"neural:{tmp_path / 'own.npz'}@1e-4")
     assert selection.values == (1e-4,)
     assert len(select(f"neural:{tmp_path / 'own.npz'}").controllers) == len(NeuralPolicy.family)
@@ -232,8 +229,8 @@ def test_the_shipped_policy(matrix):
     """It plays, and knows what it was trained on."""
     selection = select("neural")
     assert selection.values == NeuralPolicy.family
-    assert weights.SHIPPED.stat().st_size < 1_000_000
-    _, card = weights.load_policy(weights.SHIPPED)
+    assert policy_file.SHIPPED.stat().st_size < 1_000_000
+    _, card = policy_file.load_policy(policy_file.SHIPPED)
     assert set(card["data"]) == {f"Qwen3-{size}/aime24" for size in ("0.6B", "1.7B", "4B", "8B")}
     dear, cheap = selection.controllers[0], selection.controllers[-1]
     episodes = Episodes(*np.array([(q, 0, s) for s in (0, 1) for q in range(6)]).T)
@@ -271,34 +268,34 @@ def edit(path, change):
 )
 def test_files_for_another_network_are_refused(tmp_path, change, message):
     path = tmp_path / "policy.npz"
-    weights.save_policy(path, policy())
+    policy_file.save_policy(path, policy())
     edit(path, change)
     with pytest.raises(InputError, match=message) as caught:
-        weights.load_policy(path)
+        policy_file.load_policy(path)
     assert str(path) in str(caught.value)
 
 
 def test_parameters_of_the_other_kind_are_refused(tmp_path):
     """Whatever the header says, rounds and atomic actions are not taken for one another."""
-    files = {actions: tmp_path / f"{actions}.npz" for actions in decision.KINDS}
+    files = {actions: tmp_path / f"{actions}.npz" for actions in decisions.KINDS}
     headers = {}
     for actions, file in files.items():
-        weights.save_policy(file, policy(actions=actions))
+        policy_file.save_policy(file, policy(actions=actions))
         edit(file, lambda header, _, actions=actions: headers.update({actions: header["architecture"]}))
     for file, other in zip(files.values(), reversed(headers.values()), strict=True):
         edit(file, lambda header, _, other=other: header.update(architecture=other))
         with pytest.raises(InputError, match="another network"):
-            weights.load_policy(file)
+            policy_file.load_policy(file)
 
 
 def test_half_a_file_is_refused(tmp_path):
     path = tmp_path / "policy.npz"
-    weights.save_policy(path, policy())
+    policy_file.save_policy(path, policy())
     whole = path.read_bytes()
     for part in (0, 10, len(whole) // 2, len(whole) - 10):
         path.write_bytes(whole[:part])
         with pytest.raises(InputError, match="not a policy, or damaged"):
-            weights.load_policy(path)
+            policy_file.load_policy(path)
 
 
 # --- warm start and evolution ------------------------------------------------------------------------------
@@ -306,13 +303,13 @@ def test_half_a_file_is_refused(tmp_path):
 
 def test_demonstrations_are_what_the_teacher_did(matrix):
     teacher, table = CMC.at(0.1), orders(6, 24)
-    demos = cloning.demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
+    demos = imitation.demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
     played = rollout([teacher], matrix, table, Episodes(np.arange(6), np.arange(6), np.zeros(6, int)))
     # A decision a round, one to open the first branches, and one to answer.
     assert len(demos.decision.answer) == played.rounds.sum() + 2 * 6
     assert demos.decision.answer.sum() == 6
     goes_on = ~demos.decision.answer
-    opened = np.array(decision.OPENINGS)[demos.decision.opening[goes_on]]
+    opened = np.array(decisions.OPENINGS)[demos.decision.opening[goes_on]]
     assert opened.sum() == played.branches.sum()
     allowed = np.take_along_axis(demos.options.choice, demos.decision.choice[:, None], axis=1)
     assert allowed[goes_on].all()
@@ -321,9 +318,9 @@ def test_demonstrations_are_what_the_teacher_did(matrix):
 def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
     # 5 branches at first, and later the other 11 of 16: nearest to that many is 12.
     teacher = dataclasses.replace(CMC.at(0.5), n_init=5, max_use=16, widen=11, trend=1.0, threshold=2.0)
-    demos = cloning.demonstrate(teacher, 1e-4, matrix, orders(6, 24)[:, :16], np.arange(6))
+    demos = imitation.demonstrate(teacher, 1e-4, matrix, orders(6, 24)[:, :16], np.arange(6))
     goes_on = ~demos.decision.answer
-    opened = np.array(decision.OPENINGS)[demos.decision.opening[goes_on]]
+    opened = np.array(decisions.OPENINGS)[demos.decision.opening[goes_on]]
     assert set(opened) == {0, 4, 8}
     allowed = np.take_along_axis(demos.options.opening, demos.decision.opening[:, None], axis=1)
     assert allowed[goes_on].all()
@@ -331,13 +328,13 @@ def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
 
 def test_demonstrations_until_the_peak_end_right(matrix):
     teacher, table = CMC.at(0.5), orders(6, 24)
-    whole = cloning.demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
+    whole = imitation.demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
     gold = np.asarray(matrix.gold, np.int32)
-    peaked = cloning.demonstrate(teacher, 1e-4, matrix, table, np.arange(6), gold)
+    peaked = imitation.demonstrate(teacher, 1e-4, matrix, table, np.arange(6), gold)
     played = rollout([teacher], matrix, table, Episodes(np.arange(6), np.arange(6), np.zeros(6, int)))
     assert played.correct.sum() <= peaked.decision.answer.sum() <= 6
     assert 0 < len(peaked.decision.answer) < len(whole.decision.answer)
-    none = cloning.demonstrate(teacher, 1e-4, matrix, table, np.arange(6), np.full(6, -1, np.int32))
+    none = imitation.demonstrate(teacher, 1e-4, matrix, table, np.arange(6), np.full(6, -1, np.int32))
     assert len(none.decision.answer) == 0  # nothing is right
 
 
@@ -345,8 +342,10 @@ def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
     teacher, player, table = CMC.at(0.3), policy(), orders(6, 24)
     episodes = Episodes(np.arange(6), np.arange(6), np.zeros(6, int))
     played = rollout([player], matrix, table, episodes)
-    assert 0 < played.rounds.min() <= played.rounds.max() < cloning.ROUNDS
-    demos = cloning.demonstrate(teacher, player.gamma, matrix, table, np.arange(6), player=player.parameters)
+    assert 0 < played.rounds.min() <= played.rounds.max() < imitation.ROUNDS
+    demos = imitation.demonstrate(
+        teacher, player.gamma, matrix, table, np.arange(6), player=player.parameters
+    )
     # The states are the player's, from the first to the one it answers in, …
     opened = network.GLOBAL_INPUTS.index("opened")
     first = np.flatnonzero(demos.view.episode[:, opened] == 0)
@@ -355,37 +354,37 @@ def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
     np.testing.assert_array_equal(last - first + 1, played.rounds)
     np.testing.assert_allclose(demos.view.episode[last, opened] * network.WIDTH, played.branches, rtol=1e-5)
     # … and the decisions the teacher's, who would have begun otherwise.
-    began = np.array(decision.OPENINGS)[demos.decision.opening[first]]
+    began = np.array(decisions.OPENINGS)[demos.decision.opening[first]]
     assert (began == CMC.at(0.3).n_init).all()
     assert (demos.view.episode[first + 1, opened] * network.WIDTH != began).any()
 
 
 def test_a_clone_decides_as_its_teacher(matrix):
-    demos = cloning.demonstrate(CMC.at(0.1), 1e-4, matrix, orders(6, 24), np.arange(6))
+    demos = imitation.demonstrate(CMC.at(0.1), 1e-4, matrix, orders(6, 24), np.arange(6))
     start = initial_parameters(HIDDEN, jax.random.key(0))
-    _, before = cloning.clone(start, demos, jax.random.key(1), updates=2, batch=64, learning_rate=0.0)
-    clone, after = cloning.clone(start, demos, jax.random.key(1), updates=800, batch=64, learning_rate=1e-2)
+    _, before = imitation.clone(start, demos, jax.random.key(1), updates=2, batch=64, learning_rate=0.0)
+    clone, after = imitation.clone(start, demos, jax.random.key(1), updates=800, batch=64, learning_rate=1e-2)
     assert float(after) < 0.3 * float(before)
     heads = jax.vmap(lambda view: apply_network(clone, view))(demos.view)
     first = demos.view.episode[:, 0] == 0
-    best = np.array(decision.OPENINGS)[np.argmax(heads.opening[first], axis=1)]
+    best = np.array(decisions.OPENINGS)[np.argmax(heads.opening[first], axis=1)]
     np.testing.assert_allclose(best, CMC.at(0.1).n_init, atol=1)
 
 
 @pytest.mark.slow
 def test_a_warm_start_is_made_of_parameters(matrix, monkeypatch):
     params = WidthDepthRounds(16).make_params(matrix, gamma=RANGE, reward="majority")
-    settings = cloning.CloningSettings(
+    settings = imitation.CloningSettings(
         generations=1, population=4, turns=2, prices=2, updates=5, until_peak=True
     )
     told, voted = [], []
 
     def learn_votes(*args):
-        voted.append(aggregation.learn_votes(*args))
+        voted.append(vote_weights.learn_votes(*args))
         return voted[-1]
 
-    monkeypatch.setattr(cloning, "learn_votes", learn_votes)
-    parameters = cloning.warm_start(
+    monkeypatch.setattr(imitation, "learn_votes", learn_votes)
+    parameters = imitation.warm_start(
         settings, params, 16, HIDDEN, jax.random.key(0), lambda *figures: told.append(figures)
     )
     start = initial_parameters(HIDDEN, jax.random.key(0))
@@ -499,11 +498,11 @@ def test_what_votes_weigh_is_the_most_likely():
     known[30:, 0, 1] = 1
     labels[30:] = np.repeat([0, 1], (30, 10))
     silent = known[:5] + 7, np.zeros((5, 3), int), np.arange(5) % 2  # all agree: these say nothing
-    fitted = aggregation.fit(
+    fitted = vote_weights.fit(
         *(np.concatenate(parts) for parts in zip((known, answers, labels), silent, strict=True))
     )
     np.testing.assert_allclose(fitted, [-np.log(3), 0, 0], atol=0.07)  # less the price of a coefficient
-    assert not aggregation.fit(*silent).any()
+    assert not vote_weights.fit(*silent).any()
 
 
 def test_votes_that_speak_against_their_answer_weigh_the_same():
@@ -514,13 +513,13 @@ def test_votes_that_speak_against_their_answer_weigh_the_same():
     answers[60:, :2] = 0, 1
     known[60:, 0, 1] = 1
     labels = np.repeat([0, 1, 0, 1], (10, 50, 22, 8))
-    assert not aggregation.fit(known, answers, labels).any()
+    assert not vote_weights.fit(known, answers, labels).any()
 
 
 def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
     plain = thorough()
     arena = Arena(WidthDepthRounds(24).make_params(matrix, gamma=RANGE), 24)
-    fitted, drawn, fit, draw = [], [], aggregation.fit, arena.draw
+    fitted, drawn, fit, draw = [], [], vote_weights.fit, arena.draw
 
     def note(store, function):
         def noted(*args):
@@ -529,18 +528,18 @@ def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
 
         return noted
 
-    monkeypatch.setattr(aggregation, "fit", note(fitted, fit))
+    monkeypatch.setattr(vote_weights, "fit", note(fitted, fit))
     monkeypatch.setattr(arena, "draw", note(drawn, draw))
-    learned = aggregation.learn_votes(plain.parameters, arena, jax.random.key(0))
-    again = aggregation.learn_votes(plain.parameters, arena, jax.random.key(0))
+    learned = vote_weights.learn_votes(plain.parameters, arena, jax.random.key(0))
+    again = vote_weights.learn_votes(plain.parameters, arena, jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, learned, again)
     [((columns, answers, labels), _), _] = fitted
-    assert len(labels) == aggregation.PRICES * aggregation.ORDERS * 6
+    assert len(labels) == vote_weights.PRICES * vote_weights.ORDERS * 6
     (questions, _), (order, expected) = drawn[0]
     np.testing.assert_array_equal(expected, matrix.gold[questions])
     np.testing.assert_array_equal(labels[: len(expected)], expected)
     prices = np.random.default_rng(np.asarray(jax.random.key_data(jax.random.key(0))))
-    gamma = float(draw_prices(RANGE, aggregation.PRICES, prices)[0])
+    gamma = float(draw_prices(RANGE, vote_weights.PRICES, prices)[0])
     states = last_states(plain.at(gamma), matrix, order[::7], questions[::7])
     for (memory, pool), read, answered in zip(states, columns[::7], answers[::7], strict=False):
         np.testing.assert_array_equal(read, network.vote_columns(pool, memory.tracker))
@@ -643,7 +642,7 @@ def test_evolution_of_a_policy_of_atomic_actions(matrix):
     state, metrics = trainer.update(trainer.init(jax.random.key(0)))
     assert metrics["objective_spread"] > 0
     parameters = trainer.policy(state).parameters
-    assert decisions_of(parameters) is decision.KINDS["atomic"]
+    assert decisions_of(parameters) is decisions.KINDS["atomic"]
     assert not np.array_equal(parameters["trunk"]["kernel"], start["trunk"]["kernel"])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autotts_jax.experiments.evaluate import evaluate
-from autotts_jax.policies.registry import select
+from autotts_jax.policies.players import select
 from autotts_jax.replay import formats
 
 # Accuracy in percent and thousands of tokens of SC@64, as the paper prints them.

@@ -13,15 +13,15 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from matrices import BRANCHES, MAX_LENGTH, QUESTIONS, VOCABULARY, WIDTH, random_matrix
 
-from autotts_jax.envs import pool as branch_pool
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.envs.rewards import Reward
-from autotts_jax.envs.rollout import Episodes, rollout
 from autotts_jax.errors import InputError
-from autotts_jax.policies.neural import ppo
-from autotts_jax.policies.neural.decision import KINDS
+from autotts_jax.policies.neural.actions import KINDS
 from autotts_jax.policies.neural.policy import apply_network, decisions_of, initial_parameters
-from autotts_jax.policies.neural.ppo import PPO, Batch, PPOSettings, Weights, advantages
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.training import ppo
+from autotts_jax.training.ppo import PPO, Batch, PPOSettings, Weights, advantages
 
 pytestmark = pytest.mark.usefixtures("compile_fast")
 

@@ -17,14 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotts_jax.collect.arithmetic import LEVELS, MAX_COUNT, arithmetic
-from autotts_jax.collect.questions import Asked, read_questions
+from autotts_jax.collect.problem import Problem
+from autotts_jax.collect.questions import read_questions
 from autotts_jax.errors import DataError, InputError
 
 ROWS = [
     {"question": "How many, and why?", "answer": "7"},
     {"question": 'Wie\n"viel"?', "answer": "½"},
 ]
-ASKED = [Asked("How many, and why?", "7"), Asked('Wie\n"viel"?', "½")]
+ASKED = [Problem("How many, and why?", "7"), Problem('Wie\n"viel"?', "½")]
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_every_format_gives_the_same_questions(write, name):
     ],
 )
 def test_columns_have_usual_names_or_are_given(write, row, columns, asked):
-    assert read_questions(write("q.jsonl", lines(row)), **columns) == [Asked(*asked)]
+    assert read_questions(write("q.jsonl", lines(row)), **columns) == [Problem(*asked)]
 
 
 @pytest.mark.parametrize("number", ["5.0", "5", "0.10", "1e3", "-0", "9" * 5000])
@@ -97,7 +98,7 @@ def test_numbers_of_typed_columns_become_text(write):
     floats = write("floats.parquet", parquet(question=["a", "b"], answer=[5.0, 0.1]))
     assert [q.gold for q in read_questions(floats)] == ["5.0", "0.1"]
     integers = write("integers.parquet", parquet(question=[1, 2], answer=[70, 2**60]))
-    assert read_questions(integers) == [Asked("1", "70"), Asked("2", str(2**60))]
+    assert read_questions(integers) == [Problem("1", "70"), Problem("2", str(2**60))]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_numbers_of_typed_columns_become_text(write):
 )
 def test_the_answer_is_taken_out_of_a_solution(write, written, gold):
     assert read_questions(write("q.jsonl", lines({"problem": "a", "solution": written}))) == [
-        Asked("a", gold)
+        Problem("a", gold)
     ]
 
 
@@ -205,7 +206,7 @@ def test_an_unknown_source_is_refused(tmp_path, monkeypatch, source, message):
 
 
 def test_what_lies_behind_the_limit_is_not_looked_at(write):
-    assert read_questions(write("q.jsonl", lines(GOOD) + "\n{half"), limit=1) == [Asked("a", "1")]
+    assert read_questions(write("q.jsonl", lines(GOOD) + "\n{half"), limit=1) == [Problem("a", "1")]
 
 
 @pytest.mark.parametrize("limit", [0, -1])
@@ -236,7 +237,7 @@ def test_a_folder_is_read_as_a_dataset(tmp_path):
     (folder / "train.jsonl").write_text(lines(GOOD | {"answer": "1 + 1\n#### 2"}), encoding="utf-8")
     assert read_questions(str(folder)) == ASKED
     assert read_questions(str(folder), limit=1) == ASKED[:1]
-    assert read_questions(str(folder), split="train") == [Asked("a", "2")]
+    assert read_questions(str(folder), split="train") == [Problem("a", "2")]
     with pytest.raises(InputError, match="the split 'dev' of a dataset of this name cannot be read"):
         read_questions(str(folder), split="dev")
 
@@ -298,7 +299,7 @@ def test_a_count_out_of_range_is_refused(count):
 
 def test_a_seed_gives_the_same_questions_everywhere():
     questions = arithmetic(40, seed=0)
-    assert questions[0] == Asked("What is 17 + 16?", "33", "addition")
+    assert questions[0] == Problem("What is 17 + 16?", "33", "addition")
     text = "\n".join(f"{question.text}\t{question.gold}" for question in questions)
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "49655358cec9c045"
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotts_jax.errors import InputError
-from autotts_jax.policies.released import (
+from autotts_jax.policies.programs import (
     NO_ANSWER,
     RESULT,
     BranchError,
@@ -27,7 +27,7 @@ from autotts_jax.policies.released import (
 )
 from autotts_jax.replay.dataset import EQUIV, Cell, ProbeDataset, Question
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.replay.protocols import paper64_orders, repo100_orders
+from autotts_jax.replay.orders import paper64_orders, repo100_orders
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "released_programs.py"
 CACHED = Path(__file__).parents[1] / "benchmarks" / "cached_programs.py"

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from autotts_jax.cli import main as cli
 from autotts_jax.collect.releases import import_release
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.experiments import cli
 from autotts_jax.replay.formats import read, read_compact, read_json, write_json
 
 ITEMS = [

@@ -11,9 +11,9 @@ import pytest
 from jax.experimental import multihost_utils
 from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix
 
-from autotts_jax.envs.controller import Controller
-from autotts_jax.envs.pool import ReplayPool, StopReason, answer_ids
-from autotts_jax.envs.rollout import ROUND_LIMIT, Episodes, _Settings, rollout
+from autotts_jax.core.controller import Controller
+from autotts_jax.core.pool import ReplayPool, StopReason, answer_ids
+from autotts_jax.core.rollout import ROUND_LIMIT, Episodes, _Settings, rollout
 from autotts_jax.errors import InputError
 from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
 from autotts_jax.policies.cmc import CMC

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotts_jax.experiments import runtime
+from autotts_jax.core import devices
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/task").is_dir(), reason="threads are told apart on Linux only"
@@ -18,8 +18,8 @@ CONFIGURED = """
 import json, os
 import jax
 from autotts_jax.experiments import runtime
-runtime.configure(compilation_cache=False)
-runtime.pin_devices()
+devices.configure(compilation_cache=False)
+devices.pin_devices()
 tasks = os.listdir("/proc/self/task")
 waves = jax.jit(lambda x: (jax.numpy.sin(x), jax.numpy.cos(x))).lower(jax.numpy.ones(64)).compile()
 print(json.dumps({
@@ -48,8 +48,8 @@ def configured(**environment: str) -> dict:
 def test_every_core_is_a_device_with_a_thread_of_its_own():
     process = configured(JAX_PLATFORMS="cpu")
     cores = sorted(os.sched_getaffinity(0))
-    workers = [task for task, name in process["names"].items() if name == runtime.XLA_THREAD]
-    assert process["devices"] == len(cores) == runtime.usable_cores()
+    workers = [task for task, name in process["names"].items() if name == devices.XLA_THREAD]
+    assert process["devices"] == len(cores) == devices.usable_cores()
     assert sorted(process["cores"][task] for task in workers) == [[core] for core in cores]
     others = process["cores"].keys() - set(workers)
     assert process["main"] in others

@@ -18,16 +18,15 @@ import openai
 import pytest
 import uvicorn
 
-from autotts_jax.collect import live
 from autotts_jax.collect.engine import Cancelled, EngineError
 from autotts_jax.collect.grading import Grader
 from autotts_jax.collect.simulated import SimulatedEngine
 from autotts_jax.collect.trajectories import Sampling
-from autotts_jax.envs.rollout import MAX_TOKENS
+from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import serve as serving
-from autotts_jax.experiments.serve import Settings, create_app, serve
-from autotts_jax.policies.registry import select
+from autotts_jax.live import server as serving
+from autotts_jax.live.server import Settings, create_app, serve
+from autotts_jax.policies.players import select
 
 KEY = "secret"
 SAMPLING = Sampling(interval=20, max_tokens=160)
@@ -179,7 +178,7 @@ def directly():
 
         def answer(question, spec="cmc@0.2", sampling=SAMPLING, budget=MAX_TOKENS):
             (controller,) = select(spec).controllers
-            return live.answer(
+            return answer.answer(
                 SimulatedEngine(mean_tokens=80),
                 question,
                 controller,
@@ -477,7 +476,7 @@ def test_sigterm_ends_the_server_and_what_is_under_way(capsys):
 
 
 def test_the_command_serves_until_it_is_told_to_end():
-    code = "from autotts_jax.experiments.cli import main; main()"
+    code = "from autotts_jax.cli.main import main; main()"
     options = ["--engine", "simulated", "--port", "0", "--interval", "20", "--max-tokens", "100"]
     limits = ["--max-branches", "4", "--require-key", KEY, "--name", "sim"]
     process = subprocess.Popen(

@@ -9,9 +9,9 @@ import pytest
 from gymnasium import spaces
 from matrices import random_matrix
 
-from autotts_jax.envs import pool as branch_pool
+from autotts_jax.core import pool as branch_pool
 from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
-from autotts_jax.testing import check_functional_env
+from autotts_jax.testing.environments import check_functional_env
 
 WIDTH = 2
 

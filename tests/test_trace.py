@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from autotts_jax.envs.votes import confidence_table
+from autotts_jax.core.votes import confidence_table
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluate import evaluate
 from autotts_jax.experiments.plots import draw_episode
@@ -19,7 +19,7 @@ from autotts_jax.experiments.trace import (
     trace_episode,
     write_trace,
 )
-from autotts_jax.policies.registry import select
+from autotts_jax.policies.players import select
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 
 SEEDS, WIDTH = 3, 8

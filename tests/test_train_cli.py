@@ -20,20 +20,23 @@ import pytest
 from rich.console import Console
 from test_training import Toy, end_of, save_policy, two_processes, validate
 
+from autotts_jax.cli import console
+from autotts_jax.cli import main as cli
+from autotts_jax.core import devices
+from autotts_jax.envs.difficulty import vary_difficulty
 from autotts_jax.envs.width_depth import WidthDepthRounds
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import cli, console, runtime, train
-from autotts_jax.experiments.train import fold_of, read_config, split_folds
-from autotts_jax.experiments.training import RunSettings
-from autotts_jax.policies.neural import weights
-from autotts_jax.policies.neural.decision import KINDS
-from autotts_jax.policies.neural.difficulty import vary_difficulty
-from autotts_jax.policies.neural.evolution import EvolutionSettings
+from autotts_jax.policies.neural import policy_file
+from autotts_jax.policies.neural.actions import KINDS
 from autotts_jax.policies.neural.policy import NeuralPolicy, decisions_of
 from autotts_jax.replay import formats
 from autotts_jax.replay.dataset import stack
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+from autotts_jax.training import config as train
+from autotts_jax.training.config import fold_of, read_config, split_folds
+from autotts_jax.training.evolution import EvolutionSettings
+from autotts_jax.training.loop import RunSettings
 
 CONFIG = """
 [data]
@@ -54,7 +57,7 @@ checkpoint_every = 4
 seed = 5
 """
 
-MAIN = "from autotts_jax.experiments.cli import main; main()"
+MAIN = "from autotts_jax.cli.main import main; main()"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +112,7 @@ def run_train(toy, monkeypatch, capsys, tmp_path):  # noqa: ARG001
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     # JAX is in use already, and tests leave no cache behind.
-    monkeypatch.setattr(runtime, "configure", lambda *_: None)
+    monkeypatch.setattr(devices, "configure", lambda *_: None)
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["autotts-jax", "train", *map(str, arguments)])
@@ -329,7 +332,7 @@ def whole(request, tmp_path_factory, compiling_fast):
 
 def result_of(run):
     """Metrics and the best parameters, bit by bit."""
-    parameters = weights.load_policy(run)[0].parameters
+    parameters = policy_file.load_policy(run)[0].parameters
     return (run / "metrics.jsonl").read_text(), [leaf.tobytes() for leaf in jax.tree.leaves(parameters)]
 
 
@@ -342,7 +345,7 @@ def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(whole):
     whole.start("resumed", "--resume")
     assert result_of(run) == result_of(whole.folder / "whole")
     assert (run / "best.npz").read_bytes() == (whole.folder / "whole" / "best.npz").read_bytes()
-    policy, card = weights.load_policy(run)
+    policy, card = policy_file.load_policy(run)
     assert '"validation/accuracy"' in result_of(run)[0]
     assert card["config"]["kind"] == whole.kind
     assert policy.parameters["trunk"]["bias"].shape == (4,)

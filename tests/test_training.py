@@ -21,9 +21,10 @@ import numpy as np
 import optax
 import pytest
 
+from autotts_jax.core import hosts
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import distributed, training
-from autotts_jax.experiments.training import Progress, RunSettings, load_checkpoint, run, save_checkpoint
+from autotts_jax.training import loop
+from autotts_jax.training.loop import Progress, RunSettings, load_checkpoint, run, save_checkpoint
 
 SETTINGS = RunSettings(updates=30, validate_every=3, checkpoint_every=4, seed=5)
 MANIFEST = {"config": {"trainer": {"rate": 0.1}, "run": {"updates": 30}}, "data": {"model/bench": "ab"}}
@@ -284,8 +285,8 @@ def test_killed_ten_times_anywhere_it_ends_the_same(uninterrupted, tmp_path, mon
         bomb, toy = Bomb(rng.randrange(1, 40)), Toy()
         monkeypatch.setattr(toy, "update", bomb.in_(toy.update), raising=False)
         # In the middle of writing a checkpoint: its arrays are there, its hash is not; or all but in place.
-        monkeypatch.setattr(training, "_hash", bomb.in_(HASH))
-        monkeypatch.setattr(training, "_write_json", bomb.in_(WRITE_JSON))
+        monkeypatch.setattr(loop, "_hash", bomb.in_(HASH))
+        monkeypatch.setattr(loop, "_write_json", bomb.in_(WRITE_JSON))
 
         def save_badly(path, policy, bomb=bomb):
             write_half(path, policy)
@@ -310,7 +311,7 @@ def test_killed_ten_times_anywhere_it_ends_the_same(uninterrupted, tmp_path, mon
     assert not list(tmp_path.rglob(".partial-*"))
 
 
-HASH, WRITE_JSON = training._hash, training._write_json
+HASH, WRITE_JSON = loop._hash, loop._write_json
 
 
 def test_a_killed_process_goes_on(uninterrupted, tmp_path):
@@ -453,7 +454,7 @@ def make_runs(folder, address, process):
     def fail(_path, _policy):
         raise InputError("the disk is full")
 
-    distributed.initialize(address, 2, process)
+    hosts.initialize(address, 2, process)
     return [
         attempt("run", on_progress=stop),
         attempt("run", resume=True),

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from autotts_jax.experiments.evaluate import Evaluation, Play
-from autotts_jax.loading import import_place
 from autotts_jax.policies.neural.policy import NeuralPolicy
-from autotts_jax.policies.registry import select
+from autotts_jax.policies.players import select
 from autotts_jax.replay import formats
 from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+from autotts_jax.user_code import import_place
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "training_runs.py"
 CONFIG = """

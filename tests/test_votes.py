@@ -9,7 +9,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotts_jax.envs import votes
+from autotts_jax.core import votes
 from autotts_jax.replay.matrix import NONE
 
 WIDTH = 40

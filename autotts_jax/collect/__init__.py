@@ -1,1 +1,1 @@
-"""Making new probe matrices, and running controllers live: engines, probing, answers, resumable writing."""
+"""Where probe matrices come from: engines, trajectories, answers, grading, a resumable store."""

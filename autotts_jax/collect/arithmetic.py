@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from autotts_jax.collect.questions import Asked
+from autotts_jax.collect.problem import Problem
 from autotts_jax.errors import InputError
 
 MAX_COUNT = 1000
@@ -234,7 +234,7 @@ LEVELS = (
 """The easiest first."""
 
 
-def arithmetic(count: int = 40, seed: int = 0) -> list[Asked]:
+def arithmetic(count: int = 40, seed: int = 0) -> list[Problem]:
     """Draws questions with distinct texts, the easiest first; ``topic`` is the name of the level.
 
     Args:
@@ -247,13 +247,13 @@ def arithmetic(count: int = 40, seed: int = 0) -> list[Asked]:
     if not 1 <= count <= MAX_COUNT:
         raise InputError(f"{count} arithmetic questions; ask for 1 to {MAX_COUNT}")
     rng = random.Random(seed)
-    questions: dict[str, Asked] = {}
+    questions: dict[str, Problem] = {}
     while len(questions) < count:
         share = len(questions) / count
         level = next(level for level in reversed(LEVELS) if level.start <= share)
         ask, ranges = level.templates[len(questions) % len(level.templates)]
         text, answer = ask(*(_number(rng, *bounds) for bounds in ranges))
-        questions.setdefault(text, Asked(text, str(answer), level.topic))
+        questions.setdefault(text, Problem(text, str(answer), level.topic))
     return list(questions.values())
 
 

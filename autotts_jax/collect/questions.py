@@ -10,11 +10,11 @@ import math
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autotts_jax.collect.answers import extractor
+from autotts_jax.collect.problem import Problem
 from autotts_jax.errors import DataError, InputError
 
 TEXT_COLUMNS = ("question", "problem", "prompt", "input")
@@ -29,21 +29,6 @@ _Row = tuple[str, Mapping[str, Any]]
 """Where a row stands ("line 3"), and its values by column."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A question to be asked.
-
-    Attributes:
-        text: the question, as the model will read it.
-        gold: the reference answer.
-        topic: what it is about, for questions that are made up; else empty.
-    """
-
-    text: str
-    gold: str
-    topic: str = ""
-
-
 def read_questions(
     source: str,
     *,
@@ -51,7 +36,7 @@ def read_questions(
     gold_column: str | None = None,
     split: str = "test",
     limit: int | None = None,
-) -> list[Asked]:
+) -> list[Problem]:
     r"""Reads questions with distinct texts, in the order of their source.
 
     An answer that ends in ``#### 42``, as in GSM8K, gives ``42``; one with a ``\boxed{}``, as in MATH, gives
@@ -83,7 +68,7 @@ def read_questions(
         raise DataError(source, "holds no questions; give it at least one")
     text_column = text_column or _find_column(source, rows, TEXT_COLUMNS, "text_column")
     gold_column = gold_column or _find_column(source, rows, GOLD_COLUMNS, "gold_column")
-    questions: dict[str, Asked] = {}
+    questions: dict[str, Problem] = {}
     places: dict[str, str] = {}
     for place, row in rows:
         text = _value(source, place, row, text_column)
@@ -91,7 +76,7 @@ def read_questions(
             raise DataError(source, f"{place} has the same question as {places[text]}; keep one of them")
         places[text] = place
         gold = _answer(source, place, _value(source, place, row, gold_column))
-        questions[text] = Asked(text, gold)
+        questions[text] = Problem(text, gold)
     return list(questions.values())
 
 

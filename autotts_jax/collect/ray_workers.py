@@ -14,7 +14,7 @@ from autotts_jax.collect.collector import IN_FLIGHT, collect_unit
 from autotts_jax.collect.engine import Engine, EngineError
 from autotts_jax.collect.store import Collected, Plan, Unit
 from autotts_jax.errors import InputError
-from autotts_jax.loading import last_lines
+from autotts_jax.user_code import last_lines
 
 ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from autotts_jax import files
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.replay import formats
 
@@ -54,7 +55,7 @@ def import_release(source: str, out: Path, on_progress: _Tell | None = None) -> 
     for (model, benchmark), file in _cells(folder, name, tell).items():
         dataset = formats.read_json(file, model=model, benchmark=benchmark)
         target = out / model / f"{benchmark}.npz"
-        formats.make_folder(target.parent)
+        files.make_folder(target.parent)
         formats.save_compact(dataset, target)
         tell(f"wrote {target}: {len(dataset)} questions, {dataset.cells[0].num_branches} branches each")
         written.append(target)

@@ -21,8 +21,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from autotts_jax import files
 from autotts_jax.collect.grading import Grader
-from autotts_jax.collect.questions import Asked
+from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.trajectories import Sampling, Usage
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.replay import formats
@@ -49,7 +50,7 @@ class Plan:
 
     model: str
     benchmark: str
-    questions: tuple[Asked, ...]
+    questions: tuple[Problem, ...]
     num_branches: int = 128
     chunk: int = 16
     sampling: Sampling = dataclasses.field(default_factory=Sampling)
@@ -149,13 +150,13 @@ class Store:
         manifest = folder / formats.COLLECTION
         if not manifest.exists() and folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder} is not empty and holds no collection; give a folder of its own")
-        formats.make_folder(folder / "units")
+        files.make_folder(folder / "units")
         try:
             with filelock.FileLock(folder / ".lock", blocking=False):
                 if not any((folder / "units").glob("[0-9]*")):  # else what is there has to go with it
                     content = {"format": FORMAT, "version": VERSION, "plan": dataclasses.asdict(plan)}
                     text = json.dumps(content | {"made_with": made_with}, indent=1, ensure_ascii=False)
-                    formats.write_atomically(manifest, text.encode())
+                    files.write_atomically(manifest, text.encode())
                 store = cls(folder)
                 store._check_same(plan)
                 for left in (folder / "units").glob(".*.tmp"):
@@ -193,7 +194,7 @@ class Store:
         }
         text = json.dumps(content, ensure_ascii=False)
         # A model may write half of a surrogate pair.
-        formats.write_atomically(self._path(collected.unit), text.encode(errors="replace"))
+        files.write_atomically(self._path(collected.unit), text.encode(errors="replace"))
 
     def read(self, unit: Unit) -> Collected:
         """A unit that is there.
@@ -242,7 +243,7 @@ class Store:
             benchmark=self.plan.benchmark,
         )
 
-    def _item(self, asked: Asked, branches: Sequence[Branch], grader: Grader | None) -> dict[str, Any]:
+    def _item(self, asked: Problem, branches: Sequence[Branch], grader: Grader | None) -> dict[str, Any]:
         """A question as AutoTTS JSON has it."""
         given = list(dict.fromkeys(answer for b in branches for answer in (*b.probes, b.final)))
         spelled = grader.canonical(given, asked.gold) if grader else given
@@ -298,7 +299,7 @@ def _plan(folder: Path) -> Plan:
         raise DataError(path, f"it is no {FORMAT} of version {VERSION}; use the autotts_jax that wrote it")
     try:
         plan = content["plan"]
-        questions = tuple(Asked(**question) for question in plan.pop("questions"))
+        questions = tuple(Problem(**question) for question in plan.pop("questions"))
         return Plan(questions=questions, sampling=Sampling(**plan.pop("sampling")), **plan)
     except (KeyError, TypeError) as error:
         raise DataError(path, f"its plan is damaged: {error}; put it back as it was") from error

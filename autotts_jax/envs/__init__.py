@@ -1,1 +1,1 @@
-"""The decision process over probe matrices: state, cost, the branch pool, rollouts."""
+"""The decision process as environments to learn in: WidthDepth, rounds, observations, rewards, Gymnasium."""

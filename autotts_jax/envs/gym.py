@@ -25,8 +25,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float, Int, Int32, PRNGKeyArray, UInt32
 
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs.compiling import COMPILER_OPTIONS
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.envs.width_depth import (
     Environment,
     EnvParams,
@@ -39,7 +39,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.replay import embedded
 from autotts_jax.replay.dataset import EXACT, ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.replay.protocols import repo100_orders
+from autotts_jax.replay.orders import repo100_orders
 from autotts_jax.typing import Array
 
 Data = str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix | None

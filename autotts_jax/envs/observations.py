@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int16, Int32
 
-from autotts_jax.envs import core, votes
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs.core import Scalar
-from autotts_jax.envs.pool import ReplayPool
-from autotts_jax.envs.votes import Vote
+from autotts_jax.core import mdp, votes
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core.mdp import Scalar
+from autotts_jax.core.pool import ReplayPool
+from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.typing import Array
 
@@ -219,7 +219,7 @@ def global_entries(
         "live": (active - finished) / width,
         "finished": finished / width,
         "pruned": (pool.opened - active) / width,
-        "cost": jnp.minimum(core.intervals(branch_pool.state_of(pool)) / (DEPTH_SCALE * width), CLIP),
+        "cost": jnp.minimum(mdp.intervals(branch_pool.state_of(pool)) / (DEPTH_SCALE * width), CLIP),
         "budget_left": 1 if budget is None else jnp.clip(1 - pool.tokens / jnp.maximum(budget, 1), 0, 1),
         **_vote_features(
             "finals", stand.finals, stand.final, _share(stand, stand.final_support, stand.finals)
@@ -317,4 +317,4 @@ def revealed_depths(pool: ReplayPool, depths: int) -> Bool[Array, "W K"]:
     words = branch_pool.state_of(pool).revealed
     assert words is not None, "the pool was begun without a history"
     depth = jnp.arange(depths, dtype=jnp.uint32)
-    return (words[:, depth // core.WORD] >> (depth % core.WORD)) & 1 == 1
+    return (words[:, depth // mdp.WORD] >> (depth % mdp.WORD)) & 1 == 1

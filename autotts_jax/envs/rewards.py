@@ -7,7 +7,7 @@ import enum
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from autotts_jax.envs.core import Scalar
+from autotts_jax.core.mdp import Scalar
 from autotts_jax.typing import Array
 
 

@@ -18,13 +18,14 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, Int16, Int32, PRNGKeyArray
 
-from autotts_jax.envs import core, observations, votes
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs.core import Scalar
+from autotts_jax.core import mdp, votes
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core.mdp import Scalar
+from autotts_jax.core.pool import ReplayPool
+from autotts_jax.core.votes import Vote
+from autotts_jax.envs import observations
 from autotts_jax.envs.observations import BRANCH_FEATURES, GLOBAL_FEATURES, History, Tracker
-from autotts_jax.envs.pool import ReplayPool
 from autotts_jax.envs.rewards import Reward, reward
-from autotts_jax.envs.votes import Vote
 from autotts_jax.errors import InputError
 from autotts_jax.replay import embedded
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -386,13 +387,13 @@ class Environment(abc.ABC):
         after, answered, invalid = self.act(before, action)
         tracker = observations.track(state.tracker, before, after, self.atomic)
         answer = branch_pool.leader_answer(after, self.aggregate(after, tracker))
-        cost = core.cost(branch_pool.state_of(after), params.kappa_probe)
+        cost = mdp.cost(branch_pool.state_of(after), params.kappa_probe)
         worth = reward(
             params.reward,
             answered,
             (state.answer == state.label) & (state.answer != NONE),
             (answer == state.label) & (answer != NONE),
-            core.cost(branch_pool.state_of(before), params.kappa_probe),
+            mdp.cost(branch_pool.state_of(before), params.kappa_probe),
             cost,
             state.gamma,
             params.progress_weight,
@@ -410,8 +411,8 @@ class Environment(abc.ABC):
         info = {
             "invalid_action": invalid,
             "tokens": after.tokens,
-            "intervals": core.intervals(branch_pool.state_of(after)),
-            "probes": core.probes(branch_pool.state_of(after)),
+            "intervals": mdp.intervals(branch_pool.state_of(after)),
+            "probes": mdp.probes(branch_pool.state_of(after)),
             "cost": cost,
             "question": state.question,
             "answer": answer,
@@ -549,8 +550,8 @@ class WidthDepth(Environment):
         # Every admissible action but ANSWER changes one of these.
         changed = (
             (after.opened != before.opened)
-            | (core.intervals(after) != core.intervals(before))
-            | (core.probes(after) != core.probes(before))
+            | (mdp.intervals(after) != mdp.intervals(before))
+            | (mdp.probes(after) != mdp.probes(before))
             | jnp.any(after.active != before.active)
         )
         return pool, answered, ~answered & ~changed

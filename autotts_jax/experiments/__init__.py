@@ -1,1 +1,1 @@
-"""What people run: evaluations, traces, tables, pictures, and the command line."""
+"""What people compare: evaluations, tables, frontiers, reports, traces."""

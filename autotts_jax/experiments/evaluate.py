@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from autotts_jax.envs.rollout import Episodes, check_budget, rollout
+from autotts_jax.core.rollout import Episodes, check_budget, rollout
 from autotts_jax.errors import InputError
-from autotts_jax.policies.registry import Selection, label
-from autotts_jax.policies.released import RESULT, evaluate_program, program_episodes, question_records
+from autotts_jax.policies.players import Selection, label
+from autotts_jax.policies.programs import RESULT, evaluate_program, program_episodes, question_records
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.replay.protocols import paper64_orders, repo100_orders
+from autotts_jax.replay.orders import paper64_orders, repo100_orders
 
 PROTOCOLS = {"repo100": 100, "paper64": 64}
 """Resampling protocols and their number of seeds."""

@@ -25,13 +25,13 @@ from rich.table import Table
 
 from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Usage
-from autotts_jax.envs.pool import StopReason
+from autotts_jax.core.pool import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluate import Evaluation, Play
 from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
 from autotts_jax.experiments.plots import draw_frontier
 from autotts_jax.experiments.summary import Row
-from autotts_jax.policies.registry import label
+from autotts_jax.policies.players import label
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.statistics import cell_statistics
 

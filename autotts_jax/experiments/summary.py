@@ -10,7 +10,7 @@ import numpy as np
 
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluate import Evaluation, Play
-from autotts_jax.policies.registry import label
+from autotts_jax.policies.players import label
 
 ALL_MODELS = "mean of models"
 """Name of the rows that average the models of a benchmark."""

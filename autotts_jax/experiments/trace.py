@@ -17,18 +17,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from autotts_jax.envs import core
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs.controller import Controller, Memory
-from autotts_jax.envs.core import Scalar
-from autotts_jax.envs.pool import ReplayPool, StopReason
-from autotts_jax.envs.rollout import check_budget, end_of_round
-from autotts_jax.envs.votes import Vote, confidence_table
+from autotts_jax.core import mdp
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core.controller import Controller, Memory
+from autotts_jax.core.mdp import Scalar
+from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.core.rollout import check_budget, end_of_round
+from autotts_jax.core.votes import Vote, confidence_table
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluate import branch_orders, check_widths
 from autotts_jax.experiments.plots import draw_episode
 from autotts_jax.experiments.report import thousands
-from autotts_jax.policies.registry import Selection
+from autotts_jax.policies.players import Selection
 from autotts_jax.replay.dataset import ProbeDataset, Question
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array
@@ -201,7 +201,7 @@ class _Recorded:
         return memory, last, reason
 
 
-def _shown(dataset: ProbeDataset, row: int, order: np.ndarray, state: core.State) -> list[list[str | None]]:
+def _shown(dataset: ProbeDataset, row: int, order: np.ndarray, state: mdp.State) -> list[list[str | None]]:
     revealed = np.unpackbits(
         np.asarray(state.revealed).astype("<u4").view(np.uint8), axis=1, bitorder="little"
     )

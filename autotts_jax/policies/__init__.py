@@ -1,1 +1,1 @@
-"""Controllers, and the released interface for programs."""
+"""Who decides: the published controllers, programs, policies for environments, neural networks."""

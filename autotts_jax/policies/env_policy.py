@@ -11,17 +11,17 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Int32
 
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core.controller import Controller, first_of
+from autotts_jax.core.mdp import Scalar
+from autotts_jax.core.pool import BranchPool, ReplayPool, StopReason
+from autotts_jax.core.votes import Vote
 from autotts_jax.envs import observations
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs.controller import Controller, first_of
-from autotts_jax.envs.core import Scalar
 from autotts_jax.envs.observations import History, Tracker
-from autotts_jax.envs.pool import BranchPool, ReplayPool, StopReason
-from autotts_jax.envs.votes import Vote
 from autotts_jax.envs.width_depth import Environment, Observation
 from autotts_jax.errors import InputError
-from autotts_jax.policies.loading import last_lines
 from autotts_jax.typing import Array
+from autotts_jax.user_code import last_lines
 
 
 class EnvPolicy(Protocol):

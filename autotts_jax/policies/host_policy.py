@@ -14,16 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from autotts_jax.envs import pool as branch_pool
-from autotts_jax.envs.controller import first_of
-from autotts_jax.envs.pool import StopReason
-from autotts_jax.envs.rollout import COLUMNS, Episodes, Results, end_of_round, result_row, results_of
+from autotts_jax.core import pool as branch_pool
+from autotts_jax.core.controller import first_of
+from autotts_jax.core.pool import StopReason
+from autotts_jax.core.rollout import COLUMNS, Episodes, Results, end_of_round, result_row, results_of
 from autotts_jax.envs.width_depth import Environment, EnvParams, EnvState, Observation
 from autotts_jax.errors import InputError
 from autotts_jax.policies.env_policy import check_action, check_gamma, check_policy
-from autotts_jax.policies.loading import last_lines
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.typing import Array
+from autotts_jax.user_code import last_lines
 
 LANES = 256
 """Episodes that a policy is asked about at a time, at most."""
@@ -77,7 +77,7 @@ class HostPlayer:
         budget: int | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Results:
-        """Plays every episode; as `autotts_jax.envs.rollout.rollout`, with a single setting.
+        """Plays every episode; as `autotts_jax.core.rollout.rollout`, with a single setting.
 
         Raises:
             InputError: ``predict`` failed or returned no actions.

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from autotts_jax.envs import stepping, votes
-from autotts_jax.envs.controller import Controller
-from autotts_jax.envs.core import Scalar
+from autotts_jax.core import stepping, votes
+from autotts_jax.core.controller import Controller
+from autotts_jax.core.mdp import Scalar
+from autotts_jax.core.stepping import Advance, Open, Probe, SteppedPool
+from autotts_jax.core.votes import Vote
 from autotts_jax.envs.observations import BRANCH_FEATURES, REVEALED_NONE, UNREVEALED
-from autotts_jax.envs.stepping import Advance, Open, Probe, SteppedPool
-from autotts_jax.envs.votes import Vote
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array

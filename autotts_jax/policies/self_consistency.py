@@ -7,10 +7,10 @@ from typing import ClassVar, Self
 
 import jax
 
-from autotts_jax.envs.controller import Controller, check_branches
-from autotts_jax.envs.core import Scalar
-from autotts_jax.envs.pool import BranchPool, StopReason
-from autotts_jax.envs.votes import Vote
+from autotts_jax.core.controller import Controller, check_branches
+from autotts_jax.core.mdp import Scalar
+from autotts_jax.core.pool import BranchPool, StopReason
+from autotts_jax.core.votes import Vote
 
 
 @jax.tree_util.register_dataclass

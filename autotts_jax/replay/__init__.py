@@ -1,1 +1,1 @@
-"""Probe matrices: the arrays, their file formats, answer encodings and resampling protocols."""
+"""What was recorded: probe matrices, answer encodings, branch orders, file formats, embedded data."""

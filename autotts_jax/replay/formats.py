@@ -17,7 +17,6 @@ text     uint8 UTF-8 JSON: format, version, encoding, cells, and the questions' 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import glob
 import hashlib
@@ -26,7 +25,6 @@ import itertools
 import json
 import os
 import reprlib
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ import jax
 import numpy as np
 
 from autotts_jax.errors import DataError, InputError
+from autotts_jax.files import write_atomically
 from autotts_jax.replay.dataset import ENCODINGS, EQUIV, EXACT, Cell, ProbeDataset, Question, stack
 from autotts_jax.replay.encoding import encode_exact, merge_equivalent
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -187,41 +186,6 @@ def read_compact(path: str | Path) -> ProbeDataset:
     _check_questions(path, arrays, cells, questions)
     _check_branches(path, arrays, cells, questions)
     return ProbeDataset(_build(arrays, cells, questions), questions, cells, encoding)
-
-
-def write_atomically(path: str | Path, content: bytes) -> None:
-    """Writes a file whole or not at all: whatever happens, ``path`` is as it was or complete.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written: {error.strerror}; check its folder and the disk"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-
-
-def make_folder(folder: Path) -> None:
-    """Makes a folder, and those above it, where they are not there.
-
-    Raises:
-        InputError: it cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made: {error.strerror}; choose another folder") from error
 
 
 # --- finding files

@@ -10,7 +10,7 @@ import pytest
 from autotts_jax.collect.collector import LocalWorkers, collect
 from autotts_jax.collect.engine import EngineError
 from autotts_jax.collect.engines import open_engine
-from autotts_jax.collect.questions import Asked
+from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.ray_workers import RayWorkers
 from autotts_jax.collect.simulated import SimulatedEngine
 from autotts_jax.collect.store import Plan, Store
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of vLLM and Ray
 PLAN = Plan(
     model="tiny",
     benchmark="sums",
-    questions=tuple(Asked(f"What is {i} + 5?", str(i + 5)) for i in range(4)),
+    questions=tuple(Problem(f"What is {i} + 5?", str(i + 5)) for i in range(4)),
     num_branches=8,
     chunk=4,
     sampling=Sampling(interval=16, max_tokens=160, probe_tokens=16, logprobs=True),

@@ -20,11 +20,11 @@ import uvicorn  # noqa: E402
 
 from autotts_jax.collect.engine import Cancelled  # noqa: E402
 from autotts_jax.collect.grading import Grader  # noqa: E402
-from autotts_jax.collect.live import answer  # noqa: E402
 from autotts_jax.collect.trajectories import Sampling  # noqa: E402
-from autotts_jax.envs.rollout import MAX_TOKENS  # noqa: E402
-from autotts_jax.experiments.serve import Settings, create_app  # noqa: E402
-from autotts_jax.policies.registry import select  # noqa: E402
+from autotts_jax.core.rollout import MAX_TOKENS  # noqa: E402
+from autotts_jax.live.answer import answer  # noqa: E402
+from autotts_jax.live.server import Settings, create_app  # noqa: E402
+from autotts_jax.policies.players import select  # noqa: E402
 
 CLIENTS = 32
 CONTROLLER = "cmc@0.3"

@@ -13,14 +13,14 @@ import pytest
 from autotts_jax.collect.collector import LocalWorkers, collect
 from autotts_jax.collect.engine import Cancelled, EngineError, Finish, Request
 from autotts_jax.collect.grading import Grader
-from autotts_jax.collect.live import answer
-from autotts_jax.collect.questions import Asked
+from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.store import Plan, Store
 from autotts_jax.collect.trajectories import Sampling, last_depth
 from autotts_jax.collect.vllm_engine import VLLMEngine
-from autotts_jax.envs.rollout import Episodes, rollout
+from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.errors import InputError
-from autotts_jax.policies.registry import select
+from autotts_jax.live.answer import answer
+from autotts_jax.policies.players import select
 from autotts_jax.replay import formats
 
 pytest.importorskip("vllm", reason="vLLM is not installed; make test-collect has an environment with it")
@@ -30,7 +30,7 @@ WIDTH = 16
 PLAN = Plan(
     "tiny-qwen3",
     "sums",
-    tuple(Asked(f"What is {n} + {n}?", str(2 * n)) for n in range(1, 5)),
+    tuple(Problem(f"What is {n} + {n}?", str(2 * n)) for n in range(1, 5)),
     num_branches=WIDTH,
     chunk=8,
     sampling=Sampling(interval=16, max_tokens=160, seed=5, probe_tokens=8),

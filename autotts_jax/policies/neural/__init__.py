@@ -1,1 +1,1 @@
-"""Learned controllers: networks, and the trainers that fit them."""
+"""Neural policies: the network, its actions, and the files that hold its parameters."""

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float, Int32
 
+from autotts_jax.core.pool import ReplayPool
 from autotts_jax.envs import observations
 from autotts_jax.envs.observations import CLIP, GAMMA_DECADES, Tracker
-from autotts_jax.envs.pool import ReplayPool
 from autotts_jax.typing import Array
 
 BRANCH_INPUTS = (

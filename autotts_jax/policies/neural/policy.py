@@ -11,13 +11,14 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from autotts_jax.envs import observations, votes
-from autotts_jax.envs.controller import Controller, first_of
-from autotts_jax.envs.core import Scalar
-from autotts_jax.envs.pool import BranchPool, ReplayPool, StopReason
-from autotts_jax.envs.votes import Vote
+from autotts_jax.core import votes
+from autotts_jax.core.controller import Controller, first_of
+from autotts_jax.core.mdp import Scalar
+from autotts_jax.core.pool import BranchPool, ReplayPool, StopReason
+from autotts_jax.core.votes import Vote
+from autotts_jax.envs import observations
 from autotts_jax.policies.env_policy import check_gamma
-from autotts_jax.policies.neural.decision import KINDS, Decisions
+from autotts_jax.policies.neural.actions import KINDS, Decisions
 from autotts_jax.policies.neural.network import (
     PolicyNetwork,
     Recall,

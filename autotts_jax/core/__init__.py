@@ -1,0 +1,1 @@
+"""What an episode is: state, cost, votes, the branch pool, the controller contract, rollouts, stepping."""

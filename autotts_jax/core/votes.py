@@ -1,0 +1,234 @@
+"""Majority votes among branches, with Python's ``Counter.most_common`` order on ties.
+
+The answer with the most votes wins; among answers with as many, the one that was voted for first. "First" is
+said by an integer key per voter (smaller is earlier), so that a vote needs no sorted pool. Only in
+`elect_heaviest` votes do not all count the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jaxtyping import Bool, Float, Int, Int32, Num, UInt32
+
+from autotts_jax.core.mdp import WORD
+from autotts_jax.replay.matrix import NONE
+from autotts_jax.typing import Array, checked
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Vote:
+    """The outcome of a vote among W branches.
+
+    Attributes:
+        leader: the branch that cast the winning answer's first vote; ``NONE`` without votes. Shape ().
+        top1: votes of the winning answer. Shape ().
+        top2: the most votes of another answer, 0 where there is none. Shape ().
+        voters: number of votes cast. Shape ().
+        width: W (static).
+    """
+
+    leader: Int32[Array, ""]
+    top1: Int32[Array, ""]
+    top2: Int32[Array, ""]
+    voters: Int32[Array, ""]
+    width: int = dataclasses.field(metadata={"static": True})
+
+    @property
+    def confidence(self) -> Float[Array, ""]:
+        """``1 - BetaCDF(0.5; top1 + 1, top2 + 1)``, and 0 without votes."""
+        table = jnp.asarray(confidence_table(self.width), jnp.float32)
+        return table.reshape(-1)[self.top1 * (self.width + 1) + self.top2]
+
+    def winner(self, answers: Int[Array, " W"]) -> Int[Array, ""]:
+        """The winning one of the answers that were voted on; ``NONE`` without votes."""
+        return jnp.where(self.leader == NONE, NONE, answers[self.leader])
+
+    def or_else(self, other: Vote) -> Vote:
+        """This vote, and another one where nobody voted in it."""
+        return jax.tree.map(lambda ours, others: jnp.where(self.voters > 0, ours, others), self, other)
+
+
+@functools.lru_cache
+def confidence_table(width: int) -> np.ndarray:
+    """Confidence for every (top1, top2) up to ``width`` votes each, in float64. Shape (W + 1, W + 1).
+
+    ``1 - BetaCDF(x; a, b) = BetaCDF(1 - x; b, a)`` keeps full precision where the confidence is near 1.
+    """
+    votes = np.arange(width + 1)
+    table = scipy.special.betainc(votes[None, :] + 1, votes[:, None] + 1, 0.5)
+    table[0, 0] = 0.0  # an empty pool; by the formula it would be 1/2
+    return table
+
+
+@checked
+def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, " W"] | None = None) -> Vote:
+    """Votes among branches by comparing their answers.
+
+    Args:
+        answers: answer ids or labels; ``NONE`` casts no vote.
+        voters: which branches vote.
+        key: insertion order, distinct among voters; branch order by default.
+    """
+    voters = voters & (answers != NONE)
+    count = support(answers, voters)
+    leader, top1 = _lead(count, voters, key)
+    return _count_others(answers, count, voters, leader, top1)
+
+
+@checked
+def support(answers: Int[Array, " W"], voters: Bool[Array, " W"]) -> Int32[Array, " W"]:
+    """For each branch the number of voters that give its answer; of no use where that is ``NONE``."""
+    ballots = jnp.where(voters, answers, NONE)
+    # Unrolled over the ballots: XLA makes one pass of it on a CPU, and a slow W x W reduction otherwise.
+    return functools.reduce(jnp.add, ((answers == ballot).astype(jnp.int32) for ballot in ballots))
+
+
+def fold_ballots(fold: Callable, start: Num[Array, " W"], *ballots: Array) -> Num[Array, " W"]:
+    """``fold(total, *ballot)`` over the branches, from ``start``; each of ``ballots`` has shape (W,).
+
+    In two unrolled halves: unrolled, XLA makes one pass of it on a CPU; the loop makes it keep the total,
+    instead of finding it anew for each use.
+    """
+    width = start.shape[0]
+    half = width // 2
+
+    def fold_all(total, parts):
+        return functools.reduce(lambda total, ballot: fold(total, *ballot), zip(*parts, strict=True), total)
+
+    def fold_half(index, total):
+        return fold_all(total, [jax.lax.dynamic_slice_in_dim(part, index * half, half) for part in ballots])
+
+    total = jax.lax.fori_loop(0, 2, fold_half, start) if half else start
+    return fold_all(total, [part[2 * half :] for part in ballots])
+
+
+@checked
+def weigh(answers: Int[Array, " W"], weights: Num[Array, " W"]) -> Num[Array, " W"]:
+    """For each branch the sum of the weights of the branches that give its answer, in the weights' dtype."""
+
+    def add(total, ballot, weight):
+        return total + jnp.where(answers == ballot, weight, 0)
+
+    return fold_ballots(add, jnp.zeros_like(weights), answers, weights)
+
+
+@checked
+def elect(
+    answers: Int[Array, " W"],
+    count: Int32[Array, " W"],
+    voters: Bool[Array, " W"],
+    rank: Int[Array, " W"] | None = None,
+) -> Vote:
+    """The outcome of a vote that was counted, in a single reduction.
+
+    Args:
+        answers: answer ids.
+        count: votes of each branch's answer, see `support`.
+        voters: which branches vote; all of them have an answer.
+        rank: insertion order of each voter, in 0 … W - 1; equal ones and the default are in branch order.
+            W < 2**10.
+    """
+    width = voters.shape[0]
+    order = jnp.arange(width, dtype=jnp.int32)
+    rank = jnp.zeros_like(order) if rank is None else rank
+    nobody = jnp.iinfo(jnp.int32).min
+    best = jnp.max(jnp.where(voters, (count * width - rank) * width - order, nobody))
+    leader = jnp.where(best == nobody, NONE, -best % width)
+    top1 = jnp.where(best == nobody, 0, count[leader])
+    return _count_others(answers, count, voters, leader, top1)
+
+
+@checked
+def elect_heaviest(
+    answers: Int[Array, " W"],
+    count: Int32[Array, " W"],
+    weight: Float[Array, " W"],
+    voters: Bool[Array, " W"],
+    rank: Int[Array, " W"] | None = None,
+) -> Vote:
+    """As `elect`, but the answer with the largest weight wins.
+
+    `elect` decides among answers whose weights are the same to the last bit.
+
+    Args:
+        answers: answer ids.
+        count: votes of each branch's answer.
+        weight: weight of each branch's answer, see `weigh`.
+        voters: which branches vote; all of them have an answer.
+        rank: as in `elect`.
+    """
+    heaviest = voters & (weight == jnp.max(jnp.where(voters, weight, -jnp.inf)))
+    winner = elect(answers, count, heaviest, rank)
+    return _count_others(answers, count, voters, winner.leader, winner.top1)
+
+
+@checked
+def vote_twins(
+    twins: UInt32[Array, "W words"], voters: Bool[Array, " W"], key: Int[Array, " W"] | None = None
+) -> Vote:
+    """As `vote`, for answers that do not change: ``twins`` says once which branches agree.
+
+    W population counts instead of W x W comparisons.
+
+    Args:
+        twins: bit j of row i is set where branches i and j have the same answer (see `twin_sets`).
+    """
+    voters = voters & jnp.any(twins != 0, axis=1)
+    ballots = pack_bits(voters)
+    count = jnp.sum(jax.lax.population_count(twins & ballots).astype(jnp.int32), axis=1)
+    leader, top1 = _lead(count, voters, key)
+    bit = jnp.arange(voters.shape[0], dtype=jnp.uint32)
+    words = jnp.repeat(twins[leader], WORD)[: voters.shape[0]]
+    rest = voters & ((words >> (bit % WORD)) & 1 == 0)
+    return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
+
+
+@checked
+def twin_sets(answers: Int[Array, " W"]) -> UInt32[Array, "W words"]:
+    """For each branch the set of branches with the same answer, itself included; empty for ``NONE``."""
+    words = []
+    for first in range(0, answers.shape[0], WORD):
+        ballots = enumerate(answers[first : first + WORD])
+        agreeing = (jnp.where(answers == ballot, np.uint32(1 << bit), 0) for bit, ballot in ballots)
+        words.append(functools.reduce(jnp.bitwise_or, agreeing))
+    # Stacked as rows and turned, which XLA does in half of the time that columns take it on a CPU.
+    return jnp.where(answers != NONE, jnp.stack(words), jnp.uint32(0)).T
+
+
+def pack_bits(mask: Bool[Array, " W"]) -> UInt32[Array, " words"]:
+    """A boolean mask as 32-bit words, lowest bit first."""
+    bits = jnp.pad(mask, (0, -mask.shape[0] % WORD)).reshape(-1, WORD).astype(jnp.uint32)
+    return jnp.sum(bits << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
+
+
+def _lead(
+    count: Int32[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, " W"] | None
+) -> tuple[Int32[Array, ""], Int32[Array, ""]]:
+    """The earliest voter among those with the most votes, and that number of votes."""
+    order = jnp.arange(count.shape[0], dtype=jnp.int32)
+    key = order if key is None else key
+    count = jnp.where(voters, count, 0)
+    top1 = jnp.max(count)
+    last = jnp.iinfo(jnp.int32).max
+    earliest = jnp.min(jnp.where(voters & (count == top1), key, last))
+    index = jnp.max(jnp.where(voters & (key == earliest), order, NONE))
+    return index, top1
+
+
+def _count_others(answers, count, voters, leader, top1) -> Vote:
+    """The outcome of a vote whose leader is known."""
+    rest = voters & (answers != answers[leader])
+    return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
+
+
+def _outcome(leader, top1, top2, voters) -> Vote:
+    cast = jnp.sum(voters, dtype=jnp.int32)
+    return Vote(leader, top1, top2, cast, width=voters.shape[0])

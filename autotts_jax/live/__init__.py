@@ -1,0 +1,1 @@
+"""Controllers on a running model: answers, the server, its chat protocol."""

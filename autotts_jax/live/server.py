@@ -1,0 +1,473 @@
+"""Controllers behind an OpenAI-compatible chat endpoint.
+
+A request names a controller as its model, ``<name>:<controller>[@value]``. The controller answers the
+question in a thread, as `live.answer` does, and all questions share the engine's batch. When a client goes
+away, when its time is up and when the server ends, its branches are dropped from the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import hmac
+import ipaddress
+import logging
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from autotts_jax.collect.answers import Extractor, extractor
+from autotts_jax.collect.engine import Cancelled, Engine, EngineError
+from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.simulated import SimulatedEngine
+from autotts_jax.collect.trajectories import Sampling, Trajectories
+from autotts_jax.core.controller import Controller
+from autotts_jax.core.rollout import MAX_TOKENS, check_budget
+from autotts_jax.errors import InputError
+from autotts_jax.live import answer
+from autotts_jax.live.answer import Answer, Decision
+from autotts_jax.live.chat import Chat, Problem, Reply, event
+from autotts_jax.policies.players import CONTROLLERS, NEURAL, label, select
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.routing import Route
+except ImportError as error:
+    raise InputError("serving needs Starlette and uvicorn: pip install 'autotts-jax[serve]'") from error
+
+DEFAULT_CONTROLLER = "cmc@0.5"
+"""What answers where a client gives the model's name alone."""
+
+PUBLISHED = (*CONTROLLERS, NEURAL)
+"""What a client can name; import paths and files are for the command line."""
+
+MAX_BODY = 1 << 20
+"""Bytes that a request may have."""
+
+GRACE_SECONDS = 10
+"""What clients get to read their replies when the server ends."""
+
+_LOG = logging.getLogger("uvicorn.error")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What is served, and within which limits.
+
+    Attributes:
+        name: what clients call the model.
+        sampling: how branches are sampled and probed, where a request does not say otherwise.
+        answers: finds the answer in a text, as `answers.extractor` takes it.
+        max_branches: W.
+        budget: tokens that a request may be charged; None for no limit.
+        api_key: what clients must present; None to serve everybody.
+        max_requests: questions that are answered at once; more are refused.
+        timeout: seconds that a request may take.
+    """
+
+    name: str
+    sampling: Sampling = dataclasses.field(default_factory=Sampling)
+    answers: str | Extractor = "auto"
+    max_branches: int = 64
+    budget: int | None = None
+    api_key: str | None = None
+    max_requests: int = 32
+    timeout: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_branches", "max_requests"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.timeout > 0:
+            raise InputError(f"timeout is {self.timeout:g}; it must be above 0")
+        if not self.name:
+            raise InputError("the model's name is empty; clients need one to ask for it")
+        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):
+            raise InputError("the API key is empty or not ASCII; choose another, or none")
+        check_budget(self.budget)
+
+
+def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Serves until Ctrl-C or SIGTERM, and then returns; call it in the main thread. The engine stays open.
+
+    Args:
+        engine: the model.
+        settings: what is served.
+        host: address to listen on.
+        port: port to listen on, 0 for any that is free.
+
+    Raises:
+        InputError: nothing can listen there, or no question fits into the model's context.
+    """
+    app = create_app(engine, settings)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
+    if settings.api_key is None and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
+        print(
+            f"autotts-jax: warning: {host} can be reached from other machines and there is no API key, so "
+            "everybody who reaches it can use the model",
+            file=sys.stderr,
+        )
+    config = uvicorn.Config(app, timeout_graceful_shutdown=GRACE_SECONDS)
+    # uvicorn ends in order, and then raises the signal that it was sent once more.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with listener, contextlib.suppress(KeyboardInterrupt):
+            _Server(config, app.state.service).run([listener])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def create_app(engine: Engine, settings: Settings) -> Starlette:
+    """The web application, for a server of one's own; it needs its lifespan run, and a process to itself.
+
+    Raises:
+        InputError: no question fits into the model's context, or a setting is wrong.
+    """
+    service = _Service(engine, settings)
+    app = Starlette(
+        routes=[
+            Route("/v1/chat/completions", service.chat, methods=["POST"]),
+            Route("/v1/models", service.models),
+            Route("/health", service.health),
+        ],
+        lifespan=service.lifespan,
+        exception_handlers={Problem: _reply, HTTPException: _reply_http, Exception: _reply_unexpected},
+    )
+    app.state.service = service
+    return app
+
+
+class _Server(uvicorn.Server):
+    """A server that says where it is, and drops what is under way when it is told to end."""
+
+    def __init__(self, config: uvicorn.Config, service: _Service):
+        super().__init__(config)
+        self._service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"autotts-jax: serving at http://{shown}:{port}/v1", file=sys.stderr, flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.stop()
+        await super().shutdown(sockets)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """What a request comes to."""
+
+    question: str
+    controller: Controller
+    sampling: Sampling
+    budget: int
+
+
+class _Service:
+    """The endpoints, and the questions under way."""
+
+    def __init__(self, engine: Engine, settings: Settings):
+        self._engine = engine
+        self._settings = settings
+        self._grader = Grader()
+        self._threads = ThreadPoolExecutor(settings.max_requests, "answer")
+        self._under_way: set[threading.Event] = set()  # what cancels each
+        self._ending = False
+        self._engine_failed = False
+        self._compiling = threading.Lock()
+        self._compiled: set[type[Controller]] = set()
+        self._begun = int(time.time())
+        self._check_length("", settings.sampling)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        """Compiles before the first request comes; at the end no thread and no process is left."""
+        _, controller = _published(DEFAULT_CONTROLLER, self._settings.max_branches)
+        with self._grader:
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._compile, controller)
+            yield
+            self.stop()
+            await asyncio.to_thread(self._threads.shutdown)
+
+    def stop(self) -> None:
+        """Drops the questions under way, and refuses others."""
+        self._ending = True
+        for cancel in self._under_way:
+            cancel.set()
+
+    # --- endpoints -----------------------------------------------------------------------------------
+
+    async def health(self, _request: Request) -> Response:
+        """How much is under way, and whether the engine failed when it was last asked."""
+        status = {
+            "status": "engine failed" if self._engine_failed else "ok",
+            "requests": len(self._under_way),
+            "max_requests": self._settings.max_requests,
+            "engine_requests": self._engine.running,
+        }
+        return JSONResponse(status, 503 if self._engine_failed else 200)
+
+    async def models(self, request: Request) -> Response:
+        """What can be asked for as a model: the name alone, and the name with each controller."""
+        self._check_key(request)
+        names = [self._settings.name]
+        for controller in PUBLISHED:
+            with contextlib.suppress(InputError):
+                _published(controller, self._settings.max_branches)
+                names.append(f"{self._settings.name}:{controller}")
+        shown = {"object": "model", "created": self._begun, "owned_by": "autotts-jax"}
+        return JSONResponse({"object": "list", "data": [{"id": name, **shown} for name in names]})
+
+    async def chat(self, request: Request) -> Response:
+        """Answers a question."""
+        self._check_key(request)
+        deadline = asyncio.get_running_loop().time() + self._settings.timeout
+        chat = Chat.read(await _body(request, deadline))
+        spec, controller = self._controller(chat.model)
+        task = _Task(chat.question, controller, self._sampling(chat), self._budget(chat))
+        reply = Reply(f"{self._settings.name}:{spec}")
+        news = self._answered(task, request, deadline)
+        # What fails before the first decision is told by the status.
+        first = await anext(news)
+        if chat.stream:
+            sent = _stream(reply, first, news, chat.stream_options.include_usage)
+            return StreamingResponse(sent, media_type="text/event-stream")
+        *_, answer = [first, *[later async for later in news]]
+        assert isinstance(answer, Answer)
+        return JSONResponse(reply.whole(answer))
+
+    # --- what is asked -------------------------------------------------------------------------------
+
+    def _check_key(self, request: Request) -> None:
+        key = self._settings.api_key
+        given = request.headers.get("authorization", "").encode()
+        if key is not None and not hmac.compare_digest(given, f"Bearer {key}".encode()):
+            raise Problem(401, "the API key is wrong or missing", "invalid_api_key")
+
+    def _controller(self, model: str) -> tuple[str, Controller]:
+        """The label of the controller that is named, and the controller."""
+        known, width = self._settings.name, self._settings.max_branches
+        if model != known and not model.startswith(f"{known}:"):
+            raise Problem(404, f"there is no model {model!r}; GET /v1/models lists them", "model_not_found")
+        try:
+            return _published(model[len(known) + 1 :] or DEFAULT_CONTROLLER, width)
+        except InputError as error:
+            raise Problem(404, str(error), "model_not_found") from None
+
+    def _sampling(self, chat: Chat) -> Sampling:
+        wanted: dict[str, Any] = {
+            "temperature": chat.temperature,
+            "top_p": chat.top_p,
+            "seed": chat.seed,
+            "system": chat.system,
+        }
+        changes = {name: value for name, value in wanted.items() if value is not None}
+        try:
+            return dataclasses.replace(self._settings.sampling, **changes)
+        except InputError as error:
+            raise Problem(400, str(error)) from None
+
+    def _budget(self, chat: Chat) -> int:
+        # A limit that is never reached, rather than none, which would have to be compiled for.
+        limits = (self._settings.budget, chat.max_tokens, chat.max_completion_tokens, MAX_TOKENS)
+        return min(limit for limit in limits if limit is not None)
+
+    # --- answering -----------------------------------------------------------------------------------
+
+    async def _answered(
+        self, task: _Task, request: Request, deadline: float
+    ) -> AsyncGenerator[Decision | Answer, None]:
+        """The decisions when they are taken, and then the answer."""
+        if self._ending:
+            raise Problem(503, "the server is ending")
+        if len(self._under_way) >= self._settings.max_requests:
+            message = f"{len(self._under_way)} questions are being answered, and that is the limit; try again"
+            raise Problem(429, message, "rate_limit_exceeded", {"Retry-After": "1"})
+        loop = asyncio.get_running_loop()
+        cancel = threading.Event()
+        news: asyncio.Queue[Decision | asyncio.Future[Answer]] = asyncio.Queue()
+
+        def tell(decision: Decision) -> None:
+            loop.call_soon_threadsafe(news.put_nowait, decision)
+
+        self._under_way.add(cancel)
+        work = loop.run_in_executor(self._threads, self._answer, task, tell, cancel)
+        work.add_done_callback(functools.partial(self._finish, cancel))
+        work.add_done_callback(news.put_nowait)
+        left = asyncio.create_task(_left(request))
+        left.add_done_callback(lambda _: cancel.set())
+        try:
+            while True:
+                async with asyncio.timeout_at(deadline):
+                    latest = await news.get()
+                if isinstance(latest, asyncio.Future):
+                    break
+                yield latest
+            yield latest.result()
+        except Exception as error:
+            raise self._problem(error) from error
+        finally:
+            cancel.set()
+            left.cancel()
+
+    def _answer(self, task: _Task, tell: Callable[[Decision], None], cancel: threading.Event) -> Answer:
+        """Answers a question, in a thread."""
+        try:
+            self._check_length(task.question, task.sampling)
+        except InputError as error:
+            raise Problem(400, str(error), "context_length_exceeded") from None
+        self._compile(task.controller)
+        return answer.answer(
+            self._engine,
+            task.question,
+            task.controller,
+            self._grader,
+            sampling=task.sampling,
+            answers=self._settings.answers,
+            max_branches=self._settings.max_branches,
+            budget=task.budget,
+            on_decision=tell,
+            cancel=cancel,
+        )
+
+    def _check_length(self, question: str, sampling: Sampling) -> None:
+        """Raises an `InputError` if a question does not fit into the model's context."""
+        Trajectories(self._engine, question, sampling, extractor(self._settings.answers))
+
+    def _compile(self, controller: Controller) -> None:
+        """Plays a controller without a model when its kind is asked for first; others wait for it."""
+        sampling = self._settings.sampling
+        with self._compiling:
+            if type(controller) in self._compiled:
+                return
+            answer.answer(
+                SimulatedEngine(mean_tokens=5 * sampling.interval),
+                "Which digit?",
+                controller,
+                self._grader,
+                sampling=sampling,
+                max_branches=self._settings.max_branches,
+                budget=MAX_TOKENS,
+            )
+            self._compiled.add(type(controller))
+
+    def _finish(self, cancel: threading.Event, work: asyncio.Future[Answer]) -> None:
+        """Counts a question as done, which it is when its thread is, and not when its client is told."""
+        self._under_way.discard(cancel)
+        error = work.exception()
+        if error is None:
+            self._engine_failed = False
+        elif isinstance(error, EngineError):
+            self._engine_failed = True
+            _LOG.error("the engine failed: %s", error)
+        elif not isinstance(error, Cancelled | Problem):
+            _LOG.error("a question could not be answered", exc_info=error)
+
+    def _problem(self, error: Exception) -> Problem:
+        """What a client is told of an error."""
+        match error:
+            case Problem():
+                return error
+            case TimeoutError():
+                message = f"there was no answer within {self._settings.timeout:g} seconds"
+                # A client that tried again would wait for as long again.
+                return Problem(504, message, "timeout", {"x-should-retry": "false"})
+            case Cancelled():
+                return Problem(503, "the server is ending")
+            case EngineError():
+                return Problem(503, "the engine failed; the server's log says why", "engine_failed")
+        return Problem(500, "the question could not be answered; the server's log says why")
+
+
+async def _stream(
+    reply: Reply, first: Decision | Answer, news: AsyncGenerator[Decision | Answer, None], usage: bool
+) -> AsyncIterator[str]:
+    """Server-sent events: the decisions as reasoning, and then the answer as content."""
+    yield reply.begin()
+    latest = first
+    async with contextlib.aclosing(news):
+        try:
+            while isinstance(latest, Decision):
+                yield reply.progress(latest)
+                latest = await anext(news)
+        except Problem as problem:
+            yield event(problem.body)
+            return
+    yield reply.end(latest, usage)
+
+
+async def _body(request: Request, deadline: float) -> bytes:
+    """The body of a request."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        # Any page in a user's browser may send other types here.
+        raise Problem(415, "the content type must be application/json")
+    body = b""
+    try:
+        async with asyncio.timeout_at(deadline):
+            async for part in request.stream():
+                body += part
+                if len(body) > MAX_BODY:
+                    raise Problem(413, f"the request is larger than {MAX_BODY:,} bytes")
+    except (TimeoutError, ClientDisconnect):
+        raise Problem(408, "the request did not come to its end") from None
+    return body
+
+
+async def _left(request: Request) -> None:
+    """Returns when the client has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+@functools.lru_cache(maxsize=256)
+def _published(spec: str, width: int) -> tuple[str, Controller]:
+    """The controller that ``name[@value]`` stands for, without a value the middle one of its family.
+
+    Returns:
+        ``name@value``, and the controller.
+
+    Raises:
+        InputError: there is none, or it opens more than ``width`` branches.
+    """
+    if spec.partition("@")[0] not in PUBLISHED:
+        raise InputError(f"there is no controller {spec!r}; known are {', '.join(PUBLISHED)}")
+    selection = select(spec)
+    fitting = [
+        (label(selection.name, value), controller)
+        for controller, value in zip(selection.controllers, selection.values, strict=True)
+        if controller.value_name != "branches" or value is None or value <= width
+    ]
+    if not fitting:
+        raise InputError(f"{spec} opens more branches than the {width} of this server")
+    return fitting[len(fitting) // 2]
+
+
+async def _reply(_request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)
+    return JSONResponse(problem.body, problem.status, problem.headers)
+
+
+async def _reply_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return await _reply(request, Problem(error.status_code, error.detail, headers=dict(error.headers or {})))
+
+
+async def _reply_unexpected(request: Request, _error: Exception) -> Response:
+    return await _reply(request, Problem(500, "the request failed; the server's log says why"))

@@ -1,0 +1,167 @@
+"""Controllers by name, the published ones and a user's own, and policies by import path or by file."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+
+from autotts_jax.core.controller import Controller, check_beta
+from autotts_jax.errors import InputError
+from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
+from autotts_jax.policies.cmc import CMC
+from autotts_jax.policies.early_stopping import EarlyStopping
+from autotts_jax.policies.env_policy import as_controller
+from autotts_jax.policies.host_policy import HostPlayer
+from autotts_jax.policies.parallel_probe import ParallelProbe
+from autotts_jax.policies.self_consistency import SelfConsistency
+from autotts_jax.user_code import load_class, load_policy
+
+CONTROLLERS: dict[str, type[Controller]] = {
+    "sc": SelfConsistency,
+    "asc": AdaptiveConsistency,
+    "esc": EarlyStopping,
+    "parallel-probe": ParallelProbe,
+    "cmc": CMC,
+}
+"""The controllers that come with the package, by the name that the command line knows them by."""
+
+NEURAL = "neural"
+"""Name of learned policies; their parameters are in files."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """A controller, a released program or a policy, and the values to run it at.
+
+    Attributes:
+        name: how results call it.
+        controllers: the settings, one a value; empty for a released program or a policy on the host.
+        program: a released program's import path; None for all else.
+        values: β, γ or the number of branches of each setting; None where it was not given.
+        host: a policy that runs on the host; None for all else.
+        width: branches that an episode can open, where a policy's environment says so; None for all else.
+    """
+
+    name: str
+    controllers: tuple[Controller, ...]
+    program: str | None
+    values: tuple[float | None, ...]
+    host: HostPlayer | None = None
+    width: int | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """``name@value`` of each setting."""
+        return tuple(label(self.name, value) for value in self.values)
+
+
+def label(name: str, value: float | None) -> str:
+    """``name@value``, as `select` reads it; the name alone without a value."""
+    return name if value is None else f"{name}@{value:g}"
+
+
+def select(spec: str) -> Selection:
+    """The controllers that ``name@value`` stands for; ``name`` alone is the whole family.
+
+    The name is one of `CONTROLLERS`; or ``neural`` for the learned policy of this package, and
+    ``neural:path`` for one in a file or in a run's folder, whose value is γ; or ``module:Class`` or
+    ``path/to/file.py:Class`` of a `Controller` or of a released program (a class with ``solve(question)``),
+    whose value is its β.
+
+    Raises:
+        InputError: no such controller, or it has no member at the value.
+    """
+    name, at, text = spec.partition("@")
+    values: tuple[float, ...] = (_number("controller", spec, text),) if at else ()
+    if name.partition(":")[0] == NEURAL:
+        return _neural(spec, name, values)
+    if ":" in name:
+        found = load_class(name)
+        if not issubclass(found, Controller):
+            return _program(spec, name, found, values)
+        kind, name = found, found.__name__
+    elif name in CONTROLLERS:
+        kind = CONTROLLERS[name]
+    else:
+        raise InputError(
+            f"unknown controller {name!r}; known are {', '.join([*CONTROLLERS, NEURAL])}, and classes of "
+            "your own as module:Class or path/to/file.py:Class"
+        )
+    values = values or tuple(kind.family)
+    if not values:
+        raise InputError(f"controller {name} has no family to sweep; give one value, as {spec}@0.5")
+    try:
+        controllers = tuple(kind.at(value) for value in values)
+    except ValueError as error:
+        raise InputError(f"controller {spec!r}: {error}") from error
+    if jax.tree_util.all_leaves(controllers):
+        raise InputError(
+            f"controller {spec!r}: class {kind.__name__} is no pytree; decorate it with "
+            "@jax.tree_util.register_dataclass above @dataclasses.dataclass(frozen=True)"
+        )
+    return Selection(name, controllers, None, values)
+
+
+def select_policy(spec: str, gamma: float) -> Selection:
+    """The policy that ``path/to/file.py:Name@γ`` or ``module:Name@γ`` stands for.
+
+    Name is a policy, or a class or a function that makes one when it is called with nothing: an `EnvPolicy`
+    with ``act`` or a `HostPolicy` with ``predict``.
+
+    Args:
+        spec: what to select.
+        gamma: the γ that the policy is shown where none is given.
+
+    Raises:
+        InputError: there is no such policy, or it lacks something.
+    """
+    path, at, text = spec.partition("@")
+    value = _number("policy", spec, text) if at else None
+    policy = load_policy(path)
+    name = path.rpartition(":")[2]
+    shown = gamma if value is None else value
+    controllers: tuple[Controller, ...] = ()
+    host = None
+    try:
+        if hasattr(policy, "predict") and not hasattr(policy, "act"):
+            host = HostPlayer(policy, shown)
+        else:
+            controllers = (as_controller(policy, shown),)
+    except InputError as error:
+        raise InputError(f"policy {spec!r}: {error}") from None
+    return Selection(name, controllers, None, (value,), host, policy.env.max_branches)
+
+
+def _neural(spec: str, name: str, values: tuple[float, ...]) -> Selection:
+    """A learned policy at some prices."""
+    from autotts_jax.policies.neural import policy_file  # Flax takes a second to import.
+
+    path = name.partition(":")[2]
+    policy, _ = policy_file.load_policy(Path(path) if path else policy_file.SHIPPED)
+    values = values or policy.family
+    try:
+        return Selection(name, tuple(policy.at(value) for value in values), None, values)
+    except InputError as error:
+        raise InputError(f"controller {spec!r}: {error}") from None
+
+
+def _program(spec: str, path: str, kind: type, values: tuple[float, ...]) -> Selection:
+    if not callable(getattr(kind, "solve", None)):
+        raise InputError(
+            f"controller {spec!r}: class {kind.__name__} is neither a Controller nor a released program; "
+            "derive it from autotts_jax.envs.controller.Controller or give it a method solve(question)"
+        )
+    try:
+        betas = tuple(check_beta(value) for value in values)
+    except InputError as error:
+        raise InputError(f"controller {spec!r}: {error}") from None
+    return Selection(kind.__name__, (), path, betas or (None,))
+
+
+def _number(kind: str, spec: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{kind} {spec!r}: {text!r} after the @ is not a number") from None

@@ -1,0 +1,1 @@
+"""Checks that users run on their own controllers, environments and engines."""

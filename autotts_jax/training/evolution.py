@@ -1,0 +1,125 @@
+"""Evolution strategies (Salimans et al., arXiv 1703.03864) on the objective itself.
+
+Every generation, all members of a population play the same episodes: each training question, at a few prices
+and in branch orders drawn anew. Nothing is estimated but the direction in which 1{right} - γ·C grows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from evosax.algorithms import Open_ES
+from jaxtyping import PRNGKeyArray, UInt32
+
+from autotts_jax.envs.width_depth import EnvParams
+from autotts_jax.errors import InputError
+from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters
+from autotts_jax.training.arena import Arena
+from autotts_jax.training.trainer import Metrics
+from autotts_jax.typing import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class EvolutionSettings:
+    """Settings of `Evolution`.
+
+    Attributes:
+        population: members of a generation, an even number: each goes with its mirror image.
+        std: standard deviation of a member's parameters around the mean.
+        learning_rate: of Adam, at first; it decays to a tenth along a cosine over ``decay_updates``.
+        decay_updates: generations.
+        prices: values of γ at which a member plays each question; log-uniform, one from each stratum.
+        max_branches: branches that an episode can open.
+    """
+
+    population: int = 32
+    std: float = 0.05
+    learning_rate: float = 0.02
+    decay_updates: int = 200
+    prices: int = 4
+    max_branches: int = 32
+
+    def __post_init__(self):
+        if self.population < 2 or self.population % 2:
+            raise InputError(f"population is {self.population}, but it must be an even number of at least 2")
+        for name in ("std", "learning_rate", "decay_updates", "prices", "max_branches"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise InputError(f"{name} is {getattr(self, name)}, but it must be positive")
+
+
+class EvolutionState(NamedTuple):
+    """Everything that goes on from generation to generation.
+
+    Attributes:
+        strategy: mean, optimiser and number of generations.
+        key: key data. Shape (2,).
+    """
+
+    strategy: Any
+    key: UInt32[Array, " 2"]
+
+
+class Evolution:
+    """The trainer.
+
+    Args:
+        settings: its settings.
+        params: training questions, branch orders, the range of γ, and what counts as right.
+        parameters: where it starts.
+        devices: local devices to share the episodes among; all when None, of all processes.
+    """
+
+    def __init__(
+        self,
+        settings: EvolutionSettings,
+        params: EnvParams,
+        parameters: Parameters,
+        devices: Sequence[jax.Device] | None = None,
+    ):
+        self._settings = settings
+        self._start = parameters
+        self._arena = Arena(params, settings.max_branches, devices)
+        rate = optax.cosine_decay_schedule(settings.learning_rate, settings.decay_updates, alpha=0.1)
+        self._strategy = Open_ES(
+            settings.population,
+            parameters,
+            optimizer=optax.adam(rate),
+            std_schedule=lambda _: settings.std,
+        )
+
+    def init(self, key: PRNGKeyArray) -> EvolutionState:
+        """The state before the first generation."""
+        own, strategy = jax.random.split(key)
+        state = self._strategy.init(strategy, self._start, self._strategy.default_params)
+        return EvolutionState(state, jax.random.key_data(own))
+
+    def update(self, state: EvolutionState) -> tuple[EvolutionState, Metrics]:
+        """One generation."""
+        keys = jax.random.split(jax.random.wrap_key_data(jnp.asarray(state.key)), 4)
+        defaults = self._strategy.default_params
+        members, strategy = self._strategy.ask(keys[0], state.strategy, defaults)
+        members = jax.tree.map(np.asarray, members)
+
+        def controller(member: int, gamma: float) -> NeuralPolicy:
+            return NeuralPolicy(jax.tree.map(lambda leaf: leaf[member], members), gamma)
+
+        scores = self._arena.play(controller, self._settings.population, self._settings.prices, keys[1])
+        fitness = jnp.asarray(-scores.objective)
+        strategy, _ = self._strategy.tell(keys[2], members, fitness, strategy, defaults)
+        metrics = {
+            "objective": scores.objective.mean(),
+            "objective_spread": scores.objective.std(),
+            "accuracy": scores.right.mean(),
+            "tokens": scores.tokens.mean(),
+        }
+        return EvolutionState(strategy, jax.random.key_data(keys[3])), metrics
+
+    def policy(self, state: EvolutionState) -> NeuralPolicy:
+        """The policy at the mean of the population."""
+        return NeuralPolicy(self._strategy.get_mean(state.strategy), self._arena.middle_gamma)
