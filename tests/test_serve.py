@@ -24,6 +24,7 @@ from autotts_jax.collect.simulated import SimulatedEngine
 from autotts_jax.collect.trajectories import Sampling
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
+from autotts_jax.live import answer as live
 from autotts_jax.live import server as serving
 from autotts_jax.live.server import Settings, create_app, serve
 from autotts_jax.policies.players import select
@@ -178,7 +179,7 @@ def directly():
 
         def answer(question, spec="cmc@0.2", sampling=SAMPLING, budget=MAX_TOKENS):
             (controller,) = select(spec).controllers
-            return answer.answer(
+            return live.answer(
                 SimulatedEngine(mean_tokens=80),
                 question,
                 controller,
