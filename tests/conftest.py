@@ -1,6 +1,7 @@
 """Fixtures that several test modules share."""
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 import jax
 import pytest
+from hypothesis import settings
 
 from autotts_jax.core.compiling import XLA_FLAGS
 
@@ -20,26 +22,45 @@ from autotts_jax.core.compiling import XLA_FLAGS
 os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 jax.config.update("jax_num_cpu_devices", 2)
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+# A shell starts background jobs with SIGINT ignored, and child processes inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes depends on the machine.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
+DATA = Path(os.environ.get("AUTOTTS_DATA") or Path(__file__).resolve().parents[2] / "shared")
+NO_DATA = f"no released data at {DATA}"
 
 
-def _shared(name: str) -> Path:
-    directory = SHARED / name
+def _released_data(name: str) -> Path:
+    directory = DATA / name
     if not directory.is_dir():
-        pytest.skip(f"the released data is not here: no directory {directory}")
+        pytest.skip(NO_DATA)
     return directory
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says in one line how many tests were skipped for lack of the released data."""
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    skipped = sum(NO_DATA in reason for reason in reasons)
+    if skipped:
+        terminalreporter.write_line(
+            f"{skipped} tests skipped: {NO_DATA}; set AUTOTTS_DATA to the folder with replay/ and golden/",
+            yellow=True,
+        )
 
 
 @pytest.fixture(scope="session")
 def replay_dir() -> Path:
     """``<model>/<benchmark>.json`` for each released cell."""
-    return _shared("replay")
+    return _released_data("replay")
 
 
 @pytest.fixture(scope="session")
 def golden_dir() -> Path:
     """``episodes/<cell>.npz`` and ``sweeps/<model>/*.csv``, measured with the released evaluator."""
-    return _shared("golden")
+    return _released_data("golden")
 
 
 @pytest.fixture(scope="session")

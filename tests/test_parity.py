@@ -1,6 +1,8 @@
-"""The compiled path against what the released evaluator gave, episode by episode."""
+"""The compiled path against the released evaluator, episode by episode."""
 
 import csv
+import hashlib
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 from autotts_jax.experiments.evaluate import evaluate
 from autotts_jax.policies.players import select
-from autotts_jax.replay import formats
+from autotts_jax.replay import embedded, formats
 
 # Accuracy in percent and thousands of tokens of SC@64, as the paper prints them.
 PAPER_SC = {
@@ -29,33 +31,66 @@ SWEPT = {
 }
 
 
+GOLDEN = {
+    "asc64": ("asc", 64),
+    "esc64": ("esc", 64),
+    "parallel_probe64": ("parallel-probe", 64),
+    "cmc_beta0.5": ("cmc", 0.5),
+    "cmc_beta1.0": ("cmc", 1.0),
+}
+"""The methods in the golden files, as families of controllers and their values."""
+
+EMBEDDED_GOLDEN = Path(__file__).parent / "golden"
+EMBEDDED_SEEDS = 20
+EMBEDDED_DIGESTS = {
+    "synthetic": "b4dbdd86773c54186fedca4ee820b907fa74b95ade313b07ad97f5dec0dca1ef",
+    "smollm2": "6792f391350af5ce98866d79bee67ac2db6df006ba3ba2cf1e1c3edc251f279d",
+}
+"""SHA-256 of the embedded probe matrices that the released evaluator played."""
+
+
+def digest(matrix):
+    """SHA-256 of the dtypes, shapes and bytes of a probe matrix."""
+    found = hashlib.sha256()
+    for name in ("answers", "lengths", "tokens", "gold", "interval", "cell"):
+        array = np.asarray(getattr(matrix, name))
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
+
+
+@pytest.mark.parametrize("name", EMBEDDED_DIGESTS)
+def test_every_embedded_episode_equals_the_released_evaluator(name):
+    data = embedded.load(name)
+    assert digest(data.matrix) == EMBEDDED_DIGESTS[name], "see tests/golden/README.md"
+    selections = [select(f"{family}@{value:g}") for family, value in GOLDEN.values()]
+    plays = evaluate(data, selections, seeds=EMBEDDED_SEEDS).plays
+    for golden, play in zip(GOLDEN, plays, strict=True):
+        for what in ("correct", "tokens"):
+            for cell, ours in by_cell(data, getattr(play, what)[0]).items():
+                theirs = np.load(EMBEDDED_GOLDEN / f"{cell.replace('/', '_')}.npz")[f"{golden}/{what}"]
+                np.testing.assert_array_equal(ours, theirs, err_msg=f"{cell} {golden} {what}")
+
+
 @pytest.fixture(scope="module")
 def plays(released):
-    """Whole families over all cells and seeds, by controller."""
+    """Plays whole families over all released cells and seeds; keyed by family."""
     names = ("sc@64", "asc", "esc", "parallel-probe", "cmc")
     evaluation = evaluate(released, [select(name) for name in names])
     return {play.selection.name: play for play in evaluation.plays}
 
 
-def by_cell(released, per_episode):
+def by_cell(data, per_episode):
     """Splits (…, S, Q) into cells, each (…, S, questions of the cell)."""
     return {
-        cell.name: per_episode[..., released.cell_questions(index)]
-        for index, cell in enumerate(released.cells)
+        cell.name: per_episode[..., data.cell_questions(index)]
+        for index, cell in enumerate(data.cells)
     }
 
 
-@pytest.mark.parametrize(
-    ("controller", "value", "golden"),
-    [
-        ("asc", 64, "asc64"),
-        ("esc", 64, "esc64"),
-        ("parallel-probe", 64, "parallel_probe64"),
-        ("cmc", 0.5, "cmc_beta0.5"),
-        ("cmc", 1.0, "cmc_beta1.0"),
-    ],
-)
-def test_every_episode_equals_the_released_evaluator(plays, released, golden_dir, controller, value, golden):
+@pytest.mark.parametrize("golden", GOLDEN)
+def test_every_episode_equals_the_released_evaluator(plays, released, golden_dir, golden):
+    controller, value = GOLDEN[golden]
     play = plays[controller]
     at = play.selection.values.index(value)
     for name in ("correct", "tokens"):
