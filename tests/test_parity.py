@@ -82,10 +82,7 @@ def plays(released):
 
 def by_cell(data, per_episode):
     """Splits (…, S, Q) into cells, each (…, S, questions of the cell)."""
-    return {
-        cell.name: per_episode[..., data.cell_questions(index)]
-        for index, cell in enumerate(data.cells)
-    }
+    return {cell.name: per_episode[..., data.cell_questions(index)] for index, cell in enumerate(data.cells)}
 
 
 @pytest.mark.parametrize("golden", GOLDEN)

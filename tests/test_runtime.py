@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 CONFIGURED = """
 import json, os
 import jax
-from autotts_jax.experiments import runtime
+from autotts_jax.core import devices
 devices.configure(compilation_cache=False)
 devices.pin_devices()
 tasks = os.listdir("/proc/self/task")

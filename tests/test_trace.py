@@ -128,7 +128,7 @@ OWN_CONTROLLER = """
 import dataclasses
 import jax
 from autotts_jax.envs.controller import Controller
-from autotts_jax.envs.pool import StopReason
+from autotts_jax.core.pool import StopReason
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)

@@ -74,7 +74,7 @@ TOY = {
     "TRAINERS": {"toy": (ToySettings, lambda *_: Toy())},
     "_episodes": lambda *_: None,
     "make_validation": lambda *_: validate,
-    "weights": types.SimpleNamespace(save_policy=lambda path, policy, _card: save_policy(path, policy)),
+    "policy_file": types.SimpleNamespace(save_policy=lambda path, policy, _card: save_policy(path, policy)),
 }
 """What to put into ``train`` so that it trains `Toy`, whatever the data is."""
 
