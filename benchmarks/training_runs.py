@@ -36,7 +36,7 @@ from autotts_jax.policies.players import select
 from autotts_jax.replay import embedded
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "train_aime24.toml"
-COMMAND = (sys.executable, "-c", "from autotts_jax.experiments.cli import main; main()", "train")
+COMMAND = (sys.executable, "-c", "from autotts_jax.cli.main import main; main()", "train")
 BETAS = (0.3, 0.5, 0.8, 1.0)
 HELD_OUT = "held out"
 CURVES = {

@@ -22,6 +22,7 @@ from test_training import Toy, end_of, save_policy, two_processes, validate
 
 from autotts_jax.cli import console
 from autotts_jax.cli import main as cli
+from autotts_jax.cli.train import live_metrics
 from autotts_jax.core import devices
 from autotts_jax.envs.difficulty import vary_difficulty
 from autotts_jax.envs.width_depth import WidthDepthRounds
@@ -283,7 +284,7 @@ def test_live_metrics_are_shown_below_the_bar(monkeypatch):
     screen = Console(force_terminal=True, width=80)
     monkeypatch.setattr(console, "Console", lambda **_: screen)
     with screen.capture() as shown, console.working() as tell:
-        tell("training", 3, 10, cli._live(figures))
+        tell("training", 3, 10, live_metrics(figures))
     assert "3/10" in shown.get()
     assert "accuracy 0.5  tokens 212,346  kl 0.0123" in shown.get()
 

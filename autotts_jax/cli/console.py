@@ -1,4 +1,4 @@
-"""What the commands have in common: a progress bar, Ctrl-C, and printing."""
+"""What the commands share: a progress bar, Ctrl-C, reading data and printing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from autotts_jax.replay.dataset import ProbeDataset
 
 INTERRUPTED = 130
 
@@ -31,14 +34,15 @@ class _BarWithNote(Progress):
 
 @contextlib.contextmanager
 def working(left: str = "nothing was written", shown: bool = True) -> Iterator[Callable[..., None]]:
-    """Shows on a terminal's stderr how far the work is, and ends it with one line at Ctrl-C.
-
-    Yields what is to be told of progress: the phase, what is done of it and how much there is, 0 for unknown;
-    and a line to show below the bar, if any.
+    """Shows the progress of the work on a terminal's stderr, and ends it with one line at Ctrl-C.
 
     Args:
-        left: what to say at Ctrl-C of the files.
-        shown: whether there is anything to see.
+        left: what the line at Ctrl-C says about the files.
+        shown: whether to show the bar.
+
+    Yields:
+        The function to report progress to. It takes the phase, how much of it is done and how much there is,
+        0 for unknown, and optionally a line to show below the bar.
     """
     screen = Console(stderr=True)
     columns = (
@@ -52,7 +56,7 @@ def working(left: str = "nothing was written", shown: bool = True) -> Iterator[C
     task = bar.add_task("starting", total=None, count="")
     phase = "starting"
 
-    def tell(what: str, done: int, total: int, note: str = "") -> None:
+    def on_progress(what: str, done: int, total: int, note: str = "") -> None:
         nonlocal phase
         if what != phase:
             bar.reset(task, description=what)
@@ -63,7 +67,7 @@ def working(left: str = "nothing was written", shown: bool = True) -> Iterator[C
 
     try:
         with _lost_interrupts_raised_again(), bar:
-            yield tell
+            yield on_progress
     except KeyboardInterrupt:
         print(f"autotts-jax: interrupted; {left}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
@@ -88,11 +92,32 @@ def _lost_interrupts_raised_again() -> Iterator[None]:
 
 
 def console() -> Console:
-    """Prints text as it is: answers may look like Rich's markup."""
+    """A console that prints text unchanged: answers may look like Rich's markup."""
     return Console(markup=False, emoji=False, highlight=False)
 
 
 def print_written(folder: Path | None, files: Sequence[Path]) -> None:
-    """Says which files were written, if any were."""
+    """Prints which files were written, if any were.
+
+    Args:
+        folder: where they are.
+        files: the files; nothing is printed without any.
+    """
     if files:
         print(f"wrote {', '.join(file.name for file in files)} to {folder}")
+
+
+def read_data(
+    data: Sequence[str] | None, encoding: str, on_progress: Callable[[str, int, int], None]
+) -> ProbeDataset:
+    """Reads what ``--data`` names, the synthetic data without it.
+
+    Args:
+        data: names, files, folders or globs.
+        encoding: ``exact`` or ``equiv``.
+        on_progress: told that data is being read.
+    """
+    from autotts_jax.replay import embedded
+
+    on_progress("reading data", 0, 0)
+    return embedded.load(data or "synthetic", encoding)

@@ -1,0 +1,95 @@
+"""``autotts-jax answer``: one question, answered by a model under a controller."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotts_jax.cli.console import console, working
+from autotts_jax.cli.options import AnswersOption, BetaOption, EngineOptions, LimitOptions, SamplingOptions
+from autotts_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from autotts_jax.live.answer import Answer, Decision
+
+DEFAULT_CONTROLLER = "cmc@0.5"
+
+
+def answer(
+    question: Annotated[str, typer.Argument(metavar="QUESTION", show_default=False)],
+    *,
+    engine: EngineOptions,
+    controller: Annotated[
+        str, typer.Option(metavar="NAME[@VALUE]", help="A controller, as in evaluate.")
+    ] = DEFAULT_CONTROLLER,
+    beta: BetaOption = None,
+    sampling: SamplingOptions,
+    answers: AnswersOption = "auto",
+    limits: LimitOptions,
+    trace: Annotated[bool, typer.Option("--trace", help="Print each decision.")] = False,
+    json_out: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+) -> None:
+    """Answer a question with a model under a controller, and print what it took."""
+    with working() as on_progress:
+        from autotts_jax.collect.grading import Grader
+        from autotts_jax.core import devices
+        from autotts_jax.live import answer, programs
+        from autotts_jax.policies.players import select
+
+        devices.configure()
+        chosen = select(controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}")
+        if len(chosen.controllers) != 1 and chosen.program is None:
+            raise InputError(
+                f"--controller {controller} is not a single controller; give one at one value, as cmc@0.5"
+            )
+        common: dict[str, Any] = {
+            "sampling": sampling.sampling(),
+            "answers": answers,
+            "max_branches": limits.max_branches,
+            "budget": limits.budget,
+        }
+
+        def on_decision(decision: Decision) -> None:
+            on_progress("answering", 0, 0, _line(decision))
+
+        on_progress("loading the model", 0, 0)
+        with contextlib.closing(engine.opener()()) as opened, Grader(1) as grader:
+            on_progress("answering", 0, 0)
+            if chosen.program is not None:
+                config = None if chosen.values[0] is None else {"beta": chosen.values[0]}
+                found = programs.answer(opened, question, chosen.program, config, grader, **common)
+            else:
+                found = answer.answer(
+                    opened, question, chosen.controllers[0], grader, on_decision=on_decision, **common
+                )
+    if json_out:
+        print(json.dumps(_as_json(found), ensure_ascii=False))
+        return
+    if trace:
+        for decision in found.decisions:
+            console().print(_line(decision))
+    print(found.answer if found.answer is not None else "no answer")
+    usage = found.usage
+    print(
+        f"{chosen.labels[0]}: {len(found.texts)} branches, {found.tokens:,} tokens charged, "
+        f"{usage.generated:,} written and {usage.forced:,} more for {usage.probes:,} probes; "
+        f"stopped: {found.stop.name.lower().replace('_', ' ')}",
+        file=sys.stderr,
+    )
+
+
+def _line(decision: Decision) -> str:
+    """A decision in a line, the most frequent answers first."""
+    shown = Counter(found for found in decision.answers if found is not None).most_common(4)
+    answers = "  ".join(f"{text} ×{count}" for text, count in shown)
+    return f"{decision.tokens:>8,}  {decision.action:<8}{len(decision.branches):>4} branches  {answers}"
+
+
+def _as_json(found: Answer) -> dict[str, Any]:
+    return dataclasses.asdict(found) | {"stop": found.stop.name.lower()}

@@ -1,0 +1,129 @@
+"""``autotts-jax collect``: a new probe matrix from a language model."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotts_jax.cli.console import working
+from autotts_jax.cli.options import AnswersOption, EngineOptions, SamplingOptions
+
+if TYPE_CHECKING:
+    from autotts_jax.collect.collector import Progress
+
+
+def collect(
+    *,
+    questions: Annotated[
+        str,
+        typer.Option(
+            metavar="SOURCE",
+            help="JSONL, CSV or Parquet file, Hugging Face dataset id, or arithmetic[:COUNT[:SEED]].",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The collection's folder.", show_default=False)],
+    engine: EngineOptions,
+    branches: Annotated[int, typer.Option(metavar="N", help="Branches of each question.", min=1)] = 128,
+    sampling: SamplingOptions,
+    probes_per_prefix: Annotated[
+        int, typer.Option(metavar="P", help="Forced answers of each prefix; several are sampled.", min=1)
+    ] = 1,
+    answers: AnswersOption = "auto",
+    logprobs: Annotated[
+        bool, typer.Option("--logprobs", help="Keep the mean log-probability of each interval.")
+    ] = False,
+    keep_text: Annotated[bool, typer.Option("--keep-text", help="Keep the text of the branches.")] = False,
+    text_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of the questions.", show_default="found by name"),
+    ] = None,
+    gold_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of the answers.", show_default="found by name")
+    ] = None,
+    split: Annotated[str, typer.Option(metavar="NAME", help="Split of a Hugging Face dataset.")] = "test",
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="Q", help="Take the first questions only.", show_default="all", min=1),
+    ] = None,
+    model_name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the model in results.", show_default="end of --model"),
+    ] = None,
+    benchmark: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the questions in results.", show_default="by --questions"),
+    ] = None,
+    chunk: Annotated[
+        int, typer.Option(metavar="N", help="Branches that are written and kept together.", min=1)
+    ] = 16,
+    in_flight: Annotated[
+        int, typer.Option(metavar="N", help="Branches that the engine writes at once.", min=1)
+    ] = 256,
+    ray: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Use N engines on a Ray cluster.", show_default="no", min=1),
+    ] = None,
+    ray_gpus: Annotated[float, typer.Option(metavar="G", help="GPUs of each of these engines.", min=0)] = 1,
+) -> None:
+    """Sample and probe trajectories of a model: a new probe matrix.
+
+    Finished units are kept, so running the same command again resumes a stopped collection. At the end the
+    folder has matrix.npz and matrix.json, and evaluate takes it as --data.
+    """
+    with working(f"what was collected is in {out}; run the same command to resume") as on_progress:
+        from autotts_jax.collect import answers as extraction
+        from autotts_jax.collect.collector import LocalWorkers
+        from autotts_jax.collect.collector import collect as run
+        from autotts_jax.collect.questions import read_questions
+        from autotts_jax.collect.ray_workers import RayWorkers
+        from autotts_jax.collect.store import Plan, Store, made_with
+
+        extraction.extractor(answers)
+        asked = read_questions(
+            questions, text_column=text_column, gold_column=gold_column, split=split, limit=limit
+        )
+        plan = Plan(
+            model=model_name or engine.model_name,
+            benchmark=benchmark or Path(questions.partition(":")[0]).stem,
+            questions=tuple(asked),
+            num_branches=branches,
+            chunk=chunk,
+            sampling=sampling.sampling(probes_per_prefix, logprobs),
+            answers=answers,
+            keep_text=keep_text,
+        )
+        command = ["autotts-jax", *sys.argv[1:]]
+        with Store.writing(out, plan, made_with(engine.engine, command)) as store:
+            if store.missing():
+                on_progress("loading the model", 0, 0)
+                opener = engine.opener()
+                if ray is not None:
+                    run(store, RayWorkers(opener, ray, in_flight, num_gpus=ray_gpus), _shown(on_progress))
+                else:
+                    with contextlib.closing(opener()) as opened:
+                        run(store, LocalWorkers(opened, in_flight), _shown(on_progress))
+            on_progress("grading", 0, 0)
+            dataset = store.export()
+    print(f"wrote matrix.npz, matrix.json to {out}: {len(dataset)} questions of {branches} branches")
+    print(f"evaluate it: autotts-jax evaluate --data {out}")
+
+
+def _shown(on_progress: Callable[..., None]) -> Callable[[Progress], None]:
+    """Shows the progress of a collection as a bar, with its rates below."""
+
+    def show(progress: Progress) -> None:
+        usage, seconds = progress.usage, max(progress.seconds, 1e-9)
+        note = (
+            f"{usage.generated:,} tokens ({usage.generated / seconds:,.0f}/s)  {usage.probes:,} probes "
+            f"({usage.probes / seconds:,.0f}/s)  cache {usage.cached / max(usage.prompted, 1):.0%}  "
+            f"left {progress.seconds_left / 60:,.1f} min  in all about {progress.tokens_in_all:,} tokens"
+        )
+        on_progress("collecting", progress.branches, progress.of, note)
+
+    return show

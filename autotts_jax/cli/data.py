@@ -1,0 +1,100 @@
+"""``autotts-jax data``: commands about probe-matrix files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotts_jax.cli.console import console, read_data, working
+from autotts_jax.cli.options import DataArgument, EncodingOption
+from autotts_jax.errors import InputError
+
+app = typer.Typer(
+    help="Look into probe-matrix files, convert and check them.", no_args_is_help=True, rich_markup_mode=None
+)
+
+FilesArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders or globs.")]
+
+
+@app.command()
+def info(data: DataArgument, encoding: EncodingOption = "exact") -> None:
+    """Print what is in probe-matrix files, and how far collections are."""
+    with working() as on_progress:
+        from autotts_jax.collect.store import Store, is_collection
+        from autotts_jax.experiments.report import collection_table, statistics_tables
+
+        stores = [Store(Path(place)) for place in data if is_collection(Path(place))]
+        tables = [collection_table(store) for store in stores]
+        # Of a collection that is under way, the questions that are finished.
+        growing = {store.folder: store for store in stores if store.missing()}
+        for store in growing.values():
+            if dataset := store.dataset():
+                tables += statistics_tables(dataset)
+        if rest := [place for place in data if Path(place) not in growing]:
+            tables += statistics_tables(read_data(rest, encoding, on_progress))
+    for table in tables:
+        console().print(table)
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="A checkout's folder, or a data set's id on the Hub."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Write the files here.", show_default=False)],
+) -> None:
+    """Make a compact file of every cell in a checkout of the AutoTTS or Parallel-Probe release."""
+    lines: list[str] = []
+    with working("files that are there are whole") as on_progress:
+        from autotts_jax.collect.releases import import_release
+
+        on_progress("importing", 0, 0)
+        files = import_release(source, out, lines.append)
+    print(*lines, f"wrote {len(files)} files to {out}", sep="\n")
+
+
+@app.command()
+def convert(
+    data: DataArgument,
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="A compact file (.npz), or AutoTTS JSON of a single cell (.json)."),
+    ],
+    encoding: EncodingOption = "exact",
+) -> None:
+    """Convert to one compact file, or one cell to AutoTTS JSON."""
+    with working() as on_progress:
+        from autotts_jax.replay import formats
+
+        writers = {".npz": formats.save_compact, ".json": formats.write_json}
+        if out.suffix not in writers:
+            raise InputError(f"--out {out}: the ending must be .npz (compact) or .json (AutoTTS)")
+        dataset = read_data(data, encoding, on_progress)
+        on_progress("writing", 0, 0)
+        writers[out.suffix](dataset, out)
+    print(f"wrote {out}: {len(dataset.cells)} cells, {len(dataset)} questions")
+
+
+@app.command()
+def validate(data: FilesArgument) -> None:
+    """Say of every file what is wrong with it; status 2 if any is."""
+    lines = []
+    bad = 0
+    with working() as on_progress:
+        from autotts_jax.replay import formats
+
+        files = sorted({file for pattern in data for file in formats.find_files(pattern)})
+        for done, file in enumerate(files):
+            on_progress("checking", done, len(files))
+            read = formats.read_compact if file.suffix == ".npz" else formats.read_json
+            try:
+                lines.append(f"good  {file}: {len(read(file))} questions")
+            except InputError as error:
+                lines.append(f"bad   {error}")
+                bad += 1
+    print(*lines, sep="\n")
+    if bad:
+        raise InputError(f"bad files: {bad} of {len(files)}; what is wrong is printed above")

@@ -1,0 +1,234 @@
+"""Options that several commands share, and how a command takes a group of them as a dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+import typing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from autotts_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from autotts_jax.collect.engine import Engine
+    from autotts_jax.collect.trajectories import Sampling
+
+MAX_SEED = 2**32 - 1
+
+EncodingName = Literal["exact", "equiv"]
+ProtocolName = Literal["repo100", "paper64"]
+EngineName = Literal["vllm", "server", "simulated"]
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Spreads the dataclass parameters of a command over its options, one option a field.
+
+    Args:
+        command: the command. A parameter annotated with a dataclass stands for the options that the fields
+            of the dataclass are annotated with; every other parameter is an option or argument itself.
+
+    Returns:
+        A function for `typer.Typer.command`, which builds the dataclasses and calls the command.
+    """
+    hints = typing.get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    parameters = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            fields = typing.get_type_hints(groups[name], include_extras=True)
+            spread = [
+                (field.name, field.default, fields[field.name]) for field in dataclasses.fields(groups[name])
+            ]
+        else:
+            spread = [(name, parameter.default, hints[name])]
+        parameters += [
+            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+            for option, default, hint in spread
+        ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+        command(**given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+# --- replay ---------------------------------------------------------------------------------------------
+
+DataOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="PATH",
+        help="File, folder of <model>/<benchmark>.json, glob, or synthetic or smollm2, which come with the "
+        "package; repeatable.",
+        show_default="synthetic",
+    ),
+]
+DataArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="What --data of evaluate takes.")]
+EncodingOption = Annotated[
+    EncodingName, typer.Option(help="Answers are equal by spelling (exact) or by mathematics (equiv).")
+]
+ProtocolOption = Annotated[ProtocolName, typer.Option(help="How branch orders are drawn from a seed.")]
+BudgetOption = Annotated[
+    int | None, typer.Option(metavar="TOKENS", help="Token budget of an episode.", show_default="none")
+]
+BranchesOption = Annotated[int, typer.Option(metavar="W", help="Branches that an episode can open.", min=1)]
+BetaOption = Annotated[float | None, typer.Option(metavar="β", help="β of --controller.", show_default=False)]
+OutOption = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Write results here.", show_default="no files")
+]
+CacheOption = Annotated[
+    bool, typer.Option("--cache/--no-cache", help="Keep compiled programs in a per-user folder.")
+]
+
+# --- language models ------------------------------------------------------------------------------------
+
+AnswersOption = Annotated[
+    str,
+    typer.Option(
+        metavar="RULE",
+        help="How answers are found: auto (the last box, else the last number), boxed, number, choice, "
+        "regex:PATTERN, or module:function.",
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineOptions:
+    """The options that say which model answers, and where it runs."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="The model's folder or hub id, or a server's name for it.",
+            show_default="none, for the engine simulated",
+        ),
+    ] = None
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            help="vLLM in this process, a server with OpenAI's completions (--base-url), or simulated: no "
+            "model, to try things."
+        ),
+    ] = "vllm"
+    base_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Address of the server, with /v1.", show_default=False)
+    ] = None
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Key of the server.",
+            envvar="OPENAI_API_KEY",
+            show_envvar=True,
+            show_default=False,
+        ),
+    ] = None
+    engine_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--engine-option",
+            metavar="NAME=VALUE",
+            help="An argument of the engine, as of vllm.LLM: max_model_len=8192; repeatable.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model without the folders or the organisation before it."""
+        return Path(self.model).name if self.model else self.engine
+
+    def opener(self) -> Callable[[], Engine]:
+        """What opens the engine; it can be sent to another process.
+
+        Raises:
+            InputError: an engine option is not written as NAME=VALUE.
+        """
+        from autotts_jax.collect.engines import open_engine
+
+        options = _engine_arguments(self.engine_option or ())
+        return functools.partial(open_engine, self.engine, self.model, options, self.base_url, self.api_key)
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingOptions:
+    """The options that say how branches are sampled and probed."""
+
+    interval: Annotated[int, typer.Option(metavar="Δ", help="Tokens between two probes.", min=1)] = 500
+    max_tokens: Annotated[int, typer.Option(metavar="T", help="Most tokens of a branch.", min=1)] = 32_768
+    temperature: Annotated[float, typer.Option(metavar="τ", help="Temperature of the branches.")] = 0.7
+    top_p: Annotated[float, typer.Option(metavar="p", help="Nucleus that branches are sampled from.")] = 1.0
+    seed: Annotated[int, typer.Option(metavar="S", help="Seed of all that is drawn.", min=0)] = 0
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="System prompt.", show_default="the model's own")
+    ] = None
+    probe_suffix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Text put after a prefix to force an answer.",
+            show_default="</think>, if the model thinks, and: The final answer is \\boxed{",
+        ),
+    ] = None
+    probe_tokens: Annotated[int, typer.Option(metavar="T", help="Most tokens of a forced answer.", min=1)] = (
+        32
+    )
+
+    def sampling(self, probes_per_prefix: int = 1, logprobs: bool = False) -> Sampling:
+        r"""The settings; ``\n`` in the suffix, as a shell passes it, stands for a new line.
+
+        Raises:
+            InputError: a setting is out of range.
+        """
+        from autotts_jax.collect.trajectories import Sampling
+
+        return Sampling(
+            interval=self.interval,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=self.seed,
+            system=self.system,
+            suffix=None if self.probe_suffix is None else self.probe_suffix.replace("\\n", "\n"),
+            probe_tokens=self.probe_tokens,
+            probes_per_prefix=probes_per_prefix,
+            logprobs=logprobs,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class LimitOptions:
+    """The options that limit a live episode."""
+
+    max_branches: Annotated[int, typer.Option(metavar="W", help="Branches that can be opened.", min=1)] = 64
+    budget: Annotated[
+        int | None,
+        typer.Option(metavar="TOKENS", help="Token budget of a question.", show_default="none", min=0),
+    ] = None
+
+
+def _engine_arguments(texts: Sequence[str]) -> dict[str, Any]:
+    """The arguments that ``NAME=VALUE`` texts give an engine: JSON values, else strings."""
+    arguments: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--engine-option {text}: write it as NAME=VALUE")
+        try:
+            arguments[name] = json.loads(value)
+        except ValueError:
+            arguments[name] = value
+    return arguments

@@ -1,0 +1,61 @@
+"""``autotts-jax serve``: a model under controllers, for clients of OpenAI's API."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated
+
+import typer
+
+from autotts_jax.cli.console import working
+from autotts_jax.cli.options import AnswersOption, EngineOptions, LimitOptions, SamplingOptions
+
+
+def serve(
+    *,
+    engine: EngineOptions,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the model for clients.", show_default="end of --model"),
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="Port; 0 for a free one.", min=0, max=65535)
+    ] = 8000,
+    require_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Key that clients have to present.",
+            envvar="AUTOTTS_API_KEY",
+            show_default="none",
+        ),
+    ] = None,
+    max_requests: Annotated[
+        int, typer.Option(metavar="N", help="Questions that are answered at once; more get 429.", min=1)
+    ] = 32,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of a question.")] = 600,
+    sampling: SamplingOptions,
+    answers: AnswersOption = "auto",
+    limits: LimitOptions,
+) -> None:
+    """Answer OpenAI clients with a model under a controller, which they name: model="NAME:cmc@0.5"."""
+    with working("the server has ended") as on_progress:
+        from autotts_jax.core import devices
+        from autotts_jax.live import server
+
+        devices.configure()
+        settings = server.Settings(
+            name=name or engine.model_name,
+            sampling=sampling.sampling(),
+            answers=answers,
+            max_branches=limits.max_branches,
+            budget=limits.budget,
+            api_key=require_key,
+            max_requests=max_requests,
+            timeout=timeout,
+        )
+        on_progress("loading the model", 0, 0)
+        opened = engine.opener()()
+    with contextlib.closing(opened):
+        server.serve(opened, settings, host, port)
