@@ -16,7 +16,6 @@ from autotts_jax.replay import formats
 from autotts_jax.replay.embedded import SMOLLM2, load, smollm2
 from autotts_jax.replay.statistics import cell_statistics
 
-README = Path(__file__).parents[1] / "README.md"
 CELL = "SmolLM2-135M-Instruct/arithmetic"
 
 
@@ -98,9 +97,9 @@ def test_what_there_is_not_is_said():
         load([])
 
 
-def test_the_readme_shows_what_controllers_reach_on_it(recorded):
-    """Accuracy in percent / tokens, over 100 seeds, as the README prints them."""
-    text = README.read_text(encoding="utf-8")
+def test_the_card_shows_what_controllers_reach_on_it(recorded):
+    """Accuracy in percent / tokens, over 100 seeds, as the card prints them."""
+    text = card()
     stated = table(text, f"| {CELL} | accuracy, % | tokens |")
     (controllers,) = re.findall(
         r"^autotts-jax evaluate --data smollm2 --controllers (\S+)$", text, re.MULTILINE
