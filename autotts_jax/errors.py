@@ -1,22 +1,30 @@
-"""Errors that a user caused and can mend."""
+"""Errors that a user can fix."""
 
 from __future__ import annotations
 
 
 class InputError(ValueError):
-    """Something given from outside is wrong; the message says what, where, and what to do.
+    """Some input is wrong: an argument, a file, an installation.
 
-    The command line prints the message alone and exits with status 2.
+    The message says what is wrong, where, and what to do. The command line prints the message alone and exits
+    with status 2.
     """
 
 
 class DataError(InputError):
-    """A data file is wrong; the message names the file, and the question and branch where there is one."""
+    """A data file is wrong; the message names the file, and the question and branch if there is one.
 
-    def __init__(self, file: object, what: str, question: int | None = None, branch: int | None = None):
+    Args:
+        file: the file, as the message names it.
+        problem: what is wrong with it, and what to do.
+        question: index of the question in the file.
+        branch: index of the branch in the question.
+    """
+
+    def __init__(self, file: object, problem: str, question: int | None = None, branch: int | None = None):
         place = [str(file)]
         if question is not None:
             place.append(f"question {question}")
         if branch is not None:
             place.append(f"branch {branch}")
-        super().__init__(f"{', '.join(place)}: {what}")
+        super().__init__(f"{', '.join(place)}: {problem}")

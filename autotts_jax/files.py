@@ -1,4 +1,4 @@
-"""Writing files so that nothing is lost or half-written."""
+"""Reading whole files, and writing them so that nothing is lost or half-written."""
 
 from __future__ import annotations
 
@@ -7,11 +7,33 @@ import os
 import secrets
 from pathlib import Path
 
-from autotts_jax.errors import InputError
+from autotts_jax.errors import DataError, InputError
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """Returns the content of a file.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Its bytes.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror}; name a file that you may read") from error
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Writes a file whole or not at all: whatever happens, ``path`` is as it was or complete.
+    """Writes a file completely or not at all: an interrupted write leaves ``path`` as it was.
+
+    Args:
+        path: the file to write; an existing one is replaced.
+        content: its new content.
 
     Raises:
         InputError: the file cannot be written.
@@ -34,10 +56,13 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder, and those above it, where they are not there.
+    """Creates a folder and its parents unless they exist.
+
+    Args:
+        folder: the folder to create.
 
     Raises:
-        InputError: it cannot be made.
+        InputError: the folder cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from autotts_jax.core.rollout import LANES, Episodes, rollout
 from autotts_jax.experiments.evaluate import branch_orders
 from autotts_jax.policies.players import select
 from autotts_jax.policies.programs import evaluate_program, program_episodes, question_records
-from autotts_jax.replay import formats, synthetic
+from autotts_jax.replay import SYNTHETIC_MODELS, read_files, synthetic
 
 PROGRAMS = Path(__file__).parents[1] / "examples" / "released_programs.py"
 CACHED = Path(__file__).parent / "cached_programs.py"
@@ -47,7 +47,7 @@ def main(
 ) -> None:
     devices.configure()
     devices.pin_devices()
-    dataset = formats.read([data]) if data else synthetic.synthetic(models=synthetic.SYNTHETIC_MODELS[-1:])
+    dataset = read_files([data]) if data else synthetic(models=SYNTHETIC_MODELS[-1:])
     orders = branch_orders(dataset, "repo100", range(seeds), 64)
     local = jax.local_devices()
     console = Console()

@@ -9,7 +9,7 @@ import argparse
 import statistics
 import time
 
-from autotts_jax.replay import embedded
+from autotts_jax.replay import load
 
 REPEATS = 9
 
@@ -21,7 +21,7 @@ def main() -> None:
         seconds = []
         for _ in range(REPEATS):
             began = time.perf_counter()
-            dataset = embedded.load(data)
+            dataset = load(data)
             seconds.append(time.perf_counter() - began)
         median = statistics.median(seconds)
         print(f"{data}: {len(dataset)} questions, first {seconds[0]:.3f} s, median {median:.3f} s")

@@ -11,7 +11,7 @@ from autotts_jax.policies.cmc import CMC
 from autotts_jax.policies.env_policy import as_controller
 from autotts_jax.policies.host_policy import HostPlayer
 from autotts_jax.policies.players import Selection, select
-from autotts_jax.replay.synthetic import synthetic
+from autotts_jax.replay import synthetic
 
 GAMMA = 1e-4
 """γ, the price of an interval: the default, at which SC does best with 8 branches."""

@@ -17,7 +17,7 @@ import optax
 from common import REWARD, SCALE, SHAPE, compare, first_logits
 
 from autotts_jax.envs.width_depth import EnvParams, WidthDepthRounds
-from autotts_jax.replay.synthetic import synthetic
+from autotts_jax.replay import synthetic
 
 ENV = WidthDepthRounds(**SHAPE)
 HIDDEN = 32

@@ -66,9 +66,9 @@ def golden_dir() -> Path:
 @pytest.fixture(scope="session")
 def released(replay_dir):
     """All released cells, in exact encoding."""
-    from autotts_jax.replay import formats
+    from autotts_jax.replay import read_files
 
-    return formats.read([replay_dir])
+    return read_files([replay_dir])
 
 
 @pytest.fixture(scope="session")

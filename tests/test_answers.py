@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from autotts_jax.collect.answers import MAX_LENGTH, extract, extractor, is_integer, spelling
 from autotts_jax.errors import InputError
-from autotts_jax.replay import encoding
+from autotts_jax.replay.equivalence import ERROR
 
 
 def test_the_table_is_large_enough():
     assert len(set(CASES)) == len(CASES) >= 120
-    assert encoding.ERROR == ERR
+    assert ERROR == ERR
 
 
 @pytest.mark.parametrize(

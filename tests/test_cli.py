@@ -14,8 +14,7 @@ import typer
 from autotts_jax.cli import console
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
-from autotts_jax.replay import formats
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+from autotts_jax.replay import SYNTHETIC_MODELS, compact, synthetic, write_compact, write_json
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "released_programs.py"
 FILES = {
@@ -43,7 +42,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     for model in SYNTHETIC_MODELS[1:3]:
         (folder / model.name).mkdir()
-        formats.write_json(synthetic(0, [model], 3, 10), folder / model.name / "synthetic.json")
+        write_json(synthetic(0, [model], 3, 10), folder / model.name / "synthetic.json")
     return folder
 
 
@@ -183,8 +182,8 @@ def bad_files(tmp_path, folder, monkeypatch):
     )
     Path("file").write_text("")
     Path("cut.json").write_text((folder / "synthetic-M" / "synthetic.json").read_text()[:999])
-    monkeypatch.setattr(formats, "VERSION", 99)
-    formats.save_compact(synthetic(0, SYNTHETIC_MODELS[:1], 1, 10), "other.npz")
+    monkeypatch.setattr(compact, "VERSION", 99)
+    write_compact(synthetic(0, SYNTHETIC_MODELS[:1], 1, 10), "other.npz")
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
 

@@ -26,7 +26,8 @@ from autotts_jax.collect.simulated import END, SimulatedEngine
 from autotts_jax.collect.store import Plan, Store
 from autotts_jax.collect.trajectories import Sampling, Trajectories, last_depth
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.replay import formats
+from autotts_jax.replay import read_files, read_json
+from autotts_jax.replay.reading import COLLECTION
 
 SAMPLING = Sampling(interval=20, max_tokens=200, seed=1)
 PLAN = Plan(
@@ -205,11 +206,11 @@ def test_settings_that_cannot_be_are_refused(settings, message):
 
 
 def test_a_finished_collection_is_a_probe_matrix(finished):
-    dataset = formats.read(str(finished))
+    dataset = read_files(str(finished))
     assert [cell.name for cell in dataset.cells] == ["simulated/sums"]
     assert [question.gold for question in dataset.questions] == ["2", "4", "6"]
     assert dataset.matrix.num_branches == 10
-    again = formats.read_json(finished / "matrix.json", model="simulated", benchmark="sums")
+    again = read_json(finished / "matrix.json", model="simulated", benchmark="sums")
     assert again.questions == dataset.questions
     for name in ("answers", "lengths", "tokens", "gold", "interval"):
         assert (getattr(again.matrix, name) == getattr(dataset.matrix, name)).all()
@@ -285,7 +286,7 @@ def test_a_collection_can_be_looked_into_while_it_grows(tmp_path, capsys, monkey
     assert "14 of 30" in shown
     assert "label_accuracy" in shown
     with pytest.raises(InputError, match="nothing found"):
-        formats.read(str(tmp_path / "run"))
+        read_files(str(tmp_path / "run"))
 
 
 def main(arguments, monkeypatch, capsys) -> str:
@@ -480,7 +481,7 @@ def test_two_collectors_of_one_folder_are_refused(tmp_path):
 def test_a_damaged_plan_is_named(tmp_path, damage, message):
     with Store.writing(tmp_path / "run", PLAN, {}):
         pass
-    manifest = tmp_path / "run" / formats.COLLECTION
+    manifest = tmp_path / "run" / COLLECTION
     manifest.write_text(damage(manifest.read_text()))
     with pytest.raises(DataError, match=message):
         Store(tmp_path / "run")
@@ -533,7 +534,7 @@ def test_the_command_makes_data_that_evaluate_takes(tmp_path, capsys, monkeypatc
     settings = ["--branches", "8", "--interval", "20", "--max-tokens", "100"]
     assert "2 questions of 8 branches" in main([*line, *settings], monkeypatch, capsys)
     assert "simulated/arithmetic" in main(["data", "info", str(folder)], monkeypatch, capsys)
-    manifest = json.loads((folder / formats.COLLECTION).read_text())
+    manifest = json.loads((folder / COLLECTION).read_text())
     assert manifest["made_with"]["engine"] == "simulated"
     assert store.Store(folder).plan.questions[0].topic
 

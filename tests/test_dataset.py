@@ -140,7 +140,7 @@ def test_what_cannot_be_stacked():
     a, b = cell_dataset("a"), cell_dataset("b")
     with pytest.raises(InputError, match="no dataset to stack"):
         stack([])
-    with pytest.raises(InputError, match=r"cell a/bench comes twice, from a\.json and a\.json"):
+    with pytest.raises(InputError, match=r"cell a/bench occurs twice, from a\.json and a\.json"):
         stack([a, b, a])
     with pytest.raises(InputError, match=r"different encodings .*'equiv', 'exact'"):
         stack([a, dataclasses.replace(b, encoding=EQUIV)])

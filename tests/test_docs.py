@@ -14,7 +14,7 @@ from test_leaks import BRANCHES, QUESTIONS, leaks
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
 from autotts_jax.policies.players import select
-from autotts_jax.replay.synthetic import synthetic
+from autotts_jax.replay import synthetic
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

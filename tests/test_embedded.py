@@ -12,7 +12,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluate import evaluate
 from autotts_jax.experiments.summary import Objective, summarise
 from autotts_jax.policies.players import label, select
-from autotts_jax.replay import formats
+from autotts_jax.replay import write_compact
 from autotts_jax.replay.embedded import SMOLLM2, load, smollm2
 from autotts_jax.replay.statistics import cell_statistics
 
@@ -72,7 +72,7 @@ def test_the_recorded_data_is_small_and_says_nothing_of_where_it_was_made(record
 
 
 def test_embedded_data_is_read_by_name_beside_files(recorded, tmp_path, monkeypatch):
-    formats.save_compact(load("synthetic").select([0, 1]), tmp_path / "two.npz")
+    write_compact(load("synthetic").select([0, 1]), tmp_path / "two.npz")
     monkeypatch.chdir(tmp_path)
     both = load(["smollm2", "two.npz", "smollm2"])
     assert [cell.name for cell in both.cells][:2] == [CELL, "synthetic-S/synthetic"]
@@ -82,7 +82,7 @@ def test_embedded_data_is_read_by_name_beside_files(recorded, tmp_path, monkeypa
 
 def test_a_folder_called_like_embedded_data_is_named_by_its_path(tmp_path, monkeypatch):
     (tmp_path / "smollm2").mkdir()
-    formats.save_compact(load("synthetic").select([3]), tmp_path / "smollm2" / "one.npz")
+    write_compact(load("synthetic").select([3]), tmp_path / "smollm2" / "one.npz")
     monkeypatch.chdir(tmp_path)
     assert len(load("smollm2")) == 40
     assert len(load("./smollm2")) == 1

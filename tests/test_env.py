@@ -26,9 +26,9 @@ from autotts_jax.envs.observations import BRANCH_FEATURES, GLOBAL_FEATURES
 from autotts_jax.envs.rewards import Reward
 from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
 from autotts_jax.errors import InputError
+from autotts_jax.replay import synthetic
 from autotts_jax.replay.dataset import stack
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.replay.synthetic import synthetic
 
 KEY = jax.random.key(0)
 KAPPA, GAMMA = 0.25, 1e-3

@@ -14,7 +14,7 @@ from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.experiments.trace import _RecordingPool
 from autotts_jax.policies.players import select
-from autotts_jax.replay import formats
+from autotts_jax.replay import read_files
 from autotts_jax.replay.orders import repo100_orders
 
 CELL, SEEDS, WIDTH = "Qwen3-8B/aime24", 5, 64
@@ -38,7 +38,7 @@ def file(replay_dir):
 
 @pytest.fixture(scope="module")
 def matrix(file):
-    return jax.device_put(formats.read([file]).matrix)
+    return jax.device_put(read_files([file]).matrix)
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from test_leaks import BRANCHES, QUESTIONS, scramble
 
 from autotts_jax.core import pool as branch_pool
 from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 
 WIDTH, TRIALS = 3, 12
 SEEN = ("invalid_action", "tokens", "intervals", "probes", "cost", "question", "action_mask")

@@ -36,8 +36,7 @@ from autotts_jax.policies.parallel_probe import ParallelProbe
 from autotts_jax.policies.players import Selection, select, select_policy
 from autotts_jax.policies.rounds_player import RoundsPlayer
 from autotts_jax.policies.self_consistency import SelfConsistency
-from autotts_jax.replay import formats
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "my_policy.py"
 GAMMA = 1e-3
@@ -280,7 +279,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("work")
     for model in SYNTHETIC_MODELS[1:2]:
         (folder / "data" / model.name).mkdir(parents=True)
-        formats.write_json(synthetic(0, [model], 3, 32), folder / "data" / model.name / "synthetic.json")
+        write_json(synthetic(0, [model], 3, 32), folder / "data" / model.name / "synthetic.json")
     (folder / "p.py").write_text(POLICIES)
     return folder
 

@@ -21,7 +21,7 @@ from autotts_jax.experiments.summary import (
     summarise,
 )
 from autotts_jax.policies.players import select
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
 SEEDS, WIDTH = 3, 8
 CONTROLLERS = ("sc@8", "asc@8", "esc@8", "parallel-probe@8", "cmc@0.1", "cmc@0.5")

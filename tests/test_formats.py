@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.replay import formats
+from autotts_jax.replay import read_compact, read_files, read_json, write_compact, write_json
+from autotts_jax.replay.compact import FORMAT, VERSION
 from autotts_jax.replay.dataset import EQUIV, EXACT, stack
-from autotts_jax.replay.formats import read, read_compact, read_json, save_compact, write_json
 from autotts_jax.replay.matrix import NONE
 
 
@@ -335,7 +335,7 @@ def test_unknown_encoding(write_cell):
     with pytest.raises(InputError, match="unknown encoding 'fuzzy'; choose one of exact, equiv"):
         read_json(write_cell(ITEMS), encoding="fuzzy")
     with pytest.raises(InputError, match="unknown encoding"):
-        read([write_cell(ITEMS)], encoding="fuzzy")
+        read_files([write_cell(ITEMS)], encoding="fuzzy")
 
 
 # --- read
@@ -346,43 +346,43 @@ def test_read_takes_folders_patterns_and_files(write_cell, tmp_path):
     c = tmp_path / "C" / "x.jsonl"
     c.parent.mkdir()
     c.write_text("\n".join(json.dumps(raw(item)) for item in ITEMS))
-    save_compact(read_json(write_cell(ITEMS, "other/y.json"), model="D"), tmp_path / "D.npz")
+    write_compact(read_json(write_cell(ITEMS, "other/y.json"), model="D"), tmp_path / "D.npz")
     (tmp_path / "other" / "y.json").unlink()
     (tmp_path / "notes.txt").write_text("not data")
-    everything = read([tmp_path])
+    everything = read_files([tmp_path])
     assert [cell.name for cell in everything.cells] == ["A/x", "B/x", "C/x", "D/y"]
     assert len(everything) == 8
-    assert_same(read(tmp_path), everything)
-    assert_same(read([tmp_path / "*" / "x.json*", tmp_path / "D.npz", str(a)]), everything)
-    assert_same(read([b, a]), stack([read_json(a), read_json(b)]))
+    assert_same(read_files(tmp_path), everything)
+    assert_same(read_files([tmp_path / "*" / "x.json*", tmp_path / "D.npz", str(a)]), everything)
+    assert_same(read_files([b, a]), stack([read_json(a), read_json(b)]))
 
 
 @pytest.mark.parametrize("name", ["absent.json", "empty", "*.json"])
 def test_nothing_found_names_the_pattern(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="nothing found at") as error:
-        read([tmp_path / name])
+        read_files([tmp_path / name])
     assert repr(str(tmp_path / name)) in str(error.value)
 
 
 def test_nothing_asked_for():
     with pytest.raises(InputError, match="no dataset"):
-        read([])
+        read_files([])
 
 
 def test_one_cell_in_two_files(write_cell, tmp_path):
     path = write_cell(ITEMS)
-    save_compact(read_json(path), tmp_path / "copy.npz")
-    with pytest.raises(InputError, match="cell model/bench comes twice"):
-        read([tmp_path])
+    write_compact(read_json(path), tmp_path / "copy.npz")
+    with pytest.raises(InputError, match="cell model/bench occurs twice"):
+        read_files([tmp_path])
 
 
 def test_merged_answers_cannot_be_read_as_exact(write_cell, tmp_path):
     merged = dataclasses.replace(read_json(write_cell(ITEMS)), encoding=EQUIV)
-    save_compact(merged, tmp_path / "merged.npz")
-    assert_same(read([tmp_path / "merged.npz"], EQUIV), merged)
+    write_compact(merged, tmp_path / "merged.npz")
+    assert_same(read_files([tmp_path / "merged.npz"], EQUIV), merged)
     with pytest.raises(InputError, match=r"merged\.npz: its answers are merged"):
-        read([tmp_path / "merged.npz"], EXACT)
+        read_files([tmp_path / "merged.npz"], EXACT)
 
 
 # --- round trips
@@ -419,12 +419,12 @@ def test_nothing_is_lost_in_the_compact_format(tmp_path_factory, drawn, random):
         write_json(datasets[-1], folder / "copy.json")
         assert json.loads((folder / "copy.json").read_text("utf-8")) == items
     dataset = stack(datasets)
-    save_compact(dataset, folder / "all.npz")
+    write_compact(dataset, folder / "all.npz")
     loaded = read_compact(folder / "all.npz")
     assert_same(loaded, dataset)
 
     order = random.sample(range(len(dataset)), random.randint(1, len(dataset)))
-    save_compact(dataset.select(order), folder / "some.npz")
+    write_compact(dataset.select(order), folder / "some.npz")
     some = read_compact(folder / "some.npz")
     assert some.questions == dataset.select(order).questions
     for row, q in enumerate(order):
@@ -440,7 +440,7 @@ def test_nothing_is_lost_in_the_compact_format(tmp_path_factory, drawn, random):
 def test_device_arrays_can_be_saved(write_cell, tmp_path):
     dataset = read_json(write_cell(ITEMS))
     on_device = dataclasses.replace(dataset, matrix=jax.tree.map(jax.numpy.asarray, dataset.matrix))
-    save_compact(on_device, tmp_path / "x.npz")
+    write_compact(on_device, tmp_path / "x.npz")
     assert_same(read_compact(tmp_path / "x.npz"), dataset)
     write_json(on_device, tmp_path / "x.json")
     assert json.loads((tmp_path / "x.json").read_text()) == ITEMS
@@ -448,8 +448,8 @@ def test_device_arrays_can_be_saved(write_cell, tmp_path):
 
 def test_a_compact_file_has_the_same_bytes_every_time(write_cell, tmp_path):
     dataset = read_json(write_cell(ITEMS))
-    save_compact(dataset, tmp_path / "a.npz")
-    save_compact(dataset, tmp_path / "b.npz")
+    write_compact(dataset, tmp_path / "a.npz")
+    write_compact(dataset, tmp_path / "b.npz")
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
@@ -458,12 +458,12 @@ def test_the_released_cells_survive_both_formats(replay_dir, tmp_path):
     dataset = read_json(path)
     write_json(dataset, tmp_path / "copy.json")
     assert (tmp_path / "copy.json").read_bytes() == path.read_bytes()
-    save_compact(dataset, tmp_path / "copy.npz")
+    write_compact(dataset, tmp_path / "copy.npz")
     assert_same(read_compact(tmp_path / "copy.npz"), dataset)
 
 
 def test_all_released_cells(replay_dir):
-    dataset = read([replay_dir])
+    dataset = read_files([replay_dir])
     assert len(dataset.cells) == 8
     assert dataset.matrix.answers.shape == (240, 128, 81)
     assert dataset.matrix.vocabulary == 902
@@ -490,7 +490,7 @@ def test_what_json_cannot_hold(write_cell, tmp_path):
 # --- writing
 
 
-@pytest.mark.parametrize("write", [save_compact, write_json])
+@pytest.mark.parametrize("write", [write_compact, write_json])
 @pytest.mark.parametrize("problem", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 def test_a_failed_write_leaves_everything_as_it_was(write_cell, tmp_path, monkeypatch, write, problem):
     dataset = read_json(write_cell(ITEMS))
@@ -513,12 +513,12 @@ def test_a_failed_write_leaves_everything_as_it_was(write_cell, tmp_path, monkey
 
 def test_writing_into_an_absent_folder(write_cell, tmp_path):
     with pytest.raises(InputError, match="cannot be written: No such file or directory; check its folder"):
-        save_compact(read_json(write_cell(ITEMS)), tmp_path / "absent" / "x.npz")
+        write_compact(read_json(write_cell(ITEMS)), tmp_path / "absent" / "x.npz")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="permission bits are POSIX")
 def test_a_written_file_has_the_usual_permissions(write_cell, tmp_path):
-    save_compact(read_json(write_cell(ITEMS)), tmp_path / "x.npz")
+    write_compact(read_json(write_cell(ITEMS)), tmp_path / "x.npz")
     (tmp_path / "y").write_text("")
     assert (tmp_path / "x.npz").stat().st_mode == (tmp_path / "y").stat().st_mode
 
@@ -529,7 +529,7 @@ def test_a_written_file_has_the_usual_permissions(write_cell, tmp_path):
 @pytest.fixture
 def compact(write_cell, tmp_path):
     path = tmp_path / "x.npz"
-    save_compact(stack([read_json(write_cell(ITEMS)), read_json(write_cell(ITEMS, "other/x.json"))]), path)
+    write_compact(stack([read_json(write_cell(ITEMS)), read_json(write_cell(ITEMS, "other/x.json"))]), path)
     return path
 
 
@@ -569,11 +569,11 @@ BAD_ARRAYS = {
     ),
     "objects": (lambda _: {"gold": np.array([{}, 1], object)}, "not a complete .npz archive"),
     "another array": (lambda _: {"more": np.zeros(1)}, "'more'"),
-    "answer out of range": (entry("answers", 3, 3), "question 0, branch 1: an answer is no id"),
-    "last answer out of range": (entry("answers", -1, 4), "question 3, branch 1: an answer is no id"),
-    "answer below NONE": (entry("answers", 0, -2), "question 0, branch 0: an answer is no id"),
-    "gold out of range": (entry("gold", 2, 3), "question 2: its gold is no id"),
-    "gold NONE": (entry("gold", 2, -1), "question 2: its gold is no id"),
+    "answer out of range": (entry("answers", 3, 3), "question 0, branch 1: an answer is not an id"),
+    "last answer out of range": (entry("answers", -1, 4), "question 3, branch 1: an answer is not an id"),
+    "answer below NONE": (entry("answers", 0, -2), "question 0, branch 0: an answer is not an id"),
+    "gold out of range": (entry("gold", 2, 3), "question 2: its gold is not an id"),
+    "gold NONE": (entry("gold", 2, -1), "question 2: its gold is not an id"),
     "length zero": (entry("lengths", 5, 0), "question 2, branch 1: no probes"),
     "tokens zero": (entry("tokens", 2, 0), "question 1, branch 0: fewer tokens than 1"),
     "interval zero": (entry("interval", 1, 0), "question 1: its interval is below 1"),
@@ -581,9 +581,9 @@ BAD_ARRAYS = {
     "cell negative": (entry("cell", 3, -1), "question 3: its cell is none of the 2"),
     "two intervals in a cell": (
         entry("interval", 1, 250),
-        "its interval is not that of its cell",
+        "its interval is not its cell's",
     ),
-    "longer branch": (entry("lengths", 0, 3), "answers has 22 entries, and the lengths say 23"),
+    "longer branch": (entry("lengths", 0, 3), "answers has 22 entries, and the lengths add up to 23"),
     "huge branch": (entry("lengths", 0, 2**31 - 1), "answers has 22 entries"),
     "answers too short": (fields("answers"), "answers has 21 entries"),
     "tokens too short": (fields("tokens"), "tokens has 7 entries for 8 branches"),
@@ -614,13 +614,13 @@ BAD_TEXTS = {
     "cell with endless branches": (change("cells", 1, "num_branches", to=10**30), "num_branches"),
     "cell twice": (
         both(change("cells", 1, "model", to="model"), change("cells", 1, "benchmark", to="bench")),
-        "a cell comes twice",
+        "a cell occurs twice",
     ),
     "no question": (change("questions", to=[]), "2 cells and 0 questions"),
     "a question too few": (drop("questions", 3), "gold has 4 entries for 3 questions"),
     "question without gold": (drop("questions", 2, "gold"), "question 2: the question has no gold"),
     "answer is no string": (change("questions", 2, "vocabulary", 0, to=1), "question 2: an answer in its"),
-    "answer twice": (change("questions", 2, "vocabulary", 0, to="7"), "question 2: an answer is twice"),
+    "answer twice": (change("questions", 2, "vocabulary", 0, to="7"), "question 2: an answer occurs twice"),
     "vocabulary too short": (
         change("questions", 2, "vocabulary", to=["1", "7"]),
         "question 2, branch 1: an answer",
@@ -679,14 +679,7 @@ def test_the_format_is_version_1(compact):
         "interval": "int32",
         "cell": "int32",
     }
-    assert (
-        (described["format"], described["version"])
-        == ("autotts_jax probe matrix", 1)
-        == (
-            formats.FORMAT,
-            formats.VERSION,
-        )
-    )
+    assert (described["format"], described["version"]) == ("autotts_jax probe matrix", 1) == (FORMAT, VERSION)
     assert described["encoding"] == "exact"
     assert list(described["cells"][0]) == ["model", "benchmark", "num_branches", "source", "sha256"]
     assert list(described["questions"][0]) == ["index", "text", "gold", "vocabulary"]

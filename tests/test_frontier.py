@@ -25,9 +25,8 @@ from autotts_jax.experiments.frontier import (
 )
 from autotts_jax.experiments.summary import ALL_MODELS, Objective, Row, summarise
 from autotts_jax.policies.players import Selection
-from autotts_jax.replay import formats
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_compact
 from autotts_jax.replay.dataset import stack
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 
 THREE = frontier_of([100, 200, 400], [0.2, 0.4, 0.5])
 
@@ -448,7 +447,7 @@ def test_a_sweep_of_prices_is_drawn_in_the_order_of_tokens():
 @pytest.mark.usefixtures("compile_fast")
 def test_evaluate_writes_and_prints_the_comparison(tmp_path, monkeypatch, capsys):
     data = synthetic(models=SYNTHETIC_MODELS[2:3], questions=3, branches=10)
-    formats.save_compact(data, tmp_path / "cells.npz")
+    write_compact(data, tmp_path / "cells.npz")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(devices, "configure", lambda *_: None)
     command = f"evaluate --data {tmp_path}/cells.npz --controllers sc@1,sc@6,sc@2,asc@2,asc@8 --seeds 3"

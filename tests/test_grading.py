@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from autotts_jax.collect import grading
 from autotts_jax.collect.grading import AnswerBook, Grader, _Worker
 from autotts_jax.errors import InputError
-from autotts_jax.replay import encoding, matrix
 
 DECIMALS = [f"{i}.5" for i in range(400)]
 """Answers for which workers need about a second."""
@@ -233,7 +232,6 @@ def test_workers_import_no_jax():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "0\nset()\n"
-    assert encoding.NONE == matrix.NONE
 
 
 def test_workers_that_do_not_start(monkeypatch):

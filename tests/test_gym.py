@@ -23,9 +23,8 @@ from autotts_jax.envs import gym as faces
 from autotts_jax.envs.observations import BRANCH_FEATURES
 from autotts_jax.envs.width_depth import OBSERVATIONS
 from autotts_jax.errors import InputError
-from autotts_jax.replay import embedded, formats
+from autotts_jax.replay import SYNTHETIC_MODELS, embedded, synthetic, write_compact
 from autotts_jax.replay.orders import repo100_orders
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 
 ATOMIC, ROUNDS = "WidthDepth-v0", "WidthDepthRounds-v0"
 IDS = (ATOMIC, ROUNDS)
@@ -89,7 +88,7 @@ def test_the_synthetic_data_is_the_default_and_made_once():
 @pytest.mark.parametrize("name", IDS)
 def test_specs_survive_json(name, data, tmp_path):
     path = tmp_path / "data.npz"
-    formats.save_compact(data, path)
+    write_compact(data, path)
     arguments = {"data": str(path), "max_branches": WIDTH, "gamma": [1e-5, 1e-3], "reward": "progress"}
     single = gymnasium.make(name, **arguments)
     again = gymnasium.make(EnvSpec.from_json(single.spec.to_json()))

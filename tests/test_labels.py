@@ -8,8 +8,8 @@ import pytest
 from autotts_jax.envs.targets import poll
 from autotts_jax.envs.width_depth import WidthDepthRounds
 from autotts_jax.errors import InputError
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 from autotts_jax.training import config as train
 
 PLAYED, BRANCHES = 4, 12

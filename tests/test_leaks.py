@@ -14,7 +14,7 @@ from autotts_jax.policies.cmc import CMC
 from autotts_jax.policies.early_stopping import EarlyStopping
 from autotts_jax.policies.parallel_probe import ParallelProbe
 from autotts_jax.policies.self_consistency import SelfConsistency
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
 BRANCHES, WIDTH = 32, 24
 QUESTIONS = 6

@@ -21,8 +21,8 @@ from autotts_jax.policies.neural import actions as decisions
 from autotts_jax.policies.neural import network, policy_file
 from autotts_jax.policies.neural.policy import NeuralPolicy, apply_network, decisions_of, initial_parameters
 from autotts_jax.policies.players import select
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 from autotts_jax.training import imitation, teachers, vote_weights
 from autotts_jax.training.arena import Arena, draw_prices
 from autotts_jax.training.evolution import Evolution, EvolutionSettings

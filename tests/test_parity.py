@@ -10,7 +10,7 @@ import pytest
 
 from autotts_jax.experiments.evaluate import evaluate
 from autotts_jax.policies.players import select
-from autotts_jax.replay import embedded, formats
+from autotts_jax.replay import embedded, read_files
 
 # Accuracy in percent and thousands of tokens of SC@64, as the paper prints them.
 PAPER_SC = {
@@ -123,7 +123,7 @@ def test_self_consistency_equals_the_paper(plays, released):
 
 
 def test_double_precision_changes_nothing(replay_dir, golden_dir):
-    data = formats.read([replay_dir / "Qwen3-0.6B" / "aime24.json"])
+    data = read_files([replay_dir / "Qwen3-0.6B" / "aime24.json"])
     golden = np.load(golden_dir / "episodes" / "Qwen3-0.6B_aime24.npz")
     with jax.enable_x64(True):
         (play,) = evaluate(data, [select("cmc@0.5")]).plays

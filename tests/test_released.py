@@ -409,10 +409,10 @@ def test_paper64_orders_depend_on_seed_and_question_alone():
 @pytest.fixture(scope="module")
 def released_cells(replay_dir, golden_dir):
     """Every cell with golden values: its name, and their questions as records."""
-    from autotts_jax.replay import formats
+    from autotts_jax.replay import read_files
 
     names = [file.stem for file in (golden_dir / "episodes").glob("*.npz")]
-    dataset = formats.read([replay_dir / f"{name.replace('_', '/')}.json" for name in names])
+    dataset = read_files([replay_dir / f"{name.replace('_', '/')}.json" for name in names])
     return [cell.name.replace("/", "_") for cell in dataset.cells], question_records(dataset)
 
 

@@ -10,7 +10,7 @@ import pytest
 from autotts_jax.cli import main as cli
 from autotts_jax.collect.releases import import_release
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.replay.formats import read, read_compact, read_json, write_json
+from autotts_jax.replay import read_compact, read_files, read_json, write_json
 
 ITEMS = [
     {
@@ -90,7 +90,7 @@ def test_a_checkout_becomes_compact_files(checkout, tmp_path):
         f"wrote {files[1]}: 2 questions, 2 branches each",
         f"wrote {files[2]}: 2 questions, 2 branches each",
     ]
-    assert len(read([out])) == 6
+    assert len(read_files([out])) == 6
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_the_command_imports_a_checkout(checkout, tmp_path, monkeypatch, capsys)
         cli.main()
     assert not end.value.code
     assert "wrote 1 files" in capsys.readouterr().out
-    assert read(str(out)).cells[0].name == "Qwen3-8B/aime24"
+    assert read_files(str(out)).cells[0].name == "Qwen3-8B/aime24"
 
 
 def test_a_dataset_is_downloaded(checkout, tmp_path, monkeypatch):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from autotts_jax.errors import InputError
+from autotts_jax.replay import read_files
 from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question, stack
-from autotts_jax.replay.formats import read
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.statistics import cell_statistics
 
@@ -27,7 +27,7 @@ PUBLISHED = {
 
 @pytest.fixture(scope="module")
 def cells(replay_dir):
-    return read([replay_dir])
+    return read_files([replay_dir])
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotts_jax.errors import InputError
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 
 NAMES = [model.name for model in SYNTHETIC_MODELS]
 
@@ -127,7 +127,7 @@ def test_bad_arguments(wrong):
 
 def test_models_need_different_names():
     twice = (SYNTHETIC_MODELS[0], dataclasses.replace(SYNTHETIC_MODELS[1], name=NAMES[0]))
-    with pytest.raises(InputError, match="comes twice"):
+    with pytest.raises(InputError, match="occurs twice"):
         synthetic(models=twice, questions=1, branches=1)
 
 

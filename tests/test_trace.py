@@ -20,7 +20,7 @@ from autotts_jax.experiments.trace import (
     write_trace,
 )
 from autotts_jax.policies.players import select
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
 SEEDS, WIDTH = 3, 8
 CONTROLLERS = ("sc@8", "asc@8", "esc@8", "parallel-probe@8", "cmc@0.5")

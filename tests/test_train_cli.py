@@ -30,10 +30,9 @@ from autotts_jax.errors import InputError
 from autotts_jax.policies.neural import policy_file
 from autotts_jax.policies.neural.actions import KINDS
 from autotts_jax.policies.neural.policy import NeuralPolicy, decisions_of
-from autotts_jax.replay import formats
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
 from autotts_jax.replay.dataset import stack
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
 from autotts_jax.training import config as train
 from autotts_jax.training.config import fold_of, read_config, split_folds
 from autotts_jax.training.evolution import EvolutionSettings
@@ -157,7 +156,7 @@ def test_train_says_what_it_made(run_train, config):
 def test_options_go_before_the_configuration(run_train, config, tmp_path):
     file = tmp_path / "M" / "bench.json"
     file.parent.mkdir()
-    formats.write_json(synthetic(0, SYNTHETIC_MODELS[:1], 3, 10), file)
+    write_json(synthetic(0, SYNTHETIC_MODELS[:1], 3, 10), file)
     options = ("--data", file, "--seed", 7, "--fold", 2, "--updates", 6, "--out", "here")
     status, _, err = run_train("--config", config, *options)
     assert (status, err) == (0, "")
@@ -305,7 +304,7 @@ def whole(request, tmp_path_factory, compiling_fast):
     actions, trainer = RUNS[request.param]
     for model in SYNTHETIC_MODELS[:2]:
         (folder / model.name).mkdir()
-        formats.write_json(synthetic(0, [model], 3, 10), folder / model.name / "bench.json")
+        write_json(synthetic(0, [model], 3, 10), folder / model.name / "bench.json")
     lines = [f"{key} = {json.dumps(value)}" for key, value in (trainer | {"max_branches": 4}).items()]
     config = CONFIG.replace('kind = "toy"\ngammas = [0.001, 1]', "\n".join(lines))
     config = config.replace("hidden = 4", f'hidden = 4\nactions = "{actions}"')

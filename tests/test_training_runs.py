@@ -11,8 +11,7 @@ import pytest
 from autotts_jax.experiments.evaluate import Evaluation, Play
 from autotts_jax.policies.neural.policy import NeuralPolicy
 from autotts_jax.policies.players import select
-from autotts_jax.replay import formats
-from autotts_jax.replay.synthetic import SYNTHETIC_MODELS, synthetic
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
 from autotts_jax.user_code import import_place
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "training_runs.py"
@@ -40,7 +39,7 @@ def test_folds_are_compared_on_what_each_was_trained_without(tmp_path, compiling
         for benchmark, seed in (("seen", 0), ("unseen", 1)):
             path = tmp_path / model.name / f"{benchmark}.json"
             path.parent.mkdir(exist_ok=True)
-            formats.write_json(synthetic(seed, [model], 4, 64), path)
+            write_json(synthetic(seed, [model], 4, 64), path)
     (tmp_path / "tiny.toml").write_text(CONFIG)
     options = ["--config", "tiny.toml", "--data", "*/seen.json", "--test", "*/unseen.json", "--folds"]
     command = [sys.executable, SCRIPT, *options, "--orders", "2", "--out", "runs"]

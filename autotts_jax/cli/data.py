@@ -67,9 +67,10 @@ def convert(
 ) -> None:
     """Convert to one compact file, or one cell to AutoTTS JSON."""
     with working() as on_progress:
-        from autotts_jax.replay import formats
+        from autotts_jax.replay.autotts_json import write_json
+        from autotts_jax.replay.compact import write_compact
 
-        writers = {".npz": formats.save_compact, ".json": formats.write_json}
+        writers = {".npz": write_compact, ".json": write_json}
         if out.suffix not in writers:
             raise InputError(f"--out {out}: the ending must be .npz (compact) or .json (AutoTTS)")
         dataset = read_data(data, encoding, on_progress)
@@ -84,14 +85,13 @@ def validate(data: FilesArgument) -> None:
     lines = []
     bad = 0
     with working() as on_progress:
-        from autotts_jax.replay import formats
+        from autotts_jax.replay.reading import find_files, read_file
 
-        files = sorted({file for pattern in data for file in formats.find_files(pattern)})
+        files = sorted({file for pattern in data for file in find_files(pattern)})
         for done, file in enumerate(files):
             on_progress("checking", done, len(files))
-            read = formats.read_compact if file.suffix == ".npz" else formats.read_json
             try:
-                lines.append(f"good  {file}: {len(read(file))} questions")
+                lines.append(f"good  {file}: {len(read_file(file))} questions")
             except InputError as error:
                 lines.append(f"bad   {error}")
                 bad += 1

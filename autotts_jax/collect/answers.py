@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autotts_jax.errors import InputError
-from autotts_jax.replay.encoding import ERROR
+from autotts_jax.replay.equivalence import ERROR
 from autotts_jax.user_code import import_place, last_lines
 
 Extractor = Callable[[str], str | None]

@@ -2,7 +2,7 @@
 
 Two answers are the same where math-verify says so, ``verify(gold, answer)`` for the gold answer and either
 direction elsewhere, or where they are spelled alike. Words, and what math-verify cannot parse, are compared
-by their spelling alone. `autotts_jax.replay.encoding` holds the mathematics; this module runs it in worker
+by their spelling alone. `autotts_jax.replay.equivalence` holds the mathematics; this module runs it in worker
 processes, because math-verify's timeouts need the main thread of a process and end no computation in C.
 """
 
@@ -27,7 +27,7 @@ from typing import Any
 
 from autotts_jax.collect.answers import is_integer, is_text, spelling
 from autotts_jax.errors import InputError
-from autotts_jax.replay.encoding import ERROR, NONE, Classes, parse_answer, start_worker
+from autotts_jax.replay.equivalence import ERROR, NONE, Classes, parse_answer, start_worker
 
 _START_SECONDS = 120.0
 """What a worker may take to import SymPy, on a machine that is busy."""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from autotts_jax import files
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.replay import formats
+from autotts_jax.replay.autotts_json import read_json
+from autotts_jax.replay.compact import write_compact
 
 ENDINGS = (".json", ".jsonl")
 _MATRIX_KEYS = {"each_branch", "probe_matrix_mxn"}
@@ -53,10 +54,10 @@ def import_release(source: str, out: Path, on_progress: _Tell | None = None) -> 
     folder, name = _find(source)
     written = []
     for (model, benchmark), file in _cells(folder, name, tell).items():
-        dataset = formats.read_json(file, model=model, benchmark=benchmark)
+        dataset = read_json(file, model=model, benchmark=benchmark)
         target = out / model / f"{benchmark}.npz"
         files.make_folder(target.parent)
-        formats.save_compact(dataset, target)
+        write_compact(dataset, target)
         tell(f"wrote {target}: {len(dataset)} questions, {dataset.cells[0].num_branches} branches each")
         written.append(target)
     return written

@@ -26,8 +26,10 @@ from autotts_jax.collect.grading import Grader
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.trajectories import Sampling, Usage
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.replay import formats
+from autotts_jax.replay.autotts_json import from_records, to_record, write_json
+from autotts_jax.replay.compact import write_compact
 from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.reading import COLLECTED, COLLECTION
 
 FORMAT = "autotts_jax collection"
 VERSION = 1
@@ -147,7 +149,7 @@ class Store:
         """
         import filelock
 
-        manifest = folder / formats.COLLECTION
+        manifest = folder / COLLECTION
         if not manifest.exists() and folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder} is not empty and holds no collection; give a folder of its own")
         files.make_folder(folder / "units")
@@ -232,30 +234,24 @@ class Store:
         for collected in self.done():
             branches.setdefault(collected.unit.question, []).extend(collected.branches)
         whole = [q for q, rows in sorted(branches.items()) if len(rows) == self.plan.num_branches]
-        items = [self._item(self.plan.questions[q], branches[q], grader) for q in whole]
-        if not items:
+        records = [self._record(self.plan.questions[q], branches[q], grader) for q in whole]
+        if not records:
             return None
-        return formats.from_items(
-            items,
+        return from_records(
+            records,
             source="autotts-jax collect",
-            sha256=hashlib.sha256(json.dumps(items).encode()).hexdigest(),
+            sha256=hashlib.sha256(json.dumps(records).encode()).hexdigest(),
             model=self.plan.model,
             benchmark=self.plan.benchmark,
         )
 
-    def _item(self, asked: Problem, branches: Sequence[Branch], grader: Grader | None) -> dict[str, Any]:
+    def _record(self, asked: Problem, branches: Sequence[Branch], grader: Grader | None) -> dict[str, Any]:
         """A question as AutoTTS JSON has it."""
         given = list(dict.fromkeys(answer for b in branches for answer in (*b.probes, b.final)))
         spelled = grader.canonical(given, asked.gold) if grader else given
         spelling = dict(zip(given, spelled, strict=True))
-        triples = [[[spelling[a] for a in b.probes], b.tokens, spelling[b.final]] for b in branches]
-        return {
-            "question": asked.text,
-            "final_answers_trace": [final for _, _, final in triples],
-            "each_branch": triples,
-            "gold_answer": asked.gold,
-            "probe_freq": self.plan.sampling.interval,
-        }
+        triples = [([spelling[a] for a in b.probes], b.tokens, spelling[b.final]) for b in branches]
+        return to_record(asked.text, asked.gold, self.plan.sampling.interval, triples)
 
     def export(self) -> ProbeDataset:
         """Writes the finished matrix in both formats.
@@ -268,14 +264,14 @@ class Store:
         with Grader() as grader:
             dataset = self.dataset(grader)
         assert dataset is not None
-        formats.write_json(dataset, self.folder / "matrix.json")
-        formats.save_compact(dataset, self.folder / formats.COLLECTED)
+        write_json(dataset, self.folder / "matrix.json")
+        write_compact(dataset, self.folder / COLLECTED)
         return dataset
 
 
 def is_collection(path: Path) -> bool:
     """Whether a folder holds a collection."""
-    return (path / formats.COLLECTION).is_file()
+    return (path / COLLECTION).is_file()
 
 
 def made_with(engine: str, command: Sequence[str]) -> dict[str, Any]:
@@ -288,7 +284,7 @@ def made_with(engine: str, command: Sequence[str]) -> dict[str, Any]:
 
 
 def _plan(folder: Path) -> Plan:
-    path = folder / formats.COLLECTION
+    path = folder / COLLECTION
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError as error:

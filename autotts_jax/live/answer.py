@@ -28,7 +28,8 @@ from autotts_jax.core.controller import Controller
 from autotts_jax.core.pool import BranchPool, ReplayPool, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Operation, SteppedPool
-from autotts_jax.replay.encoding import ERROR, MAX_ANSWERS
+from autotts_jax.replay.encoding import MAX_ANSWERS
+from autotts_jax.replay.equivalence import ERROR
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.typing import Array
 

@@ -15,7 +15,7 @@ from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError
 from autotts_jax.live.answer import Answer
 from autotts_jax.policies.programs import BudgetError, QuestionRecord, ReplayQuestion, load_program
-from autotts_jax.replay.encoding import ERROR
+from autotts_jax.replay.equivalence import ERROR
 from autotts_jax.user_code import last_lines
 
 

@@ -1,1 +1,5 @@
 """What was recorded: probe matrices, answer encodings, branch orders, file formats, embedded data."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

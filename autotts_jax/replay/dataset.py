@@ -1,4 +1,4 @@
-"""Probe matrices with what the arrays leave out: where each question is from and what it says."""
+"""Datasets: a probe matrix, and what its arrays leave out, such as the questions' text and origin."""
 
 from __future__ import annotations
 
@@ -16,15 +16,28 @@ EQUIV = "equiv"
 ENCODINGS = (EXACT, EQUIV)
 
 
+def check_encoding(encoding: str) -> None:
+    """Checks the name of an encoding.
+
+    Args:
+        encoding: the name.
+
+    Raises:
+        InputError: it is not one of `ENCODINGS`.
+    """
+    if encoding not in ENCODINGS:
+        raise InputError(f"unknown encoding {encoding!r}; choose one of {', '.join(ENCODINGS)}")
+
+
 @dataclasses.dataclass(frozen=True)
 class Cell:
     """A (model, benchmark) pair.
 
     Attributes:
-        model: the model that wrote the branches, e.g. ``Qwen3-8B``.
-        benchmark: the benchmark that asked the questions, e.g. ``aime24``.
+        model: the model that generated the branches, e.g. ``Qwen3-8B``.
+        benchmark: the benchmark that the questions belong to, e.g. ``aime24``.
         num_branches: N, branches recorded for each of its questions.
-        source: the file it was read from, or the generator that made it.
+        source: the file that it was read from, or the generator that made it.
         sha256: hash of the source's bytes.
     """
 
@@ -36,7 +49,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """``model/benchmark``."""
+        """The cell's name, ``model/benchmark``."""
         return f"{self.model}/{self.benchmark}"
 
 
@@ -46,9 +59,9 @@ class Question:
 
     Attributes:
         index: its position in the file that it came from.
-        text: what was asked.
+        text: the question itself.
         gold: the reference answer.
-        vocabulary: the answers by id; under `EQUIV` one spelling stands for each class.
+        vocabulary: the answers by id; under `EQUIV`, one spelling of each class.
     """
 
     index: int
@@ -57,7 +70,14 @@ class Question:
     vocabulary: tuple[str, ...]
 
     def answer(self, answer_id: int) -> str | None:
-        """The text of an answer id, or None for ``NONE``."""
+        """Returns the text of an answer.
+
+        Args:
+            answer_id: an id of this question's answers.
+
+        Returns:
+            The text, or None for `NONE`.
+        """
         return None if answer_id == NONE else self.vocabulary[answer_id]
 
 
@@ -65,7 +85,7 @@ class Question:
 class ProbeDataset:
     """Questions of one or more cells: a `ProbeMatrix` of NumPy arrays and its text.
 
-    ``dataset.matrix`` is the pytree to hand to JAX; row q of it belongs to ``dataset.questions[q]`` and to
+    ``dataset.matrix`` is the pytree to pass to JAX; row q of it belongs to ``dataset.questions[q]`` and to
     ``dataset.cells[dataset.matrix.cell[q]]``.
 
     Attributes:
@@ -81,10 +101,21 @@ class ProbeDataset:
     encoding: str
 
     def __len__(self) -> int:
+        """Returns Q, the number of questions."""
         return len(self.questions)
 
     def select(self, questions: Sequence[int] | np.ndarray) -> ProbeDataset:
-        """The questions at these positions, in this order; the cells stay as they are."""
+        """Selects questions; the cells stay as they are.
+
+        Args:
+            questions: positions of the questions, in the order wanted.
+
+        Returns:
+            A dataset of these questions.
+
+        Raises:
+            InputError: no question is selected.
+        """
         index = np.asarray(questions, dtype=np.int64).reshape(-1)
         if index.size == 0:
             raise InputError("no question is selected; a dataset needs at least one")
@@ -95,18 +126,39 @@ class ProbeDataset:
         )
 
     def cell_questions(self, cell: int) -> np.ndarray:
-        """Positions of the questions of one cell."""
+        """Finds the questions of one cell.
+
+        Args:
+            cell: index into ``cells``.
+
+        Returns:
+            Positions of its questions, ascending.
+        """
         return np.flatnonzero(np.asarray(self.matrix.cell) == cell)
 
     def shuffle(self, seed: int) -> ProbeDataset:
-        """The same questions in an order drawn from ``seed``."""
+        """Shuffles the questions.
+
+        Args:
+            seed: seed of the order.
+
+        Returns:
+            A dataset of the same questions.
+        """
         return self.select(np.random.default_rng(seed).permutation(len(self)))
 
     def split(self, fraction: float, seed: int) -> tuple[ProbeDataset, ProbeDataset]:
-        """Two disjoint sets of questions, the first with about ``fraction`` of them.
+        """Splits the questions into two disjoint datasets.
 
-        Questions with the same text (one question answered by several models) stay on the same side, so that
+        Questions with the same text (one question answered by several models) go to the same side, so that
         a held-out question was never seen.
+
+        Args:
+            fraction: share of the distinct questions that go to the first side, between 0 and 1.
+            seed: seed of the draw.
+
+        Returns:
+            The two sides.
 
         Raises:
             InputError: a side would be empty.
@@ -125,13 +177,19 @@ class ProbeDataset:
 
 
 def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
-    """Several datasets as one; a question keeps its cell.
+    """Stacks several datasets into one; a question keeps its cell.
 
-    Shorter matrices are padded to the longest branch and the largest number of branches; the padding is never
+    Smaller matrices are padded to the longest branch and the largest number of branches; the padding is never
     read, because a branch order holds only the branches that its cell has.
 
+    Args:
+        datasets: the datasets, at least one.
+
+    Returns:
+        One dataset of all questions, in the order given.
+
     Raises:
-        InputError: no dataset, a cell that comes twice, or encodings that differ.
+        InputError: there is no dataset, a cell occurs twice, or the encodings differ.
     """
     if not datasets:
         raise InputError("no dataset to stack")
@@ -145,7 +203,7 @@ def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
     for cell in cells:
         if cell.name in seen:
             raise InputError(
-                f"cell {cell.name} comes twice, from {seen[cell.name].source} and {cell.source}; "
+                f"cell {cell.name} occurs twice, from {seen[cell.name].source} and {cell.source}; "
                 "give each (model, benchmark) once"
             )
         seen[cell.name] = cell

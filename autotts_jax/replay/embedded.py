@@ -1,4 +1,4 @@
-"""The datasets that come with the package, and where data in general is named."""
+"""The datasets that come with the package, and loading data by name or from files."""
 
 from __future__ import annotations
 
@@ -7,25 +7,31 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from autotts_jax.errors import InputError
-from autotts_jax.replay import formats
 from autotts_jax.replay.dataset import EXACT, ProbeDataset, stack
-from autotts_jax.replay.synthetic import synthetic
+from autotts_jax.replay.generator import synthetic
+from autotts_jax.replay.reading import read_files
 
 SMOLLM2 = Path(__file__).with_name("smollm2.npz")
 
 
 def smollm2(encoding: str = EXACT) -> ProbeDataset:
-    """Recorded data: SmolLM2-135M-Instruct on 40 questions of arithmetic, 128 branches each, Δ = 8 tokens.
+    """Loads what SmolLM2-135M-Instruct answered to 40 arithmetic questions, 128 branches each, Δ = 8 tokens.
 
-    ``smollm2.md`` beside this module is its card: how it was made, its licence, and what is in it.
+    Its card, ``smollm2.md`` beside this module, says how it was recorded, what it contains, and its licence.
+
+    Args:
+        encoding: `EXACT` or `EQUIV`.
+
+    Returns:
+        The dataset.
 
     Raises:
-        InputError: an unknown encoding, or `EQUIV` without math-verify.
+        InputError: the encoding is unknown, or is `EQUIV` and math-verify is not installed.
     """
-    return formats.read(SMOLLM2, encoding)
+    return read_files(SMOLLM2, encoding)
 
 
-@functools.lru_cache(maxsize=1)  # drawn once: every environment that is made without data replays it
+@functools.lru_cache(maxsize=1)  # generated once: every environment without data of its own replays it
 def _synthetic(encoding: str) -> ProbeDataset:
     if encoding != EXACT:
         raise InputError(f"the synthetic data has only the {EXACT} encoding; name other data for {encoding}")
@@ -33,23 +39,25 @@ def _synthetic(encoding: str) -> ProbeDataset:
 
 
 EMBEDDED: Mapping[str, Callable[[str], ProbeDataset]] = {"synthetic": _synthetic, "smollm2": smollm2}
-"""The embedded datasets: what makes them, in a given encoding, by name."""
+"""The embedded datasets: a function of the encoding for each name."""
 
 
 def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> ProbeDataset:
-    """Reads data by name and from files, as one dataset.
+    """Loads data by name or from files, as one dataset.
 
     Args:
-        data: one or several of: a name in `EMBEDDED`, or what `autotts_jax.replay.formats.read` takes. A
-            file or folder that is called like an embedded dataset is meant by ``./synthetic``.
-        encoding: `EXACT` or `EQUIV`.
+        data: the name of an embedded dataset (``"smollm2"`` or ``"synthetic"``), a file, a folder, a glob
+            pattern, or several of these. To read a file or folder with the name of an embedded dataset, write
+            ``"./smollm2"``.
+        encoding: ``"exact"`` compares answers as strings, ``"equiv"`` by math-verify.
 
     Returns:
-        The embedded datasets first, in the order in which they were named, each once.
+        The embedded datasets in the order in which they were named, each once; then the files in the order of
+        their paths.
 
     Raises:
-        InputError: as `autotts_jax.replay.formats.read` does, or the synthetic data is not to be had in
-            ``encoding``.
+        InputError: a path matches no file, the encoding is unknown or not available for the data, or one cell
+            is in two files.
         DataError: a file is wrong.
     """
     places = [data] if isinstance(data, str | Path) else data
@@ -57,5 +65,5 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
     files = [place for place in places if place not in EMBEDDED]
     datasets = [EMBEDDED[name](encoding) for name in names]
     if files:
-        datasets.append(formats.read(files, encoding))
+        datasets.append(read_files(files, encoding))
     return stack(datasets)

@@ -8,10 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Int, Int16, Int32
 
+from autotts_jax.replay.equivalence import NONE as NONE
 from autotts_jax.typing import Array
-
-NONE = -1
-"""The answer id of "no answer": it never votes and is never correct."""
 
 
 @jax.tree_util.register_dataclass
@@ -59,11 +57,18 @@ class ProbeMatrix:
         return self.answers.shape[2]
 
     def finals(self) -> Int16[Array, "Q N"]:
-        """The final answer of every branch."""
+        """Returns the answer id of every branch's end; `NONE` where the cell has no such branch."""
         return jnp.take_along_axis(jnp.asarray(self.answers), jnp.asarray(self.lengths)[..., None], axis=-1)[
             ..., 0
         ]
 
     def select(self, questions: Int[Array, " q"]) -> ProbeMatrix:
-        """The matrix of some questions, in the order given. Works under ``jit``."""
+        """Selects questions; works under ``jit``.
+
+        Args:
+            questions: their positions, in the order wanted. Shape (q,).
+
+        Returns:
+            The matrix of these questions; N, K and ``vocabulary`` stay.
+        """
         return jax.tree.map(lambda leaf: leaf[questions], self)

@@ -1,4 +1,4 @@
-"""What a cell of a dataset looks like, in numbers."""
+"""Statistics that describe a cell of a dataset."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ import numpy as np
 
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import EXACT, ProbeDataset
-from autotts_jax.replay.encoding import ERROR
-from autotts_jax.replay.matrix import NONE
+from autotts_jax.replay.equivalence import ERROR, NONE
 
 
 def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
-    """Describes the questions of one cell.
+    """Computes statistics of the questions of one cell.
 
     Args:
         dataset: a dataset of any cells and either encoding.
         cell: index into ``dataset.cells``.
 
     Returns:
-        By name, shares being between 0 and 1:
+        The statistics by name; shares are between 0 and 1:
 
         - ``questions``; ``branches`` of each; ``interval``, the tokens between two probes;
-        - ``probes_mean``, ``probes_min``, ``probes_max`` of a branch, and the same of its ``tokens``;
-        - ``answers_max``, ``answers_median``: distinct answers that a question got, in probes and finals;
+        - ``probes_mean``, ``probes_min``, ``probes_max`` of a branch, and likewise of its ``tokens``;
+        - ``answers_max``, ``answers_median``: distinct answers to a question, in probes and finals;
         - ``error_share``: probes without an answer, ``ERR`` under `EXACT` and `NONE` under `EQUIV`;
-        - ``overrun_share``: branches whose probes reach beyond their tokens, interval·L > T;
+        - ``overrun_share``: branches whose probes extend beyond their tokens, interval·L > T;
         - ``mean@1``: finals that are right;
         - ``label_accuracy``: questions whose majority of all finals is right, ties to the earlier branch;
         - ``pass@n``: questions with a right final among all their branches;
         - ``settled_first``, ``settled_middle``, ``settled_last``: probes in that tenth of their branch (its
           length over ten, rounded up) that equal its final answer;
-        - ``length_correlation``: Pearson correlation between a branch's probes and its being right, mean over
-          the questions where both vary; NaN where none is.
+        - ``length_correlation``: Pearson correlation between a branch's number of probes and whether it is
+          right, mean over the questions where both vary; NaN if there are none.
 
     Raises:
-        InputError: no such cell, or none of its questions in the dataset.
+        InputError: there is no such cell, or the dataset has none of its questions.
     """
     if not 0 <= cell < len(dataset.cells):
         raise InputError(f"no cell {cell}; the dataset has cells 0 to {len(dataset.cells) - 1}")
@@ -82,7 +81,7 @@ def _spread(name: str, values: np.ndarray) -> dict[str, float | int]:
 
 
 def _error_ids(dataset: ProbeDataset, index: np.ndarray) -> np.ndarray:
-    """The id of "no answer" in each question, an unused one where nobody gave it. Shape (q,)."""
+    """The id of "no answer" in each question, an unused one if no branch gave it. Shape (q,)."""
     if dataset.encoding != EXACT:
         return np.full(len(index), NONE)
     vocabularies = [dataset.questions[q].vocabulary for q in index]
@@ -95,7 +94,7 @@ def _distinct(answers: np.ndarray, readable: np.ndarray) -> np.ndarray:
 
 
 def _majority(finals: np.ndarray) -> int:
-    """The most frequent of N answers, of several the one that comes first; `NONE` never votes."""
+    """The most frequent of N answers, the first of several; `NONE` never votes."""
     ids, first, counts = np.unique(finals[finals != NONE], return_index=True, return_counts=True)
     return int(ids[np.lexsort((first, -counts))[0]]) if len(ids) else NONE
 

@@ -21,7 +21,7 @@ from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.errors import InputError
 from autotts_jax.live.answer import answer
 from autotts_jax.policies.players import select
-from autotts_jax.replay import formats
+from autotts_jax.replay import read_files
 
 pytest.importorskip("vllm", reason="vLLM is not installed; make test-collect has an environment with it")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of vLLM
@@ -109,7 +109,7 @@ def test_what_vllm_cannot_load_is_one_error(model, options, request):
 
 def test_a_collection_is_complete_and_says_something(run):
     finished, usage = run
-    dataset = formats.read(str(finished.folder))
+    dataset = read_files(str(finished.folder))
     assert dataset.matrix.answers.shape[:2] == (4, WIDTH)
     for unit in PLAN.units():
         for branch in finished.read(unit).branches:
@@ -130,7 +130,7 @@ def test_a_collection_again_is_the_same_whatever_runs_at_once(engine, run, tmp_p
 
 @pytest.mark.parametrize("spec", CONTROLLERS)
 def test_a_live_run_is_the_replay_of_the_collection(spec, engine, run):
-    dataset = formats.read(str(run[0].folder))
+    dataset = read_files(str(run[0].folder))
     (controller,) = select(spec).controllers
     rows = np.arange(len(PLAN.questions), dtype=np.int32)
     orders = np.arange(WIDTH, dtype=np.int32)[None]

@@ -1,16 +1,16 @@
-"""The default dataset: made-up probe matrices whose statistics look like those of recorded ones.
+"""The synthetic dataset: generated probe matrices whose statistics resemble those of recorded ones.
 
-Four models of growing strength answer one made-up benchmark. Nothing recorded is copied: a cell is drawn from
-the few parameters of a `SyntheticModel`, in the order in which a real cell comes about:
+Four models of growing strength answer one synthetic benchmark. Nothing recorded is copied: a cell is drawn
+from the few parameters of a `SyntheticModel`, in the order in which a real cell comes about:
 
 1. the *benchmark*, the same for every model: how hard each question is, how much work it takes, which numbers
    are the right answer, the tempting wrong ones, and the ones met on the way;
 2. the *traits* of each question for one model, above all its ease, the chance that a branch ends in the right
    answer. Ease spreads so widely that most questions are either hopeless or certain;
 3. the *final answer* of each branch: right, or one of the wrong ones, a few of them tempting and many rare;
-4. the *length* of each branch: longer on harder questions, and longer where it fails at what mostly succeeds;
+4. the *length* of each branch: longer on harder questions, and longer if it fails where most succeed;
 5. the *probes*: a branch guesses, keeps a guess for a while, and settles on its final answer some intervals
-   before its end, with a lapse now and then.
+   before its end, with occasional lapses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RIGHT, FIRST_GUESS, ERR = 0, 2, NUMBERS
 LONGEST = 88  # probes that no branch would reach, were it not cut off before
 AGREEMENT = 0.93  # correlation of a question's hardness for one model with its hardness for all
 HARD_IS_LONG = 0.8  # correlation of a question's work with its hardness
-LURE_SPREAD = 0.4  # standard deviation over questions of how far answers gather
+LURE_SPREAD = 0.4  # standard deviation over questions of how strongly answers concentrate
 WANDER_SPREAD = 0.4  # the same of the logarithm of `SyntheticModel.wander`
 RAMBLE = 2.5  # how much longer a wrong branch is on a certain question, in units of its wander
 OVERSHOOT, JITTER = 165, 100  # tokens by which the last probe lies beyond the end, were there no summary
@@ -50,7 +50,7 @@ ERR_AT_END = 0.1  # how much rarer "ERR" is as a final answer than as a guess
 ERR_AT_MOST = 0.6  # chance of "ERR" as a guess on the worst questions
 FIRST = 0.45  # chance that a guess at the very start is everybody's first; fades with progress
 ECHO = 0.1  # chance that a guess is what some branch of the question ends with
-HABIT = 0.5  # how much further guesses gather than wrong final answers
+HABIT = 0.5  # how much more strongly guesses concentrate than wrong final answers
 KEEP = 0.45  # chance that an unsettled branch keeps its guess for another interval
 LAPSE = 0.04  # chance that a settled branch says something else
 SETTLE_SPREAD = 1.2  # standard deviation over branches of the logarithm of `SyntheticModel.settle`
@@ -59,19 +59,19 @@ SETTLE_WRONG = 0.6  # wrong branches settle in this share of the time before the
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticModel:
-    """How one made-up model answers.
+    """Parameters of one synthetic model.
 
     Attributes:
         name: the model's name in its cell.
-        ability: log-odds of a right branch on a question of middling hardness.
+        ability: log-odds of a right branch on a question of medium hardness.
         spread: standard deviation of those log-odds over questions; large means hopeless or certain.
         length: probes of a typical branch on a typical question.
         length_spread: standard deviation of lengths over questions, in log-odds of the share of `LONGEST`.
         wander: the same over the branches of a typical question.
         settle: intervals before its end at which a typical long branch settles, if it is right.
-        summary: tokens that a branch typically writes at its end, for each of its probes.
+        summary: tokens that a branch typically generates at its end, for each of its probes.
         errors: chance that a guess on a typical question is the answer "ERR".
-        lure: how far wrong answers gather on the most tempting; 0 spreads them log-uniformly.
+        lure: how strongly wrong answers concentrate on the most tempting; 0 spreads them log-uniformly.
     """
 
     name: str
@@ -97,12 +97,12 @@ SYNTHETIC_MODELS = (
 
 @dataclasses.dataclass(frozen=True)
 class _Benchmark:
-    """What the questions are like, whoever answers them.
+    """What the questions have in common for all models.
 
     Attributes:
         hardness: standard normal. Shape (Q, 1).
         work: standard normal, what a question takes whatever its hardness. Shape (Q, 1).
-        lure: standard normal, how far its wrong answers gather. Shape (Q, 1).
+        lure: standard normal, how strongly its wrong answers concentrate. Shape (Q, 1).
         numbers: the answer of each rank. Shape (Q, NUMBERS + 1).
     """
 
@@ -135,23 +135,23 @@ def synthetic(
     questions: int = 30,
     branches: int = 128,
 ) -> ProbeDataset:
-    """A made-up dataset, one cell a model.
+    """Generates a dataset, one cell a model.
 
-    The same arguments give the same dataset, as far as NumPy promises it for ``default_rng``; ``Cell.sha256``
-    tells whether two are the same. A model's cell does not depend on the other models.
+    The same arguments give the same dataset, as far as NumPy promises it for ``default_rng``; compare
+    ``Cell.sha256`` to tell whether two are the same. A model's cell does not depend on the other models.
 
     Args:
-        seed: not negative; another seed is another benchmark and other branches.
-        models: how the models answer; the names must differ.
+        seed: seed of the benchmark and of the branches, not negative.
+        models: the models; their names must differ.
         questions: Q, questions of the benchmark.
         branches: N, branches of each model for each question.
 
     Returns:
-        Cells ``<model>/synthetic`` in the order of ``models``, encoded exactly, interval 500 tokens. The
-        answers are numbers and "ERR", which votes like any other.
+        Cells ``<model>/synthetic`` in the order of ``models``, in encoding `EXACT`, with an interval of 500
+        tokens. The answers are numbers and "ERR", which votes like any other.
 
     Raises:
-        InputError: a size or the seed is out of range, or no model or a name twice is given.
+        InputError: a size or the seed is out of range, or there is no model or two have the same name.
     """
     if seed < 0 or questions < 1 or branches < 1:
         raise InputError(

@@ -1,0 +1,37 @@
+from .autotts_json import read_json, write_json
+from .compact import read_compact, write_compact
+from .dataset import ENCODINGS, EQUIV, EXACT, Cell, ProbeDataset, Question, stack
+from .embedded import load, smollm2
+from .encoding import merge_equivalent
+from .generator import SYNTHETIC_MODELS, SyntheticModel, synthetic
+from .matrix import NONE, ProbeMatrix
+from .orders import paper64_orders, repo100_orders
+from .reading import find_files, read_files
+from .statistics import cell_statistics
+
+__all__ = [
+    "ENCODINGS",
+    "EQUIV",
+    "EXACT",
+    "NONE",
+    "SYNTHETIC_MODELS",
+    "Cell",
+    "ProbeDataset",
+    "ProbeMatrix",
+    "Question",
+    "SyntheticModel",
+    "cell_statistics",
+    "find_files",
+    "load",
+    "merge_equivalent",
+    "paper64_orders",
+    "read_compact",
+    "read_files",
+    "read_json",
+    "repo100_orders",
+    "smollm2",
+    "stack",
+    "synthetic",
+    "write_compact",
+    "write_json",
+]

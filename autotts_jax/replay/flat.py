@@ -1,0 +1,114 @@
+"""Probe matrices without padding, as files hold them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from autotts_jax.replay.dataset import Cell, ProbeDataset, Question
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+
+
+@dataclasses.dataclass(frozen=True)
+class FlatMatrix:
+    """The arrays of a `ProbeMatrix` without padding.
+
+    R is the number of recorded branches over all questions, S the number of their readable depths.
+
+    Attributes:
+        answers: answer ids by question, branch and depth, int16. Shape (S,).
+        lengths: probes of each branch, by question and branch, int32. Shape (R,).
+        tokens: tokens of each branch, likewise, int32. Shape (R,).
+        gold: id of the reference answer of each question, int16. Shape (Q,).
+        interval: tokens between two probes, int32. Shape (Q,).
+        cell: index into the cells, int32. Shape (Q,).
+    """
+
+    answers: np.ndarray
+    lengths: np.ndarray
+    tokens: np.ndarray
+    gold: np.ndarray
+    interval: np.ndarray
+    cell: np.ndarray
+
+
+def branches_per_question(cells: Sequence[Cell], cell: np.ndarray) -> np.ndarray:
+    """Counts the recorded branches of each question.
+
+    Args:
+        cells: the cells.
+        cell: index of each question's cell. Shape (Q,).
+
+    Returns:
+        The counts. Shape (Q,).
+    """
+    return np.array([cell.num_branches for cell in cells])[cell]
+
+
+def pad(flat: FlatMatrix, cells: Sequence[Cell], questions: Sequence[Question]) -> ProbeMatrix:
+    """Pads flat arrays to a matrix.
+
+    Args:
+        flat: the arrays.
+        cells: the cells that ``flat.cell`` indexes.
+        questions: the Q questions.
+
+    Returns:
+        The matrix, with the branches of the largest cell and the depths of the longest branch.
+    """
+    recorded = _recorded(cells, flat.cell)
+    lengths = _spread(flat.lengths, recorded, 0)
+    return ProbeMatrix(
+        answers=_spread(flat.answers, _readable(recorded, lengths), NONE),
+        lengths=lengths,
+        tokens=_spread(flat.tokens, recorded, 0),
+        gold=flat.gold,
+        interval=flat.interval,
+        cell=flat.cell,
+        vocabulary=max(len(question.vocabulary) for question in questions),
+    )
+
+
+def flatten(dataset: ProbeDataset) -> FlatMatrix:
+    """Removes the padding of a dataset's matrix; the inverse of `pad`.
+
+    Args:
+        dataset: a dataset, its matrix on the host or on a device.
+
+    Returns:
+        NumPy arrays.
+    """
+    matrix: Any = jax.tree.map(np.asarray, dataset.matrix)
+    recorded = _recorded(dataset.cells, matrix.cell)
+    branches = recorded.shape[1]
+    lengths = matrix.lengths[:, :branches]
+    readable = _readable(recorded, lengths)
+    return FlatMatrix(
+        answers=matrix.answers[:, :branches, : readable.shape[2]][readable],
+        lengths=lengths[recorded],
+        tokens=matrix.tokens[:, :branches][recorded],
+        gold=matrix.gold,
+        interval=matrix.interval,
+        cell=matrix.cell,
+    )
+
+
+def _recorded(cells: Sequence[Cell], cell: np.ndarray) -> np.ndarray:
+    """Which branches are recorded, the others being padding. Shape (Q, N)."""
+    branches = branches_per_question(cells, cell)
+    return np.arange(branches.max()) < branches[:, None]
+
+
+def _readable(recorded: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Which depths can be read. Shape (Q, N, K), K one more than the largest length."""
+    return recorded[..., None] & (np.arange(lengths.max() + 1) <= lengths[..., None])
+
+
+def _spread(values: np.ndarray, where: np.ndarray, padding: int) -> Any:
+    padded = np.full(where.shape, padding, values.dtype)
+    padded[where] = values
+    return padded

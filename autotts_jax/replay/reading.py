@@ -1,0 +1,101 @@
+"""Reading files of any format: finding them, telling their format, and bringing them to one encoding."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotts_jax.errors import InputError
+from autotts_jax.replay.autotts_json import read_json
+from autotts_jax.replay.compact import read_compact
+from autotts_jax.replay.dataset import EQUIV, EXACT, ProbeDataset, check_encoding, stack
+from autotts_jax.replay.encoding import merge_equivalent
+
+SUFFIXES = (".json", ".jsonl", ".npz")
+"""The files of a folder that are read."""
+
+COLLECTION, COLLECTED = "collection.json", "matrix.npz"
+"""The file that marks the folder of a collection, and its matrix, its only file that is read as data."""
+
+
+def read_files(paths: str | Path | Sequence[str | Path], encoding: str = EXACT) -> ProbeDataset:
+    """Reads files of any format, folders of them and glob patterns, as one dataset.
+
+    Args:
+        paths: one or several files, folders (searched with their subfolders for `SUFFIXES`) or patterns. A
+            file that is named twice is read once; files are read in the order of their paths.
+        encoding: `EXACT` or `EQUIV`. A compact file in `EXACT` is converted, one in `EQUIV` cannot be.
+
+    Returns:
+        The dataset, one cell for each pair of model and benchmark.
+
+    Raises:
+        InputError: a path matches no file, the encoding is unknown, one cell is in two files, or a compact
+            file is in `EQUIV` and `EXACT` is asked for.
+        DataError: a file is wrong.
+    """
+    check_encoding(encoding)
+    patterns = [paths] if isinstance(paths, str | Path) else paths
+    files = sorted({file for pattern in patterns for file in find_files(pattern)})
+    return stack([_read_encoded(file, encoding) for file in files])
+
+
+def read_file(path: Path) -> ProbeDataset:
+    """Reads one file; its suffix tells the format.
+
+    Args:
+        path: a compact file (``.npz``), AutoTTS JSON or Parallel-Probe JSONL (any other suffix).
+
+    Returns:
+        The dataset, in the encoding of the file.
+
+    Raises:
+        DataError: the file is wrong.
+    """
+    return read_compact(path) if path.suffix == ".npz" else read_json(path)
+
+
+def find_files(pattern: str | Path) -> list[Path]:
+    """Finds the files that a file name, a folder or a glob pattern stands for.
+
+    Args:
+        pattern: the name or pattern.
+
+    Returns:
+        The files, at least one, in no particular order.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    files: list[Path] = []
+    found = [pattern] if Path(pattern).exists() else glob.glob(str(pattern), recursive=True)  # noqa: PTH207
+    for place in map(Path, found):
+        if place.is_dir():
+            files += [file for file in place.rglob("*") if file.suffix in SUFFIXES and _is_data(file)]
+        else:
+            files.append(place)
+    if not files:
+        raise InputError(
+            f"nothing found at {str(pattern)!r}; name a file, a folder with {', '.join(SUFFIXES)} files, "
+            "or a pattern that matches some"
+        )
+    return files
+
+
+def _is_data(file: Path) -> bool:
+    """Whether this is a file, and not one that a collection keeps beside its matrix."""
+    in_collection = any((folder / COLLECTION).is_file() for folder in (file.parent, file.parent.parent))
+    return file.is_file() and (file.name == COLLECTED or not in_collection)
+
+
+def _read_encoded(file: Path, encoding: str) -> ProbeDataset:
+    dataset = read_file(file)
+    if dataset.encoding == encoding:
+        return dataset
+    if encoding == EXACT:
+        raise InputError(
+            f"{file}: its answers are merged ({EQUIV!r}), which cannot be undone; ask for {EQUIV!r}, or read "
+            "the file that it was made from"
+        )
+    return merge_equivalent(dataset)
