@@ -169,7 +169,7 @@ def as_controller(policy: EnvPolicy, gamma: float, max_steps: int | None = None)
     check_policy(policy, "act")
     check_gamma(gamma)
     for leaf in jax.tree.leaves(getattr(policy, "start", tuple)()):
-        if jax.dtypes.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key):
+        if jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key):
             raise InputError(
                 f"policy {_name(policy)}: start() returns a random key, which a rollout cannot hold; return "
                 "jax.random.key_data(key), and let act take jax.random.wrap_key_data of it"
