@@ -23,7 +23,7 @@ from rich.table import Table
 
 from autotts_jax.core import devices
 from autotts_jax.core.rollout import LANES, Episodes, rollout
-from autotts_jax.experiments.evaluate import branch_orders
+from autotts_jax.experiments.evaluation import branch_orders
 from autotts_jax.policies.players import select
 from autotts_jax.policies.programs import evaluate_program, program_episodes, question_records
 from autotts_jax.replay import SYNTHETIC_MODELS, read_files, synthetic

@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from autotts_jax.core import devices
-from autotts_jax.experiments import frontier, report
-from autotts_jax.experiments.evaluate import Evaluation, Play, evaluate
+from autotts_jax.experiments.evaluation import Evaluation, evaluate
 from autotts_jax.experiments.frontier import REFERENCE, Comparison
-from autotts_jax.experiments.summary import ALL_MODELS, Objective, summarise
+from autotts_jax.experiments.play import Play
+from autotts_jax.experiments.summary import ALL_MODELS
 from autotts_jax.policies.players import select
 from autotts_jax.replay import embedded
 
@@ -121,11 +121,8 @@ def held_out(evaluation: Evaluation, fold: np.ndarray) -> Evaluation:
 
 def show(evaluation: Evaluation, folder: Path) -> None:
     """Writes what `autotts-jax evaluate` writes, and prints the comparisons."""
-    rows = summarise(evaluation, Objective())
-    comparisons = [of for of in frontier.compare(evaluation, rows) if of.controller != REFERENCE]
-    with report.results_folder(folder) as results:
-        assert results
-        report.write_results(results, evaluation, rows, {}, comparisons)
+    evaluation.save(folder)
+    comparisons = [of for of in evaluation.frontier().comparisons if of.controller != REFERENCE]
     for model, benchmark in dict.fromkeys((of.model, of.benchmark) for of in comparisons):
         of_model = [of for of in comparisons if (of.model, of.benchmark) == (model, benchmark)]
         name = "mean of models" if model == ALL_MODELS else model

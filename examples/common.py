@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from autotts_jax.envs.width_depth import WidthDepthRounds
-from autotts_jax.experiments.evaluate import Play, evaluate
+from autotts_jax.experiments.evaluation import evaluate
+from autotts_jax.experiments.play import Play
 from autotts_jax.experiments.summary import Objective, standard_error
 from autotts_jax.policies.cmc import CMC
 from autotts_jax.policies.env_policy import as_controller

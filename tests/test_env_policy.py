@@ -24,7 +24,7 @@ from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.envs.observations import UNREVEALED
 from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluate import evaluate
+from autotts_jax.experiments.evaluation import evaluate
 from autotts_jax.experiments.trace import trace_episode
 from autotts_jax.policies import host_policy
 from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency

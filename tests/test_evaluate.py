@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluate import Evaluation, Play, evaluate
-from autotts_jax.experiments.plots import draw_frontier, pareto
-from autotts_jax.experiments.report import results_folder, write_results
+from autotts_jax.experiments.evaluation import Evaluation, evaluate
+from autotts_jax.experiments.files import results_folder
+from autotts_jax.experiments.play import Play
+from autotts_jax.experiments.plots import frontier_figure, pareto, save_figure
 from autotts_jax.experiments.summary import (
     ALL_MODELS,
     Objective,
     Row,
     paired_bootstrap,
     standard_error,
-    summarise,
 )
 from autotts_jax.policies.players import select
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
@@ -70,8 +70,7 @@ def evaluation(dataset, tmp_path_factory):
 def results(evaluation, tmp_path_factory):
     """The files of the evaluation, γ = 1e-3 and κ_probe = 0.5."""
     folder = tmp_path_factory.mktemp("results")
-    rows = summarise(evaluation, Objective(1e-3, 0.5))
-    write_results(folder, evaluation, rows, {"gamma": 1e-3})
+    dataclasses.replace(evaluation, objective=Objective(1e-3, 0.5)).save(folder)
     return folder
 
 
@@ -163,7 +162,8 @@ def test_manifest_says_what_was_run(results, dataset):
     manifest = json.loads((results / "manifest.json").read_text())
     assert {"python", "autotts-jax", "jax", "numpy"} <= set(manifest["versions"])
     assert manifest["devices"]
-    assert manifest["arguments"] == {"gamma": 1e-3}
+    assert (manifest["protocol"], manifest["seeds"], manifest["max_branches"]) == ("repo100", SEEDS, WIDTH)
+    assert manifest["objective"] == {"gamma": 1e-3, "kappa_probe": 0.5, "unit": "intervals"}
     assert [cell["sha256"] for cell in manifest["data"]] == [cell.sha256 for cell in dataset.cells]
     assert [entry["name"] for entry in manifest["controllers"]][-3:] == ["cmc", "cmc", "Shortest"]
     for entry in manifest["controllers"]:
@@ -278,7 +278,7 @@ def test_gains_are_differences_of_accuracies_where_cells_differ_in_size(dataset)
     uneven = dataset.select([0, 1, 2, 3])  # three questions of one model and one of the other
     rng = np.random.default_rng(0)
     plays = tuple(play_of(rng.random((5, 4)) < 0.5, name=name) for name in ("sc", "asc"))
-    rows = summarise(Evaluation(uneven, 5, plays), Objective())
+    rows = Evaluation(uneven, plays, 5).rows
     for first, second in zip(rows[::2], rows[1::2], strict=True):
         assert (first.gain, first.gain_low, first.gain_high) == (0, 0, 0)
         assert second.gain == pytest.approx(second.accuracy - first.accuracy)
@@ -294,7 +294,7 @@ def test_the_frontier_holds_what_nothing_beats():
 
 @pytest.mark.parametrize("rows", [[row(100, 0.5)], [row(0, 0.0), row(0, 0.0)], [row(1e3, 0.1), row(1e6, 1)]])
 def test_a_frontier_of_any_costs_can_be_drawn(rows, tmp_path):
-    draw_frontier(rows, [tmp_path / "frontier.png"])
+    save_figure(frontier_figure(rows), [tmp_path / "frontier.png"])
     assert (tmp_path / "frontier.png").stat().st_size > 1000
 
 

@@ -7,23 +7,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.figure import Figure
-from rich.console import Console
 
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import plots, report
-from autotts_jax.experiments.evaluate import Evaluation, Play
+from autotts_jax.experiments.evaluation import Evaluation
 from autotts_jax.experiments.frontier import (
     accuracy_at,
-    compare,
     controller_regret,
     frontier_of,
     hypervolume,
     tokens_at,
 )
-from autotts_jax.experiments.summary import ALL_MODELS, Objective, Row, summarise
+from autotts_jax.experiments.play import Play
+from autotts_jax.experiments.plots import frontier_figure
+from autotts_jax.experiments.summary import ALL_MODELS, Row
+from autotts_jax.experiments.tables import comparison_table
 from autotts_jax.policies.players import Selection
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_compact
 from autotts_jax.replay.dataset import stack
@@ -226,7 +225,7 @@ def random_plays(questions, seeds=2):
 
 
 def compared(evaluation):
-    return compare(evaluation, summarise(evaluation, Objective()))
+    return evaluation.frontier().comparisons
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +238,7 @@ def dataset():
 @pytest.fixture(scope="module")
 def evaluation(dataset):
     single = play_of("sc", (1,), np.ones((1, 2, 13)), 10)
-    return Evaluation(dataset, 2, (single, *random_plays(13)))
+    return Evaluation(dataset, (single, *random_plays(13)), 2)
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +254,7 @@ def test_every_swept_controller_meets_every_setting_of_cmc(comparisons, dataset)
 
 
 def test_its_figures_are_those_of_the_summary(comparisons, evaluation):
-    rows = summarise(evaluation, Objective())
+    rows = evaluation.rows
 
     def frontier(model, controller):
         return of([(r.tokens, r.accuracy) for r in rows if (r.model, r.controller) == (model, controller)])
@@ -288,7 +287,7 @@ def test_a_question_of_two_models_is_drawn_once():
         for play in random_plays(9)
         for index in [np.tile(np.arange(9), 2)]
     )
-    found = [c for c in compared(Evaluation(data, 2, plays)) if c.controller == "mine"]
+    found = [c for c in compared(Evaluation(data, plays, 2)) if c.controller == "mine"]
     for alone, mean in zip(found[:3], found[-3:], strict=True):
         assert (alone.gain_low, alone.gain_high) == pytest.approx((mean.gain_low, mean.gain_high))
         assert alone.gain_low < alone.gain_high
@@ -316,7 +315,7 @@ def test_the_interval_of_a_shift_has_the_width_that_theory_gives():
         play_of(name, (1, 2), right, np.stack([tokens - 999, tokens]))
         for name, tokens in (("mine", mine), ("cmc", theirs))
     )
-    evaluation = Evaluation(data, 1, plays)
+    evaluation = Evaluation(data, plays, 1)
     (comparison,) = (c for c in compared(evaluation) if (c.controller, c.value) == ("mine", 2))
     ratio = mine.mean() / theirs.mean()
     error = np.std(mine / mine.mean() - theirs / theirs.mean()) / np.sqrt(200) * ratio
@@ -334,7 +333,7 @@ def one_question():
 def test_with_one_question_the_intervals_are_points(one_question):
     right = [[[1], [0]], [[1], [1]]]
     plays = play_of("a", (1, 2), right, [[[8]], [[16]]]), play_of("b", (1, 2), right, [[[4]], [[6]]])
-    first, second = (c for c in compared(Evaluation(one_question, 2, plays)) if c.controller == "b")
+    first, second = (c for c in compared(Evaluation(one_question, plays, 2)) if c.controller == "b")
     assert (first.tokens_ratio, first.ratio_low, first.ratio_high) == (0.5, 0.5, 0.5)
     assert (second.tokens_ratio, second.ratio_low, second.ratio_high) == (0.375, 0.375, 0.375)
     assert (first.accuracy_gain, first.gain_low, first.gain_high) == (0.5, 0.5, 0.5)
@@ -346,7 +345,7 @@ def test_what_is_not_reached_has_no_figure_and_an_infinite_interval(one_question
         play_of("cmc", (0, 1), [[[0]], [[1]]], [[[8]], [[16]]]),
         play_of("late", (0, 1), 0, [[[9]], [[12]]]),
     )
-    first, second = (c for c in compared(Evaluation(one_question, 1, plays)) if c.controller == "late")
+    first, second = (c for c in compared(Evaluation(one_question, plays, 1)) if c.controller == "late")
     assert (first.tokens_ratio, second.ratio_low, second.ratio_high) == (9 / 8, np.inf, np.inf)
     assert (first.gain_low, first.gain_high, second.accuracy_gain) == (-np.inf, -np.inf, -1)
     assert np.isnan([first.accuracy_gain, second.tokens_ratio]).all()
@@ -360,7 +359,7 @@ def test_equal_accuracies_are_matched_however_their_sums_round():
     for _ in range(5):
         correct = rng.random((1, 3, 15)) < [[[0.5]], [[0.9]]]
         plays = play_of("a", (1, 2), correct, tokens), play_of("b", (1, 2), correct[..., ::-1], tokens)
-        for c in compared(Evaluation(data, 3, plays)):
+        for c in compared(Evaluation(data, plays, 3)):
             assert (c.tokens_ratio, c.accuracy_gain) == pytest.approx((1, 0))
 
 
@@ -376,7 +375,7 @@ def test_equal_accuracies_are_matched_however_their_sums_round():
 def test_the_reference_is_cmc_or_the_first_that_is_swept(one_question, settings, reference):
     plays = tuple(play_of(name, of, np.ones((len(of), 1, 1)), 9) for name, of in settings.items())
     swept = [name for name, of in settings.items() if len(of) > 1]
-    found = compared(Evaluation(one_question, 1, plays))
+    found = compared(Evaluation(one_question, plays, 1))
     assert {c.reference for c in found} == ({reference} if reference else set())
     assert {c.controller for c in found} == (set(swept) if reference else set())
 
@@ -388,22 +387,19 @@ def test_values_that_were_selected_one_by_one_are_a_sweep(dataset):
         for play in together
         for index, value in enumerate(play.selection.values)
     ]
-    assert compared(Evaluation(dataset, 2, tuple(apart))) == compared(Evaluation(dataset, 2, together))
+    assert compared(Evaluation(dataset, tuple(apart), 2)) == compared(Evaluation(dataset, together, 2))
 
 
 def test_an_evaluation_without_tokens_is_compared(one_question):
     plays = tuple(play_of(name, (1, 2), np.ones((2, 1, 1)), 0) for name in ("a", "b"))
-    assert [(c.accuracy_gain, c.regret) for c in compared(Evaluation(one_question, 1, plays))] == [(0, 0)] * 4
+    assert [(c.accuracy_gain, c.regret) for c in compared(Evaluation(one_question, plays, 1))] == [(0, 0)] * 4
 
 
 # --- what is shown --------------------------------------------------------------------------------------
 
 
 def printed(comparisons):
-    console = Console(width=80, markup=False, highlight=False, color_system=None)
-    with console.capture() as capture:
-        report.print_comparisons(comparisons, console)
-    return [line.rstrip() for line in capture.get().splitlines()]
+    return str(comparison_table(comparisons)).splitlines()
 
 
 def test_the_table_shows_the_mean_of_models(comparisons):
@@ -425,7 +421,7 @@ def test_the_table_is_small_and_says_what_is_not_reached(dataset):
         play_of("cmc", np.arange(11) / 10, np.arange(13) < level, 123_456 * (1 + level) + np.zeros((2, 13))),
         play_of("a-policy-of-rather-long-name", (1, 2), np.zeros((2, 2, 13)), [[[234_567]], [[9_876_543]]]),
     )
-    lines = printed(compared(Evaluation(dataset, 2, plays)))
+    lines = printed(compared(Evaluation(dataset, plays, 2)))
     settings = [line for line in lines if line.startswith("cmc@")]
     assert [line.split()[0] for line in settings] == ["cmc@0", "cmc@0.2", "cmc@0.5", "cmc@0.8", "cmc@1"]
     assert "too few tokens" in settings[0]
@@ -438,8 +434,7 @@ def test_a_sweep_of_prices_is_drawn_in_the_order_of_tokens():
     """A large γ is a small budget, so the values fall as the tokens rise."""
     figures = [(1e-3, 10_000, 0.3), (1e-5, 90_000, 0.6), (1e-4, 40_000, 0.5)]
     rows = [Row("m", "b", "neural", g, a, 0.0, t, t, 0, 0, 0, 0) for g, t, a in figures]
-    panel = Figure().subplots()
-    plots._draw_panel(panel, rows, ["neural"])
+    (panel,) = frontier_figure(rows).axes
     np.testing.assert_array_equal(panel.lines[0].get_xdata(), [10, 40, 90])
     np.testing.assert_array_equal(panel.lines[0].get_ydata(), [30, 50, 60])
 

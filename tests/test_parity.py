@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from autotts_jax.experiments.evaluate import evaluate
+from autotts_jax.experiments.evaluation import evaluate
 from autotts_jax.policies.players import select
 from autotts_jax.replay import embedded, read_files
 

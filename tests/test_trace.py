@@ -1,5 +1,6 @@
 """Traces: one episode, decision by decision, is the episode that an evaluation plays."""
 
+import dataclasses
 import io
 import json
 
@@ -9,14 +10,15 @@ from rich.console import Console
 
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluate import evaluate
-from autotts_jax.experiments.plots import draw_episode
+from autotts_jax.experiments.evaluation import evaluate
+from autotts_jax.experiments.plots import save_figure
 from autotts_jax.experiments.trace import (
     Decision,
     describe_branches,
     describe_votes,
     print_trace,
     trace_episode,
+    trace_figure,
     write_trace,
 )
 from autotts_jax.policies.players import select
@@ -127,7 +129,7 @@ def test_a_users_own_controller_can_be_traced(dataset, tmp_path):
 OWN_CONTROLLER = """
 import dataclasses
 import jax
-from autotts_jax.envs.controller import Controller
+from autotts_jax.core.controller import Controller
 from autotts_jax.core.pool import StopReason
 
 @jax.tree_util.register_dataclass
@@ -207,9 +209,11 @@ def test_descriptions():
 @pytest.mark.parametrize(
     "shown", [[], [["答え", None, "$x$"]], [["\\frac{1}{2}\n", "a" * 50]] * 64, [[str(n) for n in range(30)]]]
 )
-def test_any_episode_can_be_drawn(shown, tmp_path):
+def test_any_episode_can_be_drawn(traces, shown, tmp_path):
     ends = [True] * len(shown)
-    draw_episode("title", shown, ends, ends, "$x$", "答え", [tmp_path / "trace.png", tmp_path / "trace.svg"])
+    episode = {"shown": shown, "finished": ends, "pruned": ends, "answer": "$x$", "gold": "答え"}
+    figure = trace_figure(dataclasses.replace(traces["sc@8"][0], **episode))
+    save_figure(figure, [tmp_path / "trace.png", tmp_path / "trace.svg"])
     assert (tmp_path / "trace.png").stat().st_size > 1000
 
 

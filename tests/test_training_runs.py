@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotts_jax.experiments.evaluate import Evaluation, Play
+from autotts_jax.experiments.evaluation import Evaluation
+from autotts_jax.experiments.play import Play
 from autotts_jax.policies.neural.policy import NeuralPolicy
 from autotts_jax.policies.players import select
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
@@ -71,7 +72,7 @@ def test_each_question_is_played_by_the_policy_that_has_not_seen_it():
 
     reference, policy = select("cmc"), select("neural")
     plays = play(reference, 7), *(play(policy, number) for number in range(3))
-    evaluation = script.held_out(Evaluation(None, 3, plays), fold)
+    evaluation = script.held_out(Evaluation(None, plays, 3), fold)
     assert evaluation.plays[0] is plays[0]
     joined = evaluation.plays[1]
     assert joined.selection.name == "held out"

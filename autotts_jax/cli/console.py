@@ -96,15 +96,16 @@ def console() -> Console:
     return Console(markup=False, emoji=False, highlight=False)
 
 
-def print_written(folder: Path | None, files: Sequence[Path]) -> None:
-    """Prints which files were written, if any were.
+def print_written(files: Sequence[Path]) -> None:
+    """Prints which files were written, and how to get pictures if there are none.
 
     Args:
-        folder: where they are.
-        files: the files; nothing is printed without any.
+        files: the files, all in one folder; nothing is printed without any.
     """
     if files:
-        print(f"wrote {', '.join(file.name for file in files)} to {folder}")
+        print(f"wrote {', '.join(file.name for file in files)} to {files[0].parent}")
+        if not any(file.suffix == ".png" for file in files):
+            print("for pictures as well: pip install 'autotts-jax[plot]'")
 
 
 def read_data(

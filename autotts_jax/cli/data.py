@@ -23,7 +23,7 @@ def info(data: DataArgument, encoding: EncodingOption = "exact") -> None:
     """Print what is in probe-matrix files, and how far collections are."""
     with working() as on_progress:
         from autotts_jax.collect.store import Store, is_collection
-        from autotts_jax.experiments.report import collection_table, statistics_tables
+        from autotts_jax.experiments.tables import collection_table, statistics_table
 
         stores = [Store(Path(place)) for place in data if is_collection(Path(place))]
         tables = [collection_table(store) for store in stores]
@@ -31,9 +31,9 @@ def info(data: DataArgument, encoding: EncodingOption = "exact") -> None:
         growing = {store.folder: store for store in stores if store.missing()}
         for store in growing.values():
             if dataset := store.dataset():
-                tables += statistics_tables(dataset)
+                tables.append(statistics_table(dataset))
         if rest := [place for place in data if Path(place) not in growing]:
-            tables += statistics_tables(read_data(rest, encoding, on_progress))
+            tables.append(statistics_table(read_data(rest, encoding, on_progress)))
     for table in tables:
         console().print(table)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -29,7 +28,6 @@ DEFAULT_CONTROLLERS = "sc@64,asc@64,esc@64,parallel-probe@64,cmc"
 
 
 def evaluate(
-    context: typer.Context,
     data: DataOption = None,
     controllers: Annotated[
         str | None,
@@ -88,41 +86,43 @@ def evaluate(
     Where two controllers or more are swept, over two values or more, their frontiers are compared as well.
 
     With --out: episodes.parquet, summary.csv, paired.csv, frontier.png, frontier.svg and manifest.json, and
-    frontier.csv with the comparison.
+    frontier.csv with the comparison. The pictures need Matplotlib.
     """
     with working() as on_progress:
         from autotts_jax.core import devices
-        from autotts_jax.experiments import frontier, report, summary
-        from autotts_jax.experiments.evaluate import evaluate as play
 
         devices.configure(cache)
+        from autotts_jax.experiments.evaluation import evaluate as run
+        from autotts_jax.experiments.files import results_folder
+        from autotts_jax.experiments.summary import Objective
+
         if controllers is not None and controller is not None:
             raise InputError("--controllers and --controller exclude each other; give one of them")
-        objective = summary.Objective(gamma, kappa_probe, cost)
-        selections = select_controllers(controllers or DEFAULT_CONTROLLERS, controller, beta)
-        selections += _select_policies(policy or [], objective)
-        with report.results_folder(out) as folder:
-            dataset = read_data(data, encoding, on_progress)
-            devices.pin_devices()
-            evaluation = play(
-                dataset,
-                selections,
-                protocol=protocol,
-                seeds=seeds,
-                max_branches=max_branches,
-                budget=budget,
-                processes=processes or devices.usable_cores(),
-                on_progress=on_progress,
-            )
-            on_progress("summary", 0, 0)
-            rows = summary.summarise(evaluation, objective)
-            comparisons = frontier.compare(evaluation, rows)
-            files = []
-            if folder:
-                files = report.write_results(folder, evaluation, rows, _arguments(context), comparisons)
-    report.print_tables(rows, console())
-    report.print_comparisons(comparisons, console())
-    print_written(out, files)
+        objective = Objective(gamma, kappa_probe, cost)
+        players = select_controllers(controllers or DEFAULT_CONTROLLERS, controller, beta)
+        players += _select_policies(policy or [], objective)
+        if out is not None:
+            with results_folder(out):  # a folder that cannot be written to is found out before the work
+                pass
+        dataset = read_data(data, encoding, on_progress)
+        devices.pin_devices()
+        evaluation = run(
+            dataset,
+            players,
+            protocol=protocol,
+            seeds=seeds,
+            max_branches=max_branches,
+            budget=budget,
+            objective=objective,
+            processes=processes or devices.usable_cores(),
+            on_progress=on_progress,
+        )
+        on_progress("summary", 0, 0)
+        frontier = evaluation.frontier()
+        files = evaluation.save(out) if out is not None else []
+    console().print(evaluation.table())
+    console().print(frontier.table())
+    print_written(files)
 
 
 def select_controllers(controllers: str, controller: str | None, beta: float | None) -> list[Selection]:
@@ -149,8 +149,3 @@ def _select_policies(specs: Sequence[str], objective: Objective) -> list[Selecti
                 f"that of a token; give the policy its own, as {spec}@1e-4"
             )
     return [select_policy(spec, objective.gamma) for spec in specs]
-
-
-def _arguments(context: typer.Context) -> dict[str, Any]:
-    """The arguments of the command as JSON can hold them."""
-    return {name: str(value) if isinstance(value, Path) else value for name, value in context.params.items()}

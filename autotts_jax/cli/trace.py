@@ -51,24 +51,26 @@ def trace(
     """
     with working() as on_progress:
         from autotts_jax.core import devices
-        from autotts_jax.experiments import report
+        from autotts_jax.experiments.files import results_folder
         from autotts_jax.experiments.trace import print_trace, trace_episode, write_trace
 
         devices.configure()
         (selection,) = select_controllers(DEFAULT_TRACED, controller, beta)
-        with report.results_folder(out) as folder:
-            dataset = read_data(data, encoding, on_progress)
-            on_progress("episode", 0, 0)
-            episode = trace_episode(
-                dataset,
-                selection,
-                cell=cell,
-                question=question,
-                seed=seed,
-                protocol=protocol,
-                budget=budget,
-                max_branches=max_branches,
-            )
-            files = write_trace(folder, episode) if folder else []
+        if out is not None:
+            with results_folder(out):  # a folder that cannot be written to is found out before the work
+                pass
+        dataset = read_data(data, encoding, on_progress)
+        on_progress("episode", 0, 0)
+        episode = trace_episode(
+            dataset,
+            selection,
+            cell=cell,
+            question=question,
+            seed=seed,
+            protocol=protocol,
+            budget=budget,
+            max_branches=max_branches,
+        )
+        files = write_trace(out, episode) if out is not None else []
     print_trace(episode, console())
-    print_written(out, files)
+    print_written(files)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import string
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+
+from autotts_jax.extras import needs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 GOLD_ANSWER = "#2a9d55"
 WRONG_ANSWER = "#d1495b"
@@ -68,6 +68,9 @@ def draw_text(name: str, view: View) -> str:
 
 def draw_array(name: str, view: View) -> UInt8[np.ndarray, "height width 3"]:
     """An episode as a picture, of the same size whatever has happened in it."""
+    with needs("plot", "a picture"):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     cells = view.cells()
     opened = len(cells)
     figure = episode_figure(
@@ -109,7 +112,16 @@ def episode_figure(
         answer: the answer given, None for none.
         gold: the right answer; None where it is not to be seen.
         size: branches and depths that there is room for; as many as there are when None.
+
+    Raises:
+        InputError: Matplotlib is missing.
     """
+    with needs("plot", "a picture"):
+        from matplotlib.colors import to_rgb
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+        from matplotlib.ticker import MaxNLocator
+
     counts = Counter(text for branch in shown for text in branch if text is not None)
     colour = {} if gold is None else {gold: GOLD_ANSWER}
     if answer is not None:

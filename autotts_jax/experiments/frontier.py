@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluate import Evaluation, Play
-from autotts_jax.experiments.summary import ALL_MODELS, Row, _resampled
+from autotts_jax.experiments.play import Play
+from autotts_jax.experiments.summary import ALL_MODELS, Row, resampled
 from autotts_jax.replay.dataset import ProbeDataset
 
 REFERENCE = "cmc"
@@ -210,33 +210,31 @@ class Comparison:
     reference_tokens: float
 
 
-def compare(evaluation: Evaluation, rows: Sequence[Row]) -> list[Comparison]:
-    """Every swept controller against every setting of the reference, for every model and benchmark.
+def compare(dataset: ProbeDataset, plays: Sequence[Play], rows: Sequence[Row]) -> Iterator[Comparison]:
+    """Compares every swept controller with every setting of the reference, for every model and benchmark.
 
     A controller is swept if it was played at two values or more. The reference is `REFERENCE` if that is
     swept, else the first that is; regret is against all that are.
 
     Args:
-        evaluation: what was played.
-        rows: its summary.
+        dataset: the questions.
+        plays: the episodes of each player.
+        rows: their summary.
 
-    Returns:
-        In the order of ``rows``, then by controller, the reference first, then by the tokens of its setting;
-        nothing where fewer than two controllers are swept.
+    Yields:
+        Comparisons in the order of ``rows``, then by controller, the reference first, then by the tokens of
+        its setting; none where fewer than two controllers are swept.
     """
-    plays: dict[str, list[Play]] = {}
-    for play in evaluation.plays:
-        plays.setdefault(play.selection.name, []).append(play)
-    swept = {name: of for name, of in plays.items() if sum(len(play.selection.values) for play in of) > 1}
+    by_name: dict[str, list[Play]] = {}
+    for play in plays:
+        by_name.setdefault(play.selection.name, []).append(play)
+    swept = {name: of for name, of in by_name.items() if sum(len(play.selection.values) for play in of) > 1}
     if len(swept) < 2:
-        return []
+        return
     reference = REFERENCE if REFERENCE in swept else next(iter(swept))
     swept = {reference: swept.pop(reference)} | swept
-    return [
-        comparison
-        for model, benchmark in dict.fromkeys((row.model, row.benchmark) for row in rows)
-        for comparison in _compare_on(evaluation.dataset, swept, model, benchmark)
-    ]
+    for model, benchmark in dict.fromkeys((row.model, row.benchmark) for row in rows):
+        yield from _compare_on(dataset, swept, model, benchmark)
 
 
 def _compare_on(
@@ -285,7 +283,7 @@ def _question_weights(dataset: ProbeDataset, model: str, benchmark: str) -> tupl
     questions = np.concatenate(columns)
     weight = np.concatenate([np.full(len(column), 1 / len(column)) for column in columns])
     distinct, text = np.unique([dataset.questions[q].text for q in questions], return_inverse=True)
-    drawn = np.vstack([np.ones(len(distinct)), _resampled(len(distinct))])
+    drawn = np.vstack([np.ones(len(distinct)), resampled(len(distinct))])
     weights = drawn[:, text] * weight
     return questions, weights / weights.sum(-1, keepdims=True)
 

@@ -1,31 +1,43 @@
-"""Pictures: the accuracy-cost frontier, and one episode."""
+"""Pictures of the accuracy-cost frontier and of one episode; they need Matplotlib."""
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
 
-from autotts_jax.envs.rendering import episode_figure, short_answer
 from autotts_jax.experiments.summary import Row
+from autotts_jax.extras import needs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MARKERS = "osD^vP*X"
 
 
-def draw_frontier(rows: Sequence[Row], files: Sequence[Path]) -> None:
-    """Accuracy against tokens: a panel for each benchmark and model, a line for each controller.
+def available() -> bool:
+    """Tells whether Matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def frontier_figure(rows: Sequence[Row]) -> Figure:
+    """Draws accuracy against tokens: a panel for each benchmark and model, a line for each controller.
 
     A step line is the frontier: the best accuracy that any setting reaches with so many tokens.
 
     Args:
-        rows: as `autotts_jax.experiments.summary.summarise` makes them.
-        files: where to save it; the ending says in which format.
+        rows: the summary of an evaluation.
+
+    Raises:
+        InputError: Matplotlib is missing.
     """
+    with needs("plot", "a picture"):
+        from matplotlib.figure import Figure
     benchmarks = list(dict.fromkeys(row.benchmark for row in rows))
     models = {b: list(dict.fromkeys(row.model for row in rows if row.benchmark == b)) for b in benchmarks}
     controllers = list(dict.fromkeys(row.controller for row in rows))
@@ -48,11 +60,18 @@ def draw_frontier(rows: Sequence[Row], files: Sequence[Path]) -> None:
         lowest.set_xlabel("tokens an episode, thousands")
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False)
-    _save(figure, files)
+    return figure
 
 
 def pareto(rows: Sequence[Row]) -> list[Row]:
-    """The rows that no other row beats in accuracy without more tokens, cheapest first."""
+    """Finds the rows that no other row beats in accuracy without more tokens.
+
+    Args:
+        rows: rows of one model and benchmark.
+
+    Returns:
+        These rows, cheapest first.
+    """
     best: list[Row] = []
     for row in sorted(rows, key=lambda row: (row.tokens, -row.accuracy)):
         if not best or row.accuracy > best[-1].accuracy:
@@ -62,6 +81,8 @@ def pareto(rows: Sequence[Row]) -> list[Row]:
 
 def _set_cost_axis(panel: Axes, least: float, most: float) -> None:
     """The same range for all panels of a benchmark; logarithmic where costs differ much."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
     if least > 0 and most > 4 * least:
         panel.set_xscale("log")
         panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -101,32 +122,13 @@ def _draw_panel(panel: Axes, rows: Sequence[Row], controllers: Sequence[str]) ->
     panel.grid(alpha=0.25)
 
 
-def draw_episode(
-    title: str,
-    shown: Sequence[Sequence[str | None]],
-    finished: Sequence[bool],
-    pruned: Sequence[bool],
-    answer: str | None,
-    gold: str,
-    files: Sequence[Path],
-) -> None:
-    """One episode: branches as rows, depth as columns, coloured by answer.
+def save_figure(figure: Figure, files: Sequence[Path]) -> None:
+    """Saves a figure.
 
     Args:
-        title: what was played.
-        shown: answers at the depths of each opened branch, None where not revealed.
-        finished: branches read to their end.
-        pruned: branches given up.
-        answer: the answer given.
-        gold: the right answer.
-        files: where to save it; the ending says in which format.
+        figure: the figure.
+        files: where to save it; the ending of each gives the format.
     """
-    given = "no answer" if answer is None else short_answer(answer)
-    title = f"{title}\nanswered {given}, right is {short_answer(gold)}"
-    _save(episode_figure(title, shown, finished, pruned, answer=answer, gold=gold), files)
-
-
-def _save(figure: Figure, files: Sequence[Path]) -> None:
     with warnings.catch_warnings():
         # Answers may be in any script; a box then stands for what the font does not have.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")

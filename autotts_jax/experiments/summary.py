@@ -1,4 +1,4 @@
-"""From episodes to figures: accuracy, cost, their objective, and how sure they are."""
+"""Means of episodes: accuracy, cost and objective, with their uncertainty."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluate import Evaluation, Play
+from autotts_jax.experiments.play import Play
 from autotts_jax.policies.players import label
+from autotts_jax.replay.dataset import ProbeDataset
 
 ALL_MODELS = "mean of models"
 """Name of the rows that average the models of a benchmark."""
@@ -20,12 +22,12 @@ RESAMPLES = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """What an episode is worth: 1{correct} - γ·C.
+    """The objective of an episode: 1{correct} - γ·C.
 
     Attributes:
-        gamma: γ, the price of a unit of cost.
+        gamma: γ, the weight of a unit of cost.
         kappa_probe: κ_probe, intervals charged for a probe.
-        unit: ``intervals`` (Σ l_i + κ_probe·|Ω|) or ``tokens``.
+        unit: unit of the cost C: ``intervals`` (Σ l_i + κ_probe·|Ω|) or ``tokens``.
     """
 
     gamma: float = 1e-4
@@ -42,14 +44,24 @@ class Objective:
             raise InputError("kappa_probe is counted in intervals; leave it out where the cost is in tokens")
 
     def of(self, play: Play) -> np.ndarray:
-        """The worth of each episode. Shape (V, S, Q)."""
+        """Computes the objective of each episode.
+
+        Args:
+            play: the episodes.
+
+        Returns:
+            Shape (V, S, Q).
+        """
         cost = play.tokens if self.unit == "tokens" else play.intervals + self.kappa_probe * play.probes
         return play.correct - self.gamma * cost
 
 
+DEFAULT_OBJECTIVE = Objective()
+
+
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The figures of one controller setting on one model and benchmark.
+    """The results of one setting of a player on one model and benchmark.
 
     Attributes:
         model: the model, or `ALL_MODELS`.
@@ -60,7 +72,7 @@ class Row:
         accuracy_se: standard error of it over seeds; NaN with one seed.
         tokens: mean tokens an episode.
         sequential_tokens: mean sequential tokens an episode.
-        objective: mean worth of an episode.
+        objective: mean objective of an episode.
         gain: accuracy minus that of the first setting.
         gain_low: lower end of the 95 % interval of ``gain``, by paired bootstrap over questions.
         gain_high: upper end of it.
@@ -80,29 +92,42 @@ class Row:
     gain_high: float
 
     @property
-    def label(self) -> str:
-        """``controller@value``."""
+    def name(self) -> str:
+        """The name of the setting, ``controller@value``."""
         return label(self.controller, self.value)
 
 
-def summarise(evaluation: Evaluation, objective: Objective) -> list[Row]:
-    """One row for each benchmark, model and setting, then for each benchmark the mean of its models."""
-    cells = evaluation.dataset.cells
-    rows: list[Row] = []
+def summarise(dataset: ProbeDataset, plays: Sequence[Play], objective: Objective) -> Iterator[Row]:
+    """Averages the episodes of each setting.
+
+    Args:
+        dataset: the questions.
+        plays: the episodes of each player.
+        objective: what an episode is worth.
+
+    Yields:
+        One row for each benchmark, model and setting, then for each benchmark the mean of its models.
+    """
+    cells = dataset.cells
     for benchmark in dict.fromkeys(cell.benchmark for cell in cells):
         members = [index for index, cell in enumerate(cells) if cell.benchmark == benchmark]
-        groups = [(cells[index].model, [index]) for index in members]
-        if len(groups) > 1:
-            groups.append((ALL_MODELS, members))
-        for model, group in groups:
-            rows += _rows(evaluation, objective, benchmark, model, group)
-    return rows
+        for index in members:
+            yield from _rows(dataset, plays, objective, benchmark, cells[index].model, [index])
+        if len(members) > 1:
+            yield from _rows(dataset, plays, objective, benchmark, ALL_MODELS, members)
 
 
-def _rows(evaluation, objective, benchmark, model, cells: Sequence[int]) -> Iterator[Row]:
-    columns = [evaluation.dataset.cell_questions(cell) for cell in cells]
+def _rows(
+    dataset: ProbeDataset,
+    plays: Sequence[Play],
+    objective: Objective,
+    benchmark: str,
+    model: str,
+    cells: Sequence[int],
+) -> Iterator[Row]:
+    columns = [dataset.cell_questions(cell) for cell in cells]
     questions = np.concatenate(columns)
-    texts = [evaluation.dataset.questions[question].text for question in questions]
+    texts = [dataset.questions[question].text for question in questions]
     # Every cell counts the same, however many questions it has.
     weight = np.concatenate([np.full(len(column), 1 / len(column) / len(cells)) for column in columns])
     baseline = None
@@ -111,8 +136,8 @@ def _rows(evaluation, objective, benchmark, model, cells: Sequence[int]) -> Iter
         """Weighted mean over questions; (S, Q) to (S,)."""
         return per_episode[:, questions] @ weight
 
-    for play in evaluation.plays:
-        worth = objective.of(play)
+    for play in plays:
+        values = objective.of(play)
         for index, value in enumerate(play.selection.values):
             by_question = play.correct[index][:, questions].mean(axis=0)
             baseline = by_question if baseline is None else baseline
@@ -128,7 +153,7 @@ def _rows(evaluation, objective, benchmark, model, cells: Sequence[int]) -> Iter
                 accuracy_se=standard_error(accuracy),
                 tokens=float(mean(play.tokens[index]).mean()),
                 sequential_tokens=float(mean(play.sequential_tokens[index]).mean()),
-                objective=float(mean(worth[index]).mean()),
+                objective=float(mean(values[index]).mean()),
                 gain=float(gain @ weight),
                 gain_low=low,
                 gain_high=high,
@@ -155,13 +180,20 @@ def paired_bootstrap(difference: np.ndarray, weight: np.ndarray, texts: Sequence
     distinct, question = np.unique(np.asarray(texts), return_inverse=True)
     total = np.bincount(question, weights=weight * difference)
     mass = np.bincount(question, weights=weight)
-    draws = _resampled(len(distinct))
+    draws = resampled(len(distinct))
     low, high = np.quantile(draws @ total / (draws @ mass), (0.025, 0.975))
     return float(low), float(high)
 
 
 @functools.lru_cache(maxsize=4)
-def _resampled(questions: int) -> np.ndarray:
-    """How often each question is drawn in each resample. Shape (RESAMPLES, questions)."""
+def resampled(questions: int) -> Float[np.ndarray, "R Q"]:
+    """Draws the resamples of a bootstrap over questions, the same ones every time.
+
+    Args:
+        questions: Q, number of questions.
+
+    Returns:
+        How often each question is drawn in each of `RESAMPLES` resamples.
+    """
     generator = np.random.default_rng(0)
     return generator.multinomial(questions, np.full(questions, 1 / questions), RESAMPLES).astype(float)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -24,14 +24,19 @@ from autotts_jax.core.mdp import Scalar
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import check_budget, end_of_round
 from autotts_jax.core.votes import Vote, confidence_table
+from autotts_jax.envs.rendering import episode_figure, short_answer
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluate import branch_orders, check_widths
-from autotts_jax.experiments.plots import draw_episode
-from autotts_jax.experiments.report import thousands
+from autotts_jax.experiments.evaluation import branch_orders, check_widths
+from autotts_jax.experiments.files import results_folder
+from autotts_jax.experiments.plots import available, save_figure
+from autotts_jax.experiments.tables import thousands
 from autotts_jax.policies.players import Selection
 from autotts_jax.replay.dataset import ProbeDataset, Question
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHOWN_VOTES = 3
 OTHER_COLUMNS = 40
@@ -376,11 +381,20 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)
 
 
-def write_trace(folder: Path, trace: EpisodeTrace) -> list[Path]:
-    """Writes ``trace.jsonl``, a line a decision after one about the episode, and the picture.
+def write_trace(folder: str | Path, trace: EpisodeTrace) -> list[Path]:
+    """Writes ``trace.jsonl``, and ``trace.png`` and ``trace.svg`` where Matplotlib is installed.
+
+    The first line of ``trace.jsonl`` is about the episode; each line after it is a decision.
+
+    Args:
+        folder: where to write them; made if need be.
+        trace: the episode.
 
     Returns:
         The files.
+
+    Raises:
+        InputError: the folder cannot be written to.
     """
     episode = {
         "title": trace.title,
@@ -392,7 +406,25 @@ def write_trace(folder: Path, trace: EpisodeTrace) -> list[Path]:
     }
     lines = [episode, *(dataclasses.asdict(decision) for decision in trace.decisions)]
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    (folder / "trace.jsonl").write_text(text, encoding="utf-8")
-    files = [folder / "trace.png", folder / "trace.svg"]
-    draw_episode(trace.title, trace.shown, trace.finished, trace.pruned, trace.answer, trace.gold, files)
-    return sorted(folder.iterdir())
+    with results_folder(folder) as partial:
+        (partial / "trace.jsonl").write_text(text, encoding="utf-8")
+        if available():
+            save_figure(trace_figure(trace), [partial / "trace.png", partial / "trace.svg"])
+        names = sorted(file.name for file in partial.iterdir())
+    return [Path(folder) / name for name in names]
+
+
+def trace_figure(trace: EpisodeTrace) -> Figure:
+    """Draws an episode: branches as rows, depth as columns, coloured by answer.
+
+    Args:
+        trace: the episode.
+
+    Raises:
+        InputError: Matplotlib is missing.
+    """
+    given = "no answer" if trace.answer is None else short_answer(trace.answer)
+    title = f"{trace.title}\nanswered {given}, right is {short_answer(trace.gold)}"
+    return episode_figure(
+        title, trace.shown, trace.finished, trace.pruned, answer=trace.answer, gold=trace.gold
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -104,6 +106,30 @@ def select(spec: str) -> Selection:
     return Selection(name, controllers, None, values)
 
 
+def select_all(players: Any, gamma: float) -> list[Selection]:
+    """Gives a player or a sequence of players as selections.
+
+    Args:
+        players: texts as `select` takes them, controllers, policies and selections, or one of these.
+        gamma: the γ that policies are shown.
+
+    Raises:
+        InputError: one of them is no player.
+    """
+    several = isinstance(players, Sequence) and not isinstance(players, str | tuple)
+    return [_of(player, gamma) for player in (players if several else [players])]
+
+
+def _of(player: Any, gamma: float) -> Selection:
+    if isinstance(player, Selection):
+        return player
+    if isinstance(player, str):
+        return select(player)
+    if isinstance(player, Controller):
+        return Selection(type(player).__name__, (player,), None, (None,))
+    return _policy(type(player).__name__, player, gamma, None)
+
+
 def select_policy(spec: str, gamma: float) -> Selection:
     """The policy that ``path/to/file.py:Name@γ`` or ``module:Name@γ`` stands for.
 
@@ -120,18 +146,17 @@ def select_policy(spec: str, gamma: float) -> Selection:
     path, at, text = spec.partition("@")
     value = _number("policy", spec, text) if at else None
     policy = load_policy(path)
-    name = path.rpartition(":")[2]
-    shown = gamma if value is None else value
-    controllers: tuple[Controller, ...] = ()
-    host = None
     try:
-        if hasattr(policy, "predict") and not hasattr(policy, "act"):
-            host = HostPlayer(policy, shown)
-        else:
-            controllers = (as_controller(policy, shown),)
+        return _policy(path.rpartition(":")[2], policy, gamma if value is None else value, value)
     except InputError as error:
         raise InputError(f"policy {spec!r}: {error}") from None
-    return Selection(name, controllers, None, (value,), host, policy.env.max_branches)
+
+
+def _policy(name: str, policy: Any, gamma: float, value: float | None) -> Selection:
+    if hasattr(policy, "predict") and not hasattr(policy, "act"):
+        host = HostPlayer(policy, gamma)
+        return Selection(name, (), None, (value,), host, policy.env.max_branches)
+    return Selection(name, (as_controller(policy, gamma),), None, (value,), None, policy.env.max_branches)
 
 
 def _neural(spec: str, name: str, values: tuple[float, ...]) -> Selection:

@@ -1,0 +1,395 @@
+"""Evaluation: players over questions and seeds, on the same episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from autotts_jax.core.rollout import Episodes, check_budget, rollout
+from autotts_jax.errors import InputError
+from autotts_jax.experiments import plots
+from autotts_jax.experiments.files import (
+    FRONTIER_COLUMNS,
+    PAIRED_COLUMNS,
+    SUMMARY_COLUMNS,
+    episodes_table,
+    results_folder,
+    rows_table,
+    write_csv,
+)
+from autotts_jax.experiments.frontier import Comparison, compare
+from autotts_jax.experiments.play import Play
+from autotts_jax.experiments.summary import DEFAULT_OBJECTIVE, Objective, Row, summarise
+from autotts_jax.experiments.tables import Table, comparison_table, summary_table
+from autotts_jax.policies.players import Selection, label, select_all
+from autotts_jax.policies.programs import RESULT, evaluate_program, program_episodes, question_records
+from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.orders import paper64_orders, repo100_orders
+
+PROTOCOLS = {"repo100": 100, "paper64": 64}
+"""Resampling protocols and their number of seeds."""
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is running, how many of its episodes have ended, and how many it has, 0 for unknown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Frontiers:
+    """How accuracy grows with cost: the settings of an evaluation, and swept controllers on equal terms.
+
+    Attributes:
+        rows: every setting on every model and benchmark.
+        comparisons: every swept controller against every setting of the reference controller; empty where
+            fewer than two controllers were swept over two values or more.
+    """
+
+    rows: tuple[Row, ...]
+    comparisons: tuple[Comparison, ...]
+
+    def plot(self) -> plots.Figure:
+        """Draws accuracy against tokens: a panel for each benchmark and model, a line for each controller.
+
+        Raises:
+            InputError: Matplotlib is missing.
+        """
+        return plots.frontier_figure(self.rows)
+
+    def table(self) -> Table:
+        """Shows the comparisons, those of a benchmark by the mean of its models; empty without any."""
+        return comparison_table(self.comparisons)
+
+    def summary(self) -> pa.Table:
+        """Gives the comparisons as an Arrow table with the attributes of `Comparison` as columns."""
+        return rows_table(FRONTIER_COLUMNS, self.comparisons)
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What `evaluate` played: tables, data frames, frontiers and files of it.
+
+    ``dataclasses.replace(result, objective=Objective(1e-3))`` is the same evaluation under another objective.
+
+    Attributes:
+        dataset: the questions.
+        plays: the episodes of each player.
+        seeds: S, seeds 0 … S - 1.
+        protocol: how branch orders were drawn from a seed.
+        max_branches: W, branches that an episode could open.
+        budget: token budget of an episode; None for no limit.
+        objective: what an episode is worth in tables and files.
+    """
+
+    dataset: ProbeDataset
+    plays: tuple[Play, ...]
+    seeds: int
+    protocol: str = "repo100"
+    max_branches: int = 64
+    budget: int | None = None
+    objective: Objective = DEFAULT_OBJECTIVE
+
+    @functools.cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """One row for each benchmark, model and setting, then for each benchmark the mean of its models."""
+        return tuple(summarise(self.dataset, self.plays, self.objective))
+
+    def table(self) -> Table:
+        """Shows accuracy, cost and objective of each setting, with the gain over the first one.
+
+        Returns:
+            A table that prints in 80 columns and that a notebook shows.
+        """
+        return summary_table(self.rows)
+
+    def summary(self) -> pa.Table:
+        """Gives the mean accuracy, cost and objective of each setting, one row a setting and model.
+
+        Returns:
+            An Arrow table with the columns of ``summary.csv``; ``.to_pandas()`` makes it a data frame.
+        """
+        return rows_table(SUMMARY_COLUMNS, self.rows)
+
+    def paired(self) -> pa.Table:
+        """Gives the gain in accuracy of each setting over the first, with its 95 % interval.
+
+        The interval is that of a paired bootstrap over questions.
+
+        Returns:
+            An Arrow table with the columns of ``paired.csv``.
+        """
+        return rows_table(PAIRED_COLUMNS, self.rows)
+
+    def episodes(self) -> pa.Table:
+        """Gives every episode: its answer, whether that is correct, its cost and why it ended.
+
+        Returns:
+            An Arrow table with the columns of ``episodes.parquet``, one row an episode.
+        """
+        return episodes_table(self.dataset, self.plays)
+
+    def frontier(self) -> Frontiers:
+        """Compares the accuracy-cost frontiers of the controllers that were swept over several values."""
+        return Frontiers(self.rows, tuple(compare(self.dataset, self.plays, self.rows)))
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Writes ``episodes.parquet``, ``summary.csv``, ``paired.csv``, the frontier and ``manifest.json``.
+
+        The frontier is ``frontier.png`` and ``frontier.svg`` where Matplotlib is installed, and
+        ``frontier.csv`` where there are comparisons. The files appear together, when all are complete.
+
+        Args:
+            folder: where to write them; made if need be.
+
+        Returns:
+            The files.
+
+        Raises:
+            InputError: the folder cannot be written to.
+        """
+        frontier = self.frontier()
+        with results_folder(folder) as partial:
+            pq.write_table(self.episodes(), partial / "episodes.parquet")
+            write_csv(partial / "summary.csv", self.summary())
+            write_csv(partial / "paired.csv", self.paired())
+            if frontier.comparisons:
+                write_csv(partial / "frontier.csv", frontier.summary())
+            if plots.available():
+                plots.save_figure(frontier.plot(), [partial / "frontier.png", partial / "frontier.svg"])
+            manifest = json.dumps(self._manifest(), indent=2, ensure_ascii=False)
+            (partial / "manifest.json").write_text(manifest + "\n", encoding="utf-8")
+            names = sorted(file.name for file in partial.iterdir())
+        return [Path(folder) / name for name in names]
+
+    def __repr__(self) -> str:
+        names = ", ".join(name for play in self.plays for name in play.selection.labels)
+        return f"Evaluation of {names}: {len(self.dataset)} questions, {self.seeds} seeds"
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    def _manifest(self) -> dict[str, Any]:
+        """What made the results: versions, devices, data, settings and wall times."""
+        packages = ("autotts-jax", "jax", "jaxlib", "numpy", "scipy")
+        return {
+            "versions": {"python": platform.python_version()}
+            | {package: metadata.version(package) for package in packages},
+            "devices": [str(device.device_kind) for device in jax.local_devices()],
+            "command": sys.argv,
+            "data": [
+                {"cell": cell.name, "source": cell.source, "sha256": cell.sha256}
+                for cell in self.dataset.cells
+            ],
+            "encoding": self.dataset.encoding,
+            "protocol": self.protocol,
+            "seeds": self.seeds,
+            "max_branches": self.max_branches,
+            "budget": self.budget,
+            "objective": dataclasses.asdict(self.objective),
+            "controllers": [
+                {
+                    "name": play.selection.name,
+                    "program": play.selection.program,
+                    "values": play.selection.values,
+                    "episodes": int(play.tokens.size),
+                    "compile_seconds": round(play.compile_seconds, 3),
+                    "run_seconds": round(play.run_seconds, 3),
+                }
+                for play in self.plays
+            ],
+        }
+
+
+def evaluate(
+    data: ProbeDataset,
+    players: Any,
+    *,
+    protocol: str = "repo100",
+    seeds: int | None = None,
+    max_branches: int = 64,
+    budget: int | None = None,
+    objective: Objective = DEFAULT_OBJECTIVE,
+    processes: int = 1,
+    on_progress: OnProgress | None = None,
+) -> Evaluation:
+    """Plays every player on the same episodes, each question under each seed.
+
+    Args:
+        data: the questions, as `autotts_jax.load` reads them.
+        players: a player or a sequence of players. A player is a text such as ``"cmc@0.5"``, ``"sc"`` for all
+            values of a family, ``"neural@1e-4"`` or ``"path/to/file.py:NAME@0.5"``, a controller, a family of
+            controllers, or a policy for an environment.
+        protocol: how the branches of a question are drawn from a seed: ``repo100``, 100 seeds of one order a
+            cell, or ``paper64``, 64 seeds of one order a question.
+        seeds: S, to play seeds 0 … S - 1; the number of the protocol when None.
+        max_branches: W, branches that an episode can open. The episodes of a policy have the W of its
+            environment, and open the same branches first.
+        budget: token budget of an episode; None for no limit.
+        objective: what an episode is worth in the results; its γ is also what policies are shown that come
+            without one.
+        processes: worker processes for released programs.
+        on_progress: called with what is running, how many of its episodes have ended, and how many it has.
+
+    Returns:
+        The results: ``table()``, ``summary()``, ``episodes()``, ``paired()``, ``frontier()`` and
+        ``save(folder)``.
+
+    Raises:
+        InputError: the arguments do not fit together, or a player failed.
+
+    Example:
+        >>> import autotts_jax as at
+        >>> data = at.load("smollm2")
+        >>> result = at.evaluate(data, ["sc@8", "cmc@0.5"], seeds=5)
+        >>> print(result.table())
+    """
+    _check_protocol(protocol)
+    seeds = PROTOCOLS[protocol] if seeds is None else seeds
+    if seeds < 1:
+        raise InputError(f"the number of seeds is {seeds}, but it must be at least 1")
+    selections = select_all(players, objective.gamma)
+    _check_distinct(selections)
+    check_widths(data, selections, max_branches)
+    check_budget(budget)
+    if budget is not None and any(selection.program for selection in selections):
+        raise InputError("released programs know no token budget; leave the budget out for them")
+    widest = max(selection.width or max_branches for selection in selections)
+    all_orders = branch_orders(data, protocol, range(seeds), widest)
+    plays = []
+    for selection in selections:
+        orders = all_orders[..., : selection.width or max_branches]
+        report = _reporter(selection, seeds * len(data), on_progress)
+        if selection.program:
+            plays.append(_play_program(data, selection, orders, processes, report))
+        else:
+            plays.append(_play_controllers(data, selection, orders, budget, report))
+    return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective)
+
+
+def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], width: int) -> np.ndarray:
+    """The branches that each question opens under each of S seeds, in opening order. Shape (S, Q, W)."""
+    _check_protocol(protocol)
+    orders = np.empty((len(seeds), len(dataset), width), np.int32)
+    for index, cell in enumerate(dataset.cells):
+        of_cell = dataset.cell_questions(index)
+        if protocol == "repo100":
+            drawn = repo100_orders(cell.num_branches, seeds)[:, None]
+        else:
+            drawn = paper64_orders(len(of_cell), cell.num_branches, seeds)
+        orders[:, of_cell] = drawn[..., :width]
+    return orders
+
+
+def _play_controllers(dataset, selection: Selection, orders, budget, report) -> Play:
+    seeds, questions, width = orders.shape
+    shape = (len(selection.values), seeds, questions)
+    setting, seed, question = (axis.reshape(-1) for axis in np.indices(shape))
+    play = selection.host.rollout if selection.host else functools.partial(rollout, selection.controllers)
+    results = play(
+        dataset.matrix,
+        orders.reshape(-1, width),
+        Episodes(question, seed * questions + question, setting),
+        budget=budget,
+        on_progress=report,
+    )
+    columns = {name: column.reshape(shape) for name, column in results._asdict().items() if np.ndim(column)}
+    columns["answer"] = _answer_texts(dataset, columns["answer"])
+    return Play(
+        selection,
+        **columns,
+        compile_seconds=results.compile_seconds,
+        run_seconds=results.run_seconds,
+    )
+
+
+def _play_program(dataset, selection: Selection, orders, processes, report) -> Play:
+    began = time.perf_counter()
+    assert selection.program is not None
+    records = question_records(dataset)
+    episodes = program_episodes(orders, range(len(orders)))
+    parts = []
+    for index, beta in enumerate(selection.values):
+        config = None if beta is None else {"beta": beta}
+        before = index * len(episodes)
+        on_progress = report and (lambda done, before=before: report(before + done))
+        parts.append(evaluate_program(selection.program, config, records, episodes, processes, on_progress))
+    played = np.stack(parts).reshape(len(parts), *orders.shape[:2])
+    return Play(
+        selection,
+        **{name: played[name] for name in RESULT.names or ()},
+        rounds=None,
+        stop_reason=None,
+        compile_seconds=0.0,
+        run_seconds=time.perf_counter() - began,
+    )
+
+
+def _answer_texts(dataset: ProbeDataset, ids: np.ndarray) -> np.ndarray:
+    """Answer texts of ids (V, S, Q), None for ``NONE``."""
+    texts = np.full((len(dataset), dataset.matrix.vocabulary + 1), None, dtype=object)
+    for row, question in enumerate(dataset.questions):
+        texts[row, : len(question.vocabulary)] = question.vocabulary
+    return texts[np.arange(len(dataset)), ids]  # NONE is -1, the last column
+
+
+def _reporter(selection: Selection, episodes: int, on_progress: OnProgress | None):
+    if on_progress is None:
+        return None
+    total = episodes * len(selection.values)
+    on_progress(f"{selection.name}: {'starting' if selection.program else 'compiling'}", 0, 0)
+    return lambda done: on_progress(selection.name, done, total)
+
+
+def _check_protocol(protocol: str) -> None:
+    if protocol not in PROTOCOLS:
+        raise InputError(f"unknown protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}")
+
+
+def _check_distinct(selections: Sequence[Selection]) -> None:
+    """Raises an `InputError` where results could not be told apart."""
+    labels = Counter(label for selection in selections for label in selection.labels)
+    twice = [label for label, count in labels.items() if count > 1]
+    if twice:
+        raise InputError(
+            f"{', '.join(twice)}: selected more than once; give each controller and value once, and classes "
+            "of your own different names"
+        )
+
+
+def check_widths(dataset: ProbeDataset, selections: Sequence[Selection], width: int) -> None:
+    """Raises an `InputError` where W exceeds a cell's branches, or a controller's exceed W."""
+    for cell in dataset.cells:
+        for selection in selections:
+            if cell.num_branches < (selection.width or 0):
+                raise InputError(
+                    f"policy {selection.name} has an environment of {selection.width} branches, but "
+                    f"{cell.name} has {cell.num_branches} a question; make the environment with "
+                    f"max_branches={cell.num_branches} or less"
+                )
+        if cell.num_branches < width:
+            raise InputError(
+                f"{cell.source}: {cell.name} has {cell.num_branches} branches a question, fewer than the "
+                f"{width} that an episode can open; give --max-branches {cell.num_branches} or less"
+            )
+    for selection in selections:
+        for controller, value in zip(selection.controllers, selection.values, strict=False):
+            if controller.value_name == "branches" and value is not None and value > width:
+                raise InputError(
+                    f"{label(selection.name, value)} reads more branches than an episode can open; give it "
+                    f"at most {width}, or raise --max-branches"
+                )

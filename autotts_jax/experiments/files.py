@@ -1,0 +1,148 @@
+"""What an evaluation leaves on disk: columns, and files that appear together."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from autotts_jax.core.pool import StopReason
+from autotts_jax.errors import InputError
+from autotts_jax.experiments.frontier import Comparison
+from autotts_jax.experiments.play import Play
+from autotts_jax.experiments.summary import Row
+from autotts_jax.replay.dataset import ProbeDataset
+
+SUMMARY_COLUMNS = (
+    "model",
+    "benchmark",
+    "controller",
+    "value",
+    "accuracy",
+    "accuracy_se",
+    "tokens",
+    "sequential_tokens",
+    "objective",
+)
+PAIRED_COLUMNS = ("model", "benchmark", "controller", "value", "gain", "gain_low", "gain_high")
+FRONTIER_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
+TEXT_COLUMNS = ("model", "benchmark", "controller", "reference", "envelope")
+
+
+def rows_table(columns: Sequence[str], rows: Sequence[Row] | Sequence[Comparison]) -> pa.Table:
+    """Columns of rows as an Arrow table, texts as strings and numbers as float64.
+
+    Args:
+        columns: names of the attributes to take.
+        rows: the rows.
+    """
+    kinds = {name: pa.string() if name in TEXT_COLUMNS else pa.float64() for name in columns}
+    return pa.table(
+        {name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in kinds.items()}
+    )
+
+
+def episodes_table(dataset: ProbeDataset, plays: Sequence[Play]) -> pa.Table:
+    """The episodes of an evaluation as an Arrow table, one row an episode.
+
+    Args:
+        dataset: the questions.
+        plays: the episodes of each player.
+    """
+    return pa.concat_tables(_play_table(dataset, play) for play in plays)
+
+
+def _play_table(dataset: ProbeDataset, play: Play) -> pa.Table:
+    setting, seed, question = (axis.reshape(-1) for axis in np.indices(play.tokens.shape))
+    cell = np.asarray(dataset.matrix.cell)[question]
+
+    def names(index: np.ndarray, of: Sequence[str]) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(pa.array(index, pa.int32()), pa.array(of, pa.string()))
+
+    def numbers(values: np.ndarray | None, kind: pa.DataType) -> pa.Array:
+        if values is None:
+            return pa.nulls(play.tokens.size, kind)
+        return pa.array(values.reshape(-1), kind)
+
+    stop = play.stop_reason
+    reasons = [reason.name.lower() for reason in StopReason]
+    values = pa.array(play.selection.values, pa.float64())
+    columns = {
+        "model": names(cell, [cell.model for cell in dataset.cells]),
+        "benchmark": names(cell, [cell.benchmark for cell in dataset.cells]),
+        "controller": names(np.zeros_like(cell), [play.selection.name]),
+        "value": values.take(pa.array(setting)),
+        "seed": pa.array(seed, pa.int32()),
+        "question": pa.array([q.index for q in dataset.questions], pa.int32()).take(pa.array(question)),
+        "answer": pa.array(play.answer.reshape(-1), pa.string()),
+        "correct": numbers(play.correct, pa.bool_()),
+        "tokens": numbers(play.tokens, pa.int64()),
+        "intervals": numbers(play.intervals, pa.int32()),
+        "probes": numbers(play.probes, pa.int32()),
+        "sequential_tokens": numbers(play.sequential_tokens, pa.int64()),
+        "branches": numbers(play.branches, pa.int32()),
+        "rounds": numbers(play.rounds, pa.int32()),
+        "stop_reason": (
+            pa.nulls(play.tokens.size, pa.dictionary(pa.int32(), pa.string()))
+            if stop is None
+            else names(stop.reshape(-1), reasons)
+        ),
+    }
+    return pa.table(columns)
+
+
+def write_csv(file: Path, table: pa.Table) -> None:
+    """Writes a table as CSV, numbers with ten digits and nothing for None and NaN.
+
+    Args:
+        file: the file.
+        table: the table.
+    """
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(table.column_names)
+        for row in table.to_pylist():
+            writer.writerow([_cell(value) for value in row.values()])
+
+
+def _cell(value: Any) -> Any:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:.10g}" if isinstance(value, float) else value
+
+
+@contextlib.contextmanager
+def results_folder(folder: str | Path) -> Iterator[Path]:
+    """Gives a place to write results to, whose files appear in ``folder`` together when the block ends.
+
+    Args:
+        folder: where the files appear; made if need be.
+
+    Raises:
+        InputError: the folder cannot be written to, which is found out before the block begins.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
+    except OSError as error:
+        raise InputError(
+            f"cannot write results to {folder}: {error.strerror}; choose another folder"
+        ) from None
+    try:
+        yield partial
+        for file in sorted(partial.iterdir()):
+            file.replace(folder / file.name)
+    except OSError as error:
+        raise InputError(f"writing results to {folder} failed: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,265 @@
+"""Tables for people: in a terminal by Rich, in a notebook as HTML, as text elsewhere."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+from rich import box
+from rich import table as rich_table
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.text import Text
+
+from autotts_jax.collect.store import Store
+from autotts_jax.collect.trajectories import Usage
+from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
+from autotts_jax.experiments.summary import Row
+from autotts_jax.policies.players import label
+from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.statistics import cell_statistics
+
+WIDTH = 80
+"""Columns of a table as text and as HTML."""
+
+SETTINGS_SHOWN = 5
+"""Most settings of the reference controller that a printed comparison has; its file has them all."""
+
+HTML = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',consolas,monospace\">{code}</pre>"
+
+
+class Table:
+    """Tables with their notes: Rich prints them in a terminal, and a notebook shows them.
+
+    ``str(table)`` is the text in 80 columns.
+    """
+
+    def __init__(self, parts: Callable[[int], Iterable[RenderableType]]):
+        """Makes a table.
+
+        Args:
+            parts: gives what to show, from top to bottom, for a number of columns.
+        """
+        self._parts = parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield from self._parts(options.max_width)
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=WIDTH, color_system=None)
+        with console.capture() as shown:
+            console.print(self)
+        return "\n".join(line.rstrip() for line in shown.get().splitlines())
+
+    __repr__ = __str__
+
+    def html(self) -> str:
+        """Gives the table as HTML, as a notebook shows it."""
+        console = Console(file=io.StringIO(), width=WIDTH, record=True)
+        console.print(self)
+        return console.export_html(inline_styles=True, code_format=HTML)
+
+    _repr_html_ = html
+
+
+def columns_table(title: str, headings: Sequence[str]) -> rich_table.Table:
+    """Makes an empty table of numbers, with little padding so that it fits 80 columns.
+
+    Args:
+        title: the line above it.
+        headings: the headings of the columns after the first, which has none.
+    """
+    table = rich_table.Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.show_edge, table.padding = False, 0
+    table.add_column("", overflow="fold")
+    for heading in headings:
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    return table
+
+
+def add_row(table: rich_table.Table, *cells: str, style: str | None = None) -> None:
+    """Adds a row whose cells are shown unchanged, even where they look like Rich's markup.
+
+    Args:
+        table: the table.
+        *cells: the text of each cell.
+        style: the style of the row.
+    """
+    table.add_row(*map(Text, cells), style=style)
+
+
+# --- evaluations ----------------------------------------------------------------------------------------
+
+
+def summary_table(rows: Sequence[Row]) -> Table:
+    """Accuracy and cost: one table a benchmark, in it a section for each model and a line for each setting.
+
+    Args:
+        rows: the summary of an evaluation.
+    """
+    first = rows[0].name
+
+    def parts(_: int) -> Iterator[RenderableType]:
+        for benchmark in dict.fromkeys(row.benchmark for row in rows):
+            yield _summary(benchmark, [row for row in rows if row.benchmark == benchmark], first)
+        yield Text(
+            "accuracy: mean ± standard error over seeds; seq. kt: sequential ktokens;\n"
+            "objective: mean of 1{correct} - γ·cost; "
+            f"Δ accuracy: gain over {first}, with its\n"
+            "95 % interval by paired bootstrap over questions",
+            style="dim",
+        )
+
+    return Table(parts)
+
+
+def _summary(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.Table:
+    headings = ["accuracy, %", "ktokens", "seq. kt", "objective"]
+    compared = any(row.name != first for row in rows)
+    table = columns_table(benchmark, [*headings, "Δ accuracy, 95 %"] if compared else headings)
+    for model in dict.fromkeys(row.model for row in rows):
+        add_row(table, model, style="bold")
+        for row in rows:
+            if row.model == model:
+                gain = "" if row.name == first else _points(row.gain, row.gain_low, row.gain_high)
+                add_row(table, *_cost(row), *[gain] * compared)
+        table.add_section()
+    return table
+
+
+def _cost(row: Row) -> tuple[str, ...]:
+    error = "" if math.isnan(row.accuracy_se) else f" ± {100 * row.accuracy_se:.1f}"
+    return (
+        row.name,
+        f"{100 * row.accuracy:.1f}{error}",
+        thousands(row.tokens),
+        thousands(row.sequential_tokens),
+        f"{row.objective:.3f}",
+    )
+
+
+def thousands(tokens: float) -> str:
+    """Writes tokens in thousands, with three digits or more from 1,000 on.
+
+    Args:
+        tokens: number of tokens.
+    """
+    return f"{tokens / 1000:.{1 if tokens >= 10_000 else 2}f}"
+
+
+def _points(gain: float, low: float, high: float) -> str:
+    """A difference of accuracies and its interval, in percentage points."""
+    return f"{100 * gain:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]".replace("inf", "∞")
+
+
+def comparison_table(comparisons: Sequence[Comparison]) -> Table:
+    """Swept controllers on equal terms: one table a benchmark, of the mean of its models.
+
+    A controller's section has a line for some settings of the reference controller. Without comparisons the
+    table is empty.
+
+    Args:
+        comparisons: comparisons of an evaluation.
+    """
+
+    def parts(_: int) -> Iterator[RenderableType]:
+        for benchmark in dict.fromkeys(comparison.benchmark for comparison in comparisons):
+            yield _comparison([one for one in comparisons if one.benchmark == benchmark])
+        if comparisons:
+            yield Text(
+                "tokens ratio: tokens at the setting's accuracy, over those of the reference's\n"
+                "frontier; Δ accuracy: accuracy at the setting's tokens, less that of the same\n"
+                "frontier; both with their 95 % interval by paired bootstrap over questions;\n"
+                f"hypervolume: mean accuracy over budgets up to the tokens of SC@{REFERENCE_BRANCHES}, "
+                "each spent\n"
+                "on the best setting within it; regret: accuracy missing to the best of these\n"
+                "controllers, mean over the same budgets",
+                style="dim",
+            )
+
+    return Table(parts)
+
+
+def _comparison(comparisons: Sequence[Comparison]) -> rich_table.Table:
+    model = comparisons[-1].model  # the mean of the models, where there are several, comes last
+    reference = comparisons[-1].reference
+    headings = ["accuracy, %", "ktokens", "tokens ratio, 95 %", "Δ accuracy, 95 %"]
+    table = columns_table(f"{comparisons[-1].benchmark}, {model}: against {reference}", headings)
+    by_controller: dict[str, list[Comparison]] = {}
+    for comparison in comparisons:
+        if comparison.model == model:
+            by_controller.setdefault(comparison.controller, []).append(comparison)
+    settings = len(by_controller[reference])
+    shown = np.linspace(0, settings - 1, min(settings, SETTINGS_SHOWN)).round().astype(int)
+    for controller, lines in by_controller.items():
+        areas = f"hypervolume {lines[0].hypervolume:.4f}", f"regret {lines[0].regret:.4f}"
+        add_row(table, controller, "", "", *areas, style="bold")
+        if controller != reference:
+            for index in shown:
+                add_row(table, *_matched(lines[index]))
+        table.add_section()
+    return table
+
+
+def _matched(comparison: Comparison) -> tuple[str, ...]:
+    ratio, low, high = comparison.tokens_ratio, comparison.ratio_low, comparison.ratio_high
+    gain = comparison.accuracy_gain, comparison.gain_low, comparison.gain_high
+    return (
+        label(comparison.reference, comparison.value),
+        f"{100 * comparison.accuracy:.1f}",
+        thousands(comparison.tokens),
+        "not reached" if math.isnan(ratio) else f"{ratio:.2f} [{low:.2f}, {high:.2f}]".replace("inf", "∞"),
+        "too few tokens" if math.isnan(gain[0]) else _points(*gain),
+    )
+
+
+# --- data -----------------------------------------------------------------------------------------------
+
+
+def statistics_table(dataset: ProbeDataset) -> Table:
+    """Statistics of the cells of a dataset: one table a benchmark, with a column for each model.
+
+    Args:
+        dataset: the dataset.
+    """
+
+    def parts(_: int) -> Iterator[RenderableType]:
+        for benchmark in dict.fromkeys(cell.benchmark for cell in dataset.cells):
+            members = [index for index, cell in enumerate(dataset.cells) if cell.benchmark == benchmark]
+            columns = [cell_statistics(dataset, index) for index in members]
+            table = columns_table(benchmark, [dataset.cells[index].model for index in members])
+            for name in columns[0]:
+                add_row(table, name, *(_number(column[name]) for column in columns))
+            yield table
+
+    return Table(parts)
+
+
+def collection_table(store: Store) -> Table:
+    """The progress of a collection, and what it has cost so far.
+
+    Args:
+        store: the store of the collection.
+    """
+    done, plan = store.done(), store.plan
+    usage = sum((collected.usage for collected in done), Usage())
+    branches = sum(collected.unit.size for collected in done)
+    probe_tokens = usage.forced / max(usage.probes, 1)
+    table = columns_table(f"{plan.model}/{plan.benchmark}", ["collection"])
+    for name, value in {
+        "questions": len(plan.questions),
+        "branches": f"{branches:,} of {len(plan.questions) * plan.num_branches:,}",
+        "tokens written": f"{usage.generated:,}",
+        "tokens a branch": f"{usage.generated / max(branches, 1):,.0f}",
+        "probes": f"{usage.probes:,}",
+        "tokens a probe": f"{probe_tokens:.1f}",
+        "κ_probe": f"{probe_tokens / plan.sampling.interval:.4f}",
+        "prompt tokens cached": f"{usage.cached / max(usage.prompted, 1):.0%}",
+    }.items():
+        add_row(table, name, str(value))
+    return Table(lambda _: [table])
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
