@@ -1,1 +1,5 @@
-"""What people compare: evaluations, tables, frontiers, reports, traces."""
+"""What people compare: evaluations, tables, frontiers, plots and traces."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -257,6 +257,17 @@ def evaluate(
         >>> data = at.load("smollm2")
         >>> result = at.evaluate(data, ["sc@8", "cmc@0.5"], seeds=5)
         >>> print(result.table())
+        arithmetic
+                              accuracy, % ktokens seq. kt objective  Δ accuracy, 95 %
+        ─────────────────────────────────────────────────────────────────────────────
+        SmolLM2-135M-Instruct
+        sc@8                   17.0 ± 1.7    0.46    0.11     0.164
+        cmc@0.5                18.0 ± 0.9    1.19    0.11     0.164 +1.0 [-3.0, +5.0]
+        accuracy: mean ± standard error over seeds; seq. kt: sequential ktokens;
+        objective: mean of 1{correct} - γ·cost; Δ accuracy: gain over sc@8, with its
+        95 % interval by paired bootstrap over questions
+        >>> len(result.episodes())
+        400
     """
     _check_protocol(protocol)
     seeds = PROTOCOLS[protocol] if seeds is None else seeds

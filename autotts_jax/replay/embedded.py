@@ -59,6 +59,14 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
         InputError: a path matches no file, the encoding is unknown or not available for the data, or one cell
             is in two files.
         DataError: a file is wrong.
+
+    Example:
+        >>> import autotts_jax as at
+        >>> data = at.load("smollm2")
+        >>> len(data)
+        40
+        >>> data.questions[0].text, data.questions[0].gold
+        ('What is 17 + 16?', '33')
     """
     places = [data] if isinstance(data, str | Path) else data
     names = dict.fromkeys(str(place) for place in places if place in EMBEDDED)

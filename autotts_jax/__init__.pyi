@@ -1,0 +1,27 @@
+from . import testing
+from .core.controller import Controller, first_of
+from .core.pool import BranchPool, StopReason
+from .core.rollout import rollout
+from .core.votes import Vote
+from .errors import InputError
+from .experiments.evaluation import Evaluation, evaluate
+from .experiments.summary import Objective
+from .replay import ProbeDataset, load
+
+__all__ = [
+    "BranchPool",
+    "Controller",
+    "Evaluation",
+    "InputError",
+    "Objective",
+    "ProbeDataset",
+    "StopReason",
+    "Vote",
+    "evaluate",
+    "first_of",
+    "load",
+    "rollout",
+    "testing",
+]
+
+__version__: str

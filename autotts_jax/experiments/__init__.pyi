@@ -1,0 +1,39 @@
+from .evaluation import PROTOCOLS, Evaluation, Frontiers, branch_orders, evaluate
+from .frontier import (
+    REFERENCE,
+    Comparison,
+    Frontier,
+    accuracy_at,
+    controller_regret,
+    frontier_of,
+    hypervolume,
+    tokens_at,
+)
+from .play import Play
+from .summary import ALL_MODELS, Objective, Row, paired_bootstrap, standard_error
+from .tables import Table, collection_table, statistics_table
+
+__all__ = [
+    "ALL_MODELS",
+    "PROTOCOLS",
+    "REFERENCE",
+    "Comparison",
+    "Evaluation",
+    "Frontier",
+    "Frontiers",
+    "Objective",
+    "Play",
+    "Row",
+    "Table",
+    "accuracy_at",
+    "branch_orders",
+    "collection_table",
+    "controller_regret",
+    "evaluate",
+    "frontier_of",
+    "hypervolume",
+    "paired_bootstrap",
+    "standard_error",
+    "statistics_table",
+    "tokens_at",
+]

@@ -1,0 +1,117 @@
+"""The public names: what they import, what they take, and that their examples run."""
+
+import dataclasses
+import doctest
+import inspect
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+import autotts_jax as at
+from autotts_jax.cli import console
+from autotts_jax.policies.self_consistency import SelfConsistency
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
+
+HEAVY = ("jax", "jaxlib", "flax", "matplotlib", "pyarrow", "optax", "orbax", "pandas", "scipy")
+NEWCOMERS = ("load", "evaluate")
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return synthetic(models=SYNTHETIC_MODELS[1:3], questions=3, branches=10)
+
+
+@pytest.fixture(scope="module")
+def result(dataset):
+    return at.evaluate(dataset, ["sc@1", "sc@8", "cmc@0.2", "cmc@0.5"], seeds=2, max_branches=8)
+
+
+def test_importing_it_registers_the_environments_and_imports_nothing_heavy():
+    code = (
+        "import sys, autotts_jax as at, gymnasium\n"
+        "assert at.__version__\n"
+        "assert {'WidthDepth-v0', 'WidthDepthRounds-v0'} <= gymnasium.registry.keys()\n"
+        f"print(sorted(set({HEAVY}) & sys.modules.keys()))\n"
+        "print(sorted(name for name in at.__all__ if getattr(at, name) is None))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "[]"]
+
+
+def test_every_public_name_is_documented():
+    assert sorted(at.__all__) == at.__all__
+    for name in at.__all__:
+        assert inspect.getdoc(getattr(at, name)), name
+
+
+@pytest.mark.parametrize("name", NEWCOMERS)
+def test_examples_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    function = getattr(at, name)
+    (test,) = doctest.DocTestFinder(recurse=False).find(function, name, globs={})
+    assert len(test.examples) >= 2
+    said = []
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
+    assert not said, "".join(said)
+
+
+# --- evaluations ----------------------------------------------------------------------------------------
+
+
+def test_players_are_texts_controllers_and_policies(dataset):
+    def names(players):
+        result = at.evaluate(dataset, players, seeds=1, max_branches=8)
+        return [name for play in result.plays for name in play.selection.labels]
+
+    assert names("sc@4") == ["sc@4"]
+    assert names(SelfConsistency(4)) == ["SelfConsistency"]
+    assert names(["sc@4", SelfConsistency(4)]) == ["sc@4", "SelfConsistency"]
+
+
+def test_tables_are_shown_everywhere(result):
+    table, text = result.table(), str(result.table())
+    screen = Console(width=80, record=True)
+    with screen.capture() as shown:
+        screen.print(table)
+    for view in (shown.get(), text, repr(table), table.html(), result._repr_html_()):
+        assert "synthetic-M" in view
+        assert "cmc@0.5" in view
+    assert max(map(len, text.splitlines())) <= 80
+    assert "against cmc" in str(result.frontier().table())
+
+
+def test_frames_have_a_row_for_each_setting_and_each_episode(result, dataset):
+    summary, paired, episodes = result.summary(), result.paired(), result.episodes()
+    for table in (summary, paired, episodes):
+        assert isinstance(table, pa.Table)
+    assert len(summary) == len(paired) == 3 * 4  # two models and their mean
+    assert len(episodes) == 4 * 2 * len(dataset)
+    assert summary.select(["controller", "value"]) == paired.select(["controller", "value"])
+    assert sum(episodes["tokens"].to_pylist()) == sum(int(play.tokens.sum()) for play in result.plays)
+
+
+def test_another_objective_needs_no_other_episodes(result):
+    cheap, dear = (
+        dataclasses.replace(result, objective=at.Objective(gamma)).summary() for gamma in (0.0, 1.0)
+    )
+    assert cheap["objective"].to_pylist() == pytest.approx(cheap["accuracy"].to_pylist())
+    assert max(dear["objective"].to_pylist()) < 0
+    assert cheap["tokens"] == dear["tokens"]
+
+
+def test_without_matplotlib_everything_else_is_written(result, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    files = result.save(tmp_path / "results")
+    names = {"episodes.parquet", "frontier.csv", "manifest.json", "paired.csv", "summary.csv"}
+    assert {file.name for file in files} == {file.name for file in (tmp_path / "results").iterdir()} == names
+    manifest = json.loads((tmp_path / "results" / "manifest.json").read_text())
+    assert [entry["name"] for entry in manifest["controllers"]] == ["sc", "sc", "cmc", "cmc"]
+    with pytest.raises(at.InputError, match=r"a picture needs matplotlib: pip install 'autotts-jax\[plot\]'"):
+        result.frontier().plot()
+    console.print_written(files)
+    assert capsys.readouterr().out.splitlines()[1] == "for pictures as well: pip install 'autotts-jax[plot]'"
