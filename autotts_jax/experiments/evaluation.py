@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -40,6 +40,9 @@ from autotts_jax.policies.programs import RESULT, evaluate_program, program_epis
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import paper64_orders, repo100_orders
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 PROTOCOLS = {"repo100": 100, "paper64": 64}
 """Resampling protocols and their number of seeds."""
 
@@ -60,7 +63,7 @@ class Frontiers:
     rows: tuple[Row, ...]
     comparisons: tuple[Comparison, ...]
 
-    def plot(self) -> plots.Figure:
+    def plot(self) -> Figure:
         """Draws accuracy against tokens: a panel for each benchmark and model, a line for each controller.
 
         Raises:
@@ -306,7 +309,13 @@ def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], wi
     return orders
 
 
-def _play_controllers(dataset, selection: Selection, orders, budget, report) -> Play:
+def _play_controllers(
+    dataset: ProbeDataset,
+    selection: Selection,
+    orders: Int32[np.ndarray, "S Q W"],
+    budget: int | None,
+    report: Callable[[int], None] | None,
+) -> Play:
     seeds, questions, width = orders.shape
     shape = (len(selection.values), seeds, questions)
     setting, seed, question = (axis.reshape(-1) for axis in np.indices(shape))
@@ -328,7 +337,13 @@ def _play_controllers(dataset, selection: Selection, orders, budget, report) -> 
     )
 
 
-def _play_program(dataset, selection: Selection, orders, processes, report) -> Play:
+def _play_program(
+    dataset: ProbeDataset,
+    selection: Selection,
+    orders: Int32[np.ndarray, "S Q W"],
+    processes: int,
+    report: Callable[[int], None] | None,
+) -> Play:
     began = time.perf_counter()
     assert selection.program is not None
     records = question_records(dataset)
@@ -358,7 +373,9 @@ def _answer_texts(dataset: ProbeDataset, ids: np.ndarray) -> np.ndarray:
     return texts[np.arange(len(dataset)), ids]  # NONE is -1, the last column
 
 
-def _reporter(selection: Selection, episodes: int, on_progress: OnProgress | None):
+def _reporter(
+    selection: Selection, episodes: int, on_progress: OnProgress | None
+) -> Callable[[int], None] | None:
     if on_progress is None:
         return None
     total = episodes * len(selection.values)

@@ -34,7 +34,7 @@ class Objective:
     kappa_probe: float = 0.0
     unit: str = "intervals"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("gamma", "kappa_probe"):
             if not 0 <= getattr(self, name) < np.inf:
                 raise InputError(
