@@ -18,6 +18,7 @@ import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from jaxtyping import Int32
 
 from autotts_jax.core.rollout import Episodes, check_budget, rollout
 from autotts_jax.errors import InputError
@@ -351,8 +352,7 @@ def _play_program(
     parts = []
     for index, beta in enumerate(selection.values):
         config = None if beta is None else {"beta": beta}
-        before = index * len(episodes)
-        on_progress = report and (lambda done, before=before: report(before + done))
+        on_progress = report and functools.partial(_shifted, report, index * len(episodes))
         parts.append(evaluate_program(selection.program, config, records, episodes, processes, on_progress))
     played = np.stack(parts).reshape(len(parts), *orders.shape[:2])
     return Play(
@@ -363,6 +363,10 @@ def _play_program(
         compile_seconds=0.0,
         run_seconds=time.perf_counter() - began,
     )
+
+
+def _shifted(report: Callable[[int], None], before: int, done: int) -> None:
+    report(before + done)
 
 
 def _answer_texts(dataset: ProbeDataset, ids: np.ndarray) -> np.ndarray:
