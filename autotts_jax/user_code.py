@@ -56,6 +56,24 @@ def load_class(path: str) -> type:
     return found
 
 
+def load_object(path: str) -> Any:
+    """Imports what ``module.name:Name`` or ``path/to/file.py:Name`` names.
+
+    Args:
+        path: import path or file, a colon, and the name in it.
+
+    Raises:
+        InputError: the file, module or name is missing, or importing fails.
+    """
+    module, place, name = import_place("class", path)
+    if not hasattr(module, name):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        raise InputError(
+            f"class {path!r}: {place} has no class {name}; it has {', '.join(classes) or 'none'}"
+        )
+    return getattr(module, name)
+
+
 def load_policy(path: str) -> Any:
     """What ``module.name:Name`` or ``path/to/file.py:Name`` names; a class or a function is called for it.
 

@@ -75,7 +75,7 @@ def cartpole(options: str, steps: int, repeats: int, counts: list[int]) -> None:
 
 def ours(counts, steps, repeats) -> dict:
     from autotts_jax.core.compiling import COMPILER_OPTIONS
-    from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
+    from autotts_jax.envs import WidthDepth, WidthDepthRounds
     from autotts_jax.replay import synthetic
 
     matrix = synthetic().matrix

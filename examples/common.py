@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from autotts_jax.envs.width_depth import WidthDepthRounds
+from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.experiments.evaluation import evaluate
 from autotts_jax.experiments.play import Play
 from autotts_jax.experiments.summary import Objective, standard_error

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Int32
 
 from autotts_jax.core.controller import Controller, check_beta, first_of
-from autotts_jax.core.mdp import Scalar
 from autotts_jax.core.pool import BranchPool, StopReason
 from autotts_jax.core.votes import Vote
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 
 
 @jax.tree_util.register_dataclass

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.envs.observations import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES
-from autotts_jax.envs.width_depth import WidthDepthRounds
 from autotts_jax.policies.env_policy import EnvPolicy
 
 PATIENCE = 8

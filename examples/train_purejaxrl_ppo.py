@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from common import REWARD, SCALE, SHAPE, compare, first_logits
 
-from autotts_jax.envs.width_depth import EnvParams, WidthDepthRounds
+from autotts_jax.envs import EnvParams, WidthDepthRounds
 from autotts_jax.replay import synthetic
 
 ENV = WidthDepthRounds(**SHAPE)

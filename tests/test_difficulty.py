@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.envs.difficulty import vary_difficulty
-from autotts_jax.envs.width_depth import WidthDepthRounds
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
 BRANCHES, RIGHT = 40, (0, 8, 30, 40)

@@ -21,10 +21,9 @@ from scipy.special import betainc
 
 from autotts_jax.core import pool as branch_pool
 from autotts_jax.core.compiling import COMPILER_OPTIONS
-from autotts_jax.envs import observations
+from autotts_jax.envs import WidthDepth, WidthDepthRounds, observations
 from autotts_jax.envs.observations import BRANCH_FEATURES, GLOBAL_FEATURES
 from autotts_jax.envs.rewards import Reward
-from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
 from autotts_jax.errors import InputError
 from autotts_jax.replay import synthetic
 from autotts_jax.replay.dataset import stack

@@ -11,7 +11,7 @@ import pytest
 import autotts_jax  # noqa: F401  # registers the environments
 from autotts_jax.core import pool as branch_pool
 from autotts_jax.core.pool import ReplayPool, StopReason
-from autotts_jax.envs.width_depth import WidthDepth
+from autotts_jax.envs import WidthDepth
 from autotts_jax.experiments.trace import _RecordingPool
 from autotts_jax.policies.players import select
 from autotts_jax.replay import read_files
@@ -79,7 +79,7 @@ def golden(golden_dir):
 def decide(controller, matrix, question, order):
     """A controller's episode: depth and active branches before its first operation and after each. (S, W)."""
     log = []
-    replay = ReplayPool.begin(matrix, question, order, history=False)
+    replay = ReplayPool.begin(matrix, question, order, revealed=False)
     memory, pool = controller.start(_RecordingPool(replay, log, set()))
     opening = jnp.stack([shown(pool) for pool in (replay, *(after for _, after in log))])
 
@@ -138,7 +138,7 @@ def test_atomic_actions_reproduce_the_golden_episodes(matrix, episodes, actions,
     question, order = episodes
     env = WidthDepth(WIDTH, obs="features", aggregate=GOLDEN[name][1])
     params = env.make_params(matrix)
-    assert actions[name].shape[1] <= env.default_max_steps(matrix)
+    assert actions[name].shape[1] <= env.default_max_steps(matrix.max_depth)
     answered, invalid, tokens, correct, opened = play(env, params, question, order, actions[name])
     assert np.all(answered)
     assert not np.any(invalid)

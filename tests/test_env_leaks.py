@@ -9,7 +9,7 @@ import pytest
 from test_leaks import BRANCHES, QUESTIONS, scramble
 
 from autotts_jax.core import pool as branch_pool
-from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
+from autotts_jax.envs import WidthDepth, WidthDepthRounds
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
 

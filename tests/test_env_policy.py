@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from autotts_jax.policies.rounds_player import RoundsPlayer
 from matrices import BRANCHES, QUESTIONS, WIDTH, as_dataset, random_matrix
 from test_leaks import BRANCHES as LEAK_BRANCHES
 from test_leaks import WIDTH as LEAK_WIDTH
@@ -21,8 +22,8 @@ from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
 from autotts_jax.core.pool import StopReason
 from autotts_jax.core.rollout import Episodes, rollout
+from autotts_jax.envs import WidthDepth, WidthDepthRounds
 from autotts_jax.envs.observations import UNREVEALED
-from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import evaluate
 from autotts_jax.experiments.trace import trace_episode
@@ -34,7 +35,6 @@ from autotts_jax.policies.env_policy import EnvPolicy, as_controller
 from autotts_jax.policies.host_policy import HostPlayer
 from autotts_jax.policies.parallel_probe import ParallelProbe
 from autotts_jax.policies.players import Selection, select, select_policy
-from autotts_jax.policies.rounds_player import RoundsPlayer
 from autotts_jax.policies.self_consistency import SelfConsistency
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
 
@@ -230,7 +230,7 @@ def test_policies_see_only_what_they_revealed(env, leak_matrix):
 POLICIES = """
 import jax.numpy as jnp
 import numpy as np
-from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
+from autotts_jax.envs import WidthDepth, WidthDepthRounds
 
 class Good:
     \"\"\"Opens one branch, reads it to its end and answers.\"\"\"
@@ -414,7 +414,7 @@ class LastOne(SelfConsistency):
 @pytest.mark.parametrize(
     "controller",
     [
-        CMC.at(0.5),
+        CMC.of_beta(0.5),
         ParallelProbe(PLAYED, stability=10, prune_patience=3, warm_up=4, burst=5),
         SelfConsistency(PLAYED),
         AdaptiveConsistency(PLAYED),
@@ -447,7 +447,7 @@ def test_a_controller_plays_gymnasium_as_it_plays_a_rollout(controller, rounds_e
 
 def test_a_rounds_player_needs_the_history():
     with pytest.raises(InputError, match="obs='history'"):
-        RoundsPlayer(CMC.at(0.5)).act({"branches": np.zeros((PLAYED, 13))}, {})
+        RoundsPlayer(CMC.of_beta(0.5)).act({"branches": np.zeros((PLAYED, 13))}, {})
 
 
 def test_a_rounds_player_ends_where_the_budget_does(leak_matrix):

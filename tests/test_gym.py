@@ -19,9 +19,9 @@ from hypothesis.extra.numpy import arrays
 from matrices import BRANCHES, as_dataset, random_matrix
 
 import autotts_jax
+from autotts_jax.envs import OBSERVATIONS
 from autotts_jax.envs import gym as faces
 from autotts_jax.envs.observations import BRANCH_FEATURES
-from autotts_jax.envs.width_depth import OBSERVATIONS
 from autotts_jax.errors import InputError
 from autotts_jax.replay import SYNTHETIC_MODELS, embedded, synthetic, write_compact
 from autotts_jax.replay.orders import repo100_orders

@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.envs.targets import poll
-from autotts_jax.envs.width_depth import WidthDepthRounds
 from autotts_jax.errors import InputError
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE

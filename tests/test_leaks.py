@@ -39,7 +39,7 @@ def play(controller, matrix, question, order):
         lambda carry: carry[3] == StopReason.RUNNING, step, (memory, pool, jnp.int32(0), running)
     )
     answer = branch_pool.leader_answer(pool, controller.vote(memory, pool))
-    return {"state": branch_pool.state_of(pool), "rounds": rounds, "stop": stop}, answer
+    return {"state": pool.state, "rounds": rounds, "stop": stop}, answer
 
 
 def scramble(matrix, question, order, state, rng):
@@ -103,7 +103,7 @@ def leaks(controller, matrix) -> bool:
         AdaptiveConsistency(WIDTH),
         EarlyStopping(WIDTH),
         ParallelProbe(16, stability=8, prune_patience=3, warm_up=4),
-        CMC.at(0.2),
+        CMC.of_beta(0.2),
     ],
     ids=lambda controller: type(controller).__name__,
 )

@@ -13,8 +13,7 @@ from test_leaks import leaks
 from autotts_jax.core import pool as branch_pool
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import Episodes, rollout
-from autotts_jax.envs import observations
-from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
+from autotts_jax.envs import WidthDepth, WidthDepthRounds, observations
 from autotts_jax.errors import InputError
 from autotts_jax.policies.cmc import CMC
 from autotts_jax.policies.neural import actions as decisions
@@ -302,7 +301,7 @@ def test_half_a_file_is_refused(tmp_path):
 
 
 def test_demonstrations_are_what_the_teacher_did(matrix):
-    teacher, table = CMC.at(0.1), orders(6, 24)
+    teacher, table = CMC.of_beta(0.1), orders(6, 24)
     demos = imitation.demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
     played = rollout([teacher], matrix, table, Episodes(np.arange(6), np.arange(6), np.zeros(6, int)))
     # A decision a round, one to open the first branches, and one to answer.
@@ -317,7 +316,7 @@ def test_demonstrations_are_what_the_teacher_did(matrix):
 
 def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
     # 5 branches at first, and later the other 11 of 16: nearest to that many is 12.
-    teacher = dataclasses.replace(CMC.at(0.5), n_init=5, max_use=16, widen=11, trend=1.0, threshold=2.0)
+    teacher = dataclasses.replace(CMC.of_beta(0.5), n_init=5, max_use=16, widen=11, trend=1.0, threshold=2.0)
     demos = imitation.demonstrate(teacher, 1e-4, matrix, orders(6, 24)[:, :16], np.arange(6))
     goes_on = ~demos.decision.answer
     opened = np.array(decisions.OPENINGS)[demos.decision.opening[goes_on]]
@@ -327,7 +326,7 @@ def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
 
 
 def test_demonstrations_until_the_peak_end_right(matrix):
-    teacher, table = CMC.at(0.5), orders(6, 24)
+    teacher, table = CMC.of_beta(0.5), orders(6, 24)
     whole = imitation.demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
     gold = np.asarray(matrix.gold, np.int32)
     peaked = imitation.demonstrate(teacher, 1e-4, matrix, table, np.arange(6), gold)
@@ -339,7 +338,7 @@ def test_demonstrations_until_the_peak_end_right(matrix):
 
 
 def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
-    teacher, player, table = CMC.at(0.3), policy(), orders(6, 24)
+    teacher, player, table = CMC.of_beta(0.3), policy(), orders(6, 24)
     episodes = Episodes(np.arange(6), np.arange(6), np.zeros(6, int))
     played = rollout([player], matrix, table, episodes)
     assert 0 < played.rounds.min() <= played.rounds.max() < imitation.ROUNDS
@@ -355,12 +354,12 @@ def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
     np.testing.assert_allclose(demos.view.episode[last, opened] * network.WIDTH, played.branches, rtol=1e-5)
     # … and the decisions the teacher's, who would have begun otherwise.
     began = np.array(decisions.OPENINGS)[demos.decision.opening[first]]
-    assert (began == CMC.at(0.3).n_init).all()
+    assert (began == CMC.of_beta(0.3).n_init).all()
     assert (demos.view.episode[first + 1, opened] * network.WIDTH != began).any()
 
 
 def test_a_clone_decides_as_its_teacher(matrix):
-    demos = imitation.demonstrate(CMC.at(0.1), 1e-4, matrix, orders(6, 24), np.arange(6))
+    demos = imitation.demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(6, 24), np.arange(6))
     start = initial_parameters(HIDDEN, jax.random.key(0))
     _, before = imitation.clone(start, demos, jax.random.key(1), updates=2, batch=64, learning_rate=0.0)
     clone, after = imitation.clone(start, demos, jax.random.key(1), updates=800, batch=64, learning_rate=1e-2)
@@ -368,7 +367,7 @@ def test_a_clone_decides_as_its_teacher(matrix):
     heads = jax.vmap(lambda view: apply_network(clone, view))(demos.view)
     first = demos.view.episode[:, 0] == 0
     best = np.array(decisions.OPENINGS)[np.argmax(heads.opening[first], axis=1)]
-    np.testing.assert_allclose(best, CMC.at(0.1).n_init, atol=1)
+    np.testing.assert_allclose(best, CMC.of_beta(0.1).n_init, atol=1)
 
 
 @pytest.mark.slow
@@ -596,7 +595,7 @@ def test_tuning_raises_the_objective(matrix):
 
 def test_all_members_of_an_arena_play_the_same_episodes(matrix):
     arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=RANGE), 16)
-    scores = arena.play(lambda *_: CMC.at(0.3), 3, 4, jax.random.key(0))
+    scores = arena.play(lambda *_: CMC.of_beta(0.3), 3, 4, jax.random.key(0))
     assert scores.right.shape == (3, 4, 6)
     for column in (scores.right, scores.intervals, scores.tokens):
         np.testing.assert_array_equal(column, column[:1].repeat(3, axis=0))

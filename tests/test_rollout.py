@@ -64,7 +64,7 @@ class Plain(Controller):
 @pytest.mark.parametrize(
     "controllers",
     [
-        [CMC.at(0.0), CMC.at(1.0)],
+        [CMC.of_beta(0.0), CMC.of_beta(1.0)],
         [ParallelProbe(3, stability=4, prune_patience=2, warm_up=1), ParallelProbe(4, max_steps=3)],
         [AdaptiveConsistency(4, threshold=0.7)],
         [EarlyStopping(4, window=2)],
@@ -154,14 +154,14 @@ def test_early_stopping_never_reads_a_part_of_a_window():
 @pytest.mark.parametrize("budget", [0, 5, 60])
 def test_no_episode_exceeds_its_budget(budget):
     matrix = random_matrix(3)
-    for controller in (Plain(4, 50), AdaptiveConsistency(4, 2.0), CMC.at(1.0)):
+    for controller in (Plain(4, 50), AdaptiveConsistency(4, 2.0), CMC.of_beta(1.0)):
         results = rollout([controller], matrix, ORDERS, grid(1), budget=budget)
         assert results.tokens.max() <= budget
         free = rollout([controller], matrix, ORDERS, grid(1))
         fits = free.tokens <= budget
         assert (results.tokens[fits] == free.tokens[fits]).all()
     assert StopReason.BUDGET in rollout([Plain(4, 50)], matrix, ORDERS, grid(1), budget=60).stop_reason
-    nothing = rollout([CMC.at(0.5)], matrix, ORDERS, grid(1), budget=0)
+    nothing = rollout([CMC.of_beta(0.5)], matrix, ORDERS, grid(1), budget=0)
     assert set(nothing.answer) == {NONE}
     assert not nothing.correct.any()
 
@@ -175,7 +175,7 @@ def test_a_controller_that_never_stops_is_stopped():
 def test_answers_that_may_not_vote_never_win_and_are_never_right():
     matrix = random_matrix(2, abstain=1.0)
     matrix.gold[:] = NONE
-    for controller in (SelfConsistency(4), ParallelProbe(4), CMC.at(0.5)):
+    for controller in (SelfConsistency(4), ParallelProbe(4), CMC.of_beta(0.5)):
         results = rollout([controller], matrix, ORDERS, grid(1))
         assert set(results.answer) == {NONE}
         assert not results.correct.any()

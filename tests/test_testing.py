@@ -10,7 +10,7 @@ from gymnasium import spaces
 from matrices import random_matrix
 
 from autotts_jax.core import pool as branch_pool
-from autotts_jax.envs.width_depth import WidthDepth, WidthDepthRounds
+from autotts_jax.envs import WidthDepth, WidthDepthRounds
 from autotts_jax.testing.environments import check_functional_env
 
 WIDTH = 2

@@ -24,8 +24,8 @@ from autotts_jax.cli import console
 from autotts_jax.cli import main as cli
 from autotts_jax.cli.train import live_metrics
 from autotts_jax.core import devices
+from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.envs.difficulty import vary_difficulty
-from autotts_jax.envs.width_depth import WidthDepthRounds
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural import policy_file
 from autotts_jax.policies.neural.actions import KINDS

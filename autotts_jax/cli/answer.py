@@ -16,7 +16,8 @@ from autotts_jax.cli.options import AnswersOption, BetaOption, EngineOptions, Li
 from autotts_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from autotts_jax.live.answer import Answer, Decision
+    from autotts_jax.core.stepping import Decision
+    from autotts_jax.live.answer import Answer
 
 DEFAULT_CONTROLLER = "cmc@0.5"
 

@@ -1,18 +1,19 @@
-"""What a controller is: the contract between policies and rollouts."""
+"""What a controller is: the contract between those who decide and whatever plays them."""
 
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar, Self
+import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.core.pool import BranchPool, StopReason
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.errors import InputError
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 
 Memory = Any
 """A pytree of arrays that a controller carries from round to round."""
@@ -22,50 +23,82 @@ class Controller(abc.ABC):
     """Decides, round after round, what to do with a pool of branches.
 
     A subclass is a frozen dataclass registered as a pytree (`jax.tree_util.register_dataclass`) whose fields
-    are its hyper-parameters, numbers or arrays. They are traced, so one compilation serves any values of
-    them; its methods must therefore branch on them with ``jnp.where``, not with ``if``. Everything it
-    remembers travels in `Memory`.
+    are its hyper-parameters, numbers or arrays. They are traced, so that one compilation serves all values;
+    its methods branch on them with ``jnp.where``, not with ``if``. Everything it remembers travels in
+    `Memory`. It sees the pool through `BranchPool` alone and therefore plays on every pool.
     """
 
-    family: ClassVar[tuple[float, ...]] = ()
-    """The values that the controller is swept over, increasing in budget."""
-
-    value_name: ClassVar[str] = "value"
-    """What the values of the family are called in messages."""
-
-    @property
-    def needs_history(self) -> bool:
-        """Whether its pool has to keep which depths were probed."""
-        return False
-
-    @classmethod
     @abc.abstractmethod
-    def at(cls, value: float) -> Self:
-        """The member of the family at ``value``: β in [0, 1], or a number of branches.
+    def start(self, pool: Pool) -> tuple[Memory, Pool]:
+        """Opens the first branches.
 
-        Raises:
-            InputError: there is none.
+        Args:
+            pool: a pool in which nothing is opened.
+
+        Returns:
+            What the controller remembers, and the pool after its operations.
         """
 
     @abc.abstractmethod
-    def start(self, pool: BranchPool) -> tuple[Memory, BranchPool]:
-        """Opens the first branches."""
+    def round(self, memory: Memory, pool: Pool) -> tuple[Memory, Pool, Scalar]:
+        """Plays one round.
 
-    @abc.abstractmethod
-    def round(self, memory: Memory, pool: BranchPool) -> tuple[Memory, BranchPool, Scalar]:
-        """One round: acts on the pool, and returns a `StopReason`, `RUNNING` to go on."""
+        Args:
+            memory: what the controller remembers.
+            pool: the pool.
+
+        Returns:
+            The memory and the pool after the round, and a `StopReason`, `RUNNING` to go on.
+        """
 
     @abc.abstractmethod
     def vote(self, memory: Memory, pool: BranchPool) -> Vote:
-        """The vote whose winner the controller would answer now; asked for when an episode ends."""
+        """Holds the vote whose winner the controller would answer now; called when an episode ends.
+
+        Args:
+            memory: what the controller remembers.
+            pool: the pool.
+        """
 
     def sequential_tokens(self, memory: Memory, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
-        """Latency proxy: the most tokens on one branch, for branches that run in parallel."""
+        """Counts the tokens that have to be generated one after another, a proxy for latency.
+
+        By default the most tokens on one branch, for controllers that read branches in parallel.
+
+        Args:
+            memory: what the controller remembers.
+            pool: the pool.
+        """
         return jnp.max(pool.branch_tokens)
 
 
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Controllers of one kind that differ in a single value, such as β or the number of branches.
+
+    Attributes:
+        name: the name in results, as in ``name@0.5``.
+        values: the values that a sweep plays, increasing in budget.
+        make: makes the controller at a value; raises an `InputError` for a value that has none. All
+            controllers of a family are of one class.
+        value_name: what the value is called in messages: ``β``, ``γ``, ``branches``.
+    """
+
+    name: str
+    values: tuple[float, ...]
+    make: Callable[[float], Controller]
+    value_name: str = "value"
+
+
 def first_of(*rules: tuple[Bool[Array, ""], StopReason]) -> Int32[Array, ""]:
-    """The reason of the first rule that holds, `RUNNING` where none does."""
+    """Picks the reason of the first rule that holds.
+
+    Args:
+        rules: pairs of a condition and the reason to stop for it, in order of precedence.
+
+    Returns:
+        The `StopReason`; `RUNNING` where no rule holds.
+    """
     stop = jnp.int32(StopReason.RUNNING)
     for holds, reason in reversed(rules):
         stop = jnp.where(holds, jnp.int32(reason), stop)
@@ -73,7 +106,10 @@ def first_of(*rules: tuple[Bool[Array, ""], StopReason]) -> Int32[Array, ""]:
 
 
 def check_beta(value: float) -> float:
-    """β, if it is in [0, 1].
+    """Checks that β is in [0, 1].
+
+    Args:
+        value: β.
 
     Raises:
         InputError: it is not.
@@ -84,10 +120,14 @@ def check_beta(value: float) -> float:
 
 
 def check_branches(value: float, least: int = 1) -> int:
-    """A number of branches, if it is a whole number of at least ``least``.
+    """Checks that a number of branches is a whole number.
+
+    Args:
+        value: the number.
+        least: the least number allowed.
 
     Raises:
-        InputError: it is not.
+        InputError: it is not whole, or too small.
     """
     if not float(value).is_integer() or value < least:
         raise InputError(f"the number of branches is {value:g}, but it must be a whole number >= {least}")

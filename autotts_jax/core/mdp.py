@@ -18,10 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Int32, Num, UInt32
 
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.typing import Array, checked
-
-Scalar = int | Int[Array, ""]
-"""A count given as a Python integer or as a traced scalar."""
+from autotts_jax.typing import Array, Scalar, checked
 
 WORD = 32
 """Bits in a word of the bit sets below."""
@@ -74,7 +71,7 @@ class State:
 
 @checked
 def begin(
-    matrix: ProbeMatrix, question: Scalar, order: Int[Array, " W"], history: bool = True
+    matrix: ProbeMatrix, question: Scalar, order: Int[Array, " W"], revealed: bool = True
 ) -> tuple[Episode, State]:
     """Starts an episode: s_0 = (q, 0, {}, {}, {}, {}).
 
@@ -82,7 +79,7 @@ def begin(
         matrix: the probe matrix.
         question: index of the question.
         order: the branches of the question in the order in which BRANCH opens them; its length is W.
-        history: keep Ω itself, not only its size (static).
+        revealed: keep Ω itself, not only its size (static).
     """
     num_branches, max_depth = matrix.answers.shape[1:]
     order = order.astype(jnp.int32)
@@ -103,7 +100,7 @@ def begin(
         full=jnp.zeros(width, bool),
         shown=zeros,
         probed=zeros,
-        revealed=jnp.zeros((width, -(-max_depth // WORD)), jnp.uint32) if history else None,
+        revealed=jnp.zeros((width, -(-max_depth // WORD)), jnp.uint32) if revealed else None,
     )
     return episode, state
 
@@ -208,6 +205,19 @@ def admissible(episode: Episode, state: State, budget: Scalar | None = None) -> 
         probe=state.active & (state.shown < state.depth),
         prune=state.active,
     )
+
+
+@checked
+def budget_spent(episode: Episode, state: State, budget: Scalar | None) -> Bool[Array, ""]:
+    """Whether the budget, and nothing else, forbids every BRANCH and CONTINUE."""
+    if budget is None:
+        return jnp.bool_(False)
+
+    def can_go_on(budget):
+        allowed = admissible(episode, state, budget)
+        return allowed.branch | jnp.any(allowed.advance)
+
+    return can_go_on(None) & ~can_go_on(budget)
 
 
 # --- the primitives -------------------------------------------------------------------------------------

@@ -1,27 +1,31 @@
 """The branch pool: all that a controller sees of an episode, and all that it can do in it.
 
-A controller is written against `BranchPool` and so runs unchanged wherever one exists. `ReplayPool` is the
-pool over a probe matrix, for ``jit`` and ``vmap``.
+A controller is written against the protocol `BranchPool` and runs unchanged on every pool: on `ReplayPool`,
+over a probe matrix, under ``jit`` and ``vmap``; on `autotts_jax.core.stepping.SteppedPool`, whose operations
+are carried out one at a time, by a replay, a running model, or an environment.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int, Int32, UInt32
 
 from autotts_jax.core import mdp, votes
-from autotts_jax.core.mdp import Scalar
+from autotts_jax.core.mdp import Admissible
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.typing import Array, checked
+from autotts_jax.typing import Array, Scalar, checked
 
 NEVER = jnp.iinfo(jnp.int32).max
-"""Label of an answer that was not shown yet."""
+"""Label of an answer that was not revealed yet."""
+
+UNREVEALED = -2
+"""Key of an answer that was not revealed yet, in `BranchPool.revealed_keys`."""
 
 
 class StopReason(enum.IntEnum):
@@ -41,14 +45,31 @@ class StopReason(enum.IntEnum):
 
 
 class BranchPool(Protocol):
-    """What a controller sees and does. All arrays have one entry a branch, in opening order; shape (W,).
+    """What a controller sees and does: the contract between controllers and whatever plays them.
 
-    Methods that act return a new pool and leave inadmissible parts of what was asked undone.
+    Arrays have one entry a branch, in opening order; shape (W,). Methods that act return a new pool and leave
+    undone what is inadmissible in the request. Everything is traceable under ``jit`` and ``vmap``.
     """
+
+    # --- the episode ---------------------------------------------------------------------------------------
 
     @property
     def width(self) -> int:
         """W, the largest number of branches (static)."""
+
+    @property
+    def max_depth(self) -> int:
+        """K, an upper bound of the readable depths L + 1 of any branch (static)."""
+
+    @property
+    def interval(self) -> Int32[Array, ""]:
+        """Δ, tokens between two probes."""
+
+    @property
+    def budget(self) -> Scalar | None:
+        """B, the token budget of the episode; None without one."""
+
+    # --- branches ------------------------------------------------------------------------------------------
 
     @property
     def opened(self) -> Int32[Array, ""]:
@@ -56,27 +77,95 @@ class BranchPool(Protocol):
 
     @property
     def depth(self) -> Int32[Array, " W"]:
-        """Intervals read of each branch, 0 where unopened; L + 1 once finished."""
+        """Intervals read of each branch: 0 where unopened, L + 1 once finished."""
 
     @property
     def active(self) -> Bool[Array, " W"]:
-        """Opened and not pruned, finished ones included."""
+        """Branches that were opened and not pruned, finished ones included."""
 
     @property
     def finished(self) -> Bool[Array, " W"]:
-        """Read to the end."""
+        """Branches that were read to the end."""
 
     @property
     def live(self) -> Bool[Array, " W"]:
-        """Active and not finished: the branches that can advance."""
+        """Branches that are active and not finished: those that can advance."""
 
     @property
-    def answers(self) -> Int32[Array, " W"]:
+    def admissible(self) -> Admissible:
+        """The admissible atomic actions."""
+
+    # --- answers -------------------------------------------------------------------------------------------
+
+    @property
+    def revealed_depth(self) -> Int32[Array, " W"]:
+        """The deepest depth of each branch whose answer was revealed, 0 where none was."""
+
+    @property
+    def labels(self) -> Int32[Array, " W"]:
         """Label of the latest revealed answer of each branch; ``NONE`` where there is none.
 
-        Equal answers have equal labels throughout an episode; answers shown earlier have smaller labels.
-        Labels carry no other meaning.
+        Equal answers have equal labels throughout an episode, and answers that were revealed earlier have
+        smaller labels. Labels carry no other meaning.
         """
+
+    @property
+    def answer_keys(self) -> Int[Array, " W"]:
+        """Key of the latest revealed answer of each branch; ``NONE`` where there is none.
+
+        Equal answers have equal keys throughout an episode, in 0 … `num_keys` - 1. Unlike labels, keys have
+        no order: compare them for equality only. They cost less than labels.
+        """
+
+    def answer_key(self, branch: Scalar) -> Int[Array, ""]:
+        """The entry of `answer_keys` of one branch; ``NONE`` for branch ``NONE``.
+
+        Args:
+            branch: position of the branch in opening order.
+        """
+
+    @property
+    def num_keys(self) -> int:
+        """An upper bound of the keys (static)."""
+
+    @property
+    def revealed_keys(self) -> Int[Array, "W K"]:
+        """Key of the answer at each depth, depth 1 first; `UNREVEALED` where it was not revealed."""
+
+    def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
+        """Branches whose latest answer is that of ``branch``.
+
+        Args:
+            branch: position of the branch; no branch agrees with one that has no answer, or with ``NONE``.
+        """
+
+    def vote(self, voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
+        """Lets branches vote with their latest answers.
+
+        Args:
+            voters: the branches that vote.
+            rank: insertion order that decides ties, smaller first; branch order by default.
+        """
+
+    def vote_finals(
+        self, voters: Bool[Array, " W"] | None = None, rank: Int[Array, " W"] | None = None
+    ) -> Vote:
+        """Lets finished branches vote with their final answers; cheaper than `vote`.
+
+        Args:
+            voters: the branches that vote if they are finished; all by default.
+            rank: insertion order that decides ties, smaller first; branch order by default.
+        """
+
+    # --- costs ---------------------------------------------------------------------------------------------
+
+    @property
+    def intervals(self) -> Int32[Array, ""]:
+        """Σ l_i, the number of intervals read."""
+
+    @property
+    def probes(self) -> Int32[Array, ""]:
+        """|Ω|, the number of revealed answers."""
 
     @property
     def branch_tokens(self) -> Int32[Array, " W"]:
@@ -86,46 +175,84 @@ class BranchPool(Protocol):
     def tokens(self) -> Int32[Array, ""]:
         """Tokens charged so far."""
 
-    def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
-        """Branches whose latest answer is that of ``branch``; none where it has no answer or is ``NONE``."""
+    @property
+    def budget_spent(self) -> Bool[Array, ""]:
+        """Whether the budget, and nothing else, forbids every BRANCH and CONTINUE."""
 
-    def vote(self, voters: Bool[Array, " W"], key: Int[Array, " W"] | None = None) -> Vote:
-        """A vote of the latest answers; ``key`` is the insertion order, branch order by default."""
-
-    def vote_finals(
-        self, voters: Bool[Array, " W"] | None = None, key: Int[Array, " W"] | None = None
-    ) -> Vote:
-        """A vote of finals, by all finished branches or by those in ``voters``; cheaper than `vote`."""
+    # --- operations ----------------------------------------------------------------------------------------
 
     def open(self, count: Scalar, probe: bool = True) -> Self:
-        """Opens ``count`` fresh branches at depth 1, and probes them."""
+        """Opens fresh branches at depth 1.
+
+        Args:
+            count: number of branches.
+            probe: reveal their answers (static).
+        """
 
     def advance(self, count: Int[Array, " W"], probe: bool = True) -> Self:
-        """Reads ``count[i]`` more intervals of each live branch, probing at each; it stops at its end."""
+        """Reads on in live branches; each stops at its end.
+
+        Args:
+            count: intervals to read of each branch.
+            probe: reveal the answer at each depth that is passed (static).
+        """
 
     def probe(self, mask: Bool[Array, " W"]) -> Self:
-        """Reveals the current depth of active branches that were opened or advanced without a probe."""
+        """Reveals the answers at the current depth of branches that were opened or advanced without a probe.
+
+        Args:
+            mask: the branches; those that are not active are left alone.
+        """
 
     def prune(self, mask: Bool[Array, " W"]) -> Self:
-        """Gives up active branches; what they showed stays."""
+        """Gives up active branches; what they revealed stays.
+
+        Args:
+            mask: the branches.
+        """
 
     def read(self, count: Scalar) -> Self:
-        """Opens ``count`` fresh branches and reads each to its end in one call."""
+        """Opens fresh branches and reads each to its end in one call, at T tokens each.
+
+        Args:
+            count: number of branches.
+        """
 
 
-class LabelsNotKeptError(Exception):
-    """`ReplayPool.answers` was asked for in a pool that was begun without labels."""
+Pool = TypeVar("Pool", bound=BranchPool)
+"""Any pool; an operation on one returns one of the same kind."""
+
+
+def winner(pool: BranchPool, vote: Vote) -> Int[Array, ""]:
+    """Looks up the key of a vote's winning answer.
+
+    Args:
+        pool: the pool whose branches voted.
+        vote: the vote.
+
+    Returns:
+        The key; ``NONE`` without votes.
+    """
+    return pool.answer_key(vote.leader)
+
+
+class NotKeptError(Exception):
+    """A pool was begun without something that it is asked for; ``args[0]`` names the argument of `begin`."""
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ReplayPool(BranchPool):
-    """A `BranchPool` over a probe matrix. Its underscored fields are hidden from controllers."""
+    """A `BranchPool` over a probe matrix. Its keys are the matrix's answer ids.
+
+    Controllers see the protocol only. `begin` and what follows the operations are for
+    whoever owns the episode: rollouts, environments, critics.
+    """
 
     _matrix: ProbeMatrix
     _episode: mdp.Episode
     _state: mdp.State
-    _final_twins: UInt32[Array, "W words"] | None
+    _equivalence: UInt32[Array, "W words"] | None
     _labels: Int32[Array, " V"] | None
     _clock: Int32[Array, ""]
     _budget: Scalar | None
@@ -139,39 +266,56 @@ class ReplayPool(BranchPool):
         order: Int[Array, " W"],
         budget: Scalar | None = None,
         labels: bool = True,
-        history: bool = True,
-        twins: bool = True,
+        revealed: bool = True,
+        equivalence: bool = True,
         finals: Int[Array, "Q N"] | None = None,
     ) -> ReplayPool:
-        """A pool with nothing opened.
+        """Begins an episode: a pool in which nothing is opened.
 
         Args:
             matrix: the probe matrix.
             question: index of the question.
             order: the order in which branches are opened; its length is W.
             budget: B in tokens; None for no limit.
-            labels: keep the table behind `answers` (static). A controller that never looks at labels runs
-                faster without.
-            history: keep which depths were probed, for views of the episode (static).
-            twins: find out at once which branches share a final answer (static). It makes `vote_finals`
+            labels: keep the table behind `labels` (static). Controllers that never look at labels run faster
+                without.
+            revealed: keep which depths were probed, for `revealed_keys` (static).
+            equivalence: find out once which branches share a final answer (static). It makes `vote_finals`
                 faster, and beginning slower.
             finals: `ProbeMatrix.finals`, where many pools begin over one matrix.
         """
-        episode, state = mdp.begin(matrix, question, order, history)
+        episode, state = mdp.begin(matrix, question, order, revealed)
         finals = matrix.finals() if finals is None else finals
+        masks = votes.equivalence_masks(jnp.asarray(finals)[question][order]) if equivalence else None
         return cls(
             _matrix=matrix,
             _episode=episode,
             _state=state,
-            _final_twins=votes.twin_sets(jnp.asarray(finals)[question][order]) if twins else None,
+            _equivalence=masks,
             _labels=jnp.full(matrix.vocabulary, NEVER, jnp.int32) if labels else None,
             _clock=jnp.int32(0),
             _budget=budget,
         )
 
+    # --- the episode ---------------------------------------------------------------------------------------
+
     @property
     def width(self) -> int:
         return self._state.depth.shape[0]
+
+    @property
+    def max_depth(self) -> int:
+        return self._matrix.max_depth
+
+    @property
+    def interval(self) -> Int32[Array, ""]:
+        return self._episode.interval
+
+    @property
+    def budget(self) -> Scalar | None:
+        return self._budget
+
+    # --- branches ------------------------------------------------------------------------------------------
 
     @property
     def opened(self) -> Int32[Array, ""]:
@@ -194,11 +338,74 @@ class ReplayPool(BranchPool):
         return self.active & ~self.finished
 
     @property
-    def answers(self) -> Int32[Array, " W"]:
+    def admissible(self) -> Admissible:
+        return mdp.admissible(self._episode, self._state, self._budget)
+
+    # --- answers -------------------------------------------------------------------------------------------
+
+    @property
+    def revealed_depth(self) -> Int32[Array, " W"]:
+        return self._state.shown
+
+    @property
+    def labels(self) -> Int32[Array, " W"]:
         if self._labels is None:
-            raise LabelsNotKeptError
-        ids = answer_ids(self)
+            raise NotKeptError("labels")
+        ids = self.answer_keys
         return jnp.where(ids == NONE, NONE, self._labels[ids])
+
+    @property
+    def answer_keys(self) -> Int32[Array, " W"]:
+        return mdp.answers(self._matrix, self._episode, self._state)
+
+    @checked
+    def answer_key(self, branch: Scalar) -> Int32[Array, ""]:
+        found = mdp.answer(self._matrix, self._episode, self._state, branch)
+        return jnp.where(jnp.asarray(branch) == NONE, NONE, found)
+
+    @property
+    def num_keys(self) -> int:
+        return self._matrix.vocabulary
+
+    @property
+    def revealed_keys(self) -> Int32[Array, "W K"]:
+        words = self._state.revealed
+        if words is None:
+            raise NotKeptError("revealed")
+        depth = jnp.arange(self.max_depth, dtype=jnp.uint32)
+        revealed = (words[:, depth // mdp.WORD] >> (depth % mdp.WORD)) & 1 == 1
+        at = self._episode.start[:, None] + jnp.arange(self.max_depth)
+        ids = jnp.asarray(self._matrix.answers).reshape(-1)[at].astype(jnp.int32)
+        return jnp.where(revealed, ids, UNREVEALED)
+
+    @checked
+    def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
+        ids = self.answer_keys
+        return (ids == ids[branch]) & (ids != NONE) & (branch != NONE)
+
+    @checked
+    def vote(self, voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
+        return votes.vote(self.answer_keys, voters, rank)
+
+    @checked
+    def vote_finals(
+        self, voters: Bool[Array, " W"] | None = None, rank: Int[Array, " W"] | None = None
+    ) -> Vote:
+        shown = self._state.shown > self._episode.length
+        voters = shown if voters is None else shown & voters
+        if self._equivalence is None:
+            return self.vote(voters, rank)
+        return votes.vote_by_masks(self._equivalence, voters, rank)
+
+    # --- costs ---------------------------------------------------------------------------------------------
+
+    @property
+    def intervals(self) -> Int32[Array, ""]:
+        return mdp.intervals(self._state)
+
+    @property
+    def probes(self) -> Int32[Array, ""]:
+        return mdp.probes(self._state)
 
     @property
     def branch_tokens(self) -> Int32[Array, " W"]:
@@ -208,24 +415,11 @@ class ReplayPool(BranchPool):
     def tokens(self) -> Int32[Array, ""]:
         return mdp.tokens(self._episode, self._state)
 
-    @checked
-    def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
-        ids = answer_ids(self)
-        return (ids == ids[branch]) & (ids != NONE) & (branch != NONE)
+    @property
+    def budget_spent(self) -> Bool[Array, ""]:
+        return mdp.budget_spent(self._episode, self._state, self._budget)
 
-    @checked
-    def vote(self, voters: Bool[Array, " W"], key: Int[Array, " W"] | None = None) -> Vote:
-        return votes.vote(answer_ids(self), voters, key)
-
-    @checked
-    def vote_finals(
-        self, voters: Bool[Array, " W"] | None = None, key: Int[Array, " W"] | None = None
-    ) -> Vote:
-        shown = self._state.shown > self._episode.length
-        voters = shown if voters is None else shown & voters
-        if self._final_twins is None:
-            return self.vote(voters, key)
-        return votes.vote_twins(self._final_twins, voters, key)
+    # --- operations ----------------------------------------------------------------------------------------
 
     @checked
     def open(self, count: Scalar, probe: bool = True) -> ReplayPool:
@@ -250,9 +444,9 @@ class ReplayPool(BranchPool):
         return self._then(mdp.read_full(self._episode, self._state, count, self._budget))
 
     def _then(self, state: mdp.State) -> ReplayPool:
-        """The pool after an action, with the answers that it showed for the first time labelled.
+        """Returns the pool after an action, with the answers that it revealed for the first time labelled.
 
-        A label is the moment of the first showing: a clock of actions, then the branch.
+        A label is the moment of the first reveal: a clock of actions, then the branch.
         """
         pool = dataclasses.replace(self, _state=state)
         if self._labels is None:
@@ -267,96 +461,49 @@ class ReplayPool(BranchPool):
         )
         return dataclasses.replace(pool, _labels=labels, _clock=self._clock + self.width)
 
+    # --- for the owner of the episode ----------------------------------------------------------------------
 
-# --- for rollouts and views, not for controllers --------------------------------------------------------
+    @property
+    def hidden(self) -> mdp.Episode:
+        """What is fixed in the episode and hidden from controllers."""
+        return self._episode
 
+    @property
+    def state(self) -> mdp.State:
+        """What the operations have led to."""
+        return self._state
 
-def detach(pool: ReplayPool) -> ReplayPool:
-    """The pool without its matrix, so that a batch of pools holds no copies of it."""
-    return dataclasses.replace(pool, _matrix=cast(Any, None))
+    def without_matrix(self) -> ReplayPool:
+        """Drops the matrix, so that a batch of pools holds no copies of it."""
+        return dataclasses.replace(self, _matrix=cast(Any, None))
 
+    def with_matrix(self, matrix: ProbeMatrix) -> ReplayPool:
+        """Puts the matrix back.
 
-def attach(pool: ReplayPool, matrix: ProbeMatrix) -> ReplayPool:
-    """The pool with its matrix again."""
-    return dataclasses.replace(pool, _matrix=matrix)
+        Args:
+            matrix: the matrix that the pool was begun with.
+        """
+        return dataclasses.replace(self, _matrix=matrix)
 
+    def with_longer_matrix(self, matrix: ProbeMatrix) -> ReplayPool:
+        """Goes on over a matrix in which more is known of the branches by now.
 
-def regrown(pool: ReplayPool, matrix: ProbeMatrix) -> ReplayPool:
-    """The pool over its matrix, in which more is known of the branches by now."""
-    row = pool._episode.start // matrix.max_depth
-    episode = dataclasses.replace(
-        pool._episode, length=matrix.lengths.reshape(-1)[row], tokens=matrix.tokens.reshape(-1)[row]
-    )
-    return dataclasses.replace(attach(pool, matrix), _episode=episode)
+        Args:
+            matrix: the pool's matrix with further answers, and the lengths and tokens of branches that ended.
+        """
+        row = self._episode.start // matrix.max_depth
+        episode = dataclasses.replace(
+            self._episode, length=matrix.lengths.reshape(-1)[row], tokens=matrix.tokens.reshape(-1)[row]
+        )
+        return dataclasses.replace(self, _matrix=matrix, _episode=episode)
 
+    def unopened(self, matrix: ProbeMatrix) -> ReplayPool:
+        """Makes a pool of the same shape and interval in which nothing is opened, of no particular episode.
 
-def matrix_of(pool: ReplayPool) -> ProbeMatrix:
-    """The matrix behind the pool."""
-    return pool._matrix
-
-
-def state_of(pool: ReplayPool) -> mdp.State:
-    """The state that the pool's actions have led to."""
-    return pool._state
-
-
-def blank(pool: ReplayPool, matrix: ProbeMatrix) -> ReplayPool:
-    """A pool of the same shape in which nothing was opened, of no episode in particular but its interval."""
-    zeros = jnp.zeros(pool.width, jnp.int32)
-    episode, state = mdp.begin(matrix, 0, zeros, history=pool._state.revealed is not None)
-    episode = dataclasses.replace(episode, interval=pool._episode.interval)
-    return dataclasses.replace(attach(pool, matrix), _episode=episode, _state=state)
-
-
-def episode_of(pool: ReplayPool) -> mdp.Episode:
-    """What is fixed in the pool's episode."""
-    return pool._episode
-
-
-def admissible(pool: ReplayPool) -> mdp.Admissible:
-    """The admissible atomic actions."""
-    return mdp.admissible(pool._episode, pool._state, pool._budget)
-
-
-def answer_ids(pool: ReplayPool) -> Int32[Array, " W"]:
-    """Id in the matrix of each branch's latest answer."""
-    return mdp.answers(pool._matrix, pool._episode, pool._state)
-
-
-def answer_id(pool: ReplayPool, branch: Scalar) -> Int32[Array, ""]:
-    """Id in the matrix of a branch's latest answer."""
-    return mdp.answer(pool._matrix, pool._episode, pool._state, branch)
-
-
-def all_answer_ids(pool: ReplayPool) -> Int32[Array, "W K"]:
-    """Id in the matrix of each branch's answer at every depth, revealed or not."""
-    depths = pool._matrix.max_depth
-    at = pool._episode.start[:, None] + jnp.arange(depths)
-    return jnp.asarray(pool._matrix.answers).reshape(-1)[at].astype(jnp.int32)
-
-
-def budget_of(pool: ReplayPool) -> Scalar | None:
-    """The token budget, None for no limit."""
-    return pool._budget
-
-
-def leader_answer(pool: ReplayPool, vote: Vote) -> Int32[Array, ""]:
-    """Id in the matrix of a vote's winning answer, ``NONE`` without votes."""
-    return jnp.where(vote.leader == NONE, NONE, answer_id(pool, vote.leader))
-
-
-def keeps_labels(pool: ReplayPool) -> bool:
-    """Whether `ReplayPool.answers` may be asked for."""
-    return pool._labels is not None
-
-
-def budget_spent(pool: ReplayPool) -> Bool[Array, ""]:
-    """Whether the budget, and nothing else, forbids every BRANCH and CONTINUE."""
-    if pool._budget is None:
-        return jnp.bool_(False)
-
-    def can_go_on(budget):
-        allowed = mdp.admissible(pool._episode, pool._state, budget)
-        return allowed.branch | jnp.any(allowed.advance)
-
-    return can_go_on(None) & ~can_go_on(pool._budget)
+        Args:
+            matrix: the matrix.
+        """
+        zeros = jnp.zeros(self.width, jnp.int32)
+        episode, state = mdp.begin(matrix, 0, zeros, self._state.revealed is not None)
+        episode = dataclasses.replace(episode, interval=self._episode.interval)
+        return dataclasses.replace(self, _matrix=matrix, _episode=episode, _state=state)

@@ -1,9 +1,11 @@
 """Rollouts: any controllers over any episodes in one compiled call.
 
 A batch of ``while`` loops would run until its longest episode ends, most lanes idle. Here a fixed number of
-lanes is kept busy instead: when half of them have ended, their results are written out and the next episodes
-take their place. Episodes never look at each other, so results depend neither on the number of lanes nor on
-that of devices or processes.
+lanes is kept busy: when enough of them have ended, their results are written and the next episodes take their
+place. Episodes never look at each other, so results depend neither on the number of lanes nor on that of
+devices or processes.
+
+`play_lanes` is the loop. `rollout` plays controllers with it; training plays environments with it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,16 +25,13 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import PyTreeDef
 from jaxtyping import Bool, Int, Int16, Int32
 
-from autotts_jax.core import mdp
-from autotts_jax.core import pool as branch_pool
 from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.core.controller import Controller, Memory
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.core.pool import LabelsNotKeptError, ReplayPool, StopReason
-from autotts_jax.core.votes import Vote
+from autotts_jax.core.pool import BranchPool, NotKeptError, ReplayPool, StopReason, winner
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.typing import Array
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.typing import Array, Scalar
 
 DEVICE_AXIS = "device"
 MAX_TOKENS = np.iinfo(np.int32).max
@@ -50,17 +49,208 @@ SEGMENTS = 100
 """Stops of the compiled loop in which progress can be reported."""
 
 
+# --- the loop -------------------------------------------------------------------------------------------
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Lane:
+    """One episode in flight.
+
+    Attributes:
+        body: what is played; a pytree.
+        episode: its number in the queue; the length of the queue in an empty lane. Shape ().
+        rounds: rounds played. Shape ().
+        stop: a `StopReason`, `RUNNING` until the episode has ended. Shape ().
+    """
+
+    body: Any
+    episode: Int32[Array, ""]
+    rounds: Int32[Array, ""]
+    stop: Int32[Array, ""]
+
+
+class LanePlay(NamedTuple):
+    """How a lane is played: functions of one episode.
+
+    Attributes:
+        begin: from an episode's number in the queue, the body at its start.
+        round: from a lane, its body after one more round and a `StopReason`.
+        end: from a lane whose episode has ended, its results; a pytree of arrays.
+        record: from a lane before and after a round, what to record of the round; None to record nothing.
+    """
+
+    begin: Callable[[Int32[Array, ""]], Any]
+    round: Callable[[Lane], tuple[Any, Scalar]]
+    end: Callable[[Lane], Any]
+    record: Callable[[Lane, Lane], Any] | None = None
+
+
+class Run(NamedTuple):
+    """A rollout under way.
+
+    Attributes:
+        lanes: the episodes in flight; leaves have a leading axis L.
+        taken: episodes taken from the queue. Shape ().
+        ended: episodes whose results are written. Shape ().
+        time: rounds of the loop. Shape ().
+        results: what `LanePlay.end` gave, by episode; leaves have a leading axis of the queue's length.
+        records: what `LanePlay.record` gave, by round of the loop and lane; leaves have leading axes (T, L).
+            None where nothing is recorded.
+    """
+
+    lanes: Lane
+    taken: Int32[Array, ""]
+    ended: Int32[Array, ""]
+    time: Int32[Array, ""]
+    results: Any
+    records: Any = None
+
+
+def play_lanes(
+    play: LanePlay,
+    run: Run,
+    *,
+    num_episodes: Scalar,
+    target: Scalar,
+    refill: int,
+    until: Scalar | None = None,
+) -> Run:
+    """Plays lanes on; to be called under ``jit``.
+
+    Args:
+        play: how a lane is played.
+        run: where to go on.
+        num_episodes: length of the queue.
+        target: return once this many episodes have ended.
+        refill: lanes that have to have ended before episodes from the queue take their place (static).
+        until: return at the latest when `Run.time` is this; None for no such limit.
+
+    Returns:
+        The run when it returns. A lane's state after its episode has ended stays as it is.
+    """
+    begin, end = jax.vmap(play.begin), jax.vmap(play.end)
+
+    def holds(lanes: Lane) -> Bool[Array, " L"]:
+        return lanes.episode < num_episodes
+
+    def replaceable(lanes: Lane, taken: Scalar) -> Bool[Array, " L"]:
+        """Ended lanes and, while the queue has more, empty ones."""
+        ended = lanes.stop != StopReason.RUNNING
+        return ended & (holds(lanes) | (taken < num_episodes))
+
+    def in_time(time: Scalar) -> Bool[Array, ""]:
+        return jnp.bool_(True) if until is None else jnp.less(time, until)
+
+    def play_round(carry):
+        lanes, time, records = carry
+        after = jax.vmap(functools.partial(_play_round, play))(lanes)
+        if play.record is not None:
+            rows = jax.vmap(play.record)(lanes, after)
+            records = jax.tree.map(lambda column, row: column.at[time].set(row), records, rows)
+        return after, time + 1, records
+
+    def replace(run: Run, out: Bool[Array, " L"]) -> Run:
+        counted = out & holds(run.lanes)
+        row = jnp.where(counted, run.lanes.episode, jax.tree.leaves(run.results)[0].shape[0])
+        number = run.taken + jnp.cumsum(out) - 1
+        coming = Lane(
+            body=begin(number),
+            episode=jnp.minimum(number, num_episodes).astype(jnp.int32),
+            rounds=jnp.zeros_like(run.lanes.rounds),
+            stop=jnp.where(number < num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED).astype(jnp.int32),
+        )
+        return run._replace(
+            lanes=jax.tree.map(functools.partial(_where, out), coming, run.lanes),
+            taken=run.taken + jnp.sum(out, dtype=jnp.int32),
+            ended=run.ended + jnp.sum(counted, dtype=jnp.int32),
+            results=jax.tree.map(
+                lambda column, rows: column.at[row].set(rows, mode="drop"), run.results, end(run.lanes)
+            ),
+        )
+
+    def play_on(run: Run) -> Run:
+        want = jnp.minimum(refill, jnp.sum(holds(run.lanes)))
+        lanes, time, records = jax.lax.while_loop(
+            lambda carry: (jnp.sum(replaceable(carry[0], run.taken)) < want) & in_time(carry[1]),
+            play_round,
+            (run.lanes, run.time, run.records),
+        )
+        run = run._replace(lanes=lanes, time=time, records=records)
+        out = replaceable(lanes, run.taken)
+        if until is None:
+            return replace(run, out)
+        return jax.lax.cond(jnp.sum(out) >= want, replace, lambda run, _: run, run, out)
+
+    return jax.lax.while_loop(lambda run: (run.ended < target) & in_time(run.time), play_on, run)
+
+
+def _play_round(play: LanePlay, lane: Lane) -> Lane:
+    """Plays one round of a lane; nothing where its episode has ended."""
+    body, stop = play.round(lane)
+    stepped = Lane(body, lane.episode, lane.rounds + 1, jnp.asarray(stop, jnp.int32))
+    running = lane.stop == StopReason.RUNNING
+    return jax.tree.map(lambda new, old: _where(running, new, old), stepped, lane)
+
+
+class Shapes(NamedTuple):
+    """Shapes and dtypes of what a play handles: a body, results, and what is recorded of a round."""
+
+    body: Any
+    results: Any
+    record: Any
+
+
+def trace_shapes(play: LanePlay) -> Shapes:
+    """Finds the shapes by playing a round of the first episode; to be called under `jax.eval_shape`.
+
+    Args:
+        play: how a lane is played.
+    """
+    zero = jnp.int32(0)
+    lane = Lane(play.begin(zero), zero, zero, zero)
+    after = _play_round(play, lane)
+    return Shapes(lane.body, play.end(after), None if play.record is None else play.record(lane, after))
+
+
+def empty_run(shapes: Shapes, lanes: int, num_episodes: Scalar, *, results: int, rounds: int = 0) -> Run:
+    """Makes a run before its first episode: every lane is empty.
+
+    Args:
+        shapes: as `trace_shapes` finds them.
+        lanes: L, episodes in flight.
+        num_episodes: length of the queue.
+        results: rows of results to keep, at least the length of the queue where results matter.
+        rounds: T, rounds to record.
+    """
+
+    def zeros(tree: Any, *leading: int) -> Any:
+        return jax.tree.map(lambda leaf: np.zeros((*leading, *leaf.shape), leaf.dtype), tree)
+
+    empty = Lane(
+        body=zeros(shapes.body, lanes),
+        episode=np.full(lanes, num_episodes, np.int32),
+        rounds=np.zeros(lanes, np.int32),
+        stop=np.full(lanes, StopReason.EXHAUSTED, np.int32),
+    )
+    zero = np.zeros((), np.int32)
+    return Run(empty, zero, zero, zero, zeros(shapes.results, results), zeros(shapes.record, rounds, lanes))
+
+
+# --- controllers ----------------------------------------------------------------------------------------
+
+
 class Episodes(NamedTuple):
-    """Which episodes to run, one entry each; shape (E,).
+    """Which episodes to play, one entry each; shape (E,).
 
     Attributes:
         question: index of the question in the matrix.
-        order: row of the table of branch orders.
-        setting: row of the stacked controllers' hyper-parameters.
+        row: row of the question's branch orders.
+        setting: index of the controller.
     """
 
     question: Int[Array, " E"]
-    order: Int[Array, " E"]
+    row: Int[Array, " E"]
     setting: Int[Array, " E"]
 
 
@@ -73,12 +263,14 @@ class Results(NamedTuple):
         tokens: tokens charged.
         intervals: Σ l_i.
         probes: |Ω|.
-        sequential_tokens: latency proxy in tokens.
+        sequential_tokens: tokens generated one after another, a proxy for latency.
         branches: branches opened.
         rounds: rounds of the controller.
         stop_reason: a `StopReason`.
-        compile_seconds: tracing, compiling and readying, for all episodes together.
+        compile_seconds: tracing, compiling and the first call, for all episodes together.
         run_seconds: running, for all episodes together.
+        ends: what `Hooks.at_end` gave; leaves have a leading axis E.
+        records: what `Hooks.after_round` gave; leaves have leading axes (E, T).
     """
 
     answer: np.ndarray
@@ -92,74 +284,146 @@ class Results(NamedTuple):
     stop_reason: np.ndarray
     compile_seconds: float
     run_seconds: float
+    ends: Any = None
+    records: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Hooks:
+    """What else a rollout hands out, from functions of one episode. Equal hooks share a compilation.
+
+    Attributes:
+        at_end: from the controller, its memory and its pool when an episode has ended, a pytree of arrays.
+        after_round: from the controller, its memory and its pool after a round, a pytree of arrays. Every
+            episode then has a lane of its own.
+        rounds: T, rounds to record; the rollout ends after them, and episodes that have not ended have the
+            stop reason `RUNNING`.
+    """
+
+    at_end: Callable[[Controller, Memory, BranchPool], Any] | None = None
+    after_round: Callable[[Controller, Memory, BranchPool], Any] | None = None
+    rounds: int = 0
+
+
+Pause = Callable[[Memory, Int32[np.ndarray, " L"]], Memory]
+"""Called on the host before each round with the memories of all lanes and the rounds that each has played."""
 
 
 def rollout(
     controllers: Sequence[Controller],
     matrix: ProbeMatrix,
-    orders: Int[np.ndarray, "R W"],
+    orders: BranchOrders,
     episodes: Episodes,
     *,
     budget: int | None = None,
     lanes: int | None = None,
+    refill: float = 0.5,
     devices: Sequence[jax.Device] | None = None,
+    hooks: Hooks = Hooks(),  # it is immutable
+    pause: Pause | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Results:
     """Plays every episode with its controller.
 
     Args:
-        controllers: the settings that ``episodes.setting`` indexes; all of one class.
+        controllers: the controllers that ``episodes.setting`` indexes; all of one class.
         matrix: the probe matrix.
         orders: branch orders; an episode's pool has their length W as its width.
-        episodes: question, branch order and setting of each episode.
+        episodes: question, branch order and controller of each episode.
         budget: token budget B; None for no limit.
-        lanes: episodes in flight on each device; by platform when None. Changes speed alone.
-        devices: local devices to share the episodes among; all when None, of all processes, each of which
-            then makes the same call and gets all results.
+        lanes: episodes in flight on each device; by platform when None. It affects speed alone, as does the
+            next.
+        refill: share of the lanes that have to have ended before others take their place.
+        devices: local devices to share the episodes among; when None, all devices of all processes, each of
+            which then makes the same call and gets all results.
+        hooks: what else to hand out.
+        pause: plays round by round, and replaces what controllers remember before each round by what this
+            function returns; None to play in one go.
         on_progress: called from time to time with the number of episodes that have ended in this process.
 
     Returns:
         Results in the order of ``episodes``.
 
     Raises:
-        InputError: no controller, controllers of several classes, or an index out of range.
+        InputError: there is no controller, there are controllers of several classes, or an index is out of
+            range.
     """
-    orders = np.asarray(orders, np.int32)
     episodes = Episodes(*(np.asarray(column, np.int32) for column in episodes))
     _check(controllers, matrix, orders, episodes, budget, lanes)
     mesh = Mesh(np.array(devices or jax.local_devices()), (DEVICE_AXIS,))
     lanes = lanes or LANES.get(mesh.devices.flat[0].platform, LANES["cpu"])
-    settings = _Settings.of(controllers)
     shared = devices is None and jax.process_count() > 1
     queue, place = _deal(_own_share(episodes) if shared else episodes, mesh.size)
     per_device = -(-len(place) // mesh.size)
+    length = len(queue.question) // mesh.size
+    lanes = length if hooks.after_round else lanes
     table = _Table(
-        settings,
+        _Settings.of(controllers),
         matrix,
-        _bucket(orders),
+        BranchOrders(_bucket(np.asarray(orders.table, np.int32)), np.asarray(orders.group, np.int32)),
         budget=None if budget is None else np.asarray(budget, np.int32),
         num_episodes=np.asarray(per_device, np.int32),
     )
     table = jax.device_put(table, NamedSharding(mesh, P()))
     queue = jax.device_put(queue, NamedSharding(mesh, P(DEVICE_AXIS)))
+    step_by_step = bool(hooks.after_round) or pause is not None
 
     began = time.perf_counter()
-    run = _empty_run(table, queue, mesh, lanes)
-    play = _play.lower(table, queue, run, np.int32(0), mesh=mesh).compile(COMPILER_OPTIONS)
+    keep, shapes = _trace(table, queue, hooks)
+    run = _first_run(shapes, lanes, per_device, length, hooks.rounds, mesh)
+    static = {"keep": keep, "hooks": hooks, "mesh": mesh, "refill": max(1, int(lanes * refill))}
+    zero = np.int32(0)
+    until = zero if step_by_step else None
+    play = _play.lower(table, queue, run, zero, until, **static).compile(COMPILER_OPTIONS)
     # Plays nothing: JAX readies later calls in the first.
-    run = jax.block_until_ready(play(table, queue, run, np.int32(0)))
+    run = jax.block_until_ready(play(table, queue, run, zero, until))
     compiled = time.perf_counter()
-    for segment in range(1, SEGMENTS + 1) if on_progress else (SEGMENTS,):
-        run = play(table, queue, run, np.int32(-(-per_device * segment // SEGMENTS)))
-        if on_progress:
-            on_progress(min(int(np.sum(run.ended)), len(place)))
-    rows = np.asarray(run.results)[place]
+    if pause is not None:
+        run = _play_with_pauses(functools.partial(play, table, queue), run, per_device, pause, on_progress)
+    elif step_by_step:
+        run = play(table, queue, run, np.int32(per_device), np.int32(hooks.rounds))
+    else:
+        for segment in range(1, SEGMENTS + 1) if on_progress else (SEGMENTS,):
+            run = play(table, queue, run, np.int32(-(-per_device * segment // SEGMENTS)), None)
+            if on_progress:
+                on_progress(min(int(np.sum(run.ended)), len(place)))
+    rows, ends = jax.tree.map(lambda leaf: np.asarray(leaf)[place], run.results)
+    records = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], run.records)
     if shared:
-        every = multihost_utils.process_allgather(rows)
-        rows = every.swapaxes(0, 1).reshape(-1, len(COLUMNS))[: len(episodes.question)]
+        total = len(episodes.question)
+        rows, ends, records = jax.tree.map(
+            lambda leaf: _interleave(leaf)[:total], multihost_utils.process_allgather((rows, ends, records))
+        )
     ended = time.perf_counter()
+    results = results_of(rows, matrix, episodes, compiled - began, ended - compiled)
+    return results._replace(ends=ends, records=records)
 
-    return results_of(rows, matrix, episodes, compiled - began, ended - compiled)
+
+def _play_with_pauses(play, run: Run, per_device: int, pause: Pause, on_progress) -> Run:
+    devices = len(run.time)
+    target = np.int32(per_device)
+    # Takes the first episodes from the queue and plays no round.
+    run = play(run, target, np.int32(0))
+    while int(np.sum(run.ended)) < per_device * devices:
+        memory = pause(run.lanes.body.memory, np.asarray(run.lanes.rounds))
+        body = dataclasses.replace(run.lanes.body, memory=memory)
+        run = run._replace(lanes=dataclasses.replace(run.lanes, body=body))
+        run = play(run, target, np.asarray(run.time)[0] + np.int32(1))
+        if on_progress:
+            on_progress(int(np.sum(run.ended)))
+    return run
+
+
+def _interleave(gathered: np.ndarray) -> np.ndarray:
+    """Joins (processes, episodes of each, …) to the order in which episodes were dealt."""
+    return gathered.swapaxes(0, 1).reshape(-1, *gathered.shape[2:])
+
+
+def _by_episode(records: Array, devices: int) -> np.ndarray:
+    """Turns (devices · T, L, …) into (devices · L, T, …)."""
+    records = np.asarray(records)
+    parts = records.reshape(devices, -1, *records.shape[1:]).swapaxes(1, 2)
+    return parts.reshape(-1, *parts.shape[2:])
 
 
 COLUMNS = (
@@ -172,7 +436,7 @@ COLUMNS = (
     "rounds",
     "stop_reason",
 )
-"""The columns of what `result_row` makes."""
+"""The columns of a row of results."""
 
 
 @jax.tree_util.register_dataclass
@@ -207,7 +471,7 @@ class _Settings:
         )
         marked = list(zip(columns, is_common, strict=True))
         return cls(
-            varied=[_bucket(np.stack(column)) for column, common in marked if not common],
+            varied=[_padded(np.stack(column)) for column, common in marked if not common],
             common=[column[0] for column, common in marked if common],
             is_common=is_common,
             structure=jax.tree.structure(controllers[0]),
@@ -222,7 +486,11 @@ class _Settings:
 
 
 def kind_of(controller: Controller) -> tuple[type, str]:
-    """What tells a controller's tree from that of any other class; to be a static argument under ``jit``."""
+    """Tells a controller's tree from that of any other class; to be a static argument under ``jit``.
+
+    Args:
+        controller: the controller.
+    """
     return type(controller), str(jax.tree.structure(controller))
 
 
@@ -239,172 +507,132 @@ class _Table(NamedTuple):
 
     settings: _Settings
     matrix: ProbeMatrix
-    orders: Int32[Array, "R W"]
+    orders: BranchOrders
     budget: Int32[Array, ""] | None
     num_episodes: Int32[Array, ""]
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Lane:
-    """One episode in flight.
+class _Body:
+    """What a lane plays.
 
     Attributes:
         setting: its controller's hyper-parameters, but for those that all controllers share.
         pool: its branch pool, without the matrix.
         memory: what the controller remembers.
-        episode: its place in the queue; ``num_episodes`` in a lane that holds none.
-        rounds: rounds played.
-        stop: why it ended, `RUNNING` while it has not.
     """
 
     setting: list[Array]
     pool: ReplayPool
     memory: Memory
-    episode: Int32[Array, ""]
-    rounds: Int32[Array, ""]
-    stop: Int32[Array, ""]
 
 
-class _Run(NamedTuple):
-    """A rollout under way; every leaf has the device axis in front.
-
-    Attributes:
-        lanes: the episodes in flight.
-        taken: episodes taken from the queue.
-        ended: episodes written to the results.
-        results: rows as `_result` makes them, in the order of the queue.
-    """
-
-    lanes: _Lane
-    taken: Int32[Array, " D"]
-    ended: Int32[Array, " D"]
-    results: Int32[Array, "E C"]
-
-
-@functools.partial(jax.jit, static_argnames="mesh", donate_argnames="run")
-def _play(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""], *, mesh: Mesh) -> _Run:
-    """Plays on until ``target`` episodes of each device have ended."""
-    specs = (P(), P(DEVICE_AXIS), P(DEVICE_AXIS), P())
-    play = jax.shard_map(_play_shard, mesh=mesh, in_specs=specs, out_specs=P(DEVICE_AXIS), check_vma=False)
-    return play(table, queue, run, target)
-
-
-def _play_shard(table: _Table, queue: Episodes, run: _Run, target: Int32[Array, ""]) -> _Run:
-    num_episodes = table.num_episodes
-    refill = max(1, run.lanes.stop.shape[0] // 2)
-    labels = branch_pool.keeps_labels(run.lanes.pool)
-    begin = jax.vmap(functools.partial(_begin, table, queue, labels=labels, finals=table.matrix.finals()))
-    step = jax.vmap(functools.partial(_step, table))
-    result = jax.vmap(functools.partial(_result, table))
-
-    def holds(lanes):
-        return lanes.episode < num_episodes
-
-    def replaceable(lanes, taken):
-        """Ended lanes, and while the queue has more, empty ones."""
-        return (lanes.stop != StopReason.RUNNING) & (holds(lanes) | (taken < num_episodes))
-
-    def play_on(run: _Run) -> _Run:
-        taken = run.taken[0]
-        want = jnp.minimum(refill, jnp.sum(holds(run.lanes)))
-        lanes = jax.lax.while_loop(
-            lambda lanes: jnp.sum(replaceable(lanes, taken)) < want,
-            step,
-            run.lanes,
-        )
-        out = replaceable(lanes, taken)
-        counted = out & holds(lanes)
-        row = jnp.where(counted, lanes.episode, run.results.shape[0])
-        coming = begin(taken + jnp.cumsum(out) - 1)
-        return _Run(
-            lanes=jax.tree.map(functools.partial(_where, out), coming, lanes),
-            taken=run.taken + jnp.sum(out, dtype=jnp.int32),
-            ended=run.ended + jnp.sum(counted, dtype=jnp.int32),
-            results=jnp.asarray(run.results).at[row].set(result(lanes), mode="drop"),
-        )
-
-    return jax.lax.while_loop(lambda run: run.ended[0] < target, play_on, run)
-
-
-def _begin(
+@functools.partial(jax.jit, static_argnames=("keep", "hooks", "mesh", "refill"), donate_argnames="run")
+def _play(
     table: _Table,
     queue: Episodes,
-    episode: Int[Array, ""],
+    run: Run,
+    target: Int32[Array, ""],
+    until: Int32[Array, ""] | None,
     *,
-    labels: bool,
+    keep: frozenset[str],
+    hooks: Hooks,
+    mesh: Mesh,
+    refill: int,
+) -> Run:
+    """Plays on until ``target`` episodes of each device have ended; ``run`` has the device axis in front."""
+
+    def play_shard(table, queue, run, target, until):
+        play = _lane_play(table, queue, keep, hooks, table.matrix.finals())
+        scalars = {name: getattr(run, name)[0] for name in ("taken", "ended", "time")}
+        run = play_lanes(
+            play,
+            run._replace(**scalars),
+            num_episodes=table.num_episodes,
+            target=target,
+            refill=refill,
+            until=until,
+        )
+        return run._replace(**{name: getattr(run, name)[None] for name in scalars})
+
+    specs = (P(), P(DEVICE_AXIS), P(DEVICE_AXIS), P(), P())
+    play = jax.shard_map(play_shard, mesh=mesh, in_specs=specs, out_specs=P(DEVICE_AXIS), check_vma=False)
+    return play(table, queue, run, target, until)
+
+
+def _lane_play(
+    table: _Table,
+    queue: Episodes,
+    keep: frozenset[str],
+    hooks: Hooks,
     finals: Int16[Array, "Q N"] | None = None,
-) -> _Lane:
-    """A lane at the start of an episode; an empty one beyond the last."""
-    at = jnp.minimum(episode, table.num_episodes - 1)
-    setting = [leaf[queue.setting[at]] for leaf in table.settings.varied]
-    controller = table.settings.controller(setting)
-    order = table.orders[queue.order[at]]
-    pool = ReplayPool.begin(
-        table.matrix,
-        queue.question[at],
-        order,
-        table.budget,
-        labels,
-        history=controller.needs_history,
-        finals=finals,
-    )
-    memory, after = controller.start(pool)
-    pool = cast(ReplayPool, after)
-    ended = jnp.where(episode < table.num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED)
-    return _Lane(
-        setting,
-        branch_pool.detach(pool),
-        memory,
-        episode=jnp.minimum(episode, table.num_episodes).astype(jnp.int32),
-        rounds=jnp.int32(0),
-        stop=ended.astype(jnp.int32),
-    )
+) -> LanePlay:
+    """How a lane plays its controller."""
+
+    def begin(episode: Int32[Array, ""]) -> _Body:
+        at = jnp.minimum(episode, table.num_episodes - 1)
+        setting = [leaf[queue.setting[at]] for leaf in table.settings.varied]
+        pool = ReplayPool.begin(
+            table.matrix,
+            queue.question[at],
+            table.orders.of(queue.question[at], queue.row[at]),
+            table.budget,
+            labels="labels" in keep,
+            revealed="revealed" in keep,
+            finals=finals,
+        )
+        memory, pool = table.settings.controller(setting).start(pool)
+        return _Body(setting, pool.without_matrix(), memory)
+
+    def opened(lane: Lane) -> tuple[Controller, Memory, ReplayPool]:
+        body: _Body = lane.body
+        return table.settings.controller(body.setting), body.memory, body.pool.with_matrix(table.matrix)
+
+    def play_round(lane: Lane) -> tuple[_Body, Scalar]:
+        controller, memory, pool = opened(lane)
+        memory, pool, stop = controller.round(memory, pool)
+        stop = end_of_round(stop, pool, lane.rounds + 1)
+        return _Body(lane.body.setting, pool.without_matrix(), memory), stop
+
+    def end(lane: Lane) -> tuple[Int32[Array, " C"], Any]:
+        controller, memory, pool = opened(lane)
+        extra = None if hooks.at_end is None else hooks.at_end(controller, memory, pool)
+        return _result_row(controller, memory, pool, lane.rounds, lane.stop), extra
+
+    def record(before: Lane, after: Lane) -> Any:  # noqa: ARG001
+        assert hooks.after_round is not None
+        return hooks.after_round(*opened(after))
+
+    return LanePlay(begin, play_round, end, record if hooks.after_round else None)
 
 
-_traced_begin = jax.jit(_begin, static_argnames="labels")
-"""What `jax.jit` has traced once, `jax.eval_shape` need not trace again for every rollout."""
+def end_of_round(stop: Scalar, pool: BranchPool, rounds: Scalar) -> Int32[Array, ""]:
+    """Decides whether an episode ends after a round, and why.
 
+    Args:
+        stop: the controller's reason.
+        pool: the pool after the round.
+        rounds: rounds played.
 
-def _step(table: _Table, lane: _Lane) -> _Lane:
-    """One round of a lane's controller; nothing where its episode has ended."""
-    pool = branch_pool.attach(lane.pool, table.matrix)
-    memory, after, stop = table.settings.controller(lane.setting).round(lane.memory, pool)
-    pool = cast(ReplayPool, after)
-    rounds = lane.rounds + 1
-    stop = end_of_round(stop, pool, rounds)
-    stepped = _Lane(lane.setting, branch_pool.detach(pool), memory, lane.episode, rounds, stop)
-    running = lane.stop == StopReason.RUNNING
-    return jax.tree.map(lambda new, old: _where(running, new, old), stepped, lane)
-
-
-def end_of_round(stop: Scalar, pool: ReplayPool, rounds: Scalar) -> Int32[Array, ""]:
-    """Why an episode ends after a round: the controller's reason, else a spent budget or too many rounds."""
-    spent = jnp.where(branch_pool.budget_spent(pool), StopReason.BUDGET, StopReason.RUNNING)
+    Returns:
+        The controller's reason; else `BUDGET` where the budget is spent, or `ROUND_LIMIT`.
+    """
+    spent = jnp.where(pool.budget_spent, StopReason.BUDGET, StopReason.RUNNING)
     limit = jnp.where(jnp.asarray(rounds) >= ROUND_LIMIT, StopReason.ROUND_LIMIT, spent)
     return jnp.where(jnp.asarray(stop) == StopReason.RUNNING, limit, stop).astype(jnp.int32)
 
 
-def _result(table: _Table, lane: _Lane) -> Int32[Array, " C"]:
-    """A lane's row of results, as `COLUMNS` names them."""
-    pool = branch_pool.attach(lane.pool, table.matrix)
-    controller = table.settings.controller(lane.setting)
-    vote = controller.vote(lane.memory, pool)
-    sequential_tokens = controller.sequential_tokens(lane.memory, pool)
-    return result_row(pool, vote, sequential_tokens, lane.rounds, lane.stop)
-
-
-def result_row(
-    pool: ReplayPool, vote: Vote, sequential_tokens: Scalar, rounds: Scalar, stop: Scalar
+def _result_row(
+    controller: Controller, memory: Memory, pool: BranchPool, rounds: Scalar, stop: Scalar
 ) -> Int32[Array, " C"]:
     """What an ended episode came to, in the order of `COLUMNS`."""
-    state = branch_pool.state_of(pool)
     row = {
-        "answer": branch_pool.leader_answer(pool, vote),
+        "answer": winner(pool, controller.vote(memory, pool)),
         "tokens": pool.tokens,
-        "intervals": mdp.intervals(state),
-        "probes": mdp.probes(state),
-        "sequential_tokens": sequential_tokens,
+        "intervals": pool.intervals,
+        "probes": pool.probes,
+        "sequential_tokens": controller.sequential_tokens(memory, pool),
         "branches": pool.opened,
         "rounds": rounds,
         "stop_reason": stop,
@@ -423,42 +651,34 @@ def results_of(
     compile_seconds: float,
     run_seconds: float,
 ) -> Results:
-    """The results that rows made by `result_row` hold."""
+    """The results that rows with `COLUMNS` hold."""
     answer = rows[:, 0]
     correct = (answer != NONE) & (answer == np.asarray(matrix.gold)[np.asarray(episodes.question)])
     columns = dict(zip(COLUMNS, rows.T, strict=True))
     return Results(correct=correct, **columns, compile_seconds=compile_seconds, run_seconds=run_seconds)
 
 
-def _reads_labels(table: _Table) -> bool:
-    """Whether the controller looks at answer labels; their table is left out of the lanes otherwise."""
-    try:
-        jax.eval_shape(_first_round, table)
-    except LabelsNotKeptError:
-        return True
-    return False
+def _trace(table: _Table, queue: Episodes, hooks: Hooks) -> tuple[frozenset[str], Shapes]:
+    """What pools have to keep because the controller looks at it, and the shapes of what is played."""
+    keep: frozenset[str] = frozenset()
+    while True:
+        try:
+            return keep, jax.eval_shape(functools.partial(_shapes, keep=keep, hooks=hooks), table, queue)
+        except NotKeptError as missing:
+            keep |= {missing.args[0]}
 
 
-@jax.jit
-def _first_round(table: _Table) -> Int32[Array, " C"]:
-    queue = Episodes(*(jnp.zeros(1, jnp.int32) for _ in Episodes._fields))
-    return _result(table, _step(table, _begin(table, queue, jnp.int32(0), labels=False)))
+@functools.partial(jax.jit, static_argnames=("keep", "hooks"))
+def _shapes(table: _Table, queue: Episodes, keep: frozenset[str], hooks: Hooks) -> Shapes:
+    """`trace_shapes` of a rollout. What `jax.jit` has traced once, `jax.eval_shape` need not trace again."""
+    return trace_shapes(_lane_play(table, queue, keep, hooks))
 
 
-def _empty_run(table: _Table, queue: Episodes, mesh: Mesh, lanes: int) -> _Run:
-    """A rollout before its first episode: every lane is empty."""
-    begin = functools.partial(_traced_begin, labels=_reads_labels(table))
-    lane = jax.eval_shape(begin, table, queue, jax.ShapeDtypeStruct((), jnp.int32))
-    shape = (mesh.size * lanes,)
-    empty = jax.tree.map(lambda leaf: np.zeros(shape + leaf.shape, leaf.dtype), lane)
-    empty = dataclasses.replace(
-        empty,
-        episode=np.full(shape, table.num_episodes, np.int32),
-        stop=np.full(shape, StopReason.EXHAUSTED, np.int32),
-    )
-    counter = np.zeros(mesh.size, np.int32)
-    results = np.zeros((queue.question.shape[0], len(COLUMNS)), np.int32)
-    return jax.device_put(_Run(empty, counter, counter, results), NamedSharding(mesh, P(DEVICE_AXIS)))
+def _first_run(shapes: Shapes, lanes: int, num_episodes: int, results: int, rounds: int, mesh: Mesh) -> Run:
+    """An empty run on each device; all leaves have the device axis in front."""
+    run = empty_run(shapes, lanes, num_episodes, results=results, rounds=rounds)
+    run = jax.tree.map(lambda leaf: np.concatenate([np.atleast_1d(leaf)] * mesh.size), run)
+    return jax.device_put(run, NamedSharding(mesh, P(DEVICE_AXIS)))
 
 
 def _own_share(episodes: Episodes) -> Episodes:
@@ -483,10 +703,15 @@ def _deal(episodes: Episodes, devices: int) -> tuple[Episodes, np.ndarray]:
     return Episodes(*(column[dealt] for column in episodes)), place
 
 
-def _bucket(rows: np.ndarray) -> np.ndarray:
+def _bucket(table: Int[np.ndarray, "G R W"]) -> Int[np.ndarray, "G R W"]:
     """Repeats the last row up to a power of two rows, so that few shapes have to be compiled for."""
-    filling = _bucket_size(len(rows)) - len(rows)
-    return np.concatenate([rows, np.repeat(rows[-1:], filling, axis=0)])
+    filling = _bucket_size(table.shape[1]) - table.shape[1]
+    return np.concatenate([table, np.repeat(table[:, -1:], filling, axis=1)], axis=1)
+
+
+def _padded(rows: np.ndarray) -> np.ndarray:
+    """The same for rows on the first axis."""
+    return _bucket(rows[None].reshape(1, len(rows), -1)).reshape(-1, *rows.shape[1:])
 
 
 def _bucket_size(size: int) -> int:
@@ -513,13 +738,18 @@ def _check(controllers, matrix, orders, episodes, budget, lanes) -> None:
         raise InputError(f"the number of lanes is {lanes}, but it must be at least 1")
     limits = {
         "question": matrix.num_questions,
-        "order": orders.shape[0],
+        "row": orders.num_rows,
         "setting": len(controllers),
     }
     for (name, limit), column in zip(limits.items(), episodes, strict=True):
         if column.min() < 0 or column.max() >= limit:
             raise InputError(f"an episode's {name} is outside 0 … {limit - 1}")
-    if orders.min() < 0 or orders.max() >= matrix.num_branches:
+    if len(orders.group) != matrix.num_questions:
+        raise InputError(
+            f"there are branch orders for {len(orders.group)} questions, but the matrix has "
+            f"{matrix.num_questions}"
+        )
+    if np.min(orders.table) < 0 or np.max(orders.table) >= matrix.num_branches:
         raise InputError(f"a branch order holds a branch outside 0 … {matrix.num_branches - 1}")
 
 

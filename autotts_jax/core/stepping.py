@@ -1,164 +1,333 @@
-"""Controllers played one operation at a time, against a pool whose operations somebody else carries out.
+"""The stepping driver: one episode of a controller, one operation at a time.
 
-A rollout hands a controller a pool that carries out what it asks for at once. Where that takes a step of an
-environment or tokens of a language model, `play` says what is asked for, and goes on when it is told what it
-led to.
+A rollout hands a controller a pool that carries out what it asks for at once. Where an operation takes a step
+of an environment or tokens of a language model, `play` passes it to an `Executor` and goes on with what that
+led to. Traces and live episodes are played this way.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Int
+import numpy as np
+from jaxtyping import Bool, Int, Int32
 
 from autotts_jax.core.controller import Controller, Memory
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.core.pool import BranchPool, StopReason
-from autotts_jax.core.rollout import ROUND_LIMIT, kind_of
+from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, StopReason
+from autotts_jax.core.rollout import end_of_round, kind_of
 from autotts_jax.core.votes import Vote
-from autotts_jax.typing import Array
+from autotts_jax.replay.matrix import NONE
+from autotts_jax.typing import Array, Scalar
 
 if TYPE_CHECKING:
-    _Pool = BranchPool
+    _Protocol = BranchPool
 else:
-    _Pool = object  # the protocol's properties would stand in the way of a dataclass's fields
+    _Protocol = object  # the protocol's own properties would hide those of the pool behind
 
 
-class SteppedPool(_Pool):
-    """A `BranchPool` whose operations somebody else carries out.
-
-    What they lead to is known only then. Until then asking for it raises `_NotKnownYet`; afterwards it is in
-    ``later``. Pruning needs nothing carried out to be known.
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """What a controller asks for: a method of `BranchPool` and its arguments.
 
     Attributes:
-        later: what the next operations led to, as far as they were carried out.
+        action: ``open``, ``advance``, ``probe``, ``prune`` or ``read`` (static).
+        argument: number of branches for ``open`` and ``read``, shape (); intervals for ``advance``, mask for
+            ``probe`` and ``prune``, shape (W,).
+        probe: argument of ``open`` and ``advance`` (static).
     """
 
-    later: tuple[Self, ...]
-
-    def open(self, count: Scalar, probe: bool = True) -> Self:
-        return self._ask(Open(self, jnp.asarray(count), jnp.asarray(probe)))
-
-    def advance(self, count: Int[Array, " W"], probe: bool = True) -> Self:
-        return self._ask(Advance(self, jnp.asarray(count), jnp.asarray(probe)))
-
-    def probe(self, mask: Bool[Array, " W"]) -> Self:
-        return self._ask(Probe(self, mask))
-
-    def read(self, count: Scalar) -> Self:
-        return self._ask(Read(self, jnp.asarray(count)))
-
-    def _ask(self, asked: Operation) -> Self:
-        if not self.later:
-            raise _NotKnownYet(asked)
-        return dataclasses.replace(self.later[0], later=self.later[1:])  # type: ignore[type-var]
+    action: str = dataclasses.field(metadata={"static": True})
+    argument: Int[Array, "..."] | Bool[Array, " W"]
+    probe: bool = dataclasses.field(default=True, metadata={"static": True})
 
 
-class Open(NamedTuple):
-    """A controller asks to open branches, and to probe them."""
+class Executor(abc.ABC):
+    """Carries out the operations of one episode: a replay, a running model, an environment.
 
-    pool: SteppedPool
-    wanted: Int[Array, ""]
-    probe: Bool[Array, ""]
+    Attributes:
+        pool: the pool after all operations so far.
+    """
+
+    pool: BranchPool
+
+    @abc.abstractmethod
+    def carry_out(self, operation: Operation) -> None:
+        """Carries out an operation, after which `pool` is what it led to.
+
+        Whatever is inadmissible in it is left undone.
+
+        Args:
+            operation: the operation.
+        """
+
+    @abc.abstractmethod
+    def answers(self, branches: Sequence[int]) -> list[str | None]:
+        """Spells the latest revealed answers of branches.
+
+        Args:
+            branches: positions of the branches in opening order.
+
+        Returns:
+            The text of each; None where there is no answer.
+        """
 
 
-class Advance(NamedTuple):
-    """A controller asks to read on, and to probe at each interval."""
+class ReplayExecutor(Executor):
+    """Carries out operations on a `ReplayPool`.
 
-    pool: SteppedPool
-    wanted: Int[Array, " W"]
-    probe: Bool[Array, ""]
+    Args:
+        pool: the pool, in which nothing is opened.
+        spell: gives the text of an answer id, None for no answer.
+    """
+
+    pool: ReplayPool
+
+    def __init__(self, pool: ReplayPool, spell: Callable[[int], str | None]):
+        self.pool = pool
+        self._spell = spell
+
+    def carry_out(self, operation: Operation) -> None:
+        """Carries out an operation at once."""
+        self.pool = apply_operation(self.pool, operation)
+
+    def answers(self, branches: Sequence[int]) -> list[str | None]:
+        """Spells the latest revealed answers of branches."""
+        keys = np.asarray(_answer_keys(self.pool))
+        return [self._spell(int(keys[branch])) for branch in branches]
 
 
-class Probe(NamedTuple):
-    """A controller asks for the answers where branches are."""
+def apply_operation(pool: Pool, operation: Operation) -> Pool:
+    """Carries out an operation on a pool; compiled once for each kind of operation.
 
-    pool: SteppedPool
-    wanted: Bool[Array, " W"]
+    Args:
+        pool: the pool.
+        operation: the operation.
+
+    Returns:
+        The pool after it.
+    """
+    return _apply(pool, jax.tree.map(jnp.asarray, operation))
 
 
-class Read(NamedTuple):
-    """A controller asks to open branches and to read them to their ends."""
+@jax.jit
+def _apply(pool: Pool, operation: Operation) -> Pool:
+    act = getattr(pool, operation.action)
+    if operation.action in ("open", "advance"):
+        return act(operation.argument, operation.probe)
+    return act(operation.argument)
 
-    pool: SteppedPool
-    wanted: Int[Array, ""]
+
+_answer_keys = jax.jit(lambda pool: pool.answer_keys)
 
 
-Operation = Open | Advance | Probe | Read
-"""An operation, and the pool that it was asked of."""
+# --- the driver -----------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """One operation that changed something.
+
+    Attributes:
+        round: round of the controller; 0 is its start.
+        action: ``open``, ``advance``, ``probe``, ``prune`` or ``read``.
+        branches: the branches that it changed, by opening order.
+        intervals: intervals that it read on each of them.
+        answers: the latest revealed answer of each of them, None where there is none.
+        tokens: tokens charged so far.
+    """
+
+    round: int
+    action: str
+    branches: list[int]
+    intervals: list[int]
+    answers: list[str | None]
+    tokens: int
 
 
 class Ended(NamedTuple):
-    """An episode is over.
+    """An episode that is over.
 
     Attributes:
-        pool: the branches at its end.
-        vote: the vote whose winner the controller answers.
-        stop: why it ended.
+        answer: the answer given; None for no answer.
+        leader: a branch that gives it; ``NONE`` without one.
+        stop: why the episode ended.
         rounds: rounds that were played.
-        sequential_tokens: the controller's latency proxy.
+        sequential_tokens: tokens that had to be generated one after another.
     """
 
-    pool: SteppedPool
-    vote: Vote
+    answer: str | None
+    leader: int
     stop: StopReason
     rounds: int
     sequential_tokens: int
 
 
-def play(
-    controller: Controller, pool: SteppedPool, budget_spent: Callable[[], bool]
-) -> Generator[Operation, SteppedPool, Ended]:
-    """Plays an episode: yields what the controller asks for, and is sent what that led to.
+class Stepper:
+    """Passes operations to an executor, and reports each that changed something.
 
     Args:
-        controller: the controller; its methods must leave the pool out of ``jax.lax`` control flow.
-        pool: the pool, in which nothing is opened.
-        budget_spent: whether a token budget, and nothing else, forbids to open and to read on.
+        executor: carries out the operations.
+        on_decision: called after every operation that changed something.
+
+    Attributes:
+        round: round of the controller.
     """
-    kind = kind_of(controller)
-    memory, pool, stop = yield from _carry_out(_start, controller, None, pool, kind)
-    rounds = 0
+
+    def __init__(self, executor: Executor, on_decision: Callable[[Decision], None] | None = None):
+        self.executor = executor
+        self.round = 0
+        self._tell = on_decision
+
+    def carry_out(self, operation: Operation) -> None:
+        """Carries out an operation.
+
+        Args:
+            operation: the operation.
+        """
+        if self._tell is None:
+            self.executor.carry_out(operation)
+            return
+        before = _visible(self.executor.pool)
+        self.executor.carry_out(operation)
+        after = _visible(self.executor.pool)
+        changed = np.zeros(len(after.depth), bool)
+        for old, new in zip(before[:-1], after[:-1], strict=True):
+            changed |= np.asarray(old != new)
+        branches = np.flatnonzero(changed)
+        if branches.size:
+            self._tell(
+                Decision(
+                    round=self.round,
+                    action=operation.action,
+                    branches=branches.tolist(),
+                    intervals=(after.depth - before.depth)[branches].tolist(),
+                    answers=self.executor.answers(branches.tolist()),
+                    tokens=int(after.tokens),
+                )
+            )
+
+
+class _Visible(NamedTuple):
+    depth: Array
+    revealed_depth: Array
+    active: Array
+    tokens: Array
+
+
+def _visible(pool: BranchPool) -> _Visible:
+    return jax.device_get(_look(pool))
+
+
+@jax.jit
+def _look(pool: BranchPool) -> _Visible:
+    return _Visible(pool.depth, pool.revealed_depth, pool.active, pool.tokens)
+
+
+def play(
+    controller: Controller, executor: Executor, on_decision: Callable[[Decision], None] | None = None
+) -> Ended:
+    """Plays an episode.
+
+    Args:
+        controller: the controller; its methods must keep the pool out of ``jax.lax`` control flow.
+        executor: carries out its operations; nothing is opened yet.
+        on_decision: called after every operation that changed something.
+
+    Returns:
+        What the episode came to.
+    """
+    kind, stepper = kind_of(controller), Stepper(executor, on_decision)
+    memory, stop = _step(functools.partial(_start, controller, kind=kind), stepper)
     while stop == StopReason.RUNNING:
-        memory, pool, stop = yield from _carry_out(_round, controller, memory, pool, kind)
-        rounds += 1
-        if stop == StopReason.RUNNING and budget_spent():
-            stop = StopReason.BUDGET
-        elif stop == StopReason.RUNNING and rounds >= ROUND_LIMIT:
-            stop = StopReason.ROUND_LIMIT
-    vote, sequential = _end(controller, memory, pool, kind)
-    return Ended(pool, vote, StopReason(int(stop)), rounds, int(sequential))
+        stepper.round += 1
+        memory, stop = _step(functools.partial(_round, controller, memory, stepper.round, kind=kind), stepper)
+    vote, sequential_tokens = _end(controller, memory, executor.pool, kind=kind)
+    leader = int(vote.leader)
+    answer = None if leader == NONE else executor.answers([leader])[0]
+    return Ended(answer, leader, StopReason(int(stop)), stepper.round, int(sequential_tokens))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SteppedPool(_Protocol):
+    """A `BranchPool` whose operations somebody else carries out.
+
+    What an operation leads to is known only when it has been carried out. Until then asking for it raises
+    `_NotKnownYet`; afterwards it is in ``later``. Pruning is known at once.
+
+    Attributes:
+        now: the pool as it is known.
+        later: the pools that the next operations led to, as far as they have been carried out.
+    """
+
+    now: BranchPool
+    later: tuple[BranchPool, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "now":  # while JAX rebuilds it
+            raise AttributeError(name)
+        return getattr(self.now, name)
+
+    def open(self, count: Scalar, probe: bool = True) -> SteppedPool:
+        return self._ask(Operation("open", jnp.asarray(count), probe))
+
+    def advance(self, count: Int[Array, " W"], probe: bool = True) -> SteppedPool:
+        return self._ask(Operation("advance", jnp.asarray(count), probe))
+
+    def probe(self, mask: Bool[Array, " W"]) -> SteppedPool:
+        return self._ask(Operation("probe", mask))
+
+    def prune(self, mask: Bool[Array, " W"]) -> SteppedPool:
+        return dataclasses.replace(self, now=self.now.prune(mask))
+
+    def read(self, count: Scalar) -> SteppedPool:
+        return self._ask(Operation("read", jnp.asarray(count)))
+
+    def _ask(self, operation: Operation) -> SteppedPool:
+        if not self.later:
+            raise _NotKnownYet(_Asked(operation, self.active))
+        return SteppedPool(self.later[0], self.later[1:])  # type: ignore[abstract]
+
+
+class _Asked(NamedTuple):
+    """A controller asks for an operation, in a pool with these active branches."""
+
+    operation: Operation
+    active: Bool[Array, " W"]
 
 
 class _Done(NamedTuple):
-    """A controller's step is over."""
+    """A controller's step is over, in a pool with these active branches."""
 
     memory: Memory
-    pool: SteppedPool
-    stop: Scalar
+    stop: Int32[Array, ""]
+    active: Bool[Array, " W"]
 
 
 class _NotKnownYet(Exception):  # noqa: N818
     """A controller went on to something whose outcome is not known."""
 
 
-def _carry_out(
-    step: Callable[..., Operation | _Done],
-    controller: Controller,
-    memory: Memory,
-    pool: SteppedPool,
-    kind: Any,
-) -> Generator[Operation, SteppedPool, _Done]:
-    """Runs a step of the controller from one thing that it asks for to the next."""
-    while not isinstance(asked := step(controller, memory, pool, kind), _Done):
-        after = yield asked
-        pool = dataclasses.replace(pool, later=(*pool.later, after))  # type: ignore[type-var]
-    return asked
+def _step(step: Callable[[BranchPool], _Asked | _Done], stepper: Stepper) -> tuple[Memory, Int32[Array, ""]]:
+    """Runs a step of a controller from one thing that it asks for to the next."""
+    executor = stepper.executor
+    pool = SteppedPool(executor.pool)  # type: ignore[abstract]
+    while True:
+        reached = step(pool)
+        pruned = np.asarray(executor.pool.active) & ~np.asarray(reached.active)
+        if pruned.any():
+            stepper.carry_out(Operation("prune", pruned))
+        if isinstance(reached, _Done):
+            return reached.memory, reached.stop
+        stepper.carry_out(reached.operation)
+        pool = dataclasses.replace(pool, later=(*pool.later, executor.pool))
 
 
 # Compiled once for each number of outcomes that are known. How far a step gets with them is found out by
@@ -166,27 +335,34 @@ def _carry_out(
 
 
 @functools.partial(jax.jit, static_argnames="kind")
-def _start(controller: Controller, memory: None, pool: SteppedPool, kind: Any) -> Operation | _Done:  # noqa: ARG001
-    return _reach(lambda pool: (*controller.start(pool), StopReason.RUNNING), pool)
+def _start(controller: Controller, pool: SteppedPool, kind: Any) -> _Asked | _Done:  # noqa: ARG001
+    try:
+        memory, pool = controller.start(pool)
+    except _NotKnownYet as unknown:
+        return unknown.args[0]
+    return _Done(memory, jnp.int32(StopReason.RUNNING), pool.active)
 
 
 @functools.partial(jax.jit, static_argnames="kind")
-def _round(controller: Controller, memory: Memory, pool: SteppedPool, kind: Any) -> Operation | _Done:  # noqa: ARG001
-    return _reach(lambda pool: controller.round(memory, pool), pool)
-
-
-def _reach(step: Callable[[SteppedPool], tuple], pool: SteppedPool) -> Operation | _Done:
+def _round(
+    controller: Controller,
+    memory: Memory,
+    rounds: Int[Array, ""],
+    pool: SteppedPool,
+    kind: Any,  # noqa: ARG001
+) -> _Asked | _Done:
     try:
-        return _Done(*step(pool))
+        memory, pool, stop = controller.round(memory, pool)
     except _NotKnownYet as unknown:
         return unknown.args[0]
+    return _Done(memory, end_of_round(stop, pool, rounds), pool.active)
 
 
 @functools.partial(jax.jit, static_argnames="kind")
 def _end(
     controller: Controller,
     memory: Memory,
-    pool: SteppedPool,
+    pool: BranchPool,
     kind: Any,  # noqa: ARG001
-) -> tuple[Vote, Scalar]:
+) -> tuple[Vote, Int32[Array, ""]]:
     return controller.vote(memory, pool), controller.sequential_tokens(memory, pool)

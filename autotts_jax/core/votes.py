@@ -1,7 +1,7 @@
 """Majority votes among branches, with Python's ``Counter.most_common`` order on ties.
 
 The answer with the most votes wins; among answers with as many, the one that was voted for first. "First" is
-said by an integer key per voter (smaller is earlier), so that a vote needs no sorted pool. Only in
+given by an integer rank of each voter (smaller is earlier), so that a vote needs no sorted pool. Only in
 `elect_heaviest` votes do not all count the same.
 """
 
@@ -69,17 +69,17 @@ def confidence_table(width: int) -> np.ndarray:
 
 
 @checked
-def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, " W"] | None = None) -> Vote:
+def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
     """Votes among branches by comparing their answers.
 
     Args:
         answers: answer ids or labels; ``NONE`` casts no vote.
         voters: which branches vote.
-        key: insertion order, distinct among voters; branch order by default.
+        rank: insertion order, distinct among voters; branch order by default.
     """
     voters = voters & (answers != NONE)
     count = support(answers, voters)
-    leader, top1 = _lead(count, voters, key)
+    leader, top1 = _lead(count, voters, rank)
     return _count_others(answers, count, voters, leader, top1)
 
 
@@ -171,28 +171,28 @@ def elect_heaviest(
 
 
 @checked
-def vote_twins(
-    twins: UInt32[Array, "W words"], voters: Bool[Array, " W"], key: Int[Array, " W"] | None = None
+def vote_by_masks(
+    masks: UInt32[Array, "W words"], voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None
 ) -> Vote:
-    """As `vote`, for answers that do not change: ``twins`` says once which branches agree.
+    """As `vote`, for answers that do not change: ``masks`` says once which branches agree.
 
     W population counts instead of W x W comparisons.
 
     Args:
-        twins: bit j of row i is set where branches i and j have the same answer (see `twin_sets`).
+        masks: bit j of row i is set where branches i and j have the same answer (see `equivalence_masks`).
     """
-    voters = voters & jnp.any(twins != 0, axis=1)
+    voters = voters & jnp.any(masks != 0, axis=1)
     ballots = pack_bits(voters)
-    count = jnp.sum(jax.lax.population_count(twins & ballots).astype(jnp.int32), axis=1)
-    leader, top1 = _lead(count, voters, key)
+    count = jnp.sum(jax.lax.population_count(masks & ballots).astype(jnp.int32), axis=1)
+    leader, top1 = _lead(count, voters, rank)
     bit = jnp.arange(voters.shape[0], dtype=jnp.uint32)
-    words = jnp.repeat(twins[leader], WORD)[: voters.shape[0]]
+    words = jnp.repeat(masks[leader], WORD)[: voters.shape[0]]
     rest = voters & ((words >> (bit % WORD)) & 1 == 0)
     return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
 
 
 @checked
-def twin_sets(answers: Int[Array, " W"]) -> UInt32[Array, "W words"]:
+def equivalence_masks(answers: Int[Array, " W"]) -> UInt32[Array, "W words"]:
     """For each branch the set of branches with the same answer, itself included; empty for ``NONE``."""
     words = []
     for first in range(0, answers.shape[0], WORD):
@@ -210,16 +210,16 @@ def pack_bits(mask: Bool[Array, " W"]) -> UInt32[Array, " words"]:
 
 
 def _lead(
-    count: Int32[Array, " W"], voters: Bool[Array, " W"], key: Int[Array, " W"] | None
+    count: Int32[Array, " W"], voters: Bool[Array, " W"], rank: Int[Array, " W"] | None
 ) -> tuple[Int32[Array, ""], Int32[Array, ""]]:
     """The earliest voter among those with the most votes, and that number of votes."""
     order = jnp.arange(count.shape[0], dtype=jnp.int32)
-    key = order if key is None else key
+    rank = order if rank is None else rank
     count = jnp.where(voters, count, 0)
     top1 = jnp.max(count)
     last = jnp.iinfo(jnp.int32).max
-    earliest = jnp.min(jnp.where(voters & (count == top1), key, last))
-    index = jnp.max(jnp.where(voters & (key == earliest), order, NONE))
+    earliest = jnp.min(jnp.where(voters & (count == top1), rank, last))
+    index = jnp.max(jnp.where(voters & (rank == earliest), order, NONE))
     return index, top1
 
 

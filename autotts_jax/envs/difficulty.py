@@ -15,8 +15,9 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
-from autotts_jax.envs.width_depth import EnvParams
+from autotts_jax.envs.params import EnvParams
 from autotts_jax.replay.matrix import NONE
+from autotts_jax.replay.orders import BranchOrders
 
 
 def vary_difficulty(params: EnvParams, std: float, seed: int) -> EnvParams:
@@ -31,12 +32,12 @@ def vary_difficulty(params: EnvParams, std: float, seed: int) -> EnvParams:
     lengths, gold = np.asarray(matrix.lengths), np.asarray(matrix.gold)
     right = (np.asarray(matrix.finals()) == gold[:, None]) & (gold[:, None] != NONE)
     rng = np.random.default_rng(seed)
-    orders = np.empty((len(gold), params.orders.shape[1], matrix.num_branches), np.int16)
-    for question, order in enumerate(orders):
+    table = np.empty((len(gold), params.orders.num_rows, matrix.num_branches), np.int16)
+    for question, order in enumerate(table):
         δ = std * rng.standard_normal((len(order), 1))
         # The largest of log-weights with Gumbel noise: drawn by weight, without replacement.
         drawn = δ * right[question] + rng.gumbel(size=order.shape)
         drawn[:, lengths[question] == 0] = -np.inf
         order[:] = np.argsort(-drawn, axis=1)
-    matrix = dataclasses.replace(matrix, cell=np.arange(len(gold), dtype=np.int32))
-    return dataclasses.replace(params, matrix=matrix, orders=jnp.asarray(orders))
+    orders = BranchOrders(jnp.asarray(table), jnp.arange(len(gold)))
+    return dataclasses.replace(params, orders=orders)

@@ -25,16 +25,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float, Int, Int32, PRNGKeyArray, UInt32
 
-from autotts_jax.core import pool as branch_pool
 from autotts_jax.core.compiling import COMPILER_OPTIONS
-from autotts_jax.envs.width_depth import (
-    Environment,
-    EnvParams,
-    EnvState,
-    Observation,
-    WidthDepth,
-    WidthDepthRounds,
-)
+from autotts_jax.envs.environment import Environment, Observation
+from autotts_jax.envs.params import EnvParams, EnvState
+from autotts_jax.envs.rounds import WidthDepthRounds
+from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.errors import InputError
 from autotts_jax.replay import embedded
 from autotts_jax.replay.dataset import EXACT, ProbeDataset
@@ -95,7 +90,7 @@ def _begin(
         "question": state.question,
         "answer": state.answer,
         "correct": jnp.bool_(False),
-        "action_mask": env.action_mask(branch_pool.blank(state.pool, params.matrix)),
+        "action_mask": env.action_mask(state.pool.unopened(params.matrix)),
     }
     return Lane(key, state), _step(env, obs, jnp.float32(0), jnp.bool_(False), jnp.bool_(False), info)
 
@@ -172,11 +167,11 @@ _select_all = _jit(jax.vmap(_select))
 def _view(params: EnvParams, state: EnvState) -> dict[str, Array]:
     """What is rendered of an episode: answers as the numbers that its history gives them."""
     assert state.history is not None
-    pool = branch_pool.attach(state.pool, params.matrix)
+    pool = state.pool.with_matrix(params.matrix)
     return {
         "time": state.time,
         "tokens": pool.tokens,
-        "answer": jnp.where(state.answer == NONE, NONE, state.history.labels[state.answer]),
+        "answer": jnp.where(state.answer == NONE, NONE, state.history.numbers[state.answer]),
         "shown": state.history.shown,
         "depth": pool.depth,
         "finished": pool.finished,

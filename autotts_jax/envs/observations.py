@@ -13,13 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int16, Int32
 
-from autotts_jax.core import mdp, votes
-from autotts_jax.core import pool as branch_pool
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.core.pool import ReplayPool
+from autotts_jax.core import pool as pools
+from autotts_jax.core import votes
+from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.votes import Vote
-from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.typing import Array
+from autotts_jax.replay.matrix import NONE
+from autotts_jax.typing import Array, Scalar
 
 DEPTH_SCALE = 64
 """Intervals that a depth of 1.0 stands for."""
@@ -89,45 +88,43 @@ class Tracker:
         completion: finals that were revealed in steps before the branch's own was; 0 until it is. It orders
             the finals by completion, those of one step in opening order.
         streak: steps in a row that revealed the same answer.
-        ids: answer id of each branch's latest answer; never shown.
+        keys: key of each branch's latest answer; never shown.
     """
 
     completion: Int16[Array, " W"]
     streak: Int16[Array, " W"]
-    ids: Int16[Array, " W"]
+    keys: Int16[Array, " W"]
 
 
 def start_tracking(width: int) -> Tracker:
     """The tracker of an episode in which nothing was opened."""
     zeros = jnp.zeros(width, jnp.int16)
-    return Tracker(completion=zeros, streak=zeros, ids=jnp.full(width, NONE, jnp.int16))
+    return Tracker(completion=zeros, streak=zeros, keys=jnp.full(width, NONE, jnp.int16))
 
 
-def track(tracker: Tracker, before: ReplayPool, after: ReplayPool, atomic: bool = False) -> Tracker:
+def track(tracker: Tracker, before: BranchPool, after: BranchPool, atomic: bool = False) -> Tracker:
     """The tracker after a step led from one pool to the other.
 
     Args:
         atomic: the step revealed answers of one branch at most (static); the others' are not looked up again.
     """
-    was, now = branch_pool.state_of(before), branch_pool.state_of(after)
-    fresh = now.shown > was.shown
+    fresh = after.revealed_depth > before.revealed_depth
     if atomic:
         branch = jnp.max(jnp.where(fresh, jnp.arange(after.width), 0))
-        ids = jnp.where(fresh, branch_pool.answer_id(after, branch), tracker.ids).astype(jnp.int16)
+        keys = jnp.where(fresh, after.answer_key(branch), tracker.keys).astype(jnp.int16)
     else:
-        ids = jnp.astype(branch_pool.answer_ids(after), jnp.int16)
-    earlier = jnp.sum(final_shown(before), dtype=jnp.int16)
+        keys = jnp.astype(after.answer_keys, jnp.int16)
+    earlier = jnp.sum(final_revealed(before), dtype=jnp.int16)
     return Tracker(
         completion=jnp.where(fresh & after.finished, earlier, tracker.completion),
-        streak=jnp.where(fresh, jnp.where(ids == tracker.ids, tracker.streak, 0) + 1, tracker.streak),
-        ids=ids,
+        streak=jnp.where(fresh, jnp.where(keys == tracker.keys, tracker.streak, 0) + 1, tracker.streak),
+        keys=keys,
     )
 
 
-def final_shown(pool: ReplayPool) -> Bool[Array, " W"]:
+def final_revealed(pool: BranchPool) -> Bool[Array, " W"]:
     """Branches whose final answer was revealed."""
-    state = branch_pool.state_of(pool)
-    return pool.finished & (state.shown == state.depth)
+    return pool.finished & (pool.revealed_depth == pool.depth)
 
 
 class Standing(NamedTuple):
@@ -135,7 +132,7 @@ class Standing(NamedTuple):
 
     Attributes:
         pool: the branch pool.
-        ids: answer id of each branch's latest answer; never shown.
+        keys: key of each branch's latest answer; never shown.
         final: active branches with a final answer that was revealed and may vote.
         voting: active branches with a revealed answer that may vote.
         final_support: finals that are equal to the branch's latest answer.
@@ -144,8 +141,8 @@ class Standing(NamedTuple):
         latest: the vote of the latest answers; among equals, the one of the branch opened first.
     """
 
-    pool: ReplayPool
-    ids: Int16[Array, " W"]
+    pool: BranchPool
+    keys: Int16[Array, " W"]
     final: Bool[Array, " W"]
     voting: Bool[Array, " W"]
     final_support: Int32[Array, " W"]
@@ -154,19 +151,19 @@ class Standing(NamedTuple):
     latest: Vote
 
 
-def standing(pool: ReplayPool, tracker: Tracker) -> Standing:
+def standing(pool: BranchPool, tracker: Tracker) -> Standing:
     """How the votes stand."""
-    ids = tracker.ids
-    voting = pool.active & (ids != NONE)
-    final = voting & final_shown(pool)
+    keys = tracker.keys
+    voting = pool.active & (keys != NONE)
+    final = voting & final_revealed(pool)
     # Both counts in one pass, the latter in the upper half of a word; short words pass twice as fast.
     word, half = (jnp.uint16, 8) if pool.width < 2**8 else (jnp.uint32, 16)
-    both = votes.weigh(ids, final.astype(word) + (voting.astype(word) << half))
+    both = votes.weigh(keys, final.astype(word) + (voting.astype(word) << half))
     final_support = (both & (2**half - 1)).astype(jnp.int32)
     support = (both >> half).astype(jnp.int32)
-    finals = votes.elect(ids, final_support, final, tracker.completion)
-    latest = votes.elect(ids, support, voting)
-    return Standing(pool, ids, final, voting, final_support, support, finals, latest)
+    finals = votes.elect(keys, final_support, final, tracker.completion)
+    latest = votes.elect(keys, support, voting)
+    return Standing(pool, keys, final, voting, final_support, support, finals, latest)
 
 
 def branch_features(stand: Standing, tracker: Tracker) -> Float[Array, "W F"]:
@@ -178,20 +175,20 @@ def branch_features(stand: Standing, tracker: Tracker) -> Float[Array, "W F"]:
 
 def branch_columns(stand: Standing, tracker: Tracker) -> dict[str, Float[Array, " W"]]:
     """The same by name; what is not used of it is not computed under ``jit``."""
-    pool, ids = stand.pool, stand.ids
-    state, answered, opened = branch_pool.state_of(pool), ids != NONE, pool.depth > 0
+    pool, keys = stand.pool, stand.keys
+    answered, opened = keys != NONE, pool.depth > 0
     columns = {
         "opened": opened,
         "active": pool.active,
         "finished": pool.finished & opened,
-        "revealed": (state.shown == state.depth) & opened,
+        "revealed": (pool.revealed_depth == pool.depth) & opened,
         "answered": answered,
         "depth": jnp.minimum(pool.depth / DEPTH_SCALE, CLIP),
         "streak": jnp.minimum(tracker.streak / STREAK_SCALE, CLIP),
         "finals_share": _share(stand, stand.final_support, stand.finals),
         "latest_share": _share(stand, stand.support, stand.latest),
-        "with_finals": answered & (stand.finals.voters > 0) & (ids == ids[stand.finals.leader]),
-        "with_latest": answered & (stand.latest.voters > 0) & (ids == ids[stand.latest.leader]),
+        "with_finals": answered & (stand.finals.voters > 0) & (keys == keys[stand.finals.leader]),
+        "with_latest": answered & (stand.latest.voters > 0) & (keys == keys[stand.latest.leader]),
         "rank": _rank(stand),
     }
     return {name: jnp.asarray(column, jnp.float32) for name, column in columns.items()}
@@ -210,7 +207,7 @@ def global_entries(
 ) -> dict[str, Float[Array, ""]]:
     """The same by name."""
     pool = stand.pool
-    width, budget = pool.width, branch_pool.budget_of(pool)
+    width, budget = pool.width, pool.budget
     finished = jnp.sum(pool.active & pool.finished)
     active = jnp.sum(pool.active)
     entries = {
@@ -219,7 +216,7 @@ def global_entries(
         "live": (active - finished) / width,
         "finished": finished / width,
         "pruned": (pool.opened - active) / width,
-        "cost": jnp.minimum(mdp.intervals(branch_pool.state_of(pool)) / (DEPTH_SCALE * width), CLIP),
+        "cost": jnp.minimum(pool.intervals / (DEPTH_SCALE * width), CLIP),
         "budget_left": 1 if budget is None else jnp.clip(1 - pool.tokens / jnp.maximum(budget, 1), 0, 1),
         **_vote_features(
             "finals", stand.finals, stand.final, _share(stand, stand.final_support, stand.finals)
@@ -246,20 +243,20 @@ def _vote_features(prefix: str, vote: Vote, voters: Bool[Array, " W"], share: Fl
 
 def _share(stand: Standing, support: Int32[Array, " W"], vote: Vote) -> Float[Array, " W"]:
     """The share of the votes cast that each branch's answer has."""
-    return jnp.where(stand.ids != NONE, support, 0) / jnp.maximum(vote.voters, 1)
+    return jnp.where(stand.keys != NONE, support, 0) / jnp.maximum(vote.voters, 1)
 
 
 def _rank(stand: Standing) -> Float[Array, " W"]:
     """Rank of each voter's answer by votes, then by its first voter, over W; 1 for who does not vote."""
-    ids, voting = stand.ids, stand.voting
-    width = ids.shape[0]
+    keys, voting = stand.keys, stand.voting
+    width = keys.shape[0]
     # Short words pass twice as fast, where scores of up to W (W + 1) fit.
     word = jnp.int16 if width * (width + 1) < 2**15 else jnp.int32
     order = jnp.arange(width, dtype=word)
     first = votes.fold_ballots(
-        lambda least, ballot, voter: jnp.minimum(least, jnp.where(ids == ballot, voter, width)),
+        lambda least, ballot, voter: jnp.minimum(least, jnp.where(keys == ballot, voter, width)),
         jnp.full_like(order, width),
-        jnp.where(voting, ids, NONE),
+        jnp.where(voting, keys, NONE),
         order,
     )
     score = stand.support.astype(word) * (width + 1) - first
@@ -276,45 +273,47 @@ class History:
 
     Attributes:
         shown: number of the answer at each depth, `UNREVEALED` or `REVEALED_NONE` without one. Shape (W, K).
-        labels: number of each answer id, ``NONE`` where it was not revealed yet. Shape (V,).
+        numbers: number of each answer key, ``NONE`` where it was not revealed yet. Shape (V,).
     """
 
     shown: Int16[Array, "W K"]
-    labels: Int16[Array, " V"]
+    numbers: Int16[Array, " V"]
 
 
-def start_history(matrix: ProbeMatrix, width: int) -> History:
-    """The history of an episode in which nothing was revealed."""
+def start_history(pool: BranchPool) -> History:
+    """The history of an episode in which nothing was revealed.
+
+    Args:
+        pool: the pool of the episode.
+    """
     return History(
-        jnp.full((width, matrix.max_depth), UNREVEALED, jnp.int16),
-        jnp.full(matrix.vocabulary, NONE, jnp.int16),
+        jnp.full((pool.width, pool.max_depth), UNREVEALED, jnp.int16),
+        jnp.full(pool.num_keys, NONE, jnp.int16),
     )
 
 
-def extend_history(history: History, before: ReplayPool, after: ReplayPool) -> History:
-    """The history after a step; what one step reveals is numbered by branch, then by depth."""
+def extend_history(history: History, before: BranchPool, after: BranchPool) -> History:
+    """Adds what a step revealed; that of one step is numbered by branch, then by depth.
+
+    Args:
+        history: the history before the step.
+        before: the pool before the step.
+        after: the pool after it.
+    """
     width, depths = history.shown.shape
-    vocabulary = history.labels.shape[0]
-    fresh = revealed_depths(after, depths) & ~revealed_depths(before, depths)
-    ids = branch_pool.all_answer_ids(after)
-    numbered = jnp.where(ids == NONE, 0, history.labels[ids]) != NONE
+    num_keys = history.numbers.shape[0]
+    keys = after.revealed_keys
+    fresh = (keys != pools.UNREVEALED) & (before.revealed_keys == pools.UNREVEALED)
+    numbered = jnp.where(keys < 0, 0, history.numbers[keys]) != NONE
     place = jnp.arange(width * depths).reshape(width, depths)
-    new = fresh & ~numbered
-    first = jnp.full(vocabulary, width * depths).at[jnp.where(new, ids, vocabulary)].min(place, mode="drop")
-    leads = new & (first[ids] == place)
-    number = jnp.max(history.labels) + jnp.cumsum(leads.reshape(-1)).reshape(leads.shape)
-    labels = (
-        jnp.asarray(history.labels)
-        .at[jnp.where(leads, ids, vocabulary)]
+    new = fresh & (keys != NONE) & ~numbered
+    first = jnp.full(num_keys, width * depths).at[jnp.where(new, keys, num_keys)].min(place, mode="drop")
+    leads = new & (first[keys] == place)
+    number = jnp.max(history.numbers) + jnp.cumsum(leads.reshape(-1)).reshape(leads.shape)
+    numbers = (
+        jnp.asarray(history.numbers)
+        .at[jnp.where(leads, keys, num_keys)]
         .set(number.astype(jnp.int16), mode="drop")
     )
-    shown = jnp.where(ids == NONE, jnp.int16(REVEALED_NONE), labels[ids])
-    return History(jnp.where(fresh, shown, history.shown), labels)
-
-
-def revealed_depths(pool: ReplayPool, depths: int) -> Bool[Array, "W K"]:
-    """Which probes are in Ω."""
-    words = branch_pool.state_of(pool).revealed
-    assert words is not None, "the pool was begun without a history"
-    depth = jnp.arange(depths, dtype=jnp.uint32)
-    return (words[:, depth // mdp.WORD] >> (depth % mdp.WORD)) & 1 == 1
+    shown = jnp.where(keys == NONE, jnp.int16(REVEALED_NONE), numbers[keys])
+    return History(jnp.where(fresh, shown, history.shown), numbers)

@@ -7,8 +7,7 @@ import enum
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 
 
 class Reward(enum.IntEnum):

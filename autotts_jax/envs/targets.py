@@ -1,8 +1,9 @@
-"""What counts as right without gold answers, when few branches vote on it.
+"""Targets: what counts as right where gold answers are not used.
 
-The majority of all branches that are not played is nearly always the same answer, and far more often than it
-is right. A controller that is paid for agreeing with it buys more branches than they are worth. A few voters
-disagree with the majority about as often as gold answers do.
+The target of an episode is the majority of the finals of branches that it does not play. The majority of all
+of these is nearly always the same answer, far more often than it is right, and a controller that is paid for
+agreeing with it buys more branches than they are worth. A few voters disagree with the majority about as
+often as gold answers do.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Int16, Int32
 
 from autotts_jax.core import votes
-from autotts_jax.envs.width_depth import EnvParams
+from autotts_jax.envs.params import EnvParams
 from autotts_jax.errors import InputError
-from autotts_jax.typing import Array
+from autotts_jax.replay.matrix import ProbeMatrix
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.typing import Array, Scalar
 
 
 def poll(params: EnvParams, voters: int, max_branches: int) -> EnvParams:
@@ -31,16 +34,15 @@ def poll(params: EnvParams, voters: int, max_branches: int) -> EnvParams:
     Raises:
         InputError: fewer branches are not played.
     """
-    rest = params.matrix.num_branches - max_branches
+    rest = params.orders.width - max_branches
     if voters > rest:
         raise InputError(
             f"voters is {voters}, but only {rest} branches of a question are not played; give {rest} or fewer"
         )
-    asked = np.asarray(params.orders[..., max_branches : max_branches + voters])[
-        np.asarray(params.matrix.cell)
-    ]
+    orders = jax.tree.map(np.asarray, params.orders)
+    asked = orders.table[orders.group, :, max_branches : max_branches + voters]
     finals = np.take_along_axis(np.asarray(params.matrix.finals())[:, None], asked, axis=2)
-    return dataclasses.replace(params, labels=_majorities(finals))
+    return dataclasses.replace(params, targets=_majorities(finals))
 
 
 @jax.jit
@@ -49,3 +51,40 @@ def poll(params: EnvParams, voters: int, max_branches: int) -> EnvParams:
 def _majorities(answers: Int[Array, " V"]) -> Int[Array, ""]:
     """The majority of each row, the first of those with as many votes."""
     return votes.vote(answers, jnp.ones(answers.shape, bool)).winner(answers)
+
+
+def majority_target(matrix: ProbeMatrix, question: Scalar, played: Int[Array, " W"]) -> Int32[Array, ""]:
+    """The majority of the finals of all branches that are not played.
+
+    Args:
+        matrix: the probe matrix.
+        question: index of the question.
+        played: the branches that the episode can open.
+
+    Returns:
+        The answer id; ``NONE`` without votes.
+    """
+    at = (
+        question * matrix.num_branches * matrix.max_depth + jnp.arange(matrix.num_branches) * matrix.max_depth
+    )
+    lengths = matrix.lengths[question]
+    finals = jnp.asarray(matrix.answers).reshape(-1)[at + lengths].astype(jnp.int32)
+    voters = jnp.asarray(lengths > 0).at[played].set(False)
+    return votes.vote(finals, voters).winner(finals)
+
+
+@jax.jit(static_argnums=2)
+def majority_targets(matrix: ProbeMatrix, orders: BranchOrders, width: int) -> Int16[Array, "Q R"]:
+    """The `majority_target` of every question and row of its orders.
+
+    Args:
+        matrix: the probe matrix.
+        orders: branch orders.
+        width: W, branches that an episode can open (static).
+    """
+
+    def of_question(question):
+        played = orders.of(question, jnp.arange(orders.num_rows))[:, :width]
+        return jax.vmap(lambda branches: majority_target(matrix, question, branches))(played)
+
+    return jax.lax.map(of_question, jnp.arange(matrix.num_questions)).astype(jnp.int16)

@@ -18,7 +18,6 @@ import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Int32
 
 from autotts_jax.core.rollout import Episodes, check_budget, rollout
 from autotts_jax.errors import InputError
@@ -39,7 +38,7 @@ from autotts_jax.experiments.tables import Table, comparison_table, summary_tabl
 from autotts_jax.policies.players import Selection, label, select_all
 from autotts_jax.policies.programs import RESULT, evaluate_program, program_episodes, question_records
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.replay.orders import paper64_orders, repo100_orders
+from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -287,7 +286,7 @@ def evaluate(
     all_orders = branch_orders(data, protocol, range(seeds), widest)
     plays = []
     for selection in selections:
-        orders = all_orders[..., : selection.width or max_branches]
+        orders = all_orders.first(selection.width or max_branches)
         report = _reporter(selection, seeds * len(data), on_progress)
         if selection.program:
             plays.append(_play_program(data, selection, orders, processes, report))
@@ -296,39 +295,52 @@ def evaluate(
     return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective)
 
 
-def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], width: int) -> np.ndarray:
-    """The branches that each question opens under each of S seeds, in opening order. Shape (S, Q, W)."""
+def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], width: int) -> BranchOrders:
+    """Draws the branches that each question opens under each of S seeds.
+
+    Args:
+        dataset: the questions.
+        protocol: a key of `PROTOCOLS`.
+        seeds: S seeds.
+        width: W, the first branches of an order that are kept.
+
+    Returns:
+        The orders, a row a seed.
+
+    Raises:
+        InputError: there is no such protocol.
+    """
     _check_protocol(protocol)
-    orders = np.empty((len(seeds), len(dataset), width), np.int32)
+    if protocol == "repo100":
+        of_cells = [repo100_orders(cell.num_branches, seeds)[:, :width] for cell in dataset.cells]
+        return BranchOrders(np.stack(of_cells), np.asarray(dataset.matrix.cell))
+    table = np.empty((len(dataset), len(seeds), width), np.int16)
     for index, cell in enumerate(dataset.cells):
         of_cell = dataset.cell_questions(index)
-        if protocol == "repo100":
-            drawn = repo100_orders(cell.num_branches, seeds)[:, None]
-        else:
-            drawn = paper64_orders(len(of_cell), cell.num_branches, seeds)
-        orders[:, of_cell] = drawn[..., :width]
-    return orders
+        drawn = paper64_orders(len(of_cell), cell.num_branches, seeds)
+        table[of_cell] = drawn[..., :width].swapaxes(0, 1)
+    return BranchOrders(table, np.arange(len(dataset)))
 
 
 def _play_controllers(
     dataset: ProbeDataset,
     selection: Selection,
-    orders: Int32[np.ndarray, "S Q W"],
+    orders: BranchOrders,
     budget: int | None,
     report: Callable[[int], None] | None,
 ) -> Play:
-    seeds, questions, width = orders.shape
-    shape = (len(selection.values), seeds, questions)
+    shape = (len(selection.values), orders.num_rows, len(dataset))
     setting, seed, question = (axis.reshape(-1) for axis in np.indices(shape))
     play = selection.host.rollout if selection.host else functools.partial(rollout, selection.controllers)
     results = play(
         dataset.matrix,
-        orders.reshape(-1, width),
-        Episodes(question, seed * questions + question, setting),
+        orders,
+        Episodes(question, seed, setting),
         budget=budget,
         on_progress=report,
     )
-    columns = {name: column.reshape(shape) for name, column in results._asdict().items() if np.ndim(column)}
+    columns = results._asdict()
+    columns = {name: column.reshape(shape) for name, column in columns.items() if np.ndim(column) == 1}
     columns["answer"] = _answer_texts(dataset, columns["answer"])
     return Play(
         selection,
@@ -341,20 +353,20 @@ def _play_controllers(
 def _play_program(
     dataset: ProbeDataset,
     selection: Selection,
-    orders: Int32[np.ndarray, "S Q W"],
+    orders: BranchOrders,
     processes: int,
     report: Callable[[int], None] | None,
 ) -> Play:
     began = time.perf_counter()
     assert selection.program is not None
     records = question_records(dataset)
-    episodes = program_episodes(orders, range(len(orders)))
+    episodes = program_episodes(np.asarray(orders.table[orders.group]).swapaxes(0, 1), range(orders.num_rows))
     parts = []
     for index, beta in enumerate(selection.values):
         config = None if beta is None else {"beta": beta}
         on_progress = report and functools.partial(_shifted, report, index * len(episodes))
         parts.append(evaluate_program(selection.program, config, records, episodes, processes, on_progress))
-    played = np.stack(parts).reshape(len(parts), *orders.shape[:2])
+    played = np.stack(parts).reshape(len(parts), orders.num_rows, len(dataset))
     return Play(
         selection,
         **{name: played[name] for name in RESULT.names or ()},
@@ -419,8 +431,8 @@ def check_widths(dataset: ProbeDataset, selections: Sequence[Selection], width: 
                 f"{width} that an episode can open; give --max-branches {cell.num_branches} or less"
             )
     for selection in selections:
-        for controller, value in zip(selection.controllers, selection.values, strict=False):
-            if controller.value_name == "branches" and value is not None and value > width:
+        for value in selection.values:
+            if selection.value_name == "branches" and value is not None and value > width:
                 raise InputError(
                     f"{label(selection.name, value)} reads more branches than an episode can open; give it "
                     f"at most {width}, or raise --max-branches"

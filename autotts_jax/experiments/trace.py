@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from autotts_jax.core import mdp
-from autotts_jax.core import pool as branch_pool
-from autotts_jax.core.controller import Controller, Memory
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.core.pool import ReplayPool, StopReason
-from autotts_jax.core.rollout import check_budget, end_of_round
-from autotts_jax.core.votes import Vote, confidence_table
+from autotts_jax.core import stepping
+from autotts_jax.core.controller import Controller
+from autotts_jax.core.pool import UNREVEALED, ReplayPool, StopReason
+from autotts_jax.core.rollout import check_budget
+from autotts_jax.core.stepping import Decision, ReplayExecutor
+from autotts_jax.core.votes import confidence_table
 from autotts_jax.envs.rendering import episode_figure, short_answer
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import branch_orders, check_widths
@@ -31,9 +30,8 @@ from autotts_jax.experiments.files import results_folder
 from autotts_jax.experiments.plots import available, save_figure
 from autotts_jax.experiments.tables import thousands
 from autotts_jax.policies.players import Selection
-from autotts_jax.replay.dataset import ProbeDataset, Question
+from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,28 +42,20 @@ OTHER_COLUMNS = 40
 
 
 @dataclasses.dataclass(frozen=True)
-class Decision:
-    """One action of a controller, and how the vote stands after it.
+class TraceStep:
+    """One operation of a controller, and the vote after it.
 
     Attributes:
-        round: round of the controller; 0 is its start.
-        action: ``open``, ``advance``, ``probe``, ``prune``, ``read`` or ``answer``.
-        branches: branches that it changed, by opening order.
-        intervals: intervals read on each of them.
+        decision: the operation; the last of an episode has the action ``answer`` and its branch.
         votes: votes by answer, most first.
         final: whether the votes are final answers of finished branches; latest answers of active ones if not.
         confidence: confidence of that vote.
-        tokens: tokens charged so far.
     """
 
-    round: int
-    action: str
-    branches: list[int]
-    intervals: list[int]
+    decision: Decision
     votes: dict[str, int]
     final: bool
     confidence: float
-    tokens: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +64,7 @@ class EpisodeTrace:
 
     Attributes:
         title: controller, cell, question and seed.
-        decisions: what was decided, in order; the last is the answer.
+        steps: what was decided, in order; the last is the answer.
         answer: the answer given, None for no answer.
         gold: the right answer.
         stop_reason: why it ended.
@@ -84,7 +74,7 @@ class EpisodeTrace:
     """
 
     title: str
-    decisions: list[Decision]
+    steps: list[TraceStep]
     answer: str | None
     gold: str
     stop_reason: StopReason
@@ -127,21 +117,39 @@ def trace_episode(
     check_widths(dataset, [selection], max_branches)
     check_budget(budget)
     row, name = _find(dataset, cell, question)
-    order = branch_orders(dataset, protocol, [seed], max_branches)[0, row]
-    replay = ReplayPool.begin(jax.device_put(dataset.matrix), row, jnp.asarray(order), budget)
-    recorder = _Recorder(dataset.questions[row], _votes_on_finals(selection.controllers[0], replay))
-    replay, stop = _play(selection.controllers[0], recorder, replay)
-    state = branch_pool.state_of(replay)
-    opened = int(state.opened)
+    order = branch_orders(dataset, protocol, [seed], max_branches).of(row, 0)
+    asked = dataset.questions[row]
+    pool = ReplayPool.begin(jax.device_put(dataset.matrix), row, jnp.asarray(order), budget)
+    (controller,) = selection.controllers
+    executor = ReplayExecutor(pool, asked.answer)
+    finals = _votes_with_finals(controller, pool)
+    steps: list[TraceStep] = []
+
+    def note(decision: Decision) -> None:
+        steps.append(_step(decision, executor, finals, None))
+
+    ended = stepping.play(controller, executor, note)
+    leader = [] if ended.leader == NONE else [ended.leader]
+    tokens = int(executor.pool.tokens)
+    answer = Decision(ended.rounds, "answer", leader, [0] * len(leader), [ended.answer] * len(leader), tokens)
+    steps.append(_step(answer, executor, finals, ended.answer))
+    opened = int(executor.pool.opened)
     return EpisodeTrace(
         title=f"{selection.labels[0]} on {name}, question {question}, seed {seed}",
-        decisions=recorder.decisions,
-        answer=recorder.answer,
-        gold=dataset.questions[row].gold,
-        stop_reason=stop,
-        finished=np.asarray(replay.finished)[:opened].tolist(),
-        pruned=(~np.asarray(state.active)[:opened]).tolist(),
-        shown=_shown(dataset, row, order, state),
+        steps=steps,
+        answer=ended.answer,
+        gold=asked.gold,
+        stop_reason=ended.stop,
+        finished=np.asarray(executor.pool.finished)[:opened].tolist(),
+        pruned=(~np.asarray(executor.pool.active)[:opened]).tolist(),
+        shown=[
+            [None if key == UNREVEALED else asked.answer(key) for key in keys[:depth]]
+            for keys, depth in zip(
+                np.asarray(executor.pool.revealed_keys).tolist(),
+                np.asarray(executor.pool.depth)[:opened].tolist(),
+                strict=False,
+            )
+        ],
     )
 
 
@@ -157,157 +165,50 @@ def _find(dataset: ProbeDataset, cell: str | None, question: int) -> tuple[int, 
     return int(rows[question]), name
 
 
-def _votes_on_finals(controller: Controller, replay: ReplayPool) -> bool:
-    """Whether the controller has finished branches vote; known from what it asks the pool for."""
+def _votes_with_finals(controller: Controller, pool: ReplayPool) -> bool:
+    """Whether the controller lets finished branches vote: whether it asks the pool for that vote."""
     asked: set[str] = set()
 
-    def run(replay):
-        memory, pool = controller.start(_RecordingPool(replay, [], asked))
-        return controller.vote(*controller.round(memory, pool)[:2])
+    def run(pool):
+        memory, pool = controller.start(_Asking(pool, asked))
+        memory, pool, _ = controller.round(memory, pool)
+        return controller.vote(memory, pool)
 
-    jax.eval_shape(run, replay)
+    jax.eval_shape(run, pool)
     return "vote_finals" in asked
 
 
-def _play(controller: Controller, recorder: _Recorder, replay: ReplayPool) -> tuple[ReplayPool, StopReason]:
-    start = _Recorded(lambda _, pool: (*controller.start(pool), StopReason.RUNNING))
-    play = _Recorded(controller.round)
-    memory, replay, reason = start(None, replay, recorder)
-    while reason == StopReason.RUNNING:
-        recorder.round += 1
-        memory, replay, reason = play(memory, replay, recorder)
-        reason = StopReason(int(end_of_round(reason, replay, recorder.round)))
-    recorder.end(replay, jax.jit(controller.vote)(memory, replay))
-    return replay, reason
-
-
-class _Recorded:
-    """A compiled step of a controller that also gives the pool after each action it took.
-
-    Which actions a step takes, changing something or not, is known from tracing it.
-    """
-
-    def __init__(self, step: Callable):
-        self._actions: tuple[str, ...] = ()
-
-        @jax.jit
-        def run(memory, replay):
-            recording = _RecordingPool(replay, [], set())
-            memory, pool, reason = step(memory, recording)
-            self._actions = tuple(action for action, _ in recording.log)
-            return memory, pool.replay, jnp.asarray(reason), [after for _, after in recording.log]
-
-        self._run = run
-
-    def __call__(self, memory: Memory, replay: ReplayPool, recorder: _Recorder):
-        memory, last, reason, pools = self._run(memory, replay)
-        for action, before, after in zip(self._actions, [replay, *pools], pools, strict=False):
-            recorder.note(action, before, after)
-        return memory, last, reason
-
-
-def _shown(dataset: ProbeDataset, row: int, order: np.ndarray, state: mdp.State) -> list[list[str | None]]:
-    revealed = np.unpackbits(
-        np.asarray(state.revealed).astype("<u4").view(np.uint8), axis=1, bitorder="little"
-    )
-    return [
-        [
-            dataset.questions[row].answer(int(dataset.matrix.answers[row, branch, k])) if bits[k] else None
-            for k in range(depth)
-        ]
-        for branch, bits, depth in zip(
-            order, revealed, state.depth[: int(state.opened)].tolist(), strict=False
-        )
-    ]
-
-
-class _Recorder:
-    """Notes what happens in an episode; votes are of final answers where the controller asks for them."""
-
-    def __init__(self, question: Question, finals: bool):
-        self.question = question
-        self.finals = finals
-        self.decisions: list[Decision] = []
-        self.round = 0
-        self.answer: str | None = None
-
-    def note(self, action: str, before: ReplayPool, after: ReplayPool) -> None:
-        """Adds an action, if it changed anything."""
-        read = np.asarray(after.depth) - np.asarray(before.depth)
-        shown = np.asarray(branch_pool.state_of(after).shown) != np.asarray(
-            branch_pool.state_of(before).shown
-        )
-        changed = np.flatnonzero(
-            (read != 0) | shown | (np.asarray(after.active) != np.asarray(before.active))
-        )
-        if changed.size:
-            self._add(action, changed, read[changed], after)
-
-    def end(self, replay: ReplayPool, vote: Vote) -> None:
-        """Adds the answer."""
-        self.answer = self.question.answer(int(branch_pool.leader_answer(replay, vote)))
-        leader = np.array([vote.leader]) if vote.leader != NONE else np.array([], int)
-        self._add("answer", leader, np.zeros_like(leader), replay)
-
-    def _add(self, action: str, branches: np.ndarray, intervals: np.ndarray, pool: ReplayPool) -> None:
-        final = self.finals and bool(jnp.any(pool.finished))
-        voters = np.asarray(pool.finished if final else pool.active)
-        ids = np.asarray(branch_pool.answer_ids(pool))[voters]
-        votes = Counter(str(self.question.answer(i)) for i in ids.tolist() if i != NONE).most_common()
-        # Of answers with as many votes the given one leads; the controller knows which came first.
-        votes.sort(key=lambda vote: (-vote[1], vote[0] != self.answer))
-        top = [count for _, count in votes] + [0, 0]
-        self.decisions.append(
-            Decision(
-                self.round,
-                action,
-                branches.tolist(),
-                intervals.tolist(),
-                dict(votes),
-                final,
-                float(confidence_table(pool.width)[top[0], top[1]]),
-                int(pool.tokens),
-            )
-        )
-
-
 @dataclasses.dataclass(frozen=True)
-class _RecordingPool:
-    """A pool that shows what ``replay`` shows, and notes what it is asked for and what it is told to do.
+class _Asking:
+    """A pool that notes which members it is asked for.
 
     Attributes:
-        replay: the pool.
-        log: every action, with the pool after it.
-        asked: names of all that was asked for.
+        pool: the pool.
+        asked: names of what was asked for.
     """
 
-    replay: ReplayPool
-    log: list[tuple[str, ReplayPool]]
+    pool: ReplayPool
     asked: set[str]
 
     def __getattr__(self, name: str) -> Any:
         self.asked.add(name)
-        return getattr(self.replay, name)
+        member = getattr(self.pool, name)
+        if name not in ("open", "advance", "probe", "prune", "read"):
+            return member
+        return lambda *arguments, **named: _Asking(member(*arguments, **named), self.asked)
 
-    def _act(self, action: str, *arguments: Any) -> _RecordingPool:
-        after = getattr(self.replay, action)(*arguments)
-        self.log.append((action, after))
-        return _RecordingPool(after, self.log, self.asked)
 
-    def open(self, count: Scalar, probe: bool = True) -> _RecordingPool:
-        return self._act("open", count, probe)
-
-    def advance(self, count: Array, probe: bool = True) -> _RecordingPool:
-        return self._act("advance", count, probe)
-
-    def probe(self, mask: Array) -> _RecordingPool:
-        return self._act("probe", mask)
-
-    def prune(self, mask: Array) -> _RecordingPool:
-        return self._act("prune", mask)
-
-    def read(self, count: Scalar) -> _RecordingPool:
-        return self._act("read", count)
+def _step(decision: Decision, executor: ReplayExecutor, finals: bool, answer: str | None) -> TraceStep:
+    pool = executor.pool
+    finished, active = np.asarray(pool.finished), np.asarray(pool.active)
+    final = finals and bool(finished.any())
+    answers = executor.answers(np.flatnonzero(finished if final else active).tolist())
+    votes = Counter(text for text in answers if text is not None).most_common()
+    # Among answers with as many votes the given one leads; the controller knows which came first.
+    votes.sort(key=lambda vote: (-vote[1], vote[0] != answer))
+    top = [count for _, count in votes] + [0, 0]
+    confidence = float(confidence_table(pool.width)[top[0], top[1]])
+    return TraceStep(decision, dict(votes), final, confidence)
 
 
 # --- views ----------------------------------------------------------------------------------------------
@@ -325,14 +226,14 @@ def print_trace(trace: EpisodeTrace, console: Console) -> None:
             max_width=half if heading in ("branches", "votes") else None,
             no_wrap=True,
         )
-    for first, last in _alike(trace.decisions):
+    for first, last in _alike(trace.steps):
         table.add_row(
-            str(first.round) if first.round == last.round else f"{first.round}-{last.round}",
-            first.action,
-            describe_branches(first),
+            _rounds(first.decision.round, last.decision.round),
+            first.decision.action,
+            describe_branches(first.decision),
             describe_votes(first),
             f"{last.confidence:.3f}",
-            thousands(last.tokens),
+            thousands(last.decision.tokens),
         )
     console.print(table)
     right = "right" if trace.answer == trace.gold else f"wrong, it is {trace.gold}"
@@ -341,18 +242,23 @@ def print_trace(trace: EpisodeTrace, console: Console) -> None:
     console.print(f"answer {trace.answer} ({right}); stopped: {reason}")
 
 
-def _alike(decisions: Sequence[Decision]) -> Iterator[tuple[Decision, Decision]]:
-    """First and last decision of each run of rounds that decide one thing, the same, with the same votes."""
-    alone = Counter(decision.round for decision in decisions)
+def _rounds(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
 
-    def what(numbered: tuple[int, Decision]) -> tuple:
-        number, decision = numbered
+
+def _alike(steps: Sequence[TraceStep]) -> Iterator[tuple[TraceStep, TraceStep]]:
+    """First and last step of each run of rounds that decide one thing, the same, with the same votes."""
+    alone = Counter(step.decision.round for step in steps)
+
+    def what(numbered: tuple[int, TraceStep]) -> tuple:
+        number, step = numbered
+        decision = step.decision
         if alone[decision.round] > 1:
             return (number,)
-        return (decision.action, decision.branches, decision.intervals, decision.votes, decision.final)
+        return (decision.action, decision.branches, decision.intervals, step.votes, step.final)
 
-    for _, run in groupby(enumerate(decisions), key=what):
-        same = [decision for _, decision in run]
+    for _, run in groupby(enumerate(steps), key=what):
+        same = [step for _, step in run]
         yield same[0], same[-1]
 
 
@@ -366,12 +272,12 @@ def describe_branches(decision: Decision) -> str:
     return "; ".join(f"+{count}: {_ranges(branches)}" for count, branches in sorted(steps.items()))
 
 
-def describe_votes(decision: Decision) -> str:
+def describe_votes(step: TraceStep) -> str:
     """The leading votes, ``204:5 12:1 …``; in brackets where they are not of finished branches."""
-    votes = list(decision.votes.items())
+    votes = list(step.votes.items())
     parts = [f"{answer[:12]}:{count}" for answer, count in votes[:SHOWN_VOTES]]
     text = " ".join(parts + ["…"] * (len(votes) > SHOWN_VOTES))
-    return text if decision.final else f"({text})"
+    return text if step.final else f"({text})"
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -402,9 +308,9 @@ def write_trace(folder: str | Path, trace: EpisodeTrace) -> list[Path]:
         "gold": trace.gold,
         "correct": trace.answer == trace.gold,
         "stop_reason": trace.stop_reason.name.lower(),
-        "tokens": trace.decisions[-1].tokens,
+        "tokens": trace.steps[-1].decision.tokens,
     }
-    lines = [episode, *(dataclasses.asdict(decision) for decision in trace.decisions)]
+    lines = [episode, *(_as_line(step) for step in trace.steps)]
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     with results_folder(folder) as partial:
         (partial / "trace.jsonl").write_text(text, encoding="utf-8")
@@ -428,3 +334,9 @@ def trace_figure(trace: EpisodeTrace) -> Figure:
     return episode_figure(
         title, trace.shown, trace.finished, trace.pruned, answer=trace.answer, gold=trace.gold
     )
+
+
+def _as_line(step: TraceStep) -> dict[str, Any]:
+    """A step as a flat record."""
+    votes = {"votes": step.votes, "final": step.final, "confidence": step.confidence}
+    return dataclasses.asdict(step.decision) | votes

@@ -9,54 +9,25 @@ answers what it would in the replay of a collection with the same seed.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int
 
 from autotts_jax.collect.answers import Extractor, extractor
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.grading import AnswerBook, Grader
 from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, last_depth
-from autotts_jax.core import pool as branch_pool
 from autotts_jax.core import stepping
 from autotts_jax.core.controller import Controller
-from autotts_jax.core.pool import BranchPool, ReplayPool, StopReason
+from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import check_budget
-from autotts_jax.core.stepping import Operation, SteppedPool
+from autotts_jax.core.stepping import Decision, Executor, Operation, apply_operation
 from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.equivalence import ERROR
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.typing import Array
-
-FIELDS = dataclasses.fields(ReplayPool)
-_ACTIONS = {
-    stepping.Open: "open",
-    stepping.Advance: "advance",
-    stepping.Probe: "probe",
-    stepping.Read: "read",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Decision:
-    """Something that a controller did.
-
-    Attributes:
-        action: ``open``, ``advance``, ``probe``, ``read`` or ``prune``.
-        branches: the branches that it changed, by opening order.
-        answers: what they answer now, ``ERR`` where no answer was found, None where none was asked for.
-        tokens: tokens charged so far.
-    """
-
-    action: str
-    branches: list[int]
-    answers: list[str | None]
-    tokens: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,38 +92,39 @@ def answer(
     check_budget(budget)
     sampling = sampling or Sampling()
     trajectories = Trajectories(engine, question, sampling, extractor(answers), cancel)
-    history = controller.needs_history
-    episode = _Episode(trajectories, sampling, AnswerBook(grader), max_branches, budget, history, on_decision)
-    game = stepping.play(controller, episode.look(), episode.budget_spent)
-    try:
-        asked = next(game)
-        while True:
-            asked = game.send(episode.carry_out(asked))
-    except StopIteration as over:
-        ended: stepping.Ended = over.value
-    episode.prune(ended.pool)
+    executor = LiveExecutor(trajectories, sampling, AnswerBook(grader), max_branches, budget)
+    decisions: list[Decision] = []
+
+    def note(decision: Decision) -> None:
+        decisions.append(decision)
+        if on_decision is not None:
+            on_decision(decision)
+
+    ended = stepping.play(controller, executor, note)
     return Answer(
-        answer=episode.text(int(ended.vote.leader)),
-        tokens=int(ended.pool.tokens),
+        answer=None if ended.answer == ERROR else ended.answer,
+        tokens=int(executor.pool.tokens),
         usage=trajectories.usage,
         sequential_tokens=ended.sequential_tokens,
         stop=ended.stop,
         rounds=ended.rounds,
-        decisions=episode.decisions,
-        texts=[trajectories.text(b) for b in range(int(ended.pool.opened))],
+        decisions=decisions,
+        texts=[trajectories.text(b) for b in range(int(executor.pool.opened))],
     )
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class LivePool(SteppedPool, ReplayPool):
-    """The pool that a controller sees: a replay's, over what was written so far."""
+class LiveExecutor(Executor):
+    """Has a language model write what operations need, and carries them out on what was written.
 
-    later: tuple[LivePool, ...] = ()
+    Args:
+        trajectories: the branches as they are written.
+        sampling: how branches are sampled and probed.
+        book: tells which answers are equal.
+        width: W, branches that may be opened.
+        budget: token budget; None for no limit.
+    """
 
-
-class _Episode:
-    """A pool over the matrix that is being written, and the trajectories that it is written from."""
+    pool: ReplayPool
 
     def __init__(
         self,
@@ -161,17 +133,13 @@ class _Episode:
         book: AnswerBook,
         width: int,
         budget: int | None,
-        history: bool,
-        on_decision: Callable[[Decision], None] | None,
     ):
         self._trajectories = trajectories
         self._book = book
         self._spelling: dict[int, str] = {}
         self._interval = sampling.interval
-        self._tell = on_decision
-        self.decisions: list[Decision] = []
         depths = sampling.max_depth
-        # What has not ended is taken to be as long as can be.
+        # A branch that has not ended is taken to be as long as it can be.
         self._matrix = ProbeMatrix(
             answers=np.full((1, width, depths), NONE, np.int16),
             lengths=np.full((1, width), depths - 1, np.int32),
@@ -183,48 +151,31 @@ class _Episode:
         )
         limit = None if budget is None else jnp.int32(budget)
         order = jnp.arange(width, dtype=jnp.int32)
-        self._pool = ReplayPool.begin(self._matrix, 0, order, limit, history=history, twins=False)
+        self.pool = ReplayPool.begin(self._matrix, 0, order, limit, equivalence=False)
 
-    def look(self) -> LivePool:
-        """What a controller sees."""
-        return LivePool(**{field.name: getattr(self._pool, field.name) for field in FIELDS})
-
-    def budget_spent(self) -> bool:
-        """Whether the budget alone forbids to go on."""
-        return bool(_budget_spent(self._pool))
-
-    def text(self, branch: int) -> str | None:
-        """The answer of a branch, None for none."""
-        label = NONE if branch == NONE else int(_answer_ids(self._pool)[branch])
-        found = self._spelling.get(label, ERROR)
-        return None if found == ERROR else found
-
-    def prune(self, pool: BranchPool) -> None:
-        """Gives up what is given up in ``pool``."""
-        given_up = np.flatnonzero(np.asarray(self._pool.active) & ~np.asarray(pool.active))
-        self._pool = _prune(self._pool, np.asarray(pool.active))
-        self._note("prune", given_up.tolist())
-
-    def carry_out(self, asked: Operation) -> LivePool:
-        """Does what a controller asks for."""
-        self.prune(asked.pool)
-        action = _ACTIONS[type(asked)]
-        probe = bool(asked.probe) if isinstance(asked, stepping.Open | stepping.Advance) else False
-        depth, active = np.asarray(self._pool.depth), np.asarray(self._pool.active)
-        if isinstance(asked, stepping.Probe):
-            wanted = np.asarray(asked.wanted)
-            upto = {b: int(depth[b]) for b in np.flatnonzero(wanted & active).tolist()}
+    def carry_out(self, operation: Operation) -> None:
+        """Has the branches written as far as an operation reads them, and carries it out."""
+        depth, active = np.asarray(self.pool.depth), np.asarray(self.pool.active)
+        upto: dict[int, int] = {}
+        if operation.action == "probe":
+            upto = {
+                b: int(depth[b]) for b in np.flatnonzero(np.asarray(operation.argument) & active).tolist()
+            }
             self._trajectories.force(upto)
-        else:
-            planned = np.asarray(_act(self._pool, np.asarray(asked.wanted), action, probe).depth)
+        elif operation.action != "prune":
+            planned = np.asarray(apply_operation(self.pool, operation).depth)
             upto = {b: int(planned[b]) for b in np.flatnonzero(planned - depth).tolist()}
-            self._trajectories.read(upto, probe)
-            # No more than was planned for, even where ends that are known now have made room for it.
-            wanted = planned - depth if action == "advance" else np.asarray(len(upto))
+            self._trajectories.read(upto, operation.probe and operation.action != "read")
+            # No more than was planned, even where branches that ended early have made room for it.
+            wanted = planned - depth if operation.action == "advance" else np.asarray(len(upto))
+            operation = dataclasses.replace(operation, argument=wanted)
         self._enter(upto)
-        self._pool = _act(self._pool, wanted, action, probe)
-        self._note(action, list(upto))
-        return self.look()
+        self.pool = apply_operation(self.pool, operation)
+
+    def answers(self, branches: Sequence[int]) -> list[str | None]:
+        """Spells the latest revealed answers of branches; ``ERR`` where a text holds none."""
+        keys = np.asarray(_answer_keys(self.pool))
+        return [self._spelling.get(int(keys[branch])) for branch in branches]
 
     def _enter(self, upto: Mapping[int, int]) -> None:
         """Puts what is known of branches, up to a depth each, into the matrix."""
@@ -239,7 +190,7 @@ class _Episode:
                     self._matrix.answers[0, b, k] = self._id(probe.answer)
         # A copy, which nobody writes to while it is on its way to the device.
         matrix = jax.tree.map(np.copy, self._matrix)
-        self._pool = _regrown(self._pool, matrix)
+        self.pool = _with_longer_matrix(self.pool, matrix)
 
     def _id(self, answer: str) -> int:
         """The id of an answer; ``ERR`` is an answer like any other."""
@@ -247,37 +198,7 @@ class _Episode:
         self._spelling.setdefault(label + 1, answer)
         return label + 1
 
-    def _note(self, action: str, branches: Sequence[int]) -> None:
-        if not branches:
-            return
-        ids = np.asarray(_answer_ids(self._pool))
-        answers = [self._spelling.get(int(ids[b])) for b in branches]
-        self.decisions.append(Decision(action, list(branches), answers, int(self._pool.tokens)))
-        if self._tell is not None:
-            self._tell(self.decisions[-1])
-
 
 # Compiled once for a width and a number of depths, whatever the controller.
-
-
-@functools.partial(jax.jit, static_argnames=("action", "probe"))
-def _act(
-    pool: ReplayPool, wanted: Int[Array, "..."] | Bool[Array, "..."], action: str, probe: bool
-) -> ReplayPool:
-    if action in ("open", "advance"):
-        return getattr(pool, action)(wanted, probe)
-    return getattr(pool, action)(wanted)
-
-
-@jax.jit
-def _regrown(pool: ReplayPool, matrix: ProbeMatrix) -> ReplayPool:
-    return branch_pool.regrown(pool, matrix)
-
-
-@jax.jit
-def _prune(pool: ReplayPool, kept: Bool[Array, " W"]) -> ReplayPool:
-    return pool.prune(~kept)
-
-
-_budget_spent = jax.jit(branch_pool.budget_spent)
-_answer_ids = jax.jit(branch_pool.answer_ids)
+_with_longer_matrix = jax.jit(ReplayPool.with_longer_matrix)
+_answer_keys = jax.jit(lambda pool: pool.answer_keys)

@@ -9,8 +9,9 @@ import uuid
 from typing import Any, Literal
 
 from autotts_jax.core.pool import StopReason
+from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
-from autotts_jax.live.answer import Answer, Decision
+from autotts_jax.live.answer import Answer
 
 try:
     from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator

@@ -30,9 +30,10 @@ from autotts_jax.collect.simulated import SimulatedEngine
 from autotts_jax.collect.trajectories import Sampling, Trajectories
 from autotts_jax.core.controller import Controller
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
+from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live import answer
-from autotts_jax.live.answer import Answer, Decision
+from autotts_jax.live.answer import Answer
 from autotts_jax.live.chat import Chat, Problem, Reply, event
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, label, select
 
@@ -452,7 +453,7 @@ def _published(spec: str, width: int) -> tuple[str, Controller]:
     fitting = [
         (label(selection.name, value), controller)
         for controller, value in zip(selection.controllers, selection.values, strict=True)
-        if controller.value_name != "branches" or value is None or value <= width
+        if selection.value_name != "branches" or value is None or value <= width
     ]
     if not fitting:
         raise InputError(f"{spec} opens more branches than the {width} of this server")

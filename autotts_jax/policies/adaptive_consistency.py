@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
 
 import jax
 from jaxtyping import Int32
 
-from autotts_jax.core.controller import Controller, check_branches, first_of
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.core.pool import BranchPool, StopReason
+from autotts_jax.core.controller import Controller, Family, check_branches, first_of
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 
 
 @jax.tree_util.register_dataclass
@@ -30,17 +28,10 @@ class AdaptiveConsistency(Controller):
     branches: int
     threshold: float = 0.95
 
-    family: ClassVar = (1, 4, 8, 16, 32, 64)
-    value_name: ClassVar = "branches"
-
-    @classmethod
-    def at(cls, value: float) -> Self:
-        return cls(check_branches(value))
-
-    def start(self, pool: BranchPool) -> tuple[None, BranchPool]:
+    def start(self, pool: Pool) -> tuple[None, Pool]:
         return None, pool
 
-    def round(self, memory: None, pool: BranchPool) -> tuple[None, BranchPool, Scalar]:
+    def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
         opened = pool.opened
         pool = pool.read(1)
         sure = pool.vote_finals().confidence > self.threshold
@@ -57,3 +48,7 @@ class AdaptiveConsistency(Controller):
     def sequential_tokens(self, memory: None, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
         """All tokens: no branch starts before the one before it has ended."""
         return pool.tokens
+
+
+FAMILY = Family("asc", (1, 4, 8, 16, 32, 64), lambda n: AdaptiveConsistency(check_branches(n)), "branches")
+"""The family over n, the number of branches."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
-from autotts_jax.core.controller import Controller, check_beta, first_of
-from autotts_jax.core.pool import BranchPool, StopReason
+from autotts_jax.core.controller import Controller, Family, check_beta, first_of
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.typing import Array
 
@@ -27,15 +27,15 @@ class CMCMemory(NamedTuple):
     Attributes:
         round: t. Shape ().
         ema: smoothed confidence of the pool. Shape ().
-        history: past EMA values, the newest first. Shape (8,).
+        recent: EMA values of the last rounds, the newest first. Shape (8,).
         disagreement: consecutive rounds in which the branch's answer was not the winner.
         reads: intervals read since the branch was opened.
-        completion: key that orders finished branches by when they joined the pool.
+        completion: rank that orders finished branches by when they joined the pool.
     """
 
     round: Int32[Array, ""]
     ema: Float[Array, ""]
-    history: Float[Array, " 8"]
+    recent: Float[Array, " 8"]
     disagreement: Int32[Array, " W"]
     reads: Int32[Array, " W"]
     completion: Int32[Array, " W"]
@@ -78,13 +78,17 @@ class CMC(Controller):
     trend: float
     min_complete: int
 
-    family: ClassVar = tuple(i / 10 for i in range(11))
-    value_name: ClassVar = "β"
-
     @classmethod
-    def at(cls, value: float) -> Self:
-        """CMC(β). The rounding is Python's, half to even."""
-        beta = check_beta(value)
+    def of_beta(cls, beta: float) -> Self:
+        """Makes CMC(β). The rounding is Python's, half to even.
+
+        Args:
+            beta: β in [0, 1]; a larger β means a larger budget.
+
+        Raises:
+            InputError: β is out of range.
+        """
+        beta = check_beta(beta)
         return cls(
             n_init=max(2, round(2 + 6 * beta)),
             max_use=min(64, round(4 + 60 * beta)),
@@ -100,16 +104,16 @@ class CMC(Controller):
             min_complete=max(2, round(2 + 3 * beta)),
         )
 
-    def start(self, pool: BranchPool) -> tuple[CMCMemory, BranchPool]:
+    def start(self, pool: Pool) -> tuple[CMCMemory, Pool]:
         none = jnp.zeros(pool.width, jnp.int32)
         zero = jnp.zeros_like(jnp.asarray(self.alpha))
-        history = jnp.zeros(MOMENTUM_WINDOW, zero.dtype)
-        memory = CMCMemory(jnp.int32(0), zero, history, none, none, none)
+        recent = jnp.zeros(MOMENTUM_WINDOW, zero.dtype)
+        memory = CMCMemory(jnp.int32(0), zero, recent, none, none, none)
         return memory, pool.open(self.n_init)
 
-    def round(self, memory: CMCMemory, pool: BranchPool) -> tuple[CMCMemory, BranchPool, Array]:
+    def round(self, memory: CMCMemory, pool: Pool) -> tuple[CMCMemory, Pool, Array]:
         warm = memory.round >= self.warm_up
-        pooled = pool.vote_finals(key=memory.completion)
+        pooled = pool.vote_finals(rank=memory.completion)
         ema = self._smooth(memory.ema, pooled)
 
         agrees = pool.agrees(pooled.leader)
@@ -127,10 +131,10 @@ class CMC(Controller):
         completion = jnp.where(joined, _completion(memory.round, memory.reads), memory.completion)
         reads = memory.reads + pool.depth - depth
 
-        pooled = pool.vote_finals(key=completion)
+        pooled = pool.vote_finals(rank=completion)
         ema = self._smooth(ema, pooled)
-        history = jnp.roll(memory.history, 1).at[0].set(ema)
-        delta = ema - history[jnp.minimum(memory.round, self.ema_window - 1)]
+        recent = jnp.roll(memory.recent, 1).at[0].set(ema)
+        delta = ema - recent[jnp.minimum(memory.round, self.ema_window - 1)]
 
         sure = warm & (pooled.voters >= self.min_complete) & (ema >= self.threshold)
         stop = first_of(
@@ -143,12 +147,12 @@ class CMC(Controller):
         widen = unsure & ~early & (stop == StopReason.RUNNING)
         room = jnp.maximum(self.max_use - pool.opened, 0)
         pool = pool.open(jnp.where(widen, jnp.minimum(self.widen, room), 0))
-        memory = CMCMemory(memory.round + 1, ema, history, disagreement, reads, completion)
+        memory = CMCMemory(memory.round + 1, ema, recent, disagreement, reads, completion)
         return memory, pool, stop
 
     def vote(self, memory: CMCMemory, pool: BranchPool) -> Vote:
         """The finished branches' vote; without one, that of the branches not abandoned."""
-        return pool.vote_finals(key=memory.completion).or_else(pool.vote(pool.active))
+        return pool.vote_finals(rank=memory.completion).or_else(pool.vote(pool.active))
 
     def _smooth(self, ema: Array, pooled: Vote) -> Array:
         return (1 - self.alpha) * ema + self.alpha * pooled.confidence
@@ -174,3 +178,7 @@ def _completion(round_: Array, reads: Array) -> Array:
     """Orders completions: by round, then the branch that was read most, then branch order."""
     order = jnp.arange(reads.shape[0], dtype=jnp.int32)
     return (round_ * MOST_READS + (MOST_READS - 1 - reads)) * reads.shape[0] + order
+
+
+FAMILY = Family("cmc", tuple(i / 10 for i in range(11)), CMC.of_beta, "β")
+"""The family over β."""

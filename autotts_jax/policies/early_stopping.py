@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
-from autotts_jax.core.controller import Controller, check_branches, first_of
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.core.pool import BranchPool, StopReason
+from autotts_jax.core.controller import Controller, Family, check_branches, first_of
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 
 WINDOW = 8
 
@@ -48,17 +47,10 @@ class EarlyStopping(Controller):
     branches: int
     window: int = WINDOW
 
-    family: ClassVar = (16, 32, 64)
-    value_name: ClassVar = "branches"
-
-    @classmethod
-    def at(cls, value: float) -> Self:
-        return cls(check_branches(value, least=WINDOW))
-
-    def start(self, pool: BranchPool) -> tuple[Window, BranchPool]:
+    def start(self, pool: Pool) -> tuple[Window, Pool]:
         return Window(jnp.zeros(pool.width, bool), jnp.bool_(False), jnp.int32(0)), pool
 
-    def round(self, memory: Window, pool: BranchPool) -> tuple[Window, BranchPool, Scalar]:
+    def round(self, memory: Window, pool: Pool) -> tuple[Window, Pool, Scalar]:
         opened = pool.opened
         pool = pool.read(self.window)
         members = pool.active & (jnp.arange(pool.width) >= opened)
@@ -77,3 +69,7 @@ class EarlyStopping(Controller):
     def sequential_tokens(self, memory: Window, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
         """The sum over windows of each window's longest branch."""
         return memory.sequential
+
+
+FAMILY = Family("esc", (16, 32, 64), lambda n: EarlyStopping(check_branches(n, least=WINDOW)), "branches")
+"""The family over n, the number of branches."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +12,14 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Int32
 
-from autotts_jax.core import pool as branch_pool
 from autotts_jax.core.controller import Controller, first_of
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.core.pool import BranchPool, ReplayPool, StopReason
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.envs import observations
+from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.envs.observations import History, Tracker
-from autotts_jax.envs.width_depth import Environment, Observation
 from autotts_jax.errors import InputError
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 from autotts_jax.user_code import last_lines
 
 
@@ -72,68 +71,103 @@ class _Constant:
         return id(self.policy)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class PolicyController(Controller):
-    """A policy as a controller, made by `as_controller`: a round is one step of its environment.
+class EnvController(Controller):
+    """A controller whose rounds are steps of an environment.
 
     The pool's width has to be the environment's. The answer is the environment's aggregate, and where the
     environment truncates an episode it ends for `StopReason.STEP_LIMIT`.
+    """
+
+    gamma: float
+    max_steps: int | None
+
+    @property
+    @abc.abstractmethod
+    def env(self) -> Environment:
+        """The environment."""
+
+    def begin(self, pool: BranchPool, own: Any) -> PolicyMemory:
+        """Makes the memory at the start of an episode.
+
+        Args:
+            pool: the pool.
+            own: what the policy remembers.
+
+        Raises:
+            InputError: the pool's width is not the environment's.
+        """
+        width = self.env.max_branches
+        if pool.width != width:
+            raise InputError(
+                f"the policy's environment opens {width} branches, but the pool has {pool.width}; give "
+                f"--max-branches {width}"
+            )
+        history = observations.start_history(pool) if self.env.obs == "history" else None
+        return PolicyMemory(own, observations.start_tracking(width), history, jnp.int32(0))
+
+    def observe(self, memory: PolicyMemory, pool: BranchPool) -> Observation:
+        """Makes the observation of a pool.
+
+        Args:
+            memory: what goes on beside the pool.
+            pool: the pool.
+        """
+        gamma = jnp.asarray(self.gamma)
+        return self.env.observe(pool, memory.tracker, memory.history, memory.time, self._limit(pool), gamma)
+
+    def step(self, memory: PolicyMemory, pool: Pool, action: Array) -> tuple[PolicyMemory, Pool, Scalar]:
+        """Takes a step of the environment.
+
+        Args:
+            memory: what goes on beside the pool.
+            pool: the pool.
+            action: the action.
+        """
+        after, answered, _ = self.env.act(pool, action)
+        time = memory.time + 1
+        memory = PolicyMemory(
+            memory.own,
+            observations.track(memory.tracker, pool, after, self.env.atomic),
+            memory.history and observations.extend_history(memory.history, pool, after),
+            time,
+        )
+        stop = first_of((answered, StopReason.DECIDED), (time >= self._limit(pool), StopReason.STEP_LIMIT))
+        return memory, after, stop
+
+    def vote(self, memory: PolicyMemory, pool: BranchPool) -> Vote:
+        return self.env.aggregate(pool, memory.tracker)
+
+    def _limit(self, pool: BranchPool) -> int:
+        return self.max_steps or self.env.default_max_steps(pool.max_depth)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PolicyController(EnvController):
+    """A policy in JAX as a controller, made by `as_controller`.
 
     Attributes:
         policy: the policy.
         gamma: γ, the price of an interval that the policy is shown.
-        max_steps: the step limit; the environment's own for the data when None.
+        max_steps: the step limit; the environment's own for the data when None (static).
     """
 
     policy: EnvPolicy | _Constant
     gamma: float
     max_steps: int | None = dataclasses.field(default=None, metadata={"static": True})
 
-    value_name = "γ"
-
     @property
     def env(self) -> Environment:
         """The policy's environment."""
         return self._policy.env
 
-    @property
-    def needs_history(self) -> bool:
-        return self.env.obs == "history"
-
-    def at(self, value: float) -> PolicyController:  # type: ignore[override]  # only an instance has a policy
-        """The same policy shown another γ."""
-        return as_controller(self._policy, value, self.max_steps)
-
-    def start(self, pool: BranchPool) -> tuple[PolicyMemory, BranchPool]:
-        width = self.env.max_branches
-        if pool.width != width:
-            raise InputError(
-                f"policy {_name(self._policy)}: its environment opens {width} branches, the pool {pool.width}"
-            )
+    def start(self, pool: Pool) -> tuple[PolicyMemory, Pool]:
         own = jax.tree.map(jnp.asarray, getattr(self._policy, "start", tuple)())
-        tracker = observations.start_tracking(width)
-        history = None
-        if self.needs_history:
-            history = observations.start_history(branch_pool.matrix_of(cast(ReplayPool, pool)), width)
-        return PolicyMemory(own, tracker, history, jnp.int32(0)), pool
+        return self.begin(pool, own), pool
 
-    def round(self, memory: PolicyMemory, pool: BranchPool) -> tuple[PolicyMemory, BranchPool, Scalar]:
-        before = cast(ReplayPool, pool)
-        limit = self.max_steps or self.env.default_max_steps(branch_pool.matrix_of(cast(ReplayPool, pool)))
-        seen = self.env.observe(
-            before, memory.tracker, memory.history, memory.time, limit, jnp.asarray(self.gamma)
-        )
-        action, own = self._act(seen, memory.own)
-        after, answered, _ = self.env.act(before, action)
-        time = memory.time + 1
-        tracker = observations.track(memory.tracker, before, after, self.env.atomic)
-        history = memory.history and observations.extend_history(memory.history, before, after)
-        stop = first_of((answered, StopReason.DECIDED), (time >= limit, StopReason.STEP_LIMIT))
-        return PolicyMemory(own, tracker, history, time), after, stop
-
-    def vote(self, memory: PolicyMemory, pool: BranchPool) -> Vote:
-        return self.env.aggregate(cast(ReplayPool, pool), memory.tracker)
+    def round(self, memory: PolicyMemory, pool: Pool) -> tuple[PolicyMemory, Pool, Scalar]:
+        action, own = self._act(self.observe(memory, pool), memory.own)
+        return self.step(memory._replace(own=own), pool, action)
 
     @property
     def _policy(self) -> EnvPolicy:
@@ -156,7 +190,7 @@ class PolicyController(Controller):
 
 
 def as_controller(policy: EnvPolicy, gamma: float, max_steps: int | None = None) -> PolicyController:
-    """A policy as a controller.
+    """Makes a controller of a policy.
 
     Args:
         policy: the policy.
@@ -186,11 +220,19 @@ def as_controller(policy: EnvPolicy, gamma: float, max_steps: int | None = None)
 
 
 def check_policy(policy: Any, method: str) -> None:
-    """Raises an `InputError` where a policy lacks its environment or a method."""
+    """Checks that a policy has its environment and a method.
+
+    Args:
+        policy: the policy.
+        method: name of the method.
+
+    Raises:
+        InputError: it lacks one of them.
+    """
     if not isinstance(getattr(policy, "env", None), Environment):
         raise InputError(
             f"policy {_name(policy)} has no env; set it to the WidthDepth or WidthDepthRounds of "
-            "autotts_jax.envs.width_depth that the policy was made for"
+            "autotts_jax.envs that the policy was made for"
         )
     if not callable(getattr(policy, method, None)):
         raise InputError(
@@ -200,13 +242,30 @@ def check_policy(policy: Any, method: str) -> None:
 
 
 def check_gamma(gamma: float) -> None:
-    """Raises an `InputError` for a γ that is no price."""
+    """Checks that γ is a price.
+
+    Args:
+        gamma: γ.
+
+    Raises:
+        InputError: it is negative or not finite.
+    """
     if not 0 <= gamma < np.inf:
         raise InputError(f"γ is {gamma}, but it must be a finite number of at least 0")
 
 
 def check_action(name: str, space: spaces.Space, action: Any, batch: tuple[int, ...]) -> None:
-    """Raises an `InputError` unless an action, or a batch of them, has the shape and kind of a space's."""
+    """Checks the shape and dtype of an action or a batch of actions.
+
+    Args:
+        name: name of the policy, for messages.
+        space: the environment's action space.
+        action: the action.
+        batch: leading axes of a batch; empty for one action.
+
+    Raises:
+        InputError: the action does not fit the space.
+    """
     shape = (*batch, *(space.shape or ()))
     if np.shape(action) != shape or not jnp.issubdtype(jnp.result_type(action), jnp.integer):
         raise InputError(

@@ -5,24 +5,28 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from autotts_jax.core import pool as branch_pool
-from autotts_jax.core.controller import first_of
-from autotts_jax.core.pool import StopReason
-from autotts_jax.core.rollout import COLUMNS, Episodes, Results, end_of_round, result_row, results_of
-from autotts_jax.envs.width_depth import Environment, EnvParams, EnvState, Observation
+from autotts_jax.core.pool import BranchPool, Pool
+from autotts_jax.core.rollout import Episodes, Results, rollout
+from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.errors import InputError
-from autotts_jax.policies.env_policy import check_action, check_gamma, check_policy
+from autotts_jax.policies.env_policy import (
+    EnvController,
+    PolicyMemory,
+    check_action,
+    check_gamma,
+    check_policy,
+)
 from autotts_jax.replay.matrix import ProbeMatrix
-from autotts_jax.typing import Array
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.typing import Array, Scalar
 from autotts_jax.user_code import last_lines
 
 LANES = 256
@@ -52,6 +56,52 @@ class HostPolicy(Protocol):
         """
 
 
+class Exchange(NamedTuple):
+    """What a policy on the host is shown, and what it decides.
+
+    Attributes:
+        observation: the observation, without the action mask.
+        mask: the action mask. Shape (A,).
+        action: the action for the next step.
+    """
+
+    observation: Observation
+    mask: Bool[Array, " A"]
+    action: Int32[Array, "..."]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class HostController(EnvController):
+    """Takes the steps that a policy on the host has decided, by way of `Exchange`.
+
+    Attributes:
+        gamma: γ, the price of an interval that the policy is shown.
+        env: the environment (static).
+        max_steps: the step limit; the environment's own for the data when None (static).
+    """
+
+    gamma: float
+    env: Environment = dataclasses.field(metadata={"static": True})
+    max_steps: int | None = dataclasses.field(default=None, metadata={"static": True})
+
+    def start(self, pool: Pool) -> tuple[PolicyMemory, Pool]:
+        memory = self.begin(pool, None)
+        action = jnp.zeros(self.env.action_space().shape or (), jnp.int32)
+        return self._show(memory, pool, action), pool
+
+    def round(self, memory: PolicyMemory, pool: Pool) -> tuple[PolicyMemory, Pool, Scalar]:
+        action = memory.own.action
+        memory, pool, stop = self.step(memory, pool, action)
+        return self._show(memory, pool, action), pool, stop
+
+    def _show(self, memory: PolicyMemory, pool: BranchPool, action: Array) -> PolicyMemory:
+        observation = self.observe(memory, pool)
+        if isinstance(observation, dict):
+            observation = {name: field for name, field in observation.items() if name != "action_mask"}
+        return memory._replace(own=Exchange(observation, self.env.action_mask(pool), action))
+
+
 @dataclasses.dataclass(frozen=True)
 class HostPlayer:
     """A host policy at a γ.
@@ -71,7 +121,7 @@ class HostPlayer:
     def rollout(
         self,
         matrix: ProbeMatrix,
-        orders: Int[np.ndarray, "R W"],
+        orders: BranchOrders,
         episodes: Episodes,
         *,
         budget: int | None = None,
@@ -79,122 +129,54 @@ class HostPlayer:
     ) -> Results:
         """Plays every episode; as `autotts_jax.core.rollout.rollout`, with a single setting.
 
+        Args:
+            matrix: the probe matrix.
+            orders: branch orders.
+            episodes: which episodes to play; their setting is 0.
+            budget: token budget B; None for no limit.
+            on_progress: called from time to time with the number of episodes that have ended.
+
         Raises:
             InputError: ``predict`` failed or returned no actions.
         """
-        env = self.policy.env
-        began = time.perf_counter()
-        params = env.make_params(matrix, gamma=float(self.gamma), budget=budget)
-        question, order = np.asarray(episodes.question, np.int32), np.asarray(episodes.order)
-        queue = question, np.asarray(orders, np.int32)[order]
-        lanes = min(len(question), LANES)
-        first = _first(env, params, *(column[:lanes] for column in queue))
-        _step(env, params, *first[:2], np.zeros((lanes, *(env.action_space().shape or ())), np.int32))
-        compiled = time.perf_counter()
-        rows = self._play(params, queue, first, on_progress)
-        ended = time.perf_counter()
-        return results_of(rows, matrix, episodes, compiled - began, ended - compiled)
+        lanes = -(-min(len(np.asarray(episodes.question)), LANES) // jax.local_device_count())
+        return rollout(
+            [HostController(self.gamma, self.policy.env)],
+            matrix,
+            orders,
+            episodes,
+            budget=budget,
+            lanes=lanes,
+            refill=REFILL,
+            pause=_Predictions(self.policy),
+            on_progress=on_progress,
+        )
 
-    def _play(self, params, queue, first: _Lanes, on_progress) -> Int[np.ndarray, "E C"]:
-        """Plays the queue, episodes that have not begun taking the place of such that have ended."""
-        env, (states, stops, observation, mask) = self.policy.env, first
-        lanes, number = len(stops), len(queue[0])
-        episode, taken = np.arange(lanes), lanes
-        memory, starting = None, np.ones(lanes, bool)
-        rows = np.zeros((number, len(COLUMNS)), np.int32)
-        while True:
-            ended = np.asarray(stops) != StopReason.RUNNING
-            if ended.all() or (taken < number and ended.mean() >= REFILL):
-                rows[episode[ended]] = np.asarray(_rows(env, params, states, stops))[ended]
-                free = np.flatnonzero(ended)[: number - taken]
-                if not free.size:
-                    return rows
-                episode[free] = taken + np.arange(free.size)
-                taken += free.size
-                starting[free] = True
-                begun = _first(env, params, *(column[episode] for column in queue))
-                states, stops, observation, mask = _select(
-                    starting, begun, (states, stops, observation, mask)
-                )
-            action, memory = self._predict(observation, mask, memory, starting)
-            states, stops, observation, mask = _step(env, params, states, stops, action)
-            starting = np.zeros(lanes, bool)
-            if on_progress:
-                on_progress(taken - int((np.asarray(stops) == StopReason.RUNNING).sum()))
 
-    def _predict(self, observation, mask, state, starting) -> tuple[np.ndarray, Any]:
-        seen, mask = jax.tree.map(np.array, (observation, mask))  # copies, which may be written to
-        name = type(self.policy).__name__
+class _Predictions:
+    """Asks a policy for the actions of all lanes, and carries its state from call to call."""
+
+    def __init__(self, policy: HostPolicy):
+        self._policy = policy
+        self._state: Any = None
+
+    def __call__(self, memory: PolicyMemory, rounds: Int32[np.ndarray, " L"]) -> PolicyMemory:
+        exchange: Exchange = memory.own
+        # Copies, which the policy may write to.
+        seen, mask = jax.tree.map(np.array, (exchange.observation, exchange.mask))
+        name = type(self._policy).__name__
+        starting = rounds == 0
         try:
             masks = {"action_masks": mask} if self._takes_masks else {}
-            action, state = self.policy.predict(
-                seen, state=state, episode_start=starting, deterministic=True, **masks
+            action, self._state = self._policy.predict(
+                seen, state=self._state, episode_start=starting, deterministic=True, **masks
             )
         except Exception as error:
             raise InputError(f"policy {name}: predict failed:\n{last_lines(error)}") from error
-        check_action(name, self.policy.env.action_space(), action, starting.shape)
-        return action, state
+        check_action(name, self._policy.env.action_space(), action, starting.shape)
+        decided = jax.device_put(np.asarray(action, np.int32), jax.typeof(exchange.action).sharding)
+        return memory._replace(own=exchange._replace(action=decided))
 
     @functools.cached_property
     def _takes_masks(self) -> bool:
-        return "action_masks" in inspect.signature(self.policy.predict).parameters
-
-
-_Lanes = tuple[EnvState, Int32[Array, " L"], Observation, Bool[Array, "L A"]]
-"""States, why their episodes ended, what is seen of them and which actions are admissible."""
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _first(
-    env: Environment, params: EnvParams, question: Int32[Array, " L"], order: Int32[Array, "L W"]
-) -> _Lanes:
-    def begin(question, order):
-        _, state = env.reset_env(jax.random.key(0), params, question, order)
-        return state, jnp.int32(StopReason.RUNNING), *_view(env, params, state)
-
-    return jax.vmap(begin)(question, order)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _step(
-    env: Environment, params: EnvParams, states: EnvState, stops: Int32[Array, " L"], actions: Array
-) -> _Lanes:
-    """One step of every episode that has not ended."""
-
-    def step(state, stop, action):
-        _, stepped, _, answered, _ = env.step_env(jax.random.key(0), state, action, params)
-        pool = branch_pool.attach(stepped.pool, params.matrix)
-        limit = env.is_truncated(stepped, params)
-        reason = first_of((answered, StopReason.DECIDED), (limit, StopReason.STEP_LIMIT))
-        reason = end_of_round(reason, pool, stepped.time)
-        running = stop == StopReason.RUNNING
-        state, stop = jax.tree.map(functools.partial(jnp.where, running), (stepped, reason), (state, stop))
-        return state, stop, *_view(env, params, state)
-
-    return jax.vmap(step)(states, stops, actions)
-
-
-@jax.jit
-@jax.vmap
-def _select(new: Bool[Array, " L"], begun: _Lanes, others: _Lanes) -> _Lanes:
-    return jax.tree.map(functools.partial(jnp.where, new), begun, others)
-
-
-def _view(env: Environment, params: EnvParams, state: EnvState) -> tuple[Observation, Bool[Array, " A"]]:
-    """A state's observation as Gymnasium has it, and its action mask apart."""
-    observation = env.get_obs(state, params)
-    if isinstance(observation, dict):
-        observation = {name: field for name, field in observation.items() if name != "action_mask"}
-    return observation, env.action_mask(branch_pool.attach(state.pool, params.matrix))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _rows(
-    env: Environment, params: EnvParams, states: EnvState, stops: Int32[Array, " L"]
-) -> Int32[Array, "L C"]:
-    def row(state, stop):
-        pool = branch_pool.attach(state.pool, params.matrix)
-        vote = env.aggregate(pool, state.tracker)
-        return result_row(pool, vote, jnp.max(pool.branch_tokens), state.time, stop)
-
-    return jax.vmap(row)(states, stops)
+        return "action_masks" in inspect.signature(self._policy.predict).parameters

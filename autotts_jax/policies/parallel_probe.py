@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Int32
 
-from autotts_jax.core.controller import Controller, check_branches, first_of
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.core.pool import BranchPool, StopReason
+from autotts_jax.core.controller import Controller, Family, check_branches, first_of
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 
 
 class ParallelProbeMemory(NamedTuple):
@@ -22,7 +21,7 @@ class ParallelProbeMemory(NamedTuple):
 
     Attributes:
         step: t. Shape ().
-        winner: label of the last step's winner. Shape ().
+        winner: key of the last step's winning answer. Shape ().
         stable: consecutive steps with the same winner. Shape ().
         off_track: consecutive steps in which a branch's answer was not the winner. Shape (W,).
     """
@@ -57,24 +56,15 @@ class ParallelProbe(Controller):
     max_steps: int = 100
     burst: int = 1
 
-    family: ClassVar = (1, 4, 8, 16, 32, 64)
-    value_name: ClassVar = "branches"
-
-    @classmethod
-    def at(cls, value: float) -> Self:
-        return cls(check_branches(value))
-
-    def start(self, pool: BranchPool) -> tuple[ParallelProbeMemory, BranchPool]:
+    def start(self, pool: Pool) -> tuple[ParallelProbeMemory, Pool]:
         zero = jnp.int32(0)
         memory = ParallelProbeMemory(zero, jnp.int32(NONE), zero, jnp.zeros(pool.width, jnp.int32))
         return memory, pool.open(self.branches)
 
-    def round(
-        self, memory: ParallelProbeMemory, pool: BranchPool
-    ) -> tuple[ParallelProbeMemory, BranchPool, Scalar]:
+    def round(self, memory: ParallelProbeMemory, pool: Pool) -> tuple[ParallelProbeMemory, Pool, Scalar]:
         pool = pool.advance(jnp.where(pool.live, self.burst, 0))
         vote = pool.vote(pool.active)
-        winner = vote.winner(pool.answers)
+        winner = vote.winner(pool.answer_keys)
 
         pruning = (memory.step >= self.warm_up) & (jnp.sum(pool.active) > 1)
         strayed = jnp.where(pool.agrees(vote.leader), 0, memory.off_track + 1)
@@ -92,3 +82,9 @@ class ParallelProbe(Controller):
 
     def vote(self, memory: ParallelProbeMemory, pool: BranchPool) -> Vote:  # noqa: ARG002
         return pool.vote(pool.active)
+
+
+FAMILY = Family(
+    "parallel-probe", (1, 4, 8, 16, 32, 64), lambda n: ParallelProbe(check_branches(n)), "branches"
+)
+"""The family over n, the number of branches."""

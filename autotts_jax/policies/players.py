@@ -9,23 +9,28 @@ from typing import Any
 
 import jax
 
-from autotts_jax.core.controller import Controller, check_beta
+from autotts_jax.core.controller import Controller, Family, check_beta
 from autotts_jax.errors import InputError
-from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
-from autotts_jax.policies.cmc import CMC
-from autotts_jax.policies.early_stopping import EarlyStopping
+from autotts_jax.policies import (
+    adaptive_consistency,
+    cmc,
+    early_stopping,
+    parallel_probe,
+    self_consistency,
+)
 from autotts_jax.policies.env_policy import as_controller
 from autotts_jax.policies.host_policy import HostPlayer
-from autotts_jax.policies.parallel_probe import ParallelProbe
-from autotts_jax.policies.self_consistency import SelfConsistency
-from autotts_jax.user_code import load_class, load_policy
+from autotts_jax.user_code import load_object, load_policy
 
-CONTROLLERS: dict[str, type[Controller]] = {
-    "sc": SelfConsistency,
-    "asc": AdaptiveConsistency,
-    "esc": EarlyStopping,
-    "parallel-probe": ParallelProbe,
-    "cmc": CMC,
+CONTROLLERS: dict[str, Family] = {
+    family.name: family
+    for family in (
+        self_consistency.FAMILY,
+        adaptive_consistency.FAMILY,
+        early_stopping.FAMILY,
+        parallel_probe.FAMILY,
+        cmc.FAMILY,
+    )
 }
 """The controllers that come with the package, by the name that the command line knows them by."""
 
@@ -44,6 +49,7 @@ class Selection:
         values: β, γ or the number of branches of each setting; None where it was not given.
         host: a policy that runs on the host; None for all else.
         width: branches that an episode can open, where a policy's environment says so; None for all else.
+        value_name: what the values are called: ``β``, ``γ``, ``branches``.
     """
 
     name: str
@@ -52,6 +58,7 @@ class Selection:
     values: tuple[float | None, ...]
     host: HostPlayer | None = None
     width: int | None = None
+    value_name: str = "value"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -80,30 +87,52 @@ def select(spec: str) -> Selection:
     if name.partition(":")[0] == NEURAL:
         return _neural(spec, name, values)
     if ":" in name:
-        found = load_class(name)
-        if not issubclass(found, Controller):
+        found = load_object(name)
+        if isinstance(found, type) and not issubclass(found, Controller):
             return _program(spec, name, found, values)
-        kind, name = found, found.__name__
+        family = _family(spec, found)
     elif name in CONTROLLERS:
-        kind = CONTROLLERS[name]
+        family = CONTROLLERS[name]
     else:
         raise InputError(
             f"unknown controller {name!r}; known are {', '.join([*CONTROLLERS, NEURAL])}, and classes of "
             "your own as module:Class or path/to/file.py:Class"
         )
-    values = values or tuple(kind.family)
-    if not values:
-        raise InputError(f"controller {name} has no family to sweep; give one value, as {spec}@0.5")
+    return _of_family(spec, family, values)
+
+
+def _family(spec: str, found: Any) -> Family:
+    """The family that somebody named; a controller alone is a family without values."""
+    if isinstance(found, Family):
+        return found
+    if isinstance(found, type) and issubclass(found, Controller):
+        try:
+            found = found()
+        except TypeError as error:
+            raise InputError(
+                f"controller {spec!r}: {found.__name__}() failed: {error}; name a Family of it, or give its "
+                "fields defaults"
+            ) from error
+    if not isinstance(found, Controller):
+        raise InputError(f"controller {spec!r} is neither a Family nor a Controller nor a program's class")
+    return Family(type(found).__name__, (), lambda _: found)
+
+
+def _of_family(spec: str, family: Family, values: tuple[float, ...]) -> Selection:
+    """Members of a family, all of them where no value is given."""
+    if values and not family.values:
+        raise InputError(f"controller {spec!r}: {family.name} has no values; name it without @")
+    chosen: tuple[float | None, ...] = values or family.values or (None,)
     try:
-        controllers = tuple(kind.at(value) for value in values)
+        controllers = tuple(family.make(value) for value in chosen)  # type: ignore[arg-type]
     except ValueError as error:
         raise InputError(f"controller {spec!r}: {error}") from error
     if jax.tree_util.all_leaves(controllers):
         raise InputError(
-            f"controller {spec!r}: class {kind.__name__} is no pytree; decorate it with "
+            f"controller {spec!r}: class {type(controllers[0]).__name__} is no pytree; decorate it with "
             "@jax.tree_util.register_dataclass above @dataclasses.dataclass(frozen=True)"
         )
-    return Selection(name, controllers, None, values)
+    return Selection(family.name, controllers, None, chosen, value_name=family.value_name)
 
 
 def select_all(players: Any, gamma: float) -> list[Selection]:
@@ -162,21 +191,18 @@ def _policy(name: str, policy: Any, gamma: float, value: float | None) -> Select
 def _neural(spec: str, name: str, values: tuple[float, ...]) -> Selection:
     """A learned policy at some prices."""
     from autotts_jax.policies.neural import policy_file  # Flax takes a second to import.
+    from autotts_jax.policies.neural.policy import neural_family
 
     path = name.partition(":")[2]
     policy, _ = policy_file.load_policy(Path(path) if path else policy_file.SHIPPED)
-    values = values or policy.family
-    try:
-        return Selection(name, tuple(policy.at(value) for value in values), None, values)
-    except InputError as error:
-        raise InputError(f"controller {spec!r}: {error}") from None
+    return _of_family(spec, neural_family(policy, name), values)
 
 
 def _program(spec: str, path: str, kind: type, values: tuple[float, ...]) -> Selection:
     if not callable(getattr(kind, "solve", None)):
         raise InputError(
             f"controller {spec!r}: class {kind.__name__} is neither a Controller nor a released program; "
-            "derive it from autotts_jax.envs.controller.Controller or give it a method solve(question)"
+            "derive it from autotts_jax.Controller or give it a method solve(question)"
         )
     try:
         betas = tuple(check_beta(value) for value in values)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
 
 import jax
 
-from autotts_jax.core.controller import Controller, check_branches
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.core.pool import BranchPool, StopReason
+from autotts_jax.core.controller import Controller, Family, check_branches
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
+from autotts_jax.typing import Scalar
 
 
 @jax.tree_util.register_dataclass
@@ -24,18 +23,15 @@ class SelfConsistency(Controller):
 
     branches: int
 
-    family: ClassVar = (1, 4, 8, 16, 32, 64)
-    value_name: ClassVar = "branches"
-
-    @classmethod
-    def at(cls, value: float) -> Self:
-        return cls(check_branches(value))
-
-    def start(self, pool: BranchPool) -> tuple[None, BranchPool]:
+    def start(self, pool: Pool) -> tuple[None, Pool]:
         return None, pool.read(self.branches)
 
-    def round(self, memory: None, pool: BranchPool) -> tuple[None, BranchPool, Scalar]:
+    def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
         return memory, pool, StopReason.STEP_LIMIT
 
     def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
         return pool.vote_finals()
+
+
+FAMILY = Family("sc", (1, 4, 8, 16, 32, 64), lambda n: SelfConsistency(check_branches(n)), "branches")
+"""The family over n, the number of branches."""

@@ -1,11 +1,62 @@
-"""Resampling protocols: in which order the recorded branches of a question are opened."""
+"""Branch orders: in which order an episode opens the recorded branches of its question."""
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 
+import jax
 import numpy as np
+from jaxtyping import Int
+
+from autotts_jax.typing import Array, Scalar
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class BranchOrders:
+    """R branch orders for each question. Questions of one group share theirs.
+
+    Attributes:
+        table: branches in opening order, by group and row; int16 or int32. Shape (G, R, W).
+        group: the group of each question. Shape (Q,).
+    """
+
+    table: Int[Array, "G R W"]
+    group: Int[Array, " Q"]
+
+    @property
+    def num_rows(self) -> int:
+        """R, the number of orders of each question."""
+        return self.table.shape[1]
+
+    @property
+    def width(self) -> int:
+        """W, the number of branches in an order."""
+        return self.table.shape[2]
+
+    def of(
+        self, question: Scalar | Int[Array, "..."], row: Scalar | Int[Array, "..."]
+    ) -> Int[Array, "... W"]:
+        """Looks up orders; under ``jit`` as well.
+
+        Args:
+            question: index of the question, or an array of them.
+            row: row of the order, of the same shape.
+
+        Returns:
+            The branches in opening order.
+        """
+        return self.table[self.group[question], row]
+
+    def first(self, width: int) -> BranchOrders:
+        """Keeps the first branches of every order.
+
+        Args:
+            width: number of branches to keep.
+        """
+        return dataclasses.replace(self, table=self.table[..., :width])
 
 
 def repo100_orders(num_branches: int, seeds: Sequence[int]) -> np.ndarray:
@@ -41,7 +92,6 @@ def paper64_orders(num_questions: int, num_branches: int, seeds: Sequence[int]) 
     Returns:
         Branches in opening order, int16. Shape (S, Q, N).
     """
-    import jax  # here, so that worker processes of the released interface can do without it
 
     def order(seed: jax.Array, question: jax.Array) -> jax.Array:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), seed), question)

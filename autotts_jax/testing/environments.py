@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from autotts_jax.core import pool as branch_pool
+from autotts_jax.envs.environment import Environment
+from autotts_jax.envs.params import EnvParams, EnvState
 from autotts_jax.envs.rewards import Reward
-from autotts_jax.envs.width_depth import Environment, EnvParams, EnvState
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
 INFO = (
@@ -167,7 +167,7 @@ class _Play:
         return self.env.step(key, state, action, params)
 
     def _look(self, state, params):
-        pool = branch_pool.attach(state.pool, params.matrix)
+        pool = state.pool.with_matrix(params.matrix)
         return self.env.get_obs(state, params), self.env.action_mask(pool)
 
     def keys(self, step: int) -> jax.Array:
@@ -391,7 +391,7 @@ def _check_ends(params: EnvParams, tape: _Tape) -> None:
         tape,
     )
     _nowhere(
-        (tape.before.time == 0) & np.any(branch_pool.state_of(tape.before.pool).depth > 0, axis=-1),
+        (tape.before.time == 0) & np.any(tape.before.pool.state.depth > 0, axis=-1),
         "an episode starts with opened branches",
         tape,
     )
@@ -399,7 +399,7 @@ def _check_ends(params: EnvParams, tape: _Tape) -> None:
 
 def _check_rewards(params: EnvParams, tape: _Tape) -> None:
     _nowhere(~np.isfinite(tape.reward), "a reward is not finite", tape)
-    right = (tape.info["answer"] == tape.before.label) & (tape.info["answer"] != NONE)
+    right = (tape.info["answer"] == tape.before.target) & (tape.info["answer"] != NONE)
     if int(params.reward) not in (Reward.OUTCOME, Reward.MAJORITY):
         return
     penalty = float(params.invalid_penalty) * tape.info["invalid_action"]
@@ -412,7 +412,7 @@ def _check_rewards(params: EnvParams, tape: _Tape) -> None:
         "the rewards of an episode, penalties aside, do not sum to 1{correct} - γ·C",
         tape,
     )
-    if params.labels is None:
+    if params.targets is None:
         _nowhere(tape.info["correct"] != right, "info['correct'] is not what the reward goes by", tape)
 
 
@@ -449,12 +449,12 @@ def _check_draws(play: _Play, params: EnvParams) -> None:
     )
     matrix = params.matrix
     if matrix.num_questions * matrix.num_branches > 1:
-        tokens = np.concatenate([branch_pool.episode_of(state.pool).tokens for _, state in drawn])
+        tokens = np.concatenate([state.pool.hidden.tokens for _, state in drawn])
         _require(np.any(tokens != tokens[0]), "reset draws the same episode for different keys")
     question, order = matrix.num_questions - 1, np.asarray(params.orders)[int(matrix.cell[-1]), -1]
     order = order[: play.env.max_branches].astype(np.int32)
     state = _call("reset with a question and an order", play.begin, *_given(play, params, question, order))[1]
-    played = branch_pool.episode_of(state.pool).tokens
+    played = state.pool.hidden.tokens
     _require(
         np.all(state.question == question) and np.all(played == matrix.tokens[question, order]),
         "reset does not play the question or the order that it is given",
@@ -497,7 +497,7 @@ def _scramble(
     rng: np.random.Generator, matrix: ProbeMatrix, question: int, order: np.ndarray, tape: _Tape, episode: int
 ) -> tuple[ProbeMatrix, np.ndarray]:
     """The matrix with all changed that one episode did not reveal, and the new id of each answer id."""
-    before, after = (branch_pool.state_of(state.pool) for state in (tape.before, tape.after))
+    before, after = (state.pool.state for state in (tape.before, tape.after))
     upto = after.shown[:, episode, :, None]
     past = upto - (after.probed - before.probed)[:, episode, :, None]
     answers, lengths, tokens = (leaf[question] for leaf in (matrix.answers, matrix.lengths, matrix.tokens))
@@ -597,7 +597,7 @@ def _still(state: EnvState) -> EnvState:
 
 def _progress(state: EnvState) -> tuple:
     """The part of a state that is the same at the start of all episodes."""
-    return branch_pool.state_of(state.pool), state.tracker, state.history
+    return state.pool.state, state.tracker, state.history
 
 
 def _idle(tape: _Tape) -> np.ndarray:

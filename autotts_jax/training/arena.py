@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Int32, PRNGKeyArray
 
 from autotts_jax.core.controller import Controller
 from autotts_jax.core.rollout import Episodes, rollout
-from autotts_jax.envs.width_depth import EnvParams
+from autotts_jax.envs.params import EnvParams
 from autotts_jax.replay.matrix import NONE
 
 
@@ -46,7 +46,7 @@ class Arena:
 
     Attributes:
         matrix: the probe matrix.
-        labels: what counts as right for each question and order. Shape (Q, R).
+        targets: what counts as right for each question and row of its orders. Shape (Q, R).
         gamma_range: least and largest γ.
     """
 
@@ -57,21 +57,19 @@ class Arena:
         devices: Sequence[jax.Device] | None = None,
     ):
         self.matrix, self._devices = params.matrix, devices
-        cells, rows, _ = params.orders.shape
-        self._rows: int = rows
-        self._orders = np.asarray(params.orders)[..., :max_branches].reshape(cells * self._rows, -1)
-        self._cell = np.asarray(params.matrix.cell)
-        gold = np.broadcast_to(np.asarray(params.matrix.gold)[:, None], (len(self._cell), self._rows))
-        self.labels = gold if params.labels is None else np.asarray(params.labels)
+        self._orders = jax.tree.map(np.asarray, params.orders.first(max_branches))
+        gold = np.broadcast_to(
+            np.asarray(params.matrix.gold)[:, None], (self.matrix.num_questions, self._orders.num_rows)
+        )
+        self.targets = gold if params.targets is None else np.asarray(params.targets)
         self.gamma_range = float(params.gamma_low), float(params.gamma_high)
 
     def draw(
         self, questions: Int[np.ndarray, " E"], rng: np.random.Generator
     ) -> tuple[Int32[np.ndarray, "E W"], Int[np.ndarray, " E"]]:
         """A branch order for each question, and what counts as right in it."""
-        row = rng.integers(self._rows, size=len(questions))
-        order = self._orders[self._cell[questions] * self._rows + row]
-        return order.astype(np.int32), self.labels[questions, row]
+        row = rng.integers(self._orders.num_rows, size=len(questions))
+        return self._orders.of(questions, row).astype(np.int32), self.targets[questions, row]
 
     @property
     def middle_gamma(self) -> float:
@@ -95,15 +93,15 @@ class Arena:
             key: what prices and orders are drawn with.
         """
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        questions = len(self._cell)
+        questions = self.matrix.num_questions
         gammas = draw_prices(self.gamma_range, prices, rng)
-        row = rng.integers(self._rows, size=(prices, questions))
+        row = rng.integers(self._orders.num_rows, size=(prices, questions))
         settings = [controller(member, float(gamma)) for member in range(members) for gamma in gammas]
         setting, question = (axis.reshape(-1) for axis in np.indices((len(settings), questions)))
         rows = np.tile(row, (members, 1)).reshape(-1)
-        episodes = Episodes(question, self._cell[question] * self._rows + rows, setting)
+        episodes = Episodes(question, rows, setting)
         played = rollout(settings, self.matrix, self._orders, episodes, devices=self._devices)
-        right = (played.answer == self.labels[question, rows]) & (played.answer != NONE)
+        right = (played.answer == self.targets[question, rows]) & (played.answer != NONE)
         columns = (right, played.intervals, played.tokens)
         return Scores(gammas, *(column.reshape(members, prices, questions) for column in columns))
 

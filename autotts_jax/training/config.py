@@ -19,11 +19,11 @@ from jaxtyping import Int, PRNGKeyArray
 
 from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.envs.difficulty import vary_difficulty
+from autotts_jax.envs.params import EnvParams
 from autotts_jax.envs.targets import poll
-from autotts_jax.envs.width_depth import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural import policy_file
-from autotts_jax.policies.neural.actions import KINDS
+from autotts_jax.policies.neural.actions import HEADS
 from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
@@ -89,7 +89,7 @@ class NetworkSettings:
 
     Attributes:
         hidden: width of the network's layers.
-        actions: what it decides, a key of `KINDS`: all that is done in a round, or one atomic action.
+        actions: what it decides, a key of `HEADS`: all that is done in a round, or one atomic action.
     """
 
     hidden: int = 16
@@ -391,21 +391,20 @@ class _Started:
 def make_validation(config: Config, dataset: ProbeDataset) -> Callable[[NeuralPolicy], Figures]:
     """What measures a policy on some questions: its mean over branch orders and prices, always the same."""
     params = _episodes(config, dataset, VALIDATION_SEED)
-    orders = np.asarray(params.orders)[:, :VALIDATION_ORDERS, : config.trainer.max_branches]
+    orders = params.orders.first(config.trainer.max_branches)
     low, high = config.objective.gamma
     prices = np.geomspace(low, high, VALIDATION_PRICES)
     price, order, question = (
         axis.reshape(-1) for axis in np.indices((len(prices), VALIDATION_ORDERS, len(dataset)))
     )
-    row = np.asarray(params.matrix.cell)[question] * VALIDATION_ORDERS + order
-    labels = dataset.matrix.gold[:, None] if params.labels is None else np.asarray(params.labels)
-    label = np.broadcast_to(labels, (len(dataset), params.orders.shape[1]))[question, order]
+    targets = dataset.matrix.gold[:, None] if params.targets is None else np.asarray(params.targets)
+    target = np.broadcast_to(targets, (len(dataset), orders.num_rows))[question, order]
 
     def validate(policy: NeuralPolicy) -> Figures:
-        policies = [policy.at(float(price)) for price in prices]
-        episodes = Episodes(question, row, price)
-        played = rollout(policies, dataset.matrix, orders.reshape(-1, orders.shape[-1]), episodes)
-        correct = (played.answer == label) & (played.answer != NONE)
+        policies = [dataclasses.replace(policy, gamma=float(price)) for price in prices]
+        episodes = Episodes(question, order, price)
+        played = rollout(policies, dataset.matrix, orders, episodes)
+        correct = (played.answer == target) & (played.answer != NONE)
         return {
             "objective": float(np.mean(correct - prices[price] * played.intervals)),
             "accuracy": float(correct.mean()),
@@ -418,7 +417,7 @@ def make_validation(config: Config, dataset: ProbeDataset) -> Callable[[NeuralPo
 def _episodes(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
     """Episodes over some questions: branch orders, prices, and what counts as right."""
     objective = config.objective
-    played = KINDS[config.network.actions].environment(config.trainer.max_branches)
+    played = HEADS[config.network.actions].environment(config.trainer.max_branches)
     params = played.make_params(dataset.matrix, gamma=objective.gamma, reward=objective.reward, seed=seed)
     if objective.voters:
         params = poll(params, objective.voters, config.trainer.max_branches)

@@ -17,7 +17,7 @@ import optax
 from evosax.algorithms import Open_ES
 from jaxtyping import PRNGKeyArray, UInt32
 
-from autotts_jax.envs.width_depth import EnvParams
+from autotts_jax.envs.params import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters
 from autotts_jax.training.arena import Arena

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,13 @@ import numpy as np
 import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from autotts_jax.core import pool as branch_pool
 from autotts_jax.core.controller import Controller
-from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.core.pool import ReplayPool, StopReason, winner
 from autotts_jax.core.rollout import kind_of
-from autotts_jax.envs.width_depth import EnvParams
+from autotts_jax.envs.params import EnvParams
 from autotts_jax.errors import InputError
-from autotts_jax.policies.neural.actions import KINDS, MAX_ADVANCE, OPENINGS, Decision, Options
-from autotts_jax.policies.neural.network import View, look, start_recall, turn
+from autotts_jax.policies.neural.actions import HEADS, MAX_ADVANCE, OPENINGS, RoundAction, RoundMask
+from autotts_jax.policies.neural.network import Inputs, encode, initial_state, update
 from autotts_jax.policies.neural.policy import Parameters, act, apply_network, initial_parameters
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.training import teachers
@@ -37,7 +36,7 @@ from autotts_jax.typing import Array
 ROUNDS = 96
 """Rounds of an episode that are imitated."""
 
-DECISIONS = KINDS["rounds"]
+HEAD = HEADS["rounds"]
 """Teachers decide in rounds. A policy of atomic actions sees nothing of how far a round has got."""
 
 
@@ -45,14 +44,14 @@ class Demonstrations(NamedTuple):
     """What teachers did, one entry a round; every leaf has a leading axis of length D.
 
     Attributes:
-        view: what the network reads.
-        options: what was admissible.
-        decision: what the teacher decided.
+        inputs: what the network reads.
+        mask: what was admissible.
+        action: what the teacher did.
     """
 
-    view: View
-    options: Options
-    decision: Decision
+    inputs: Inputs
+    mask: RoundMask
+    action: RoundAction
 
 
 def demonstrate(
@@ -103,8 +102,8 @@ def _demonstrate(teacher, matrix, orders, questions, labels, player, gamma, *, k
         peak = jnp.argmax(worth, axis=1)[:, None]
         time = jnp.arange(running.shape[1])
         running &= (time <= peak) & jnp.take_along_axis(right, peak, axis=1)
-        ends = played.decision.answer | ((time == peak) & played.options.answer)
-        played = played._replace(decision=played.decision._replace(answer=ends))
+        ends = played.action.answer | ((time == peak) & played.mask.answer)
+        played = played._replace(action=played.action._replace(answer=ends))
     return played, running
 
 
@@ -117,19 +116,19 @@ def _play(
     question: Int[Array, ""],
 ) -> tuple[Demonstrations, Bool[Array, " T"], Int[Array, " T"], Float[Array, " T"]]:
     """An episode round by round: what was done, whether it had not ended, the answer it had, and its cost."""
-    empty = ReplayPool.begin(matrix, question, order, history=teacher.needs_history)
+    empty = ReplayPool.begin(matrix, question, order)
     memory, opened = teacher.start(empty)
 
     def step(carry, round_):
         memory, pool, recall, stop = carry
-        seen, recall = look(pool, recall, gamma)
+        seen, recall = encode(pool, recall, gamma)
         began = round_ == 0
         later, moved, ending = teacher.round(memory, pool)
         memory_after = _select(began, memory, later)
-        after = cast(ReplayPool, _select(began, opened, moved))
+        after = _select(began, opened, moved)
         answers = (stop != StopReason.RUNNING) & ~began
-        answer = branch_pool.leader_answer(pool, teacher.vote(memory, pool))
-        allowed = DECISIONS.options(pool)
+        answer = winner(pool, teacher.vote(memory, pool))
+        allowed = HEAD.mask(pool)
         row = (
             Demonstrations(seen, allowed, _decision(allowed, pool, after, answers)),
             stop != StopReason.EXHAUSTED,
@@ -149,9 +148,9 @@ def _play(
                 StopReason.DECIDED,
             ),
         )
-        return (memory_after, after, turn(recall, pool, after), stop), row
+        return (memory_after, after, update(recall, pool, after), stop), row
 
-    start = (memory, empty, start_recall(empty.width), jnp.int32(StopReason.RUNNING))
+    start = (memory, empty, initial_state(empty.width), jnp.int32(StopReason.RUNNING))
     return jax.lax.scan(step, start, jnp.arange(ROUNDS))[1]
 
 
@@ -159,13 +158,15 @@ def _select(first, ours, other):
     return jax.tree.map(lambda a, b: jnp.where(first, a, b), ours, other)
 
 
-def _decision(allowed: Options, before: ReplayPool, after: ReplayPool, answer: Bool[Array, ""]) -> Decision:
+def _decision(
+    allowed: RoundMask, before: ReplayPool, after: ReplayPool, answer: Bool[Array, ""]
+) -> RoundAction:
     """The admissible decision that comes nearest to what led from one pool to the other."""
     count = jnp.array(OPENINGS)
     opened = jnp.where(allowed.opening, jnp.abs(count - (after.opened - before.opened)), jnp.max(count) + 1)
     read = jnp.clip(after.depth - before.depth, 1, MAX_ADVANCE)
     choice = jnp.where(before.live, jnp.where(after.active, 1 + read, 1), 0)
-    return Decision(answer, jnp.argmin(opened).astype(jnp.int32), choice.astype(jnp.int32))
+    return RoundAction(answer, jnp.argmin(opened).astype(jnp.int32), choice.astype(jnp.int32))
 
 
 def clone(
@@ -196,12 +197,11 @@ def clone(
 @functools.partial(jax.jit, static_argnames=("updates", "batch"))
 def _clone(parameters, demonstrations, key, *, updates: int, batch: int, rate: float):
     optimiser = optax.adam(optax.cosine_decay_schedule(rate, updates))
-    count = demonstrations.decision.answer.shape[0]
+    count = demonstrations.action.answer.shape[0]
 
     def loss(parameters, rows):
         def of_row(row):
-            heads = DECISIONS.mask(apply_network(parameters, row.view), row.options)
-            return -DECISIONS.log_prob(heads, row.decision)
+            return -HEAD.log_prob(apply_network(parameters, row.inputs, row.mask), row.action)
 
         return jnp.mean(jax.vmap(of_row)(rows))
 

@@ -26,14 +26,14 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Bool, Float, Int32, PRNGKeyArray, UInt32
 
-from autotts_jax.core import pool as branch_pool
 from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.core.pool import ReplayPool
-from autotts_jax.envs.width_depth import Environment, EnvParams, EnvState
+from autotts_jax.envs.environment import Environment
+from autotts_jax.envs.params import EnvParams, EnvState
 from autotts_jax.errors import InputError
-from autotts_jax.policies.neural.actions import Decisions
-from autotts_jax.policies.neural.network import GLOBAL_INPUTS, Recall, View, look, start_recall
-from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network, decisions_of
+from autotts_jax.policies.neural.actions import ActionHead
+from autotts_jax.policies.neural.network import GLOBAL_INPUTS, Inputs, RecurrentState, encode, initial_state
+from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network, head_of
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.training.trainer import Metrics
 from autotts_jax.typing import Array
@@ -116,7 +116,7 @@ class Episode(NamedTuple):
     """
 
     state: EnvState
-    recall: Recall
+    recall: RecurrentState
 
 
 class PPOState(NamedTuple):
@@ -159,7 +159,7 @@ class PPO:
         devices: Sequence[jax.Device] | None = None,
     ):
         mesh = Mesh(np.array(jax.devices() if devices is None else devices), ("devices",))
-        branches = params.orders.shape[-1]
+        branches = params.orders.width
         if branches < settings.max_branches:
             raise InputError(
                 f"the data has {branches} branches a question, fewer than max_branches, "
@@ -206,7 +206,7 @@ def init(
     """
     reset_key, critic_key, key = jax.random.split(key, 3)
     keys = jax.random.split(reset_key, settings.environments)
-    environment = decisions_of(parameters).environment(settings.max_branches)
+    environment = head_of(parameters).environment(settings.max_branches)
     episodes = jax.vmap(functools.partial(_start, environment, params))(keys)
     critic = nnx.to_pure_dict(nnx.state(Critic(rngs=nnx.Rngs(critic_key))))
     weights = Weights(parameters, critic)
@@ -301,7 +301,7 @@ class Played(NamedTuple):
         objective: 1{correct} - γ·C so far.
     """
 
-    view: View
+    view: Inputs
     facts: Facts
     allowed: Any
     decision: Any
@@ -325,14 +325,14 @@ def rollout(
         The episodes under way after them, and the rounds, with leading axes (T, E).
     """
     network = functools.partial(apply_network, state.weights.network)
-    decisions = decisions_of(state.weights.network)
+    decisions = head_of(state.weights.network)
     environment = decisions.environment(settings.max_branches)
     finals = shares_of_finals(params.matrix)
 
     def judge(episode: Episode) -> Judged:
-        pool = branch_pool.attach(episode.state.pool, params.matrix)
-        seen, recall = look(pool, episode.recall, episode.state.gamma, environment.atomic)
-        facts = facts_of(episode.state, pool, finals[episode.state.question])
+        pool = episode.state.pool.with_matrix(params.matrix)
+        seen, recall = encode(pool, episode.recall, episode.state.gamma, environment.atomic)
+        facts = facts_of(episode.state, pool, params.matrix, finals[episode.state.question])
         return Judged(pool, seen, recall, facts, apply_critic(state.weights.critic, facts, seen))
 
     def value(episode: Episode) -> Float[Array, ""]:
@@ -366,21 +366,21 @@ class Judged(NamedTuple):
     """
 
     pool: ReplayPool
-    view: View
-    recall: Recall
+    view: Inputs
+    recall: RecurrentState
     facts: Facts
     value: Float[Array, ""]
 
 
 def _start(environment: Environment, params: EnvParams, key: PRNGKeyArray) -> Episode:
-    return Episode(environment.reset_env(key, params)[1], start_recall(environment.max_branches))
+    return Episode(environment.reset_env(key, params)[1], initial_state(environment.max_branches))
 
 
 def _round(
-    decisions: Decisions,
+    decisions: ActionHead,
     environment: Environment,
     params: EnvParams,
-    network: Callable[[View], Any],
+    network: Callable[[Inputs, Any], Any],
     judge: Callable[[Episode], Judged],
     episode: Episode,
     key: PRNGKeyArray,
@@ -393,11 +393,11 @@ def _round(
     """
     act_key, reset_key = jax.random.split(key)
     judged = judge(episode)
-    allowed = decisions.options(judged.pool)
-    heads = decisions.mask(network(judged.view), allowed)
+    allowed = decisions.mask(judged.pool)
+    heads = network(judged.view, allowed)
     decided = decisions.sample(act_key, heads)
     _, state, reward, terminated, info = environment.step_env(
-        reset_key, episode.state, decisions.action(decided), params
+        reset_key, episode.state, decisions.for_environment(decided), params
     )
     truncated = ~terminated & environment.is_truncated(state, params)
     last = Episode(state, judged.recall._replace(tracker=state.tracker))
@@ -502,17 +502,18 @@ def shares_of_finals(matrix: ProbeMatrix) -> Float[Array, "Q V"]:
     return jax.vmap(of_question)(jnp.asarray(matrix.answers), jnp.asarray(matrix.lengths))
 
 
-def facts_of(state: EnvState, pool: ReplayPool, finals: Float[Array, " V"]) -> Facts:
+def facts_of(state: EnvState, pool: ReplayPool, matrix: ProbeMatrix, finals: Float[Array, " V"]) -> Facts:
     """The facts of a state.
 
     Args:
         state: the state.
         pool: its pool, with the matrix.
+        matrix: the probe matrix.
         finals: the question's `shares_of_finals`.
     """
-    hidden, matrix = branch_pool.episode_of(pool), branch_pool.matrix_of(pool)
+    hidden = pool.hidden
     # Where no answer counts as right, one that no branch gives.
-    label = jnp.where(state.label == NONE, matrix.vocabulary, state.label)
+    label = jnp.where(state.target == NONE, matrix.vocabulary, state.target)
     at_end = jnp.asarray(matrix.answers).reshape(-1)[hidden.start + hidden.length]
     is_right = jnp.arange(matrix.vocabulary) == label
     active = jnp.maximum(jnp.sum(pool.active), 1)
@@ -523,7 +524,7 @@ def facts_of(state: EnvState, pool: ReplayPool, finals: Float[Array, " V"]) -> F
         share=jnp.sum(finals, where=is_right),
         rival=jnp.max(finals, where=~is_right, initial=0),
         will_be=jnp.sum(pool.active & (at_end == label)) / active,
-        is_now=jnp.sum(pool.active & (state.tracker.ids == label)) / active,
+        is_now=jnp.sum(pool.active & (state.tracker.keys == label)) / active,
         to_read=to_read,
         share_of_cost=share_of_cost,
         bill=share_of_cost * to_read,
@@ -540,14 +541,14 @@ class Critic(nnx.Module):
         self.second = nnx.Linear(hidden, hidden, rngs=rngs)
         self.last = nnx.Linear(hidden, 2, kernel_init=small, rngs=rngs)
 
-    def __call__(self, known: Facts, seen: View) -> Float[Array, ""]:
+    def __call__(self, known: Facts, seen: Inputs) -> Float[Array, ""]:
         """What the rest of the episode is expected to bring, in its unit."""
         layer = nnx.relu(self.first(jnp.concatenate([jnp.stack(known), seen.episode])))
         right, cost = self.last(nnx.relu(self.second(layer)))
         return (1 - known.share_of_cost) * right - known.share_of_cost * cost
 
 
-def apply_critic(parameters: Parameters, known: Facts, seen: View) -> Float[Array, ""]:
+def apply_critic(parameters: Parameters, known: Facts, seen: Inputs) -> Float[Array, ""]:
     """What a critic with these parameters expects."""
     return nnx.merge(_critic_structure(), parameters)(known, seen)
 
@@ -574,7 +575,7 @@ class Batch(NamedTuple):
         target: what the critic should have expected.
     """
 
-    view: View
+    view: Inputs
     facts: Facts
     allowed: Any
     decision: Any
@@ -591,10 +592,10 @@ def loss(settings: PPOSettings, weights: Weights, batch: Batch) -> tuple[Float[A
         estimate of the divergence from the policy that played, the mean of ρ - 1 - log ρ; and
         ``clip_fraction``, the share of decisions whose ratio ρ is beyond the clip.
     """
-    decisions = decisions_of(weights.network)
+    decisions = head_of(weights.network)
 
     def of_round(row: Batch):
-        heads = decisions.mask(apply_network(weights.network, row.view), row.allowed)
+        heads = apply_network(weights.network, row.view, row.allowed)
         value = apply_critic(weights.critic, row.facts, row.view)
         return decisions.log_prob(heads, row.decision) - row.log_prob, decisions.entropy(heads), value
 

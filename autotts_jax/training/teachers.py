@@ -81,7 +81,7 @@ def teacher(coefficients: Coefficients, gamma: float, gamma_range: tuple[float, 
 
 def published() -> Coefficients:
     """CMC's own constants: β falls from 1 to 0.1 as γ rises through the range."""
-    at = [(-1.0, CMC.at(1.0)), (0.0, CMC.at(0.55)), (1.0, CMC.at(0.1))]
+    at = [(-1.0, CMC.of_beta(1.0)), (0.0, CMC.of_beta(0.55)), (1.0, CMC.of_beta(0.1))]
     reals = np.array([[link.back(getattr(cmc, name)) for name, link in LINKS.items()] for _, cmc in at])
     line = np.polynomial.polynomial.polyfit([x for x, _ in at], reals, 1)
     return np.concatenate([line, np.zeros((1, len(LINKS)))]).T

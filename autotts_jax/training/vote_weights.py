@@ -7,8 +7,6 @@ likelihood with a small price on the coefficients. With coefficients of zero it 
 
 from __future__ import annotations
 
-from typing import cast
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +16,7 @@ from jaxtyping import Bool, Float, Int, Int16, PRNGKeyArray
 from autotts_jax.core import votes
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.envs import observations
-from autotts_jax.policies.neural.network import VOTE_INPUTS, vote_columns
+from autotts_jax.policies.neural.network import VOTE_INPUTS, vote_inputs
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.training.arena import Arena, draw_prices
@@ -69,15 +67,14 @@ def last_votes(
     policy = NeuralPolicy(parameters, gamma)  # type: ignore[arg-type]  # it is traced
 
     def play(order, question):
-        empty = ReplayPool.begin(matrix, question, order, labels=False, history=False, twins=False)
+        empty = ReplayPool.begin(matrix, question, order, labels=False, revealed=False, equivalence=False)
         memory, pool, _ = jax.lax.while_loop(
             lambda carry: carry[2] == StopReason.RUNNING,
             lambda carry: policy.round(*carry[:2]),
             (*policy.start(empty), jnp.int32(StopReason.RUNNING)),
         )
-        pool = cast(ReplayPool, pool)
         stand = observations.standing(pool, memory.tracker)
-        return vote_columns(pool, memory.tracker), jnp.where(stand.final, stand.ids, NONE)
+        return vote_inputs(pool, memory.tracker), jnp.where(stand.final, stand.keys, NONE)
 
     return jax.vmap(play)(orders, questions)
 

@@ -1,8 +1,8 @@
-"""Decisions, and the masked distributions over them that the network's outputs stand for.
+"""Action heads: masked distributions over a policy's actions, from the network's outputs.
 
-There is a kind for each environment. Of `Rounds` a decision has W + 2 parts: whether to answer, how many
-branches to open, and what to do with each branch. Given the state they are independent; the parts other than
-the answer count where there is none. Of `Atomic` it is one of the atomic actions.
+There is a head for each environment. An action of `RoundsHead` has W + 2 independent parts: whether to
+answer, how many branches to open, and what to do with each branch; where it answers, the other parts do not
+count. An action of `AtomicHead` is one of the atomic actions.
 """
 
 from __future__ import annotations
@@ -14,56 +14,89 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, PRNGKeyArray
 
-from autotts_jax.core.pool import BranchPool, ReplayPool
-from autotts_jax.envs.width_depth import Environment, WidthDepth, WidthDepthRounds
+from autotts_jax.core.pool import BranchPool
+from autotts_jax.envs.environment import Environment
+from autotts_jax.envs.rounds import WidthDepthRounds
+from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.policies.neural.network import Outputs
 from autotts_jax.typing import Array
 
 IMPOSSIBLE = -1e9
-"""Logit of what is not admissible."""
+"""Logit of an inadmissible action."""
 
 
-class Decisions(abc.ABC):
-    """A kind of decisions. What heads, options and decisions are is its own affair: pytrees of arrays."""
+class ActionHead(abc.ABC):
+    """A distribution over actions. Logits, masks and actions are pytrees that it alone interprets."""
 
     branch_outputs: ClassVar[int]
-    """Numbers that the network has to say of each branch."""
+    """B, outputs of the network for each branch."""
 
     @abc.abstractmethod
     def environment(self, width: int) -> Environment:
-        """The environment whose actions the decisions are."""
+        """Makes the environment whose actions these are.
+
+        Args:
+            width: W, branches that an episode can open.
+        """
 
     @abc.abstractmethod
-    def options(self, pool: ReplayPool) -> Any:
-        """What is admissible."""
+    def mask(self, pool: BranchPool) -> Any:
+        """Finds the admissible actions.
+
+        Args:
+            pool: the pool.
+        """
 
     @abc.abstractmethod
-    def heads(self, outputs: Outputs) -> Any:
-        """The logits that the network's outputs stand for."""
+    def logits(self, outputs: Outputs, mask: Any) -> Any:
+        """Turns the network's outputs into logits, `IMPOSSIBLE` for what is not admissible.
+
+        Args:
+            outputs: the network's outputs.
+            mask: the admissible actions.
+        """
 
     @abc.abstractmethod
-    def mask(self, heads: Any, allowed: Any) -> Any:
-        """The heads with `IMPOSSIBLE` where something is not admissible."""
+    def greedy(self, logits: Any) -> Any:
+        """Returns the most likely action.
+
+        Args:
+            logits: masked logits.
+        """
 
     @abc.abstractmethod
-    def greedy(self, heads: Any) -> Any:
-        """The most likely decision of masked heads."""
+    def sample(self, key: PRNGKeyArray, logits: Any) -> Any:
+        """Draws an action.
+
+        Args:
+            key: random key.
+            logits: masked logits.
+        """
 
     @abc.abstractmethod
-    def sample(self, key: PRNGKeyArray, heads: Any) -> Any:
-        """A decision drawn from masked heads."""
+    def log_prob(self, logits: Any, action: Any) -> Float[Array, ""]:
+        """Computes the log-probability of an action.
+
+        Args:
+            logits: masked logits.
+            action: the action.
+        """
 
     @abc.abstractmethod
-    def log_prob(self, heads: Any, decision: Any) -> Float[Array, ""]:
-        """Log-probability of a decision under masked heads."""
+    def entropy(self, logits: Any) -> Float[Array, ""]:
+        """Computes the entropy in nats.
+
+        Args:
+            logits: masked logits.
+        """
 
     @abc.abstractmethod
-    def entropy(self, heads: Any) -> Float[Array, ""]:
-        """Entropy of the decision under masked heads, in nats."""
+    def for_environment(self, action: Any) -> Int32[Array, "..."]:
+        """Converts an action to the environment's encoding.
 
-    @abc.abstractmethod
-    def action(self, decision: Any) -> Int32[Array, "..."]:
-        """A decision as an action of the environment."""
+        Args:
+            action: the action.
+        """
 
 
 # --- rounds ---------------------------------------------------------------------------------------------
@@ -72,7 +105,7 @@ OPENINGS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of branches that a policy can open in a round."""
 
 OPENING_SPREAD = 0.15
-"""Standard deviation of log(1 + openings) around what the network says."""
+"""Standard deviation of log(1 + openings) around the network's output."""
 
 MAX_ADVANCE = 2
 """The most intervals that a policy reads of a branch in a round."""
@@ -81,8 +114,8 @@ CHOICES = 2 + MAX_ADVANCE
 """What can be done with a branch in a round: hold it, prune it, or read 1 … `MAX_ADVANCE` intervals."""
 
 
-class Heads(NamedTuple):
-    """Logits of a round's decision.
+class RoundLogits(NamedTuple):
+    """Logits of a round's action.
 
     Attributes:
         answer: logit of answering now. Shape ().
@@ -95,7 +128,7 @@ class Heads(NamedTuple):
     choice: Float[Array, "C W"]
 
 
-class Decision(NamedTuple):
+class RoundAction(NamedTuple):
     """What to do in a round.
 
     Attributes:
@@ -109,7 +142,7 @@ class Decision(NamedTuple):
     choice: Int32[Array, " W"]
 
 
-class Options(NamedTuple):
+class RoundMask(NamedTuple):
     """What is admissible in a round.
 
     Attributes:
@@ -125,114 +158,108 @@ class Options(NamedTuple):
     choice: Bool[Array, "C W"]
 
 
-class Rounds(Decisions):
-    """Decisions of `WidthDepthRounds`: `Heads`, `Options` and `Decision`."""
+class RoundsHead(ActionHead):
+    """Actions of `WidthDepthRounds`: `RoundLogits`, `RoundMask` and `RoundAction`."""
 
     branch_outputs = CHOICES
 
     def environment(self, width: int) -> WidthDepthRounds:
         return WidthDepthRounds(width, max_advance=MAX_ADVANCE)
 
-    def options(self, pool: BranchPool) -> Options:
-        """What is admissible: live branches are pruned or read, all others are held.
+    def mask(self, pool: BranchPool) -> RoundMask:
+        """Finds the admissible actions: live branches are pruned or read, all others are held.
 
         So that every round makes progress, the first opens branches, and one without live branches answers.
+
+        Args:
+            pool: the pool.
         """
         count, live = jnp.array(OPENINGS), pool.live
         began = pool.opened > 0
-        return Options(
+        return RoundMask(
             answer=began,
             go_on=~began | jnp.any(live),
             opening=(count <= pool.width - pool.opened) & ((count > 0) | began),
             choice=jnp.stack([~live] + [live] * (1 + MAX_ADVANCE)),
         )
 
-    def heads(self, outputs: Outputs) -> Heads:
+    def logits(self, outputs: Outputs, mask: RoundMask) -> RoundLogits:
         answer, opening = outputs.episode
         # Openings are ordered: one number says around which of them the policy is.
         distance = (jnp.log1p(jnp.array(OPENINGS)) - opening) / OPENING_SPREAD
-        return Heads(answer, -0.5 * distance**2, outputs.branches)
-
-    def mask(self, heads: Heads, allowed: Options) -> Heads:
-        return heads._replace(
-            answer=jnp.where(
-                allowed.answer,
-                jnp.where(allowed.go_on, heads.answer, -IMPOSSIBLE),
-                IMPOSSIBLE,
-            ),
-            opening=jnp.where(allowed.opening, heads.opening, IMPOSSIBLE),
-            choice=jnp.where(allowed.choice, heads.choice, IMPOSSIBLE),
+        return RoundLogits(
+            answer=jnp.where(mask.answer, jnp.where(mask.go_on, answer, -IMPOSSIBLE), IMPOSSIBLE),
+            opening=jnp.where(mask.opening, -0.5 * distance**2, IMPOSSIBLE),
+            choice=jnp.where(mask.choice, outputs.branches, IMPOSSIBLE),
         )
 
-    def greedy(self, heads: Heads) -> Decision:
-        return Decision(
-            heads.answer > 0,
-            jnp.argmax(heads.opening).astype(jnp.int32),
-            jnp.argmax(heads.choice, axis=0).astype(jnp.int32),
+    def greedy(self, logits: RoundLogits) -> RoundAction:
+        return RoundAction(
+            logits.answer > 0,
+            jnp.argmax(logits.opening).astype(jnp.int32),
+            jnp.argmax(logits.choice, axis=0).astype(jnp.int32),
         )
 
-    def sample(self, key: PRNGKeyArray, heads: Heads) -> Decision:
+    def sample(self, key: PRNGKeyArray, logits: RoundLogits) -> RoundAction:
         answer, opening, choice = jax.random.split(key, 3)
-        return Decision(
-            jax.random.bernoulli(answer, jax.nn.sigmoid(heads.answer)),
-            jax.random.categorical(opening, heads.opening).astype(jnp.int32),
-            jax.random.categorical(choice, heads.choice, axis=0).astype(jnp.int32),
+        return RoundAction(
+            jax.random.bernoulli(answer, jax.nn.sigmoid(logits.answer)),
+            jax.random.categorical(opening, logits.opening).astype(jnp.int32),
+            jax.random.categorical(choice, logits.choice, axis=0).astype(jnp.int32),
         )
 
-    def log_prob(self, heads: Heads, decision: Decision) -> Float[Array, ""]:
-        opening = jax.nn.log_softmax(heads.opening)[decision.opening]
-        choice = jnp.take_along_axis(jax.nn.log_softmax(heads.choice, axis=0), decision.choice[None], axis=0)
-        goes_on = jax.nn.log_sigmoid(-heads.answer) + opening + jnp.sum(choice)
-        return jnp.where(decision.answer, jax.nn.log_sigmoid(heads.answer), goes_on)
+    def log_prob(self, logits: RoundLogits, action: RoundAction) -> Float[Array, ""]:
+        opening = jax.nn.log_softmax(logits.opening)[action.opening]
+        choice = jnp.take_along_axis(jax.nn.log_softmax(logits.choice, axis=0), action.choice[None], axis=0)
+        goes_on = jax.nn.log_sigmoid(-logits.answer) + opening + jnp.sum(choice)
+        return jnp.where(action.answer, jax.nn.log_sigmoid(logits.answer), goes_on)
 
-    def entropy(self, heads: Heads) -> Float[Array, ""]:
-        p = jax.nn.sigmoid(heads.answer)
-        answer = -(p * jax.nn.log_sigmoid(heads.answer) + (1 - p) * jax.nn.log_sigmoid(-heads.answer))
-        return answer + (1 - p) * (_entropy(heads.opening) + jnp.sum(_entropy(heads.choice)))
+    def entropy(self, logits: RoundLogits) -> Float[Array, ""]:
+        p = jax.nn.sigmoid(logits.answer)
+        answer = -(p * jax.nn.log_sigmoid(logits.answer) + (1 - p) * jax.nn.log_sigmoid(-logits.answer))
+        return answer + (1 - p) * (_entropy(logits.opening) + jnp.sum(_entropy(logits.choice)))
 
-    def action(self, decision: Decision) -> Int32[Array, " 2+W"]:
-        opened = jnp.array(OPENINGS, jnp.int32)[decision.opening]
-        return jnp.concatenate([jnp.stack([decision.answer.astype(jnp.int32), opened]), decision.choice])
+    def for_environment(self, action: RoundAction) -> Int32[Array, " 2+W"]:
+        opened = jnp.array(OPENINGS, jnp.int32)[action.opening]
+        return jnp.concatenate([jnp.stack([action.answer.astype(jnp.int32), opened]), action.choice])
 
 
 # --- atomic actions -------------------------------------------------------------------------------------
 
 
-class Atomic(Decisions):
-    """Decisions of `WidthDepth`: one distribution over its actions, in the order in which it numbers them.
+class AtomicHead(ActionHead):
+    """Actions of `WidthDepth`: one distribution over its actions, in the order in which it numbers them.
 
-    Heads are logits, options the environment's mask, both of shape (A,); a decision is an action.
+    Logits and the mask have shape (A,).
     """
 
     branch_outputs = 3
-    """CONTINUE(i), PROBE(i) and PRUNE(i); what the network says of the episode are BRANCH and ANSWER."""
+    """CONTINUE(i), PROBE(i) and PRUNE(i); the outputs for the episode are BRANCH and ANSWER."""
 
     def environment(self, width: int) -> WidthDepth:
         return WidthDepth(width)
 
-    def options(self, pool: ReplayPool) -> Bool[Array, " A"]:
+    def mask(self, pool: BranchPool) -> Bool[Array, " A"]:
         return self.environment(pool.width).action_mask(pool)
 
-    def heads(self, outputs: Outputs) -> Float[Array, " A"]:
-        return jnp.concatenate([outputs.episode, outputs.branches.reshape(-1)])
+    def logits(self, outputs: Outputs, mask: Bool[Array, " A"]) -> Float[Array, " A"]:
+        logits = jnp.concatenate([outputs.episode, outputs.branches.reshape(-1)])
+        return jnp.where(mask, logits, IMPOSSIBLE)
 
-    def mask(self, heads: Float[Array, " A"], allowed: Bool[Array, " A"]) -> Float[Array, " A"]:
-        return jnp.where(allowed, heads, IMPOSSIBLE)
+    def greedy(self, logits: Float[Array, " A"]) -> Int32[Array, ""]:
+        return jnp.argmax(logits).astype(jnp.int32)
 
-    def greedy(self, heads: Float[Array, " A"]) -> Int32[Array, ""]:
-        return jnp.argmax(heads).astype(jnp.int32)
+    def sample(self, key: PRNGKeyArray, logits: Float[Array, " A"]) -> Int32[Array, ""]:
+        return jax.random.categorical(key, logits).astype(jnp.int32)
 
-    def sample(self, key: PRNGKeyArray, heads: Float[Array, " A"]) -> Int32[Array, ""]:
-        return jax.random.categorical(key, heads).astype(jnp.int32)
+    def log_prob(self, logits: Float[Array, " A"], action: Int32[Array, ""]) -> Float[Array, ""]:
+        return jax.nn.log_softmax(logits)[action]
 
-    def log_prob(self, heads: Float[Array, " A"], decision: Int32[Array, ""]) -> Float[Array, ""]:
-        return jax.nn.log_softmax(heads)[decision]
+    def entropy(self, logits: Float[Array, " A"]) -> Float[Array, ""]:
+        return _entropy(logits)
 
-    def entropy(self, heads: Float[Array, " A"]) -> Float[Array, ""]:
-        return _entropy(heads)
-
-    def action(self, decision: Int32[Array, ""]) -> Int32[Array, ""]:
-        return decision
+    def for_environment(self, action: Int32[Array, ""]) -> Int32[Array, ""]:
+        return action
 
 
 def _entropy(logits: Float[Array, "N ..."]) -> Float[Array, "..."]:
@@ -240,5 +267,5 @@ def _entropy(logits: Float[Array, "N ..."]) -> Float[Array, "..."]:
     return -jnp.sum(jnp.exp(log) * log, axis=0)
 
 
-KINDS: dict[str, Decisions] = {"rounds": Rounds(), "atomic": Atomic()}
-"""The kinds by what a configuration calls them."""
+HEADS: dict[str, ActionHead] = {"rounds": RoundsHead(), "atomic": AtomicHead()}
+"""The action logits by their names in a configuration."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float, Int32
 
-from autotts_jax.core.pool import ReplayPool
+from autotts_jax.core.pool import BranchPool
 from autotts_jax.envs import observations
 from autotts_jax.envs.observations import CLIP, GAMMA_DECADES, Tracker
 from autotts_jax.typing import Array
@@ -24,7 +24,7 @@ BRANCH_INPUTS = (
     "with_latest",
     "disagreement",
 )
-"""What the network reads of each branch: features of `observations.BRANCH_FEATURES`, and of `Recall`."""
+"""Inputs of each branch: `observations.BRANCH_FEATURES`, and one from `RecurrentState`."""
 
 GLOBAL_INPUTS = (
     "opened",
@@ -39,16 +39,16 @@ GLOBAL_INPUTS = (
     "confidence",
     "momentum",
 )
-"""What it reads of the episode: features of `observations.GLOBAL_FEATURES`, and of `Recall`."""
+"""Inputs of the episode: `observations.GLOBAL_FEATURES`, and three from `RecurrentState`."""
 
 VOTE_INPUTS = ("depth", "log_depth", "streak")
-"""What the weight of a branch's vote is read from: its depth, the logarithm of that, and its streak."""
+"""Inputs of the weight of a branch's vote."""
 
 VOTE_SCALE = 10
-"""Intervals, or steps, that a depth or a streak of 1.0 stands for there."""
+"""Intervals or steps that a depth or a streak of 1.0 stands for in `VOTE_INPUTS`."""
 
 QUICK, SLOW = 0.5, 0.2
-"""Weights of a new confidence in the two averages."""
+"""Weights of a new confidence in the two moving averages."""
 DISAGREEMENT_SCALE = 8
 ROUND_SCALE = 32
 
@@ -56,14 +56,14 @@ COUNTS = (
     *("opened", "live", "finished", "pruned", "cost"),
     *(f"{vote}_{name}" for vote in ("finals", "latest") for name in ("voters", "top1", "top2")),
 )
-"""Those that are numbers over the pool's width, …"""
+"""Inputs that are counts, which `observations` divides by the pool's width."""
 
 WIDTH = 64
-"""… and that the network reads over this one, so that a pool's width makes no difference to it."""
+"""What the network divides counts by instead, so that it plays alike in pools of any width."""
 
 
-class View(NamedTuple):
-    """What the network reads of a state.
+class Inputs(NamedTuple):
+    """What the network reads.
 
     Attributes:
         branches: `BRANCH_INPUTS` of each branch. Shape (F, W).
@@ -74,18 +74,18 @@ class View(NamedTuple):
     episode: Float[Array, " G"]
 
 
-class Recall(NamedTuple):
-    """What a policy remembers of the rounds before.
+class RecurrentState(NamedTuple):
+    """What a policy carries from step to step.
 
-    Of atomic actions it takes many to make a round: one is over whenever a branch is deeper than all were, so
-    that branches which are read in turn are read once a round.
+    With atomic actions a round takes many steps: it is over when a branch gets deeper than all were, so that
+    branches that are read in turn are read once a round.
 
     Attributes:
-        tracker: what the rounds have shown.
+        tracker: what the steps have shown.
         disagreement: rounds in a row in which the branch's answer was not that of the finals' leader.
             Shape (W,).
-        quick: the finals' confidence, averaged over the last rounds with weights that fall fast. Shape ().
-        slow: the same, with weights that fall slowly. Shape ().
+        quick: moving average of the finals' confidence whose weights fall fast. Shape ().
+        slow: the same with weights that fall slowly. Shape ().
         round: rounds played. Shape ().
     """
 
@@ -96,10 +96,14 @@ class Recall(NamedTuple):
     round: Int32[Array, ""]
 
 
-def start_recall(width: int) -> Recall:
-    """What there is to remember before the first round."""
+def initial_state(width: int) -> RecurrentState:
+    """Makes the recurrent state before the first step.
+
+    Args:
+        width: W, branches that an episode can open.
+    """
     zero = jnp.float32(0)
-    return Recall(
+    return RecurrentState(
         observations.start_tracking(width),
         jnp.zeros(width, jnp.int32),
         zero,
@@ -108,35 +112,35 @@ def start_recall(width: int) -> Recall:
     )
 
 
-class Glance(NamedTuple):
-    """A state, and what was to be remembered of it."""
+class Encoded(NamedTuple):
+    """What `encode` returns: the network's inputs, and the recurrent state with the present pool in it."""
 
-    view: View
-    recall: Recall
+    inputs: Inputs
+    state: RecurrentState
 
 
-def look(pool: ReplayPool, recall: Recall, gamma: Float[Array, ""], atomic: bool = False) -> Glance:
-    """What the network reads of a state; and the memory with this state in it, to be carried on by `turn`.
+def encode(pool: BranchPool, state: RecurrentState, gamma: Float[Array, ""], atomic: bool = False) -> Encoded:
+    """Computes the network's inputs.
 
     Args:
-        pool: the state.
-        recall: the memory of the states before it.
+        pool: the pool.
+        state: the recurrent state from the steps before.
         gamma: γ, the price of an interval.
-        atomic: the actions are atomic (static).
+        atomic: whether actions are atomic (static).
     """
-    # Rounds since the state before.
-    passed = (jnp.max(pool.depth) > recall.round).astype(jnp.int32) if atomic else 1
-    stand = observations.standing(pool, recall.tracker)
-    columns = observations.branch_columns(stand, recall.tracker)
+    # Rounds since the step before.
+    passed = (jnp.max(pool.depth) > state.round).astype(jnp.int32) if atomic else 1
+    stand = observations.standing(pool, state.tracker)
+    columns = observations.branch_columns(stand, state.tracker)
     entries = observations.global_entries(stand, 0, 1, gamma)
     disagrees = pool.live & (stand.finals.voters > 0) & (columns["with_finals"] == 0)
-    disagreement = jnp.where(disagrees, recall.disagreement + passed, 0)
+    disagreement = jnp.where(disagrees, state.disagreement + passed, 0)
     confidence = entries["finals_confidence"]
-    quick = recall.quick + QUICK * passed * (confidence - recall.quick)
-    slow = recall.slow + SLOW * passed * (confidence - recall.slow)
+    quick = state.quick + QUICK * passed * (confidence - state.quick)
+    slow = state.slow + SLOW * passed * (confidence - state.slow)
     columns["disagreement"] = jnp.minimum(disagreement / DISAGREEMENT_SCALE, CLIP)
     entries |= {
-        "round": recall.round / ROUND_SCALE,
+        "round": state.round / ROUND_SCALE,
         "confidence": quick,
         "momentum": 4 * (quick - slow),
     }
@@ -144,30 +148,44 @@ def look(pool: ReplayPool, recall: Recall, gamma: Float[Array, ""], atomic: bool
         entries[name] *= pool.width / WIDTH
     # In decades around 10^-4; the other entries are of the order of one already.
     entries["gamma"] = (entries["gamma"] - 0.5) * GAMMA_DECADES
-    seen = View(
+    inputs = Inputs(
         jnp.stack([columns[name] for name in BRANCH_INPUTS]),
         jnp.stack([jnp.asarray(entries[name], jnp.float32) for name in GLOBAL_INPUTS]),
     )
-    return Glance(seen, Recall(recall.tracker, disagreement, quick, slow, recall.round + passed))
+    return Encoded(inputs, RecurrentState(state.tracker, disagreement, quick, slow, state.round + passed))
 
 
-def turn(recall: Recall, before: ReplayPool, after: ReplayPool, atomic: bool = False) -> Recall:
-    """The memory after a round, or an atomic action, led from one pool to the other."""
-    return recall._replace(tracker=observations.track(recall.tracker, before, after, atomic))
+def update(
+    state: RecurrentState, before: BranchPool, after: BranchPool, atomic: bool = False
+) -> RecurrentState:
+    """Updates the recurrent state after an action.
+
+    Args:
+        state: the recurrent state from `encode`.
+        before: the pool before the action.
+        after: the pool after it.
+        atomic: whether actions are atomic (static).
+    """
+    return state._replace(tracker=observations.track(state.tracker, before, after, atomic))
 
 
-def vote_columns(pool: ReplayPool, tracker: Tracker) -> Float[Array, "V W"]:
-    """`VOTE_INPUTS` of each branch."""
+def vote_inputs(pool: BranchPool, tracker: Tracker) -> Float[Array, "V W"]:
+    """Computes `VOTE_INPUTS` of each branch.
+
+    Args:
+        pool: the pool.
+        tracker: what the steps have shown.
+    """
     depth = jnp.maximum(pool.depth, 1).astype(jnp.float32)
     return jnp.stack([depth / VOTE_SCALE, jnp.log(depth), tracker.streak / VOTE_SCALE])
 
 
 class Outputs(NamedTuple):
-    """What the network says of a state; a kind of decisions gives it its meaning.
+    """What the network computes; an `ActionHead` gives it its meaning.
 
     Attributes:
-        episode: of the episode. Shape (2,).
-        branches: of each branch, `Decisions.branch_outputs` numbers. Shape (B, W).
+        episode: outputs for the episode. Shape (2,).
+        branches: outputs for each branch, `ActionHead.branch_outputs` of them. Shape (B, W).
     """
 
     episode: Float[Array, "2"]
@@ -175,17 +193,17 @@ class Outputs(NamedTuple):
 
 
 class PolicyNetwork(nnx.Module):
-    """Deep Sets (arXiv 1703.06114): what all branches say together, then what that means for each of them.
+    """Deep Sets (arXiv 1703.06114), conditioned on the episode.
 
     Every active branch is embedded by itself, the embeddings are averaged, and a trunk reads the average and
-    the features of the episode. It decides what concerns the episode, and shifts the hidden layer of a second
-    network that looks at each branch once more and decides what concerns it. A layer of its own, all zeros at
-    first, weighs the votes of branches that have finished.
+    the inputs of the episode. It computes the outputs of the episode, and shifts the hidden layer of a second
+    network that reads each branch once more and computes its outputs. A separate layer, zero at first, weighs
+    the votes of finished branches.
 
     Args:
         hidden: width of the layers.
-        branch_outputs: B, numbers that it says of each branch.
-        rngs: random numbers for the initial parameters.
+        branch_outputs: B, outputs for each branch.
+        rngs: random number generators of the initial parameters.
     """
 
     def __init__(self, hidden: int, branch_outputs: int, *, rngs: nnx.Rngs):
@@ -200,22 +218,30 @@ class PolicyNetwork(nnx.Module):
         equal = nnx.initializers.zeros_init()
         self.of_vote = nnx.Linear(len(VOTE_INPUTS), 1, use_bias=False, kernel_init=equal, rngs=rngs)
 
-    def __call__(self, view: View) -> Outputs:
-        """What there is to say of a state."""
-        branches = view.branches
+    def __call__(self, inputs: Inputs) -> Outputs:
+        """Applies the network.
+
+        Args:
+            inputs: as `encode` computes them.
+        """
+        branches = inputs.branches
         active = branches[BRANCH_INPUTS.index("active")]
         embedded = nnx.relu(_of_each(self.embed, branches))
         mean = embedded @ active / jnp.maximum(jnp.sum(active), 1)
-        trunk = nnx.tanh(self.trunk(jnp.concatenate([mean, view.episode])))
+        trunk = nnx.tanh(self.trunk(jnp.concatenate([mean, inputs.episode])))
         look = nnx.relu(_of_each(self.look, branches) + self.context(trunk)[:, None])
         return Outputs(self.of_episode(trunk), _of_each(self.of_branch, look))
 
-    def log_weights(self, columns: Float[Array, "V W"]) -> Float[Array, " W"]:
-        """The logarithm of what each branch's vote weighs, from its `VOTE_INPUTS`."""
-        return _of_each(self.of_vote, columns)[0]
+    def log_weights(self, inputs: Float[Array, "V W"]) -> Float[Array, " W"]:
+        """Computes the logarithm of the weight of each branch's vote.
+
+        Args:
+            inputs: `VOTE_INPUTS` of each branch.
+        """
+        return _of_each(self.of_vote, inputs)[0]
 
 
 def _of_each(layer: nnx.Linear, columns: Float[Array, "I W"]) -> Float[Array, "O W"]:
-    """A layer for each branch; with branches last, three times as fast on a CPU as with branches first."""
+    """Applies a layer to each branch; with branches last it is three times as fast on a CPU."""
     product = layer.kernel[...].T @ columns
     return product if layer.bias is None else product + layer.bias[...][:, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, ClassVar, Self, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,26 +12,28 @@ from flax import nnx
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from autotts_jax.core import votes
-from autotts_jax.core.controller import Controller, first_of
-from autotts_jax.core.mdp import Scalar
-from autotts_jax.core.pool import BranchPool, ReplayPool, StopReason
+from autotts_jax.core.controller import Controller, Family, first_of
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.envs import observations
 from autotts_jax.policies.env_policy import check_gamma
-from autotts_jax.policies.neural.actions import KINDS, Decisions
+from autotts_jax.policies.neural.actions import HEADS, ActionHead
 from autotts_jax.policies.neural.network import (
+    Inputs,
     PolicyNetwork,
-    Recall,
-    View,
-    look,
-    start_recall,
-    turn,
-    vote_columns,
+    RecurrentState,
+    encode,
+    initial_state,
+    update,
+    vote_inputs,
 )
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 
 ROUNDS = 120
-"""Rounds after which an episode is ended, as `Recall` counts them."""
+"""Rounds after which an episode is ended, as `RecurrentState` counts them."""
+
+GAMMAS = (2e-4, 1.4e-4, 1e-4, 7e-5, 5e-5, 3.5e-5, 2.5e-5, 1.8e-5, 1.2e-5, 8e-6, 5.6e-6, 4e-6)
+"""The γ values that a sweep plays."""
 
 Parameters = dict[str, Any]
 """A network's parameters: nested dicts of float32 arrays."""
@@ -40,104 +42,110 @@ Parameters = dict[str, Any]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class NeuralPolicy(Controller):
-    """The most likely decisions of a network that was told a price γ.
+    """Plays the most likely actions of a network that is conditioned on a price γ.
 
-    Its answer is that of the finals whose votes weigh most; while there are none, the majority of the latest
+    It answers the final whose votes weigh most; while no branch has finished, the majority of the latest
     answers.
 
     Attributes:
-        parameters: the network's parameters; their shapes say of which kind its decisions are.
+        parameters: the network's parameters; their shapes say which action head it has.
         gamma: γ, the price of an interval.
     """
 
     parameters: Parameters
     gamma: float
 
-    family: ClassVar = (
-        2e-4,
-        1.4e-4,
-        1e-4,
-        7e-5,
-        5e-5,
-        3.5e-5,
-        2.5e-5,
-        1.8e-5,
-        1.2e-5,
-        8e-6,
-        5.6e-6,
-        4e-6,
-    )
-    value_name: ClassVar = "γ"
+    def start(self, pool: Pool) -> tuple[RecurrentState, Pool]:
+        return initial_state(pool.width), pool
 
-    def at(self, value: float) -> Self:  # type: ignore[override]  # only an instance has parameters
-        """The same policy told another γ.
-
-        Raises:
-            InputError: it is no price.
-        """
-        check_gamma(value)
-        return dataclasses.replace(self, gamma=value)
-
-    def start(self, pool: BranchPool) -> tuple[Recall, BranchPool]:
-        return start_recall(pool.width), pool
-
-    def round(self, memory: Recall, pool: BranchPool) -> tuple[Recall, BranchPool, Scalar]:
-        before = cast(ReplayPool, pool)
-        atomic = decisions_of(self.parameters).environment(before.width).atomic
-        seen, recall = look(before, memory, jnp.asarray(self.gamma), atomic)
-        after, answered = act(self.parameters, seen, before)
+    def round(self, memory: RecurrentState, pool: Pool) -> tuple[RecurrentState, Pool, Scalar]:
+        atomic = head_of(self.parameters).environment(pool.width).atomic
+        inputs, state = encode(pool, memory, jnp.asarray(self.gamma), atomic)
+        after, answered = act(self.parameters, inputs, pool)
         stop = first_of(
             (answered, StopReason.DECIDED),
-            (recall.round >= ROUNDS, StopReason.STEP_LIMIT),
+            (state.round >= ROUNDS, StopReason.STEP_LIMIT),
         )
-        return turn(recall, before, after, atomic), after, stop
+        return update(state, pool, after, atomic), after, stop
 
-    def vote(self, memory: Recall, pool: BranchPool) -> Vote:
-        state = cast(ReplayPool, pool)
-        stand = observations.standing(state, memory.tracker)
+    def vote(self, memory: RecurrentState, pool: BranchPool) -> Vote:
+        stand = observations.standing(pool, memory.tracker)
         weights = jax.nn.softmax(
-            log_weights(self.parameters, vote_columns(state, memory.tracker)), where=stand.final
+            log_weights(self.parameters, vote_inputs(pool, memory.tracker)), where=stand.final
         )
-        weight = votes.weigh(stand.ids, weights)
+        weight = votes.weigh(stand.keys, weights)
         completion = memory.tracker.completion
-        finals = votes.elect_heaviest(stand.ids, stand.final_support, weight, stand.final, completion)
+        finals = votes.elect_heaviest(stand.keys, stand.final_support, weight, stand.final, completion)
         return finals.or_else(stand.latest)
 
 
-def decisions_of(parameters: Parameters) -> Decisions:
-    """The kind of decisions that a network with these parameters makes."""
-    outputs = parameters["of_branch"]["bias"].shape[-1]
-    return next(kind for kind in KINDS.values() if kind.branch_outputs == outputs)
+def neural_family(policy: NeuralPolicy, name: str = "neural") -> Family:
+    """Makes the family of a policy over γ.
+
+    Args:
+        policy: the policy.
+        name: the family's name in results.
+    """
+
+    def make(gamma: float) -> NeuralPolicy:
+        check_gamma(gamma)
+        return dataclasses.replace(policy, gamma=gamma)
+
+    return Family(name, GAMMAS, make, "γ")
 
 
-def apply_network(parameters: Parameters, seen: View) -> Any:
-    """The heads that the network with these parameters has in a state."""
-    return decisions_of(parameters).heads(_network(parameters)(seen))
-
-
-def act(parameters: Parameters, seen: View, pool: ReplayPool) -> tuple[ReplayPool, Bool[Array, ""]]:
-    """What the most likely decision leads to, and whether it is to answer.
+def head_of(parameters: Parameters) -> ActionHead:
+    """Finds the action head of a network from the shapes of its parameters.
 
     Args:
         parameters: the network's parameters.
-        seen: what it reads of the state, see `look`.
-        pool: the state.
     """
-    decisions = decisions_of(parameters)
-    heads = decisions.mask(apply_network(parameters, seen), decisions.options(pool))
-    action = decisions.action(decisions.greedy(heads))
-    after, answered, _ = decisions.environment(pool.width).act(pool, action)
+    outputs = parameters["of_branch"]["bias"].shape[-1]
+    return next(head for head in HEADS.values() if head.branch_outputs == outputs)
+
+
+def apply_network(parameters: Parameters, inputs: Inputs, mask: Any) -> Any:
+    """Computes the masked logits of the action head.
+
+    Args:
+        parameters: the network's parameters.
+        inputs: what the network reads.
+        mask: the admissible actions.
+    """
+    return head_of(parameters).logits(_network(parameters)(inputs), mask)
+
+
+def act(parameters: Parameters, inputs: Inputs, pool: Pool) -> tuple[Pool, Bool[Array, ""]]:
+    """Carries out the most likely action.
+
+    Args:
+        parameters: the network's parameters.
+        inputs: what the network reads of the pool.
+        pool: the pool.
+
+    Returns:
+        The pool after the action, and whether the action is to answer.
+    """
+    head = head_of(parameters)
+    logits = apply_network(parameters, inputs, head.mask(pool))
+    action = head.for_environment(head.greedy(logits))
+    after, answered, _ = head.environment(pool.width).act(pool, action)
     return after, answered
 
 
-def log_weights(parameters: Parameters, columns: Float[Array, "V W"]) -> Float[Array, " W"]:
-    """The logarithm of what each branch's vote weighs with these parameters, from its `VOTE_INPUTS`."""
-    return _network(parameters).log_weights(columns)
+def log_weights(parameters: Parameters, inputs: Float[Array, "V W"]) -> Float[Array, " W"]:
+    """Computes the logarithm of the weight of each branch's vote.
+
+    Args:
+        parameters: the network's parameters.
+        inputs: `vote_inputs` of the branches.
+    """
+    return _network(parameters).log_weights(inputs)
 
 
 def _network(parameters: Parameters) -> PolicyNetwork:
-    hidden, decisions = parameters["trunk"]["bias"].shape[-1], decisions_of(parameters)
-    return nnx.merge(_structure(hidden, decisions.branch_outputs), parameters)
+    hidden, head = parameters["trunk"]["bias"].shape[-1], head_of(parameters)
+    return nnx.merge(_structure(hidden, head.branch_outputs), parameters)
 
 
 @functools.cache
@@ -148,12 +156,12 @@ def _structure(hidden: int, branch_outputs: int) -> nnx.GraphDef:
 
 
 def initial_parameters(hidden: int, key: PRNGKeyArray, actions: str = "rounds") -> Parameters:
-    """Random parameters.
+    """Draws random parameters.
 
     Args:
         hidden: width of the network's layers.
-        key: what they are drawn with.
-        actions: a key of `KINDS`.
+        key: random key.
+        actions: a key of `HEADS`.
     """
-    network = PolicyNetwork(hidden, KINDS[actions].branch_outputs, rngs=nnx.Rngs(key))
+    network = PolicyNetwork(hidden, HEADS[actions].branch_outputs, rngs=nnx.Rngs(key))
     return nnx.to_pure_dict(nnx.state(network))

@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from autotts_jax.errors import InputError
 from autotts_jax.files import write_atomically
 from autotts_jax.policies.neural import actions, network
-from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, decisions_of, initial_parameters
+from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, head_of, initial_parameters
 
 FORMAT = "autotts_jax neural policy"
 VERSION = 1
@@ -34,7 +34,7 @@ def _architecture(parameters: Parameters) -> dict[str, Any]:
         "global_inputs": list(network.GLOBAL_INPUTS),
         "vote_inputs": list(network.VOTE_INPUTS),
     }
-    if decisions_of(parameters) is actions.KINDS["atomic"]:
+    if head_of(parameters) is actions.HEADS["atomic"]:
         return common | {"actions": "atomic"}
     # Files from before there were two kinds hold rounds, and do not say so.
     return common | {"openings": list(actions.OPENINGS), "max_advance": actions.MAX_ADVANCE}

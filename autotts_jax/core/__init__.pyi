@@ -1,0 +1,33 @@
+from .compiling import COMPILER_OPTIONS
+from .controller import Controller, Family, Memory, check_beta, check_branches, first_of
+from .pool import UNREVEALED, BranchPool, Pool, ReplayPool, StopReason, winner
+from .rollout import Episodes, Hooks, Results, rollout
+from .stepping import Decision, Ended, Executor, Operation, ReplayExecutor, Stepper
+from .votes import Vote
+
+__all__ = [
+    "COMPILER_OPTIONS",
+    "UNREVEALED",
+    "BranchPool",
+    "Controller",
+    "Decision",
+    "Ended",
+    "Episodes",
+    "Executor",
+    "Family",
+    "Hooks",
+    "Memory",
+    "Operation",
+    "Pool",
+    "ReplayExecutor",
+    "ReplayPool",
+    "Results",
+    "Stepper",
+    "StopReason",
+    "Vote",
+    "check_beta",
+    "check_branches",
+    "first_of",
+    "rollout",
+    "winner",
+]

@@ -1,0 +1,480 @@
+"""The environments' common part: functions of a key, a state, an action and parameters.
+
+They have gymnax 1.0's signatures and return values and are written for one episode; batch them with
+``jax.vmap``.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Bool, Float, Int, Int16, PRNGKeyArray
+
+from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, winner
+from autotts_jax.core.votes import Vote
+from autotts_jax.envs import observations
+from autotts_jax.envs.observations import BRANCH_FEATURES, GLOBAL_FEATURES, History, Tracker
+from autotts_jax.envs.params import EnvParams, EnvState
+from autotts_jax.envs.rewards import Reward, reward
+from autotts_jax.envs.targets import majority_target, majority_targets
+from autotts_jax.errors import InputError
+from autotts_jax.replay import embedded
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.typing import Array, Scalar
+
+Observation = Any
+"""A dict of arrays, or one array for ``obs="flat"``."""
+
+Aggregate = Callable[[BranchPool, Tracker], Vote]
+"""Agg: the vote whose winner is the final answer."""
+
+OBSERVATIONS = ("features", "history", "flat")
+ORDERS = 1024
+"""Branch orders that episodes draw from."""
+
+
+def majority(pool: BranchPool, tracker: Tracker) -> Vote:
+    """The majority of the active branches' finals; while there is none, of their latest answers.
+
+    Ties go to the final that was revealed first, and among latest answers to the branch opened first.
+    """
+    stand = observations.standing(pool, tracker)
+    return stand.finals.or_else(stand.latest)
+
+
+def latest(pool: BranchPool, tracker: Tracker) -> Vote:  # noqa: ARG001
+    """The majority of the active branches' latest answers, finals or not."""
+    return pool.vote(pool.active)
+
+
+AGGREGATES: dict[str, Aggregate] = {"majority": majority, "latest": latest}
+"""Aggregations of the final answer by name."""
+
+
+class Environment(abc.ABC):
+    """What both granularities share. Instances hold only static settings, and equal ones hash alike.
+
+    **Reset.** An episode draws a question uniformly, one of the branch orders of its cell, and γ.
+
+    **Step.** An inadmissible action, or an inadmissible part of one, changes nothing; it counts as a step and
+    is flagged in ``info["invalid_action"]``.
+
+    **Observation**, by ``obs``:
+
+    - ``features``: ``{"branches": float32 (W, F), "globals": float32 (G,), "action_mask": bool (A,)}``, see
+      `observations.BRANCH_FEATURES` and `observations.GLOBAL_FEATURES`;
+    - ``history``: the same and ``"history"``: int16 (W, K), everything revealed as relabelled ids;
+    - ``flat``: branches and globals as one float32 vector (W·F + G,); the mask is in ``info`` alone.
+
+    **Reward**: see `rewards.Reward`.
+
+    **End.** ANSWER terminates; the step limit truncates.
+
+    **Info**: ``invalid_action``; ``tokens``, ``intervals``, ``probes``, ``cost`` (C in intervals) so far;
+    ``question``; ``answer``, the id that would be answered now, and ``correct``, whether it is the gold one
+    (both for measuring, never for a policy); ``action_mask`` of the state it belongs to. From `step` also
+    ``terminated``, ``truncated`` and ``final_observation``, which is the observation before any auto-reset.
+
+    Args:
+        max_branches: W, branches that an episode can open.
+        obs: ``features``, ``history`` or ``flat``.
+        aggregate: how the final answer is found: a name in `AGGREGATES` or a function of one's own.
+    """
+
+    atomic = False
+    """Whether a step reveals answers of one branch at most."""
+
+    def __init__(
+        self, max_branches: int = 64, *, obs: str = "features", aggregate: str | Aggregate = "majority"
+    ):
+        if max_branches < 1:
+            raise InputError(f"max_branches is {max_branches}, but it must be at least 1")
+        if obs not in OBSERVATIONS:
+            raise InputError(f"unknown observation {obs!r}; choose one of {', '.join(OBSERVATIONS)}")
+        if isinstance(aggregate, str) and aggregate not in AGGREGATES:
+            raise InputError(f"unknown aggregation {aggregate!r}; choose one of {', '.join(AGGREGATES)}")
+        self.max_branches = max_branches
+        self.obs = obs
+        self.aggregate = AGGREGATES[aggregate] if isinstance(aggregate, str) else aggregate
+
+    def _settings(self) -> tuple:
+        return type(self), *vars(self).items()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Environment) and self._settings() == other._settings()
+
+    def __hash__(self) -> int:
+        return hash(self._settings())
+
+    # --- parameters and spaces ---------------------------------------------------------------------------
+
+    def make_params(
+        self,
+        matrix: ProbeMatrix,
+        *,
+        gamma: float | Sequence[float] = 1e-4,
+        kappa_probe: float = 0.0,
+        budget: int | None = None,
+        reward: str | Reward = "outcome",
+        progress_weight: float = 1.0,
+        regret_budget: float = 1000.0,
+        invalid_penalty: float = 0.0,
+        max_steps: int | None = None,
+        seed: int = 0,
+    ) -> EnvParams:
+        """Parameters over a probe matrix.
+
+        Args:
+            matrix: the probe matrix; it goes to the default device.
+            gamma: γ, or the range (low, high) from which each episode draws one.
+            kappa_probe: κ_probe, intervals charged for a probe.
+            budget: token budget B; None for no limit.
+            reward: ``outcome``, ``progress``, ``regret`` or ``majority``.
+            progress_weight: α of ``progress``.
+            regret_budget: C0 of ``regret``, in intervals.
+            invalid_penalty: taken off the reward of a step with an inadmissible action.
+            max_steps: steps after which an episode is truncated; by granularity when None.
+            seed: the seed of the branch orders.
+
+        Raises:
+            InputError: a value is out of range, or the matrix has fewer branches than ``max_branches``.
+        """
+        low, high = _gamma_range(gamma)
+        _check_params(low, high, kappa_probe, budget, regret_budget, max_steps)
+        for name, weight in (("progress_weight", progress_weight), ("invalid_penalty", invalid_penalty)):
+            if not np.isfinite(weight):
+                raise InputError(f"{name} is {weight}, but it must be a finite number")
+        mode = _reward_mode(reward)
+        branches = _branches_of_cells(matrix)
+        width = self.max_branches
+        if branches.min() < width:
+            raise InputError(
+                f"the matrix has {branches.min()} branches a question, fewer than the {width} that an "
+                f"episode can open; give max_branches={branches.min()} or less"
+            )
+        if mode == Reward.MAJORITY and branches.min() == width:
+            raise InputError(
+                f"reward 'majority' votes among branches that are not played, but all {width} can be; "
+                "give a smaller max_branches"
+            )
+        matrix = jax.device_put(matrix)
+        drawn = _draw_orders(jax.random.key(seed), jnp.asarray(branches), matrix.num_branches)
+        orders = BranchOrders(drawn, jnp.asarray(matrix.cell))
+        targets = majority_targets(matrix, orders, width) if mode == Reward.MAJORITY else None
+        return EnvParams(
+            matrix=matrix,
+            orders=orders,
+            targets=targets,
+            gamma_low=jnp.float32(low),
+            gamma_high=jnp.float32(high),
+            kappa_probe=jnp.float32(kappa_probe),
+            budget=None if budget is None else jnp.int32(budget),
+            reward=jnp.int32(mode),
+            progress_weight=jnp.float32(progress_weight),
+            regret_budget=jnp.float32(regret_budget),
+            invalid_penalty=jnp.float32(invalid_penalty),
+            max_steps_in_episode=jnp.int32(
+                self.default_max_steps(matrix.max_depth) if max_steps is None else max_steps
+            ),
+        )
+
+    @property
+    def default_params(self) -> EnvParams:
+        """Parameters over the embedded synthetic data."""
+        return self.make_params(embedded.load("synthetic").matrix)
+
+    @property
+    def name(self) -> str:
+        """The environment's name."""
+        return type(self).__name__
+
+    @abc.abstractmethod
+    def default_max_steps(self, max_depth: int) -> int:
+        """The default step limit.
+
+        Args:
+            max_depth: K, the largest readable depth of any branch.
+        """
+
+    @abc.abstractmethod
+    def action_space(self, params: EnvParams | None = None) -> spaces.Space:
+        """The space of actions."""
+
+    def observation_space(self, params: EnvParams) -> spaces.Space:
+        """The space of observations, the action mask not among them."""
+        width = self.max_branches
+        branch_high = np.array([feature.high for feature in BRANCH_FEATURES], np.float32)
+        global_high = np.array([feature.high for feature in GLOBAL_FEATURES], np.float32)
+        branch_high = np.broadcast_to(branch_high, (width, len(branch_high)))
+        if self.obs == "flat":
+            return _box(np.concatenate([branch_high.reshape(-1), global_high]))
+        boxes: dict[str, spaces.Space] = {"branches": _box(branch_high), "globals": _box(global_high)}
+        if self.obs == "history":
+            shape = (width, params.matrix.max_depth)
+            most = max(params.matrix.vocabulary - 1, 0)
+            boxes["history"] = spaces.Box(observations.REVEALED_NONE, most, shape, np.int16)
+        return spaces.Dict(boxes)
+
+    # --- the contract of gymnax --------------------------------------------------------------------------
+
+    def reset(
+        self,
+        key: PRNGKeyArray,
+        params: EnvParams | None = None,
+        *,
+        question: Scalar | None = None,
+        order: Int[Array, " W"] | None = None,
+    ) -> tuple[Observation, EnvState]:
+        """Starts an episode.
+
+        Args:
+            key: what the episode is drawn with.
+            params: the parameters; `default_params` when None.
+            question: a question of one's own choice; drawn when None.
+            order: branches in opening order; drawn when None.
+        """
+        return self.reset_env(key, params or self.default_params, question, order)
+
+    def step(
+        self, key: PRNGKeyArray, state: EnvState, action: Array, params: EnvParams | None = None
+    ) -> tuple[Observation, EnvState, Array, Array, Array, dict[str, Any]]:
+        """One step; an episode that ends with it is followed by the first state of the next.
+
+        Returns:
+            Observation, state, reward, terminated, truncated and info.
+        """
+        params = params or self.default_params
+        final, stepped, reward, terminated, info = self.step_env(key, state, action, params)
+        truncated = ~terminated & self.is_truncated(stepped, params)
+        done = terminated | truncated
+        first, started = self.reset_env(key, params)
+
+        def select(new, old):
+            return jax.tree.map(lambda a, b: jnp.where(done, a, b), new, old)
+
+        info |= {"terminated": terminated, "truncated": truncated, "final_observation": final}
+        return select(first, final), select(started, stepped), reward, terminated, truncated, info
+
+    def reset_env(
+        self,
+        key: PRNGKeyArray,
+        params: EnvParams,
+        question: Scalar | None = None,
+        order: Int[Array, " W"] | None = None,
+    ) -> tuple[Observation, EnvState]:
+        """As `reset`."""
+        matrix = params.matrix
+        # One draw of three words; the bias of a remainder is below 1e-6 for fewer than 4,000 questions.
+        word = jax.random.bits(key, (3,), jnp.uint32)
+        if question is None:
+            question = (word[0] % matrix.num_questions).astype(jnp.int32)
+        question = jnp.asarray(question, jnp.int32)
+        if order is None:
+            row = word[1] % params.orders.num_rows
+            played = params.orders.of(question, row)[: self.max_branches]
+            target = matrix.gold[question] if params.targets is None else params.targets[question, row]
+        else:
+            played = order
+            target = matrix.gold[question]
+            if params.targets is not None:
+                target = majority_target(matrix, question, played)
+        share = word[2].astype(jnp.float32) / 2.0**32
+        log_low, log_high = jnp.log(params.gamma_low), jnp.log(params.gamma_high)
+        drawn = jnp.exp(log_low + share * (log_high - log_low))
+        pool = ReplayPool.begin(
+            matrix,
+            question,
+            played.astype(jnp.int32),
+            params.budget,
+            labels=False,
+            revealed=self.obs == "history",
+            equivalence=False,
+        )
+        state = EnvState(
+            pool=pool.without_matrix(),
+            tracker=observations.start_tracking(self.max_branches),
+            history=observations.start_history(pool) if self.obs == "history" else None,
+            question=question,
+            target=jnp.asarray(target, jnp.int32),
+            answer=jnp.int32(NONE),
+            gamma=jnp.where(params.gamma_low < params.gamma_high, drawn, params.gamma_low),
+            time=jnp.int32(0),
+        )
+        return self._first_observation(state, params), state
+
+    def step_env(
+        self,
+        key: PRNGKeyArray,  # noqa: ARG002
+        state: EnvState,
+        action: Array,
+        params: EnvParams,
+    ) -> tuple[Observation, EnvState, Array, Array, dict[str, Any]]:
+        """One step without auto-reset.
+
+        Returns:
+            Observation, state, reward, terminated and info. Whether it truncates is `is_truncated`'s to say.
+        """
+        before = state.pool.with_matrix(params.matrix)
+        after, answered, invalid = self.act(before, action)
+        tracker = observations.track(state.tracker, before, after, self.atomic)
+        answer = winner(after, self.aggregate(after, tracker))
+        cost = _cost(after, params.kappa_probe)
+        worth = reward(
+            params.reward,
+            answered,
+            (state.answer == state.target) & (state.answer != NONE),
+            (answer == state.target) & (answer != NONE),
+            _cost(before, params.kappa_probe),
+            cost,
+            state.gamma,
+            params.progress_weight,
+            params.regret_budget,
+        )
+        history = state.history and observations.extend_history(state.history, before, after)
+        stepped = dataclasses.replace(
+            state,
+            pool=after.without_matrix(),
+            tracker=tracker,
+            history=history,
+            answer=answer,
+            time=state.time + 1,
+        )
+        info = {
+            "invalid_action": invalid,
+            "tokens": after.tokens,
+            "intervals": after.intervals,
+            "probes": after.probes,
+            "cost": cost,
+            "question": state.question,
+            "answer": answer,
+            "correct": (answer == params.matrix.gold[state.question]) & (answer != NONE),
+            "action_mask": self.action_mask(after),
+        }
+        worth -= jnp.where(invalid, params.invalid_penalty, 0.0)
+        return self.get_obs(stepped, params), stepped, worth, answered, info
+
+    def get_obs(self, state: EnvState, params: EnvParams) -> Observation:
+        """The observation of a state."""
+        pool = state.pool.with_matrix(params.matrix)
+        return self.observe(
+            pool, state.tracker, state.history, state.time, params.max_steps_in_episode, state.gamma
+        )
+
+    def is_terminated(self, state: EnvState, params: EnvParams) -> Bool[Array, ""]:  # noqa: ARG002
+        """Never by the state alone: only ANSWER terminates."""
+        return jnp.bool_(False)
+
+    def is_truncated(self, state: EnvState, params: EnvParams) -> Bool[Array, ""]:
+        """Whether the step limit was reached."""
+        return state.time >= params.max_steps_in_episode
+
+    # --- what a policy can be played with, outside an environment too ------------------------------------
+
+    @abc.abstractmethod
+    def act(self, pool: Pool, action: Array) -> tuple[Pool, Bool[Array, ""], Bool[Array, ""]]:
+        """Plays an action.
+
+        Returns:
+            The pool after it, whether it was ANSWER, and whether it or a part of it was inadmissible.
+        """
+
+    @abc.abstractmethod
+    def action_mask(self, pool: BranchPool) -> Bool[Array, " A"]:
+        """Which actions, or options of each part of an action, are admissible."""
+
+    def observe(
+        self,
+        pool: BranchPool,
+        tracker: Tracker,
+        history: History | None,
+        time: Scalar,
+        max_steps: Scalar,
+        gamma: Float[Array, ""],
+    ) -> Observation:
+        """What a policy sees."""
+        stand = observations.standing(pool, tracker)
+        branches = observations.branch_features(stand, tracker)
+        whole = observations.global_features(stand, time, max_steps, gamma)
+        if self.obs == "flat":
+            return jnp.concatenate([branches.reshape(-1), whole])
+        seen = {"branches": branches, "globals": whole, "action_mask": self.action_mask(pool)}
+        return seen if history is None else seen | {"history": history.shown}
+
+    def _first_observation(self, state: EnvState, params: EnvParams) -> Observation:
+        """The observation of a state in which nothing was opened.
+
+        It hardly depends on the episode, so under ``vmap`` almost nothing of it is computed for every lane.
+        """
+        pool = state.pool.unopened(params.matrix)
+        history = None if state.history is None else observations.start_history(pool)
+        tracker = observations.start_tracking(pool.width)
+        return self.observe(pool, tracker, history, 0, params.max_steps_in_episode, state.gamma)
+
+
+def _cost(pool: BranchPool, kappa_probe: Float[Array, ""]) -> Float[Array, ""]:
+    """C = Σ l_i + κ_probe·|Ω|, in intervals."""
+    return pool.intervals + kappa_probe * pool.probes
+
+
+def _box(high: np.ndarray) -> spaces.Box:
+    return spaces.Box(np.zeros_like(high), high, dtype=np.float32)
+
+
+def _gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
+    """The least and the largest γ."""
+    given = np.asarray(gamma)
+    if given.shape not in ((), (2,)) or given.dtype.kind not in "iuf":
+        raise InputError(f"gamma is {gamma!r}, but it must be a number or a range (low, high) of two")
+    low, high = np.broadcast_to(given, 2).tolist()
+    return low, high
+
+
+def _check_params(low, high, kappa_probe, budget, regret_budget, max_steps) -> None:
+    if not (0 <= low <= high < np.inf) or (low == 0 and high > 0):
+        raise InputError(
+            f"gamma is {(low, high)}, but it must be a number of at least 0, or a range of positive numbers"
+        )
+    if not 0 <= kappa_probe < np.inf:
+        raise InputError(f"kappa_probe is {kappa_probe}, but it must be a finite number of at least 0")
+    if budget is not None and not 0 <= budget <= np.iinfo(np.int32).max:
+        raise InputError(
+            f"the token budget is {budget}, but it must be at least 0; leave it out for no limit"
+        )
+    if not 0 < regret_budget < np.inf:
+        raise InputError(f"regret_budget is {regret_budget}, but it must be positive")
+    if max_steps is not None and max_steps < 1:
+        raise InputError(f"max_steps is {max_steps}, but it must be at least 1")
+
+
+def _reward_mode(name: str | Reward) -> Reward:
+    if isinstance(name, Reward):
+        return name
+    names = [mode.name.lower() for mode in Reward]
+    if name not in names:
+        raise InputError(f"unknown reward {name!r}; choose one of {', '.join(names)}")
+    return Reward[name.upper()]
+
+
+def _branches_of_cells(matrix: ProbeMatrix) -> np.ndarray:
+    """Recorded branches of each cell's questions; what is beyond is padding. Shape (C,)."""
+    recorded = np.sum(np.asarray(matrix.lengths) > 0, axis=1)
+    cell = np.asarray(matrix.cell)
+    return np.array(
+        [recorded[cell == index].min(initial=matrix.num_branches) for index in range(cell.max() + 1)]
+    )
+
+
+@jax.jit(static_argnums=2)
+def _draw_orders(key: PRNGKeyArray, branches: Int[Array, " C"], most: int) -> Int16[Array, "C R N"]:
+    """Random orders of each cell's branches; the padding comes last."""
+    rank = jax.random.uniform(key, (branches.shape[0], ORDERS, most))
+    rank = jnp.where(jnp.arange(most) < branches[:, None, None], rank, jnp.inf)
+    return jnp.argsort(rank, axis=-1).astype(jnp.int16)
