@@ -45,13 +45,17 @@ def checkout(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("checkout")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_commands_and_code_run_in_the_order_of_the_document(document, monkeypatch, capsys):
+    printed: list[str] = []
     for number, (language, text) in enumerate(BLOCK.findall(document.read_text(encoding="utf-8"))):
         if language == "python":
             module = types.ModuleType(f"block_{number}")
             # Dataclasses look their module up while it is being executed.
             monkeypatch.setitem(sys.modules, module.__name__, module)
             exec(compile(text, f"{document.name}, block {number}", "exec"), vars(module))
-            capsys.readouterr()
+            printed = lines(capsys.readouterr().out)
+        elif language == "output":
+            missing = [line for line in shown_lines(text.splitlines()) if line not in printed]
+            assert not missing, f"{document.name}: block {number} shows {missing}, but the code prints {printed}"
         elif language == "console":
             for command, shown in commands(text):
                 printed = run(command, monkeypatch, capsys)
@@ -63,7 +67,17 @@ def commands(block):
     """The commands of a console block, each with the lines that are shown of its output."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, *shown = part.splitlines()
-        yield command, [line for line in shown if line.strip() and line != LEFT_OUT]
+        yield command, shown_lines(shown)
+
+
+def shown_lines(shown):
+    """The lines of shown output that have to be printed."""
+    return [line for line in shown if line.strip() and line != LEFT_OUT]
+
+
+def lines(printed):
+    """The lines of printed text, without the blanks at their ends."""
+    return [line.rstrip() for line in printed.splitlines()]
 
 
 def run(command, monkeypatch, capsys):
@@ -80,7 +94,7 @@ def run(command, monkeypatch, capsys):
             cli.main()
         printed, errors = capsys.readouterr()
         assert not end.value.code, f"{command}: {errors}"
-    return [line.rstrip() for line in printed.splitlines()]
+    return lines(printed)
 
 
 def test_the_example_controller_sees_only_what_it_revealed():
