@@ -1,5 +1,5 @@
 from . import testing
-from .core.controller import Controller, first_of
+from .core.controller import Controller, Family, first_of
 from .core.pool import BranchPool, StopReason
 from .core.rollout import rollout
 from .core.votes import Vote
@@ -12,6 +12,7 @@ __all__ = [
     "BranchPool",
     "Controller",
     "Evaluation",
+    "Family",
     "InputError",
     "Objective",
     "ProbeDataset",

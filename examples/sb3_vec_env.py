@@ -1,6 +1,5 @@
 """The vector environment for Stable-Baselines3, whose own ones step one environment after the other."""
 
-# ruff: noqa: ARG002
 from typing import Any
 
 import numpy as np

@@ -50,7 +50,7 @@ class Agent(nn.Module):
         return self.critic(obs)[:, 0]
 
     @torch.no_grad()
-    def predict(self, observation, state=None, episode_start=None, deterministic=False, action_masks=None):  # noqa: ARG002
+    def predict(self, observation, state=None, episode_start=None, deterministic=False, action_masks=None):
         """As Stable-Baselines3 has it, for the evaluation."""
         parts = self.parts(torch.tensor(observation), torch.tensor(action_masks))
         entries = [part.probs.argmax(-1) if deterministic else part.sample() for part in parts]

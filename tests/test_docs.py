@@ -55,7 +55,7 @@ def test_commands_and_code_run_in_the_order_of_the_document(document, monkeypatc
             printed = lines(capsys.readouterr().out)
         elif language == "output":
             missing = [line for line in shown_lines(text.splitlines()) if line not in printed]
-            assert not missing, f"{document.name}: block {number} shows {missing}, but the code prints {printed}"
+            assert not missing, f"{document.name}: block {number} shows {missing}, not {printed}"
         elif language == "console":
             for command, shown in commands(text):
                 printed = run(command, monkeypatch, capsys)
@@ -98,7 +98,7 @@ def run(command, monkeypatch, capsys):
 
 
 def test_the_example_controller_sees_only_what_it_revealed():
-    (controller,) = select(f"{ROOT / 'examples' / 'my_controller.py'}:MyController@0.5").controllers
+    (controller,) = select(f"{ROOT / 'examples' / 'my_controller.py'}:first_finishers@0.5").controllers
     assert not leaks(controller, synthetic(seed=1, questions=QUESTIONS, branches=BRANCHES).matrix)
 
 

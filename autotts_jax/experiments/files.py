@@ -58,7 +58,7 @@ def episodes_table(dataset: ProbeDataset, plays: Sequence[Play]) -> pa.Table:
         dataset: the questions.
         plays: the episodes of each player.
     """
-    return pa.concat_tables(_play_table(dataset, play) for play in plays)
+    return pa.concat_tables(_play_table(dataset, play) for play in plays).unify_dictionaries()
 
 
 def _play_table(dataset: ProbeDataset, play: Play) -> pa.Table:
