@@ -80,6 +80,9 @@ def begin(
         question: index of the question.
         order: the branches of the question in the order in which BRANCH opens them; its length is W.
         revealed: keep Ω itself, not only its size (static).
+
+    Returns:
+        What is fixed in the episode, and the state in which nothing is opened.
     """
     num_branches, max_depth = matrix.answers.shape[1:]
     order = order.astype(jnp.int32)
@@ -110,19 +113,43 @@ def begin(
 
 @checked
 def finished(episode: Episode, state: State) -> Bool[Array, " W"]:
-    """Branches that were read to their end: depth L_i + 1."""
+    """Finds the branches that were read to their end: depth L_i + 1.
+
+    Args:
+        episode: what is fixed in the episode.
+        state: the state.
+    """
     return state.depth > episode.length
 
 
 @checked
 def answers(matrix: ProbeMatrix, episode: Episode, state: State) -> Int32[Array, " W"]:
-    """Id of the latest revealed answer of each branch, ``NONE`` where nothing was revealed."""
+    """Looks up the latest revealed answer of each branch.
+
+    Args:
+        matrix: the probe matrix.
+        episode: what is fixed in the episode.
+        state: the state.
+
+    Returns:
+        Answer ids; ``NONE`` where nothing was revealed.
+    """
     return _answer(matrix, episode.start, state.shown)
 
 
 @checked
 def answer(matrix: ProbeMatrix, episode: Episode, state: State, branch: Scalar) -> Int32[Array, ""]:
-    """The same of one branch."""
+    """Looks up the latest revealed answer of one branch.
+
+    Args:
+        matrix: the probe matrix.
+        episode: what is fixed in the episode.
+        state: the state.
+        branch: position of the branch in opening order.
+
+    Returns:
+        The answer id; ``NONE`` where nothing was revealed.
+    """
     return _answer(matrix, episode.start[branch], state.shown[branch])
 
 
@@ -133,10 +160,14 @@ def _answer(matrix, start, shown):
 
 @checked
 def branch_tokens(episode: Episode, state: State) -> Int32[Array, " W"]:
-    """Tokens charged for each branch.
+    """Counts the tokens charged for each branch.
 
     Δ·l_i while unfinished; max(Δ·L_i, T_i) once finished step by step; T_i for a full read, even where
     Δ·L_i > T_i (the released evaluator's accounting).
+
+    Args:
+        episode: what is fixed in the episode.
+        state: the state.
     """
     stepwise = episode.interval * state.depth
     whole = jnp.maximum(episode.interval * episode.length, episode.tokens)
@@ -145,25 +176,43 @@ def branch_tokens(episode: Episode, state: State) -> Int32[Array, " W"]:
 
 @checked
 def tokens(episode: Episode, state: State) -> Int32[Array, ""]:
-    """Tokens charged for the episode so far."""
+    """Counts the tokens charged so far.
+
+    Args:
+        episode: what is fixed in the episode.
+        state: the state.
+    """
     return jnp.sum(branch_tokens(episode, state), dtype=jnp.int32)
 
 
 @checked
 def probes(state: State) -> Int32[Array, ""]:
-    """|Ω|, the number of revealed probes."""
+    """Counts the revealed probes, |Ω|.
+
+    Args:
+        state: the state.
+    """
     return jnp.sum(state.probed, dtype=jnp.int32)
 
 
 @checked
 def intervals(state: State) -> Int32[Array, ""]:
-    """Σ l_i, the number of generated intervals."""
+    """Counts the intervals read, Σ l_i.
+
+    Args:
+        state: the state.
+    """
     return jnp.sum(state.depth, dtype=jnp.int32)
 
 
 @checked
 def cost(state: State, kappa_probe: float | Num[Array, ""] = 0.0) -> Float[Array, ""]:
-    """C = Σ l_i + κ_probe·|Ω|, in intervals."""
+    """Computes the cost C = Σ l_i + κ_probe·|Ω|, in intervals.
+
+    Args:
+        state: the state.
+        kappa_probe: κ_probe, intervals charged for a probe.
+    """
     return intervals(state) + kappa_probe * probes(state)
 
 
@@ -187,10 +236,15 @@ class Admissible:
 
 @checked
 def admissible(episode: Episode, state: State, budget: Scalar | None = None) -> Admissible:
-    """The admissible actions of a state (the table of the paper's section 2).
+    """Finds the admissible actions of a state (the table of the paper's section 2).
 
     Under a token budget, BRANCH and CONTINUE(i) are inadmissible where their cost would exceed it. PROBE
     costs no tokens.
+
+    Args:
+        episode: what is fixed in the episode.
+        state: the state.
+        budget: token budget B; None for no limit.
     """
     branch = state.opened < state.depth.shape[0]
     going = state.active & ~finished(episode, state)
@@ -209,7 +263,13 @@ def admissible(episode: Episode, state: State, budget: Scalar | None = None) -> 
 
 @checked
 def budget_spent(episode: Episode, state: State, budget: Scalar | None) -> Bool[Array, ""]:
-    """Whether the budget, and nothing else, forbids every BRANCH and CONTINUE."""
+    """Decides whether the budget, and nothing else, forbids every BRANCH and CONTINUE.
+
+    Args:
+        episode: what is fixed in the episode.
+        state: the state.
+        budget: token budget B; None for no limit.
+    """
     if budget is None:
         return jnp.bool_(False)
 
@@ -225,7 +285,14 @@ def budget_spent(episode: Episode, state: State, budget: Scalar | None) -> Bool[
 
 @checked
 def open_branches(episode: Episode, state: State, count: Scalar, budget: Scalar | None = None) -> State:
-    """BRANCH ``count`` times: as many as width and budget allow, each at depth 1 and active."""
+    """Applies BRANCH ``count`` times: opens as many branches as width and budget allow, at depth 1.
+
+    Args:
+        episode: what is fixed in the episode.
+        state: the state.
+        count: number of branches.
+        budget: token budget B; None for no limit.
+    """
     width = state.depth.shape[0]
     room = width - state.opened
     if budget is not None:
@@ -248,11 +315,15 @@ def advance(
     budget: Scalar | None = None,
     probe: bool = False,
 ) -> State:
-    """CONTINUE each active unfinished branch i ``count[i]`` times; it stops at its end.
+    """Applies CONTINUE ``count[i]`` times to each active unfinished branch i; each stops at its end.
 
     Under a budget the branches are served in opening order, each until its next interval would exceed it.
 
     Args:
+        episode: what is fixed in the episode.
+        state: the state.
+        count: intervals to read of each branch.
+        budget: token budget B; None for no limit.
         probe: also reveal every depth that is passed, as CONTINUE then PROBE at each would (static).
     """
     chex.assert_equal_shape([count, state.depth])
@@ -267,7 +338,12 @@ def advance(
 
 @checked
 def reveal(state: State, mask: Bool[Array, " W"]) -> State:
-    """PROBE the current depth of the active branches in ``mask`` that was not revealed yet."""
+    """Applies PROBE at the current depth of active branches that were not revealed there yet.
+
+    Args:
+        state: the state.
+        mask: the branches.
+    """
     chex.assert_equal_shape([mask, state.depth])
     fresh = mask & state.active & (state.shown < state.depth)
     return _reveal_depths(state, jnp.where(fresh, state.depth - 1, state.depth), state.depth)
@@ -275,7 +351,12 @@ def reveal(state: State, mask: Bool[Array, " W"]) -> State:
 
 @checked
 def prune(state: State, mask: Bool[Array, " W"]) -> State:
-    """PRUNE the active branches in ``mask``; their depth and revealed probes stay."""
+    """Applies PRUNE to active branches; their depth and revealed probes stay.
+
+    Args:
+        state: the state.
+        mask: the branches.
+    """
     chex.assert_equal_shape([mask, state.active])
     return dataclasses.replace(state, active=state.active & ~mask)
 
@@ -285,6 +366,12 @@ def read_full(episode: Episode, state: State, count: Scalar, budget: Scalar | No
     """Opens ``count`` fresh branches and runs each to its end in one call (full read).
 
     Only the final answer is revealed, and each costs T_i.
+
+    Args:
+        episode: what is fixed in the episode.
+        state: the state.
+        count: number of branches.
+        budget: token budget B; None for no limit.
     """
     width = state.depth.shape[0]
     last = state.opened + jnp.clip(count, 0, width - state.opened).astype(jnp.int32)

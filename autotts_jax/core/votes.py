@@ -43,24 +43,41 @@ class Vote:
 
     @property
     def confidence(self) -> Float[Array, ""]:
-        """``1 - BetaCDF(0.5; top1 + 1, top2 + 1)``, and 0 without votes."""
+        """Confidence in the leader: ``1 - BetaCDF(0.5; top1 + 1, top2 + 1)``, and 0 without votes."""
         table = jnp.asarray(confidence_table(self.width), jnp.float32)
         return table.reshape(-1)[self.top1 * (self.width + 1) + self.top2]
 
     def winner(self, answers: Int[Array, " W"]) -> Int[Array, ""]:
-        """The winning one of the answers that were voted on; ``NONE`` without votes."""
+        """Looks up the winning answer.
+
+        Args:
+            answers: the answers that were voted on.
+
+        Returns:
+            The leader's answer; ``NONE`` without votes.
+        """
         return jnp.where(self.leader == NONE, NONE, answers[self.leader])
 
     def or_else(self, other: Vote) -> Vote:
-        """This vote, and another one where nobody voted in it."""
+        """Replaces the vote by another one where nobody voted.
+
+        Args:
+            other: the other vote.
+        """
         return jax.tree.map(lambda ours, others: jnp.where(self.voters > 0, ours, others), self, other)
 
 
 @functools.lru_cache
 def confidence_table(width: int) -> np.ndarray:
-    """Confidence for every (top1, top2) up to ``width`` votes each, in float64. Shape (W + 1, W + 1).
+    """Tabulates the confidence for every (top1, top2) up to ``width`` votes each.
 
     ``1 - BetaCDF(x; a, b) = BetaCDF(1 - x; b, a)`` keeps full precision where the confidence is near 1.
+
+    Args:
+        width: W, the largest number of votes.
+
+    Returns:
+        Confidences in float64. Shape (W + 1, W + 1).
     """
     votes = np.arange(width + 1)
     table = scipy.special.betainc(votes[None, :] + 1, votes[:, None] + 1, 0.5)
@@ -70,11 +87,11 @@ def confidence_table(width: int) -> np.ndarray:
 
 @checked
 def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
-    """Votes among branches by comparing their answers.
+    """Holds a vote among branches by comparing their answers.
 
     Args:
-        answers: answer ids or labels; ``NONE`` casts no vote.
-        voters: which branches vote.
+        answers: answer ids, keys or labels; ``NONE`` casts no vote.
+        voters: the branches that vote.
         rank: insertion order, distinct among voters; branch order by default.
     """
     voters = voters & (answers != NONE)
@@ -85,17 +102,30 @@ def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], rank: Int[Array, 
 
 @checked
 def support(answers: Int[Array, " W"], voters: Bool[Array, " W"]) -> Int32[Array, " W"]:
-    """For each branch the number of voters that give its answer; of no use where that is ``NONE``."""
+    """Tallies the votes for each branch's answer.
+
+    Args:
+        answers: answer ids.
+        voters: the branches that vote.
+
+    Returns:
+        For each branch the number of voters that give its answer; of no use where that is ``NONE``.
+    """
     ballots = jnp.where(voters, answers, NONE)
     # Unrolled over the ballots: XLA makes one pass of it on a CPU, and a slow W x W reduction otherwise.
     return functools.reduce(jnp.add, ((answers == ballot).astype(jnp.int32) for ballot in ballots))
 
 
 def fold_ballots(fold: Callable, start: Num[Array, " W"], *ballots: Array) -> Num[Array, " W"]:
-    """``fold(total, *ballot)`` over the branches, from ``start``; each of ``ballots`` has shape (W,).
+    """Folds a function over the branches.
 
-    In two unrolled halves: unrolled, XLA makes one pass of it on a CPU; the loop makes it keep the total,
-    instead of finding it anew for each use.
+    In two unrolled halves: unrolled, XLA makes one pass of it on a CPU; the loop makes it keep the total
+    instead of computing it anew for each use.
+
+    Args:
+        fold: maps a total and the ballot of one branch to the next total.
+        start: the first total. Shape (W,).
+        ballots: arrays with an entry a branch. Shape (W,) each.
     """
     width = start.shape[0]
     half = width // 2
@@ -112,7 +142,15 @@ def fold_ballots(fold: Callable, start: Num[Array, " W"], *ballots: Array) -> Nu
 
 @checked
 def weigh(answers: Int[Array, " W"], weights: Num[Array, " W"]) -> Num[Array, " W"]:
-    """For each branch the sum of the weights of the branches that give its answer, in the weights' dtype."""
+    """Adds up, for each branch, the weights of the branches that give its answer.
+
+    Args:
+        answers: answer ids.
+        weights: weight of each branch, 0 for no vote.
+
+    Returns:
+        Sums in the weights' dtype.
+    """
 
     def add(total, ballot, weight):
         return total + jnp.where(answers == ballot, weight, 0)
@@ -127,12 +165,12 @@ def elect(
     voters: Bool[Array, " W"],
     rank: Int[Array, " W"] | None = None,
 ) -> Vote:
-    """The outcome of a vote that was counted, in a single reduction.
+    """Determines the outcome of a vote from its tally, in a single reduction.
 
     Args:
         answers: answer ids.
         count: votes of each branch's answer, see `support`.
-        voters: which branches vote; all of them have an answer.
+        voters: the branches that vote; all of them have an answer.
         rank: insertion order of each voter, in 0 … W - 1; equal ones and the default are in branch order.
             W < 2**10.
     """
@@ -154,7 +192,7 @@ def elect_heaviest(
     voters: Bool[Array, " W"],
     rank: Int[Array, " W"] | None = None,
 ) -> Vote:
-    """As `elect`, but the answer with the largest weight wins.
+    """Determines the outcome of a weighted vote: the answer with the largest weight wins.
 
     `elect` decides among answers whose weights are the same to the last bit.
 
@@ -162,7 +200,7 @@ def elect_heaviest(
         answers: answer ids.
         count: votes of each branch's answer.
         weight: weight of each branch's answer, see `weigh`.
-        voters: which branches vote; all of them have an answer.
+        voters: the branches that vote; all of them have an answer.
         rank: as in `elect`.
     """
     heaviest = voters & (weight == jnp.max(jnp.where(voters, weight, -jnp.inf)))
@@ -174,12 +212,14 @@ def elect_heaviest(
 def vote_by_masks(
     masks: UInt32[Array, "W words"], voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None
 ) -> Vote:
-    """As `vote`, for answers that do not change: ``masks`` says once which branches agree.
+    """Holds a vote on answers that do not change, from masks that say which branches agree.
 
     W population counts instead of W x W comparisons.
 
     Args:
         masks: bit j of row i is set where branches i and j have the same answer (see `equivalence_masks`).
+        voters: the branches that vote.
+        rank: insertion order, distinct among voters; branch order by default.
     """
     voters = voters & jnp.any(masks != 0, axis=1)
     ballots = pack_bits(voters)
@@ -193,7 +233,15 @@ def vote_by_masks(
 
 @checked
 def equivalence_masks(answers: Int[Array, " W"]) -> UInt32[Array, "W words"]:
-    """For each branch the set of branches with the same answer, itself included; empty for ``NONE``."""
+    """Finds the branches that agree with each branch.
+
+    Args:
+        answers: answer ids.
+
+    Returns:
+        For each branch the set of branches with the same answer, itself included, as a bit set; empty for
+        ``NONE``.
+    """
     words = []
     for first in range(0, answers.shape[0], WORD):
         ballots = enumerate(answers[first : first + WORD])
@@ -204,7 +252,11 @@ def equivalence_masks(answers: Int[Array, " W"]) -> UInt32[Array, "W words"]:
 
 
 def pack_bits(mask: Bool[Array, " W"]) -> UInt32[Array, " words"]:
-    """A boolean mask as 32-bit words, lowest bit first."""
+    """Packs a boolean mask into 32-bit words, lowest bit first.
+
+    Args:
+        mask: the mask.
+    """
     bits = jnp.pad(mask, (0, -mask.shape[0] % WORD)).reshape(-1, WORD).astype(jnp.uint32)
     return jnp.sum(bits << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
 

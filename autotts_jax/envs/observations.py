@@ -97,15 +97,22 @@ class Tracker:
 
 
 def start_tracking(width: int) -> Tracker:
-    """The tracker of an episode in which nothing was opened."""
+    """Makes the tracker of an episode in which nothing is opened.
+
+    Args:
+        width: W, branches that an episode can open.
+    """
     zeros = jnp.zeros(width, jnp.int16)
     return Tracker(completion=zeros, streak=zeros, keys=jnp.full(width, NONE, jnp.int16))
 
 
 def track(tracker: Tracker, before: BranchPool, after: BranchPool, atomic: bool = False) -> Tracker:
-    """The tracker after a step led from one pool to the other.
+    """Updates the tracker after a step.
 
     Args:
+        tracker: the tracker before the step.
+        before: the pool before the step.
+        after: the pool after it.
         atomic: the step revealed answers of one branch at most (static); the others' are not looked up again.
     """
     fresh = after.revealed_depth > before.revealed_depth
@@ -123,7 +130,11 @@ def track(tracker: Tracker, before: BranchPool, after: BranchPool, atomic: bool 
 
 
 def final_revealed(pool: BranchPool) -> Bool[Array, " W"]:
-    """Branches whose final answer was revealed."""
+    """Finds the branches whose final answer was revealed.
+
+    Args:
+        pool: the pool.
+    """
     return pool.finished & (pool.revealed_depth == pool.depth)
 
 
@@ -152,7 +163,12 @@ class Standing(NamedTuple):
 
 
 def standing(pool: BranchPool, tracker: Tracker) -> Standing:
-    """How the votes stand."""
+    """Counts the votes.
+
+    Args:
+        pool: the pool.
+        tracker: what the steps have shown.
+    """
     keys = tracker.keys
     voting = pool.active & (keys != NONE)
     final = voting & final_revealed(pool)
@@ -167,14 +183,24 @@ def standing(pool: BranchPool, tracker: Tracker) -> Standing:
 
 
 def branch_features(stand: Standing, tracker: Tracker) -> Float[Array, "W F"]:
-    """The features of each branch, `BRANCH_FEATURES`."""
+    """Computes the features of each branch, `BRANCH_FEATURES`.
+
+    Args:
+        stand: how the votes stand.
+        tracker: what the steps have shown.
+    """
     columns = branch_columns(stand, tracker)
     # Stacked as rows and turned: as columns XLA would make each of them anew for every feature on a CPU.
     return jnp.stack([columns[name] for name, _, _ in BRANCH_FEATURES]).T
 
 
 def branch_columns(stand: Standing, tracker: Tracker) -> dict[str, Float[Array, " W"]]:
-    """The same by name; what is not used of it is not computed under ``jit``."""
+    """Computes the same by name; what is not used of it is not computed under ``jit``.
+
+    Args:
+        stand: how the votes stand.
+        tracker: what the steps have shown.
+    """
     pool, keys = stand.pool, stand.keys
     answered, opened = keys != NONE, pool.depth > 0
     columns = {
@@ -197,7 +223,14 @@ def branch_columns(stand: Standing, tracker: Tracker) -> dict[str, Float[Array, 
 def global_features(
     stand: Standing, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
 ) -> Float[Array, " G"]:
-    """The features of the episode, `GLOBAL_FEATURES`."""
+    """Computes the features of the episode, `GLOBAL_FEATURES`.
+
+    Args:
+        stand: how the votes stand.
+        time: steps taken.
+        max_steps: the step limit.
+        gamma: γ, the price of an interval.
+    """
     entries = global_entries(stand, time, max_steps, gamma)
     return jnp.stack([entries[name] for name, _, _ in GLOBAL_FEATURES])
 
@@ -205,7 +238,14 @@ def global_features(
 def global_entries(
     stand: Standing, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
 ) -> dict[str, Float[Array, ""]]:
-    """The same by name."""
+    """Computes the same by name.
+
+    Args:
+        stand: how the votes stand.
+        time: steps taken.
+        max_steps: the step limit.
+        gamma: γ, the price of an interval.
+    """
     pool = stand.pool
     width, budget = pool.width, pool.budget
     finished = jnp.sum(pool.active & pool.finished)
@@ -281,10 +321,10 @@ class History:
 
 
 def start_history(pool: BranchPool) -> History:
-    """The history of an episode in which nothing was revealed.
+    """Makes the history of an episode in which nothing is revealed.
 
     Args:
-        pool: the pool of the episode.
+        pool: the pool.
     """
     return History(
         jnp.full((pool.width, pool.max_depth), UNREVEALED, jnp.int16),
