@@ -40,7 +40,8 @@ def answer(
     with working() as on_progress:
         from autotts_jax.collect.grading import Grader
         from autotts_jax.core import devices
-        from autotts_jax.live import answer, programs
+        from autotts_jax.live import answer as answer_with_controller
+        from autotts_jax.live import programs
         from autotts_jax.policies.players import select
 
         devices.configure()
@@ -66,7 +67,7 @@ def answer(
                 config = None if chosen.values[0] is None else {"beta": chosen.values[0]}
                 found = programs.answer(opened, question, chosen.program, config, grader, **common)
             else:
-                found = answer.answer(
+                found = answer_with_controller(
                     opened, question, chosen.controllers[0], grader, on_decision=on_decision, **common
                 )
     if json_out:

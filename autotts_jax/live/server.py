@@ -32,8 +32,7 @@ from autotts_jax.core.controller import Controller
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
-from autotts_jax.live import answer
-from autotts_jax.live.answer import Answer
+from autotts_jax.live.answer import Answer, answer
 from autotts_jax.live.chat import Chat, Problem, Reply, event
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, label, select
 
@@ -335,7 +334,7 @@ class _Service:
         except InputError as error:
             raise Problem(400, str(error), "context_length_exceeded") from None
         self._compile(task.controller)
-        return answer.answer(
+        return answer(
             self._engine,
             task.question,
             task.controller,
@@ -358,7 +357,7 @@ class _Service:
         with self._compiling:
             if type(controller) in self._compiled:
                 return
-            answer.answer(
+            answer(
                 SimulatedEngine(mean_tokens=5 * sampling.interval),
                 "Which digit?",
                 controller,
