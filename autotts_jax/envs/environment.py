@@ -42,16 +42,25 @@ ORDERS = 1024
 
 
 def majority(pool: BranchPool, tracker: Tracker) -> Vote:
-    """The majority of the active branches' finals; while there is none, of their latest answers.
+    """Holds the vote of the active branches' finals; while there is none, of their latest answers.
 
     Ties go to the final that was revealed first, and among latest answers to the branch opened first.
+
+    Args:
+        pool: the pool.
+        tracker: what the steps have shown.
     """
     stand = observations.standing(pool, tracker)
     return stand.finals.or_else(stand.latest)
 
 
 def latest(pool: BranchPool, tracker: Tracker) -> Vote:  # noqa: ARG001
-    """The majority of the active branches' latest answers, finals or not."""
+    """Holds the vote of the active branches' latest answers, finals or not.
+
+    Args:
+        pool: the pool.
+        tracker: what the steps have shown.
+    """
     return pool.vote(pool.active)
 
 
@@ -60,7 +69,7 @@ AGGREGATES: dict[str, Aggregate] = {"majority": majority, "latest": latest}
 
 
 class Environment(abc.ABC):
-    """What both granularities share. Instances hold only static settings, and equal ones hash alike.
+    """The common part of both environments. Instances hold static settings only; equal ones hash alike.
 
     **Reset.** An episode draws a question uniformly, one of the branch orders of its cell, and γ.
 
@@ -130,7 +139,7 @@ class Environment(abc.ABC):
         max_steps: int | None = None,
         seed: int = 0,
     ) -> EnvParams:
-        """Parameters over a probe matrix.
+        """Makes the parameters that the environment is played with.
 
         Args:
             matrix: the probe matrix; it goes to the default device.
@@ -206,10 +215,18 @@ class Environment(abc.ABC):
 
     @abc.abstractmethod
     def action_space(self, params: EnvParams | None = None) -> spaces.Space:
-        """The space of actions."""
+        """Makes the space of actions.
+
+        Args:
+            params: not used; all parameters have the same space.
+        """
 
     def observation_space(self, params: EnvParams) -> spaces.Space:
-        """The space of observations, the action mask not among them."""
+        """Makes the space of observations, without the action mask.
+
+        Args:
+            params: the parameters.
+        """
         width = self.max_branches
         branch_high = np.array([feature.high for feature in BRANCH_FEATURES], np.float32)
         global_high = np.array([feature.high for feature in GLOBAL_FEATURES], np.float32)
@@ -236,17 +253,26 @@ class Environment(abc.ABC):
         """Starts an episode.
 
         Args:
-            key: what the episode is drawn with.
+            key: random key of the episode.
             params: the parameters; `default_params` when None.
-            question: a question of one's own choice; drawn when None.
+            question: index of the question; drawn when None.
             order: branches in opening order; drawn when None.
+
+        Returns:
+            Observation and state.
         """
         return self.reset_env(key, params or self.default_params, question, order)
 
     def step(
         self, key: PRNGKeyArray, state: EnvState, action: Array, params: EnvParams | None = None
     ) -> tuple[Observation, EnvState, Array, Array, Array, dict[str, Any]]:
-        """One step; an episode that ends with it is followed by the first state of the next.
+        """Takes a step; an episode that ends with it is followed by the first state of the next one.
+
+        Args:
+            key: random key of the next episode.
+            state: the state.
+            action: the action.
+            params: the parameters; `default_params` when None.
 
         Returns:
             Observation, state, reward, terminated, truncated and info.
@@ -270,7 +296,14 @@ class Environment(abc.ABC):
         question: Scalar | None = None,
         order: Int[Array, " W"] | None = None,
     ) -> tuple[Observation, EnvState]:
-        """As `reset`."""
+        """Starts an episode; as `reset`, but the parameters have no default.
+
+        Args:
+            key: random key of the episode.
+            params: the parameters.
+            question: index of the question; drawn when None.
+            order: branches in opening order; drawn when None.
+        """
         matrix = params.matrix
         # One draw of three words; the bias of a remainder is below 1e-6 for fewer than 4,000 questions.
         word = jax.random.bits(key, (3,), jnp.uint32)
@@ -317,10 +350,16 @@ class Environment(abc.ABC):
         action: Array,
         params: EnvParams,
     ) -> tuple[Observation, EnvState, Array, Array, dict[str, Any]]:
-        """One step without auto-reset.
+        """Takes a step without auto-reset.
+
+        Args:
+            key: not used; steps are deterministic.
+            state: the state.
+            action: the action.
+            params: the parameters.
 
         Returns:
-            Observation, state, reward, terminated and info. Whether it truncates is `is_truncated`'s to say.
+            Observation, state, reward, terminated and info. `is_truncated` tells a truncation.
         """
         before = state.pool.with_matrix(params.matrix)
         after, answered, invalid = self.act(before, action)
@@ -362,25 +401,44 @@ class Environment(abc.ABC):
         return self.get_obs(stepped, params), stepped, worth, answered, info
 
     def get_obs(self, state: EnvState, params: EnvParams) -> Observation:
-        """The observation of a state."""
+        """Makes the observation of a state.
+
+        Args:
+            state: the state.
+            params: the parameters.
+        """
         pool = state.pool.with_matrix(params.matrix)
         return self.observe(
             pool, state.tracker, state.history, state.time, params.max_steps_in_episode, state.gamma
         )
 
     def is_terminated(self, state: EnvState, params: EnvParams) -> Bool[Array, ""]:  # noqa: ARG002
-        """Never by the state alone: only ANSWER terminates."""
+        """Returns False: only ANSWER terminates an episode.
+
+        Args:
+            state: the state.
+            params: the parameters.
+        """
         return jnp.bool_(False)
 
     def is_truncated(self, state: EnvState, params: EnvParams) -> Bool[Array, ""]:
-        """Whether the step limit was reached."""
+        """Decides whether the step limit was reached.
+
+        Args:
+            state: the state.
+            params: the parameters.
+        """
         return state.time >= params.max_steps_in_episode
 
     # --- what a policy can be played with, outside an environment too ------------------------------------
 
     @abc.abstractmethod
     def act(self, pool: Pool, action: Array) -> tuple[Pool, Bool[Array, ""], Bool[Array, ""]]:
-        """Plays an action.
+        """Plays an action on a pool, in an environment or outside.
+
+        Args:
+            pool: the pool.
+            action: the action.
 
         Returns:
             The pool after it, whether it was ANSWER, and whether it or a part of it was inadmissible.
@@ -388,7 +446,11 @@ class Environment(abc.ABC):
 
     @abc.abstractmethod
     def action_mask(self, pool: BranchPool) -> Bool[Array, " A"]:
-        """Which actions, or options of each part of an action, are admissible."""
+        """Finds the admissible actions, or options of each entry of an action.
+
+        Args:
+            pool: the pool.
+        """
 
     def observe(
         self,
@@ -399,7 +461,16 @@ class Environment(abc.ABC):
         max_steps: Scalar,
         gamma: Float[Array, ""],
     ) -> Observation:
-        """What a policy sees."""
+        """Makes the observation of a pool, in an environment or outside.
+
+        Args:
+            pool: the pool.
+            tracker: what the steps have shown.
+            history: all that was revealed; None unless it is observed.
+            time: steps taken.
+            max_steps: the step limit.
+            gamma: γ, the price of an interval.
+        """
         stand = observations.standing(pool, tracker)
         branches = observations.branch_features(stand, tracker)
         whole = observations.global_features(stand, time, max_steps, gamma)

@@ -1,8 +1,8 @@
 """The environments for Gymnasium: ``WidthDepth-v0`` and ``WidthDepthRounds-v0``, NumPy in and out.
 
 `autotts_jax` registers both ids. `WidthDepthEnv` and `WidthDepthRoundsEnv` are single environments,
-`WidthDepthVectorEnv` and `WidthDepthRoundsVectorEnv` step any number of them in one compiled call; all are
-views of `autotts_jax.envs.width_depth`.
+`WidthDepthVectorEnv` and `WidthDepthRoundsVectorEnv` step any number of them in one compiled call. All wrap
+the functional environments `WidthDepth` and `WidthDepthRounds`.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ RENDER_MODES = ("ansi", "rgb_array")
 # --- one episode, compiled ------------------------------------------------------------------------------
 
 
-class Lane(NamedTuple):
-    """An environment: the key that its further episodes are drawn with, and the episode under way."""
+class Slot(NamedTuple):
+    """An environment: the key that draws its further episodes, and the state of the present one."""
 
     key: PRNGKeyArray
     state: EnvState
 
 
 class Step(NamedTuple):
-    """What a step returns."""
+    """What a step returns, as Gymnasium names it."""
 
     obs: Observation
     reward: Float[Array, ""]
@@ -70,7 +70,7 @@ def _begin(
     key: PRNGKeyArray,
     question: Int32[Array, ""] | None = None,
     order: Int32[Array, " W"] | None = None,
-) -> tuple[Lane, Step]:
+) -> tuple[Slot, Step]:
     """Starts an episode; ``keep_history`` keeps what it reveals for rendering, where that is not observed."""
     key, draw = jax.random.split(key)
     if keep_history:
@@ -92,7 +92,7 @@ def _begin(
         "correct": jnp.bool_(False),
         "action_mask": env.action_mask(state.pool.unopened(params.matrix)),
     }
-    return Lane(key, state), _step(env, obs, jnp.float32(0), jnp.bool_(False), jnp.bool_(False), info)
+    return Slot(key, state), _step(env, obs, jnp.float32(0), jnp.bool_(False), jnp.bool_(False), info)
 
 
 def _play(
@@ -100,10 +100,10 @@ def _play(
     keep_history: bool,
     mode: AutoresetMode,
     params: EnvParams,
-    lane: Lane,
+    lane: Slot,
     ended: Bool[Array, ""],
     action: Array,
-) -> tuple[Lane, Step, tuple[Observation, dict[str, Array]] | None]:
+) -> tuple[Slot, Step, tuple[Observation, dict[str, Array]] | None]:
     """Plays an action.
 
     Args:
@@ -120,7 +120,7 @@ def _play(
     """
     obs, state, reward, terminated, info = env.step_env(lane.key, lane.state, action, params)
     truncated = ~terminated & env.is_truncated(state, params)
-    played, step = Lane(lane.key, state), _step(env, obs, reward, terminated, truncated, info)
+    played, step = Slot(lane.key, state), _step(env, obs, reward, terminated, truncated, info)
     if mode is AutoresetMode.DISABLED:
         return played, step, None
     begun, first = _begin(env, keep_history, params, lane.key)
@@ -151,7 +151,7 @@ _play_one = _jit(_play, static_argnums=(0, 1, 2))
 
 
 @functools.partial(_jit, static_argnums=(0, 1))
-def _begin_all(env, keep_history, params, keys, question, order) -> tuple[Lane, Step]:
+def _begin_all(env, keep_history, params, keys, question, order) -> tuple[Slot, Step]:
     return jax.vmap(lambda key: _begin(env, keep_history, params, key, question, order))(keys)
 
 
@@ -325,7 +325,7 @@ class WidthDepthEnv(_Face, gymnasium.Env[Observation, Any]):
         self._set_up(data, encoding, render_mode, settings)
         self.action_space = self.environment.action_space(self.params)
         self.observation_space = self.environment.observation_space(self.params)
-        self._lane: Lane | None = None
+        self._lane: Slot | None = None
         self._ended = True
         self._mask: np.ndarray | None = None
 
@@ -352,7 +352,10 @@ class WidthDepthEnv(_Face, gymnasium.Env[Observation, Any]):
         return obs, info
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Plays an action: an integer, or in rounds integers of shape (2 + W,).
+        """Plays an action.
+
+        Args:
+            action: an integer, or in rounds integers of shape (2 + W,).
 
         An action that is inadmissible or out of range does nothing, and ``info["invalid_action"]`` says so.
 
@@ -367,7 +370,7 @@ class WidthDepthEnv(_Face, gymnasium.Env[Observation, Any]):
         lane, step, _ = _play_one(*static, self.params, self._lane, False, action)
         return self._take(lane, step)
 
-    def _take(self, lane: Lane, step: Step) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def _take(self, lane: Slot, step: Step) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = _to_numpy(step)
         self._lane, self._mask = lane, info["action_mask"].astype(bool)
         self._ended = bool(terminated | truncated)
@@ -375,13 +378,13 @@ class WidthDepthEnv(_Face, gymnasium.Env[Observation, Any]):
         return obs, reward.item(), terminated.item(), truncated.item(), info
 
     def action_masks(self) -> Bool[np.ndarray, " A"]:
-        """Which actions are admissible, as sb3-contrib's MaskablePPO asks for it."""
+        """Returns which actions are admissible, bool of shape (A,), as sb3-contrib's MaskablePPO asks for it."""
         if self._mask is None:
             raise ResetNeeded("no episode was started; call reset() before action_masks()")
         return self._mask.copy()
 
     def render(self) -> Any:
-        """The episode as text or as a uint8 array of shape (height, width, 3)."""
+        """Draws the episode: text, or a uint8 array of shape (height, width, 3), by `render_mode`."""
         if not _can_render(self.render_mode):
             return None
         if self._lane is None:
@@ -443,7 +446,7 @@ class WidthDepthVectorEnv(_Face, VectorEnv[Observation, Any, np.ndarray]):
         self.single_observation_space = self.environment.observation_space(self.params)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self._lanes: Lane | None = None
+        self._lanes: Slot | None = None
         self._last: Step | None = None
         self._ended = np.zeros(num_envs, bool)
 
@@ -475,7 +478,10 @@ class WidthDepthVectorEnv(_Face, VectorEnv[Observation, Any, np.ndarray]):
         return _to_numpy(step.obs), _infos(step.info, fresh)
 
     def step(self, actions: Any) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Plays an action in every environment: integers (num_envs,), or in rounds (num_envs, 2 + W).
+        """Plays an action in every environment.
+
+        Args:
+            actions: integers of shape (num_envs,), or in rounds (num_envs, 2 + W).
 
         Raises:
             InputError: the actions are of another type or shape.
@@ -503,13 +509,13 @@ class WidthDepthVectorEnv(_Face, VectorEnv[Observation, Any, np.ndarray]):
         return obs, reward.astype(np.float64), terminated, truncated, infos
 
     def action_masks(self) -> Bool[np.ndarray, "num_envs A"]:
-        """Which actions are admissible in each environment."""
+        """Returns which actions are admissible in each environment."""
         if self._last is None:
             raise ResetNeeded("no episode was started; call reset() before action_masks()")
         return np.asarray(self._last.info["action_mask"]).astype(bool)
 
     def render(self) -> tuple[Any, ...] | None:
-        """A frame of each environment; see `WidthDepthEnv.render`."""
+        """Draws each environment; see `WidthDepthEnv.render`."""
         if not _can_render(self.render_mode):
             return None
         if self._lanes is None:
