@@ -378,7 +378,7 @@ class WidthDepthEnv(_Face, gymnasium.Env[Observation, Any]):
         return obs, reward.item(), terminated.item(), truncated.item(), info
 
     def action_masks(self) -> Bool[np.ndarray, " A"]:
-        """Returns which actions are admissible, bool of shape (A,), as sb3-contrib's MaskablePPO asks for it."""
+        """Returns which actions are admissible, for sb3-contrib's MaskablePPO among others."""
         if self._mask is None:
             raise ResetNeeded("no episode was started; call reset() before action_masks()")
         return self._mask.copy()
