@@ -1,11 +1,7 @@
 """Rollouts: any controllers over any episodes in one compiled call.
 
-A batch of ``while`` loops would run until its longest episode ends, most lanes idle. Here a fixed number of
-lanes is kept busy: when enough of them have ended, their results are written and the next episodes take their
-place. Episodes never look at each other, so results depend neither on the number of lanes nor on that of
-devices or processes.
-
-`play_lanes` is the loop. `rollout` plays controllers with it; training plays environments with it.
+Episodes never look at each other, so results depend neither on the number of lanes nor on that of devices or
+processes.
 """
 
 from __future__ import annotations
@@ -23,10 +19,11 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import PyTreeDef
-from jaxtyping import Bool, Int, Int16, Int32
+from jaxtyping import Int, Int16, Int32
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.core.controller import Controller, Memory
+from autotts_jax.core.lanes import Lane, LanePlay, Run, Shapes, empty_run, play_lanes, trace_shapes
 from autotts_jax.core.pool import BranchPool, NotKeptError, ReplayPool, StopReason, winner
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -47,197 +44,6 @@ LANES = {"cpu": 64, "gpu": 8192, "tpu": 4096}
 
 SEGMENTS = 100
 """Stops of the compiled loop in which progress can be reported."""
-
-
-# --- the loop -------------------------------------------------------------------------------------------
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Lane:
-    """One episode in flight.
-
-    Attributes:
-        body: what is played; a pytree.
-        episode: its number in the queue; the length of the queue in an empty lane. Shape ().
-        rounds: rounds played. Shape ().
-        stop: a `StopReason`, `RUNNING` until the episode has ended. Shape ().
-    """
-
-    body: Any
-    episode: Int32[Array, ""]
-    rounds: Int32[Array, ""]
-    stop: Int32[Array, ""]
-
-
-class LanePlay(NamedTuple):
-    """How a lane is played: functions of one episode.
-
-    Attributes:
-        begin: from an episode's number in the queue, the body at its start.
-        round: from a lane, its body after one more round and a `StopReason`.
-        end: from a lane whose episode has ended, its results; a pytree of arrays.
-        record: from a lane before and after a round, what to record of the round; None to record nothing.
-    """
-
-    begin: Callable[[Int32[Array, ""]], Any]
-    round: Callable[[Lane], tuple[Any, Scalar]]
-    end: Callable[[Lane], Any]
-    record: Callable[[Lane, Lane], Any] | None = None
-
-
-class Run(NamedTuple):
-    """A rollout under way.
-
-    Attributes:
-        lanes: the episodes in flight; leaves have a leading axis L.
-        taken: episodes taken from the queue. Shape ().
-        ended: episodes whose results are written. Shape ().
-        time: rounds of the loop. Shape ().
-        results: what `LanePlay.end` gave, by episode; leaves have a leading axis of the queue's length.
-        records: what `LanePlay.record` gave, by round of the loop and lane; leaves have leading axes (T, L).
-            None where nothing is recorded.
-    """
-
-    lanes: Lane
-    taken: Int32[Array, ""]
-    ended: Int32[Array, ""]
-    time: Int32[Array, ""]
-    results: Any
-    records: Any = None
-
-
-def play_lanes(
-    play: LanePlay,
-    run: Run,
-    *,
-    num_episodes: Scalar,
-    target: Scalar,
-    refill: int,
-    until: Scalar | None = None,
-) -> Run:
-    """Plays lanes on; to be called under ``jit``.
-
-    Args:
-        play: how a lane is played.
-        run: where to go on.
-        num_episodes: length of the queue.
-        target: return once this many episodes have ended.
-        refill: lanes that have to have ended before episodes from the queue take their place (static).
-        until: return at the latest when `Run.time` is this; None for no such limit.
-
-    Returns:
-        The run when it returns. A lane's state after its episode has ended stays as it is.
-    """
-    begin, end = jax.vmap(play.begin), jax.vmap(play.end)
-
-    def holds(lanes: Lane) -> Bool[Array, " L"]:
-        return lanes.episode < num_episodes
-
-    def replaceable(lanes: Lane, taken: Scalar) -> Bool[Array, " L"]:
-        """Ended lanes and, while the queue has more, empty ones."""
-        ended = lanes.stop != StopReason.RUNNING
-        return ended & (holds(lanes) | (taken < num_episodes))
-
-    def in_time(time: Scalar) -> Bool[Array, ""]:
-        return jnp.bool_(True) if until is None else jnp.less(time, until)
-
-    def play_round(carry):
-        lanes, time, records = carry
-        after = jax.vmap(functools.partial(_play_round, play))(lanes)
-        if play.record is not None:
-            rows = jax.vmap(play.record)(lanes, after)
-            records = jax.tree.map(lambda column, row: column.at[time].set(row), records, rows)
-        return after, time + 1, records
-
-    def replace(run: Run, out: Bool[Array, " L"]) -> Run:
-        counted = out & holds(run.lanes)
-        row = jnp.where(counted, run.lanes.episode, jax.tree.leaves(run.results)[0].shape[0])
-        number = run.taken + jnp.cumsum(out) - 1
-        coming = Lane(
-            body=begin(number),
-            episode=jnp.minimum(number, num_episodes).astype(jnp.int32),
-            rounds=jnp.zeros_like(run.lanes.rounds),
-            stop=jnp.where(number < num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED).astype(jnp.int32),
-        )
-        return run._replace(
-            lanes=jax.tree.map(functools.partial(_where, out), coming, run.lanes),
-            taken=run.taken + jnp.sum(out, dtype=jnp.int32),
-            ended=run.ended + jnp.sum(counted, dtype=jnp.int32),
-            results=jax.tree.map(
-                lambda column, rows: column.at[row].set(rows, mode="drop"), run.results, end(run.lanes)
-            ),
-        )
-
-    def play_on(run: Run) -> Run:
-        want = jnp.minimum(refill, jnp.sum(holds(run.lanes)))
-        lanes, time, records = jax.lax.while_loop(
-            lambda carry: (jnp.sum(replaceable(carry[0], run.taken)) < want) & in_time(carry[1]),
-            play_round,
-            (run.lanes, run.time, run.records),
-        )
-        run = run._replace(lanes=lanes, time=time, records=records)
-        out = replaceable(lanes, run.taken)
-        if until is None:
-            return replace(run, out)
-        return jax.lax.cond(jnp.sum(out) >= want, replace, lambda run, _: run, run, out)
-
-    return jax.lax.while_loop(lambda run: (run.ended < target) & in_time(run.time), play_on, run)
-
-
-def _play_round(play: LanePlay, lane: Lane) -> Lane:
-    """Plays one round of a lane; nothing where its episode has ended."""
-    body, stop = play.round(lane)
-    stepped = Lane(body, lane.episode, lane.rounds + 1, jnp.asarray(stop, jnp.int32))
-    running = lane.stop == StopReason.RUNNING
-    return jax.tree.map(lambda new, old: _where(running, new, old), stepped, lane)
-
-
-class Shapes(NamedTuple):
-    """Shapes and dtypes of what a play handles: a body, results, and what is recorded of a round."""
-
-    body: Any
-    results: Any
-    record: Any
-
-
-def trace_shapes(play: LanePlay) -> Shapes:
-    """Finds the shapes by playing a round of the first episode; to be called under `jax.eval_shape`.
-
-    Args:
-        play: how a lane is played.
-    """
-    zero = jnp.int32(0)
-    lane = Lane(play.begin(zero), zero, zero, zero)
-    after = _play_round(play, lane)
-    return Shapes(lane.body, play.end(after), None if play.record is None else play.record(lane, after))
-
-
-def empty_run(shapes: Shapes, lanes: int, num_episodes: Scalar, *, results: int, rounds: int = 0) -> Run:
-    """Makes a run before its first episode: every lane is empty.
-
-    Args:
-        shapes: as `trace_shapes` finds them.
-        lanes: L, episodes in flight.
-        num_episodes: length of the queue.
-        results: rows of results to keep, at least the length of the queue where results matter.
-        rounds: T, rounds to record.
-    """
-
-    def zeros(tree: Any, *leading: int) -> Any:
-        return jax.tree.map(lambda leaf: np.zeros((*leading, *leaf.shape), leaf.dtype), tree)
-
-    empty = Lane(
-        body=zeros(shapes.body, lanes),
-        episode=np.full(lanes, num_episodes, np.int32),
-        rounds=np.zeros(lanes, np.int32),
-        stop=np.full(lanes, StopReason.EXHAUSTED, np.int32),
-    )
-    zero = np.zeros((), np.int32)
-    return Run(empty, zero, zero, zero, zeros(shapes.results, results), zeros(shapes.record, rounds, lanes))
-
-
-# --- controllers ----------------------------------------------------------------------------------------
 
 
 class Episodes(NamedTuple):
@@ -751,8 +557,3 @@ def _check(controllers, matrix, orders, episodes, budget, lanes) -> None:
         )
     if np.min(orders.table) < 0 or np.max(orders.table) >= matrix.num_branches:
         raise InputError(f"a branch order holds a branch outside 0 … {matrix.num_branches - 1}")
-
-
-def _where(mask: Bool[Array, " *L"], new: Array, old: Array) -> Array:
-    """``where`` along the leading axes."""
-    return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
