@@ -1,6 +1,6 @@
-"""First finishers as a policy for ``WidthDepthRounds``: what to do, said with features alone.
+"""First finishers as a policy for ``WidthDepthRounds``, which decides from features alone.
 
-Explained in ``docs/controllers.md``; ``my_controller.py`` is the same idea as a controller.
+``docs/controllers.md`` explains it; ``my_controller.py`` is the same idea as a controller.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import jax.numpy as jnp
 
 from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.envs.observations import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES
-from autotts_jax.policies.env_policy import EnvPolicy
+from autotts_jax.policies import EnvPolicy
 
 PATIENCE = 8
-"""Rounds in a row in which a branch may disagree with the finished ones."""
+"""Consecutive rounds in which a branch may disagree with the finished ones."""
 
 
 class MyPolicy(EnvPolicy):
-    """Reads branches side by side, gives up those that stray, and answers once enough finished ones agree.
+    """Reads branches in parallel, prunes those that disagree, and answers once enough finished ones agree.
 
-    The less an interval costs, the more branches it opens and the more of them have to agree. It remembers
-    for how many rounds each branch has disagreed.
+    With a smaller γ it opens more branches and needs more of them to agree. Its memory counts, for each
+    branch, the consecutive rounds in which it disagreed.
     """
 
     env = WidthDepthRounds(32)
@@ -29,17 +29,17 @@ class MyPolicy(EnvPolicy):
 
     def act(self, observation, memory):
         branch = dict(zip((f.name for f in BRANCH_FEATURES), observation["branches"].T, strict=True))
-        whole = dict(zip((f.name for f in GLOBAL_FEATURES), observation["globals"], strict=True))
+        episode = dict(zip((f.name for f in GLOBAL_FEATURES), observation["globals"], strict=True))
         width = self.env.max_branches
-        decades = GAMMA_DECADES * whole["gamma"]  # -log10 γ
+        decades = GAMMA_DECADES * episode["gamma"]  # -log10 γ
         branches = jnp.clip(jnp.round(4 * decades), 1, width)
         quorum = jnp.clip(jnp.round(decades), 1, branches)
 
-        unread = whole["opened"] == 0
-        enough = ~unread & ((whole["finals_top1"] * width >= quorum) | (whole["live"] == 0))
+        unread = episode["opened"] == 0
+        enough = ~unread & ((episode["finals_top1"] * width >= quorum) | (episode["live"] == 0))
         live = (branch["active"] == 1) & (branch["finished"] == 0)
-        at_peace = (branch["with_finals"] == 1) | (whole["finals_voters"] == 0)
-        strays = jnp.where(at_peace, 0, memory + 1)
-        prune_or_read = jnp.where(strays >= PATIENCE, 1, 2)
+        agrees = (branch["with_finals"] == 1) | (episode["finals_voters"] == 0)
+        disagreement = jnp.where(agrees, 0, memory + 1)
+        prune_or_read = jnp.where(disagreement >= PATIENCE, 1, 2)
         action = [enough[None], jnp.where(unread, branches, 0)[None], jnp.where(live, prune_or_read, 0)]
-        return jnp.concatenate([part.astype(jnp.int32) for part in action]), strays
+        return jnp.concatenate([part.astype(jnp.int32) for part in action]), disagreement
