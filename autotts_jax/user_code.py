@@ -1,4 +1,4 @@
-"""What a user names by import path or by file."""
+"""A user's own code, named by import path or by file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from typing import Any
 from autotts_jax.errors import InputError
 
 TRACEBACK_LINES = 8
+"""Lines of a traceback that a message shows."""
 
 
 def import_place(kind: str, path: str) -> tuple[ModuleType, str, str]:
-    """The module that ``module.name:Name`` or ``path/to/file.py:Name`` leads to, where it is, and the name.
+    """Imports the module of ``module.name:Name`` or ``path/to/file.py:Name``.
 
     Args:
-        kind: what is looked for, for messages: ``class``, ``policy``, ``function``.
-        path: import path or file, a colon, and the name in it.
+        kind: what the path names, for messages: ``class``, ``policy``, ``function``.
+        path: an import path or a file, a colon, and a name in it.
+
+    Returns:
+        The module, the part of the path before the colon, and the name.
 
     Raises:
         InputError: the file or module is missing, or importing it fails.
@@ -41,7 +45,13 @@ def import_place(kind: str, path: str) -> tuple[ModuleType, str, str]:
 
 
 def load_class(path: str) -> type:
-    """The class that ``module.name:Class`` or ``path/to/file.py:Class`` names.
+    """Imports a class.
+
+    Args:
+        path: ``module.name:Class`` or ``path/to/file.py:Class``.
+
+    Returns:
+        The class.
 
     Raises:
         InputError: the file, module or class is missing, or importing it fails.
@@ -75,7 +85,13 @@ def load_object(path: str) -> Any:
 
 
 def load_policy(path: str) -> Any:
-    """What ``module.name:Name`` or ``path/to/file.py:Name`` names; a class or a function is called for it.
+    """Imports a policy.
+
+    Args:
+        path: ``module.name:Name`` or ``path/to/file.py:Name``.
+
+    Returns:
+        The object of this name; if it is a class or a function, what a call without arguments returns.
 
     Raises:
         InputError: the file, module or name is missing, or importing or calling it fails.
@@ -94,14 +110,21 @@ def load_policy(path: str) -> Any:
 
 
 def last_lines(error: BaseException) -> str:
-    """The end of an exception's traceback."""
+    """Formats the end of an exception's traceback.
+
+    Args:
+        error: the exception.
+
+    Returns:
+        The last `TRACEBACK_LINES` lines.
+    """
     lines = "".join(traceback.format_exception(error)).splitlines()
     return "\n".join(lines[-TRACEBACK_LINES:])
 
 
 def _import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"autotts_jax_user_{path.stem}", path)
-    assert spec is not None
+    assert spec is not None  # for the type checker: a .py file has a loader
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look their module up while it is being executed.

@@ -1,15 +1,17 @@
 """Extraction of answers from texts."""
 
+import json
 import subprocess
 import sys
-import time
 
 import pytest
 from answer_cases import CASES, ERR
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotts_jax.collect.answers import MAX_LENGTH, extract, extractor, is_integer, spelling
+from autotts_jax.collect import extract, extractor
+from autotts_jax.collect.answers import MAX_LENGTH
+from autotts_jax.collect.spelling import is_integer, spelling
 from autotts_jax.errors import InputError
 from autotts_jax.replay.equivalence import ERROR
 
@@ -74,14 +76,19 @@ LONG_TEXTS = {
 }
 
 
+EXTRACT_ALL = """
+import json, sys
+from autotts_jax.collect import extract, extractor
+for text in json.load(sys.stdin):
+    extract(text, extractor(sys.argv[1]))
+"""
+
+
 @pytest.mark.parametrize("spec", ["auto", "boxed", "number", "choice"])
-@pytest.mark.parametrize("name", LONG_TEXTS)
-def test_time_is_linear_in_the_length(name, spec):
-    """100 kB take less than 50 ms where nothing else runs; what is quadratic takes seconds."""
-    find = extractor(spec)
-    start = time.process_time()
-    extract(LONG_TEXTS[name], find)
-    assert time.process_time() - start < 0.3
+def test_time_is_linear_in_the_length(spec):
+    """Texts of 1 MB take seconds; what is quadratic takes hours."""
+    texts = json.dumps([text * 10 for text in LONG_TEXTS.values()])
+    subprocess.run([sys.executable, "-c", EXTRACT_ALL, spec], input=texts, text=True, check=True, timeout=300)
 
 
 def test_a_function_is_its_own_extractor():
@@ -112,7 +119,7 @@ def test_a_function_that_fails_is_reported():
 
 
 def test_bad_specs_are_refused():
-    with pytest.raises(InputError, match="'box': there is none of that name; give one of auto, boxed"):
+    with pytest.raises(InputError, match="'box': there is no extractor of this name; give one of auto"):
         extractor("box")
     with pytest.raises(InputError, match=r"'regex:\(': missing \)"):
         extractor("regex:(")
@@ -122,14 +129,12 @@ def test_bad_specs_are_refused():
 
 def test_without_the_regex_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "regex", None)
-    with pytest.raises(InputError, match=r"pip install 'autotts-jax\[collect\]'"):
+    with pytest.raises(InputError, match=r"pip install 'autotts-jax\[collecting\]'"):
         extractor("regex:a")
 
 
 def test_an_endless_pattern_is_given_up(caplog):
-    start = time.perf_counter()
     assert extract("a" * 5000 + "b", extractor("regex:(?:a+)+$")) == ERR
-    assert time.perf_counter() - start < 20
     assert "took longer than 1 s on a text of 5001 characters" in caplog.text
 
 

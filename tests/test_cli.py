@@ -219,7 +219,7 @@ def bad_files(tmp_path, folder, monkeypatch):
         ("--controller raises.py:Raises", "no attribute 'no_such_method'"),
         ("--controller raises.py:Raises --budget 9", "no token budget"),
         ("--controllers sc@4 --data nowhere", "nothing found at 'nowhere'"),
-        ("--controllers sc@4 --data cut.json", "cut.json: not JSON at line"),
+        ("--controllers sc@4 --data cut.json", "cut.json: line 69, column 4 is not JSON"),
         ("--controllers sc@4 --data other.npz", "version 99"),
     ],
 )

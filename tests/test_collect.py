@@ -16,15 +16,25 @@ from pathlib import Path
 import pytest
 
 from autotts_jax.cli import main as cli
-from autotts_jax.collect import store
-from autotts_jax.collect.answers import extractor
-from autotts_jax.collect.collector import LocalWorkers, collect, collect_unit
-from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish
-from autotts_jax.collect.grading import Grader
-from autotts_jax.collect.problem import Problem
-from autotts_jax.collect.simulated import END, SimulatedEngine
-from autotts_jax.collect.store import Plan, Store
-from autotts_jax.collect.trajectories import Sampling, Trajectories, last_depth
+from autotts_jax.collect import (
+    Cancelled,
+    Completion,
+    EngineError,
+    Finish,
+    Grader,
+    LocalWorkers,
+    Plan,
+    Problem,
+    Sampling,
+    SimulatedEngine,
+    Store,
+    Trajectories,
+    collect,
+    collect_unit,
+    extractor,
+    last_depth,
+)
+from autotts_jax.collect.simulated import END
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.replay import read_files, read_json
 from autotts_jax.replay.reading import COLLECTION
@@ -65,7 +75,7 @@ class Scripted(SimulatedEngine):
         self.tokenizer.thinks = thinks
         self.asked, self._script = [], script
 
-    def _write(self, request):
+    def complete(self, request):
         self.asked.append(request)
         text, finish = self._script(self.tokenizer.decode(request.prompt), request)
         tokens = self.tokenizer.encode(text) + ((END,) if finish == "stop" and not request.stop else ())
@@ -329,7 +339,7 @@ def command(folder: Path) -> list[str]:
 
 SLOW = """
 import time
-from autotts_jax.collect.simulated import SimulatedEngine
+from autotts_jax.collect import SimulatedEngine
 from autotts_jax.cli.main import main
 fast = SimulatedEngine.generate
 def generate(self, requests, cancel=None):
@@ -472,10 +482,15 @@ def test_two_collectors_of_one_folder_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda text: text[: len(text) // 2], "cannot be read"),
-        (lambda text: text.replace('"version": 1', '"version": 9'), "of version 1"),
-        (lambda text: text.replace('"num_branches"', '"branches"'), "plan is damaged"),
-        (lambda _: "[]", "no autotts_jax collection"),
+        (lambda text: text[: len(text) // 2], "damaged: Invalid JSON: EOF"),
+        (lambda text: text.replace('"version": 1', '"version": 9'), "not autotts_jax collection version 1"),
+        (lambda text: text.replace('"num_branches"', '"branches"'), "plan.branches: Unexpected"),
+        (
+            lambda text: text.replace('"seed": 1', '"seed": "1"'),
+            "plan.sampling.seed: Input should be",
+        ),
+        (lambda text: text.replace('"interval": 20', '"interval": 0'), "plan.sampling: .*interval is 0"),
+        (lambda _: "[]", "damaged: Input should be"),
     ],
 )
 def test_a_damaged_plan_is_named(tmp_path, damage, message):
@@ -487,14 +502,27 @@ def test_a_damaged_plan_is_named(tmp_path, damage, message):
         Store(tmp_path / "run")
 
 
-@pytest.mark.parametrize("content", ["", "{", "{}", '{"branches": [], "usage": {}}', "[1]"])
-def test_a_damaged_unit_is_named(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "Invalid JSON"),
+        ("{", "Invalid JSON"),
+        ("{}", "branches: Field required"),
+        ('{"branches": [], "usage": {}}', "0 branches instead of 4"),
+        (
+            '{"branches": [{"probes": ["1"], "tokens": 2.5}], "usage": {}}',
+            "branches.0.tokens: Input",
+        ),
+        ("[1]", "Input should be"),
+    ],
+)
+def test_a_damaged_unit_is_named(tmp_path, content, problem):
     with Store.writing(tmp_path / "run", PLAN, {}) as run:
         unit = run.missing()[0]
         run.write(collect_unit(SimulatedEngine(), PLAN, unit))
         path = run.folder / "units" / "00000-00000.json"
         path.write_text(content)
-        with pytest.raises(DataError, match=r"00000-00000.json: damaged: .*delete it"):
+        with pytest.raises(DataError, match=rf"00000-00000.json: damaged: {problem}.*delete it"):
             run.read(unit)
 
 
@@ -536,7 +564,7 @@ def test_the_command_makes_data_that_evaluate_takes(tmp_path, capsys, monkeypatc
     assert "simulated/arithmetic" in main(["data", "info", str(folder)], monkeypatch, capsys)
     manifest = json.loads((folder / COLLECTION).read_text())
     assert manifest["made_with"]["engine"] == "simulated"
-    assert store.Store(folder).plan.questions[0].topic
+    assert Store(folder).plan.questions[0].topic
 
 
 def test_the_grader_is_not_needed_to_look(finished):

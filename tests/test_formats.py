@@ -283,16 +283,16 @@ def test_too_many_distinct_answers(write_cell):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "line 1, column 1"),
-        (json.dumps(ITEMS, indent=1).encode()[:-40], "not JSON at line 5"),
-        (b'[{"question": "a"},\n {"question" "b"}]', "not JSON at line 2, column 14"),
-        (json.dumps(ITEMS[0]).encode() + b'\n{"question": ', "not JSON at line 2, column 14"),
-        (b"[]", "a list of at least one question"),
-        (b'"text"', "a list of at least one question"),
+        (b"", "holds no questions"),
+        (json.dumps(ITEMS, indent=1).encode()[:-40], "line 52, column 3 is not JSON"),
+        (b'[{"question": "a"},\n {"question" "b"}]', "line 2, column 14 is not JSON"),
+        (json.dumps(ITEMS[0]).encode() + b'\n{"question": ', "line 2, column 14 is not JSON"),
+        (b"[]", "holds no questions"),
+        (b'"text"', "the question is 'text'; make it an object"),
         (b"{}", "no question, gold_answer, probe_freq"),
         (b"[1" + b"0" * 5000 + b"]", "not readable as JSON"),
         (b"[" * 100_000, "not readable as JSON"),
-        (b'["\xff\xfe"]', "byte 2 is not UTF-8"),
+        (b'["\xff\xfe"]', "line 1 is not UTF-8"),
     ],
     ids=[
         "empty",

@@ -1,6 +1,5 @@
 """Grading and clustering of answers in worker processes."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -9,13 +8,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 from answer_cases import CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotts_jax.collect import grading
-from autotts_jax.collect.grading import AnswerBook, Grader, _Worker
+from autotts_jax.collect import AnswerBook, Grader, grading
 from autotts_jax.errors import InputError
 
 DECIMALS = [f"{i}.5" for i in range(400)]
@@ -28,34 +27,27 @@ def grader():
         yield grader
 
 
-def pids(grader):
-    return [worker._process.pid for worker in grader._workers]
+def children():
+    """The processes that this one has started."""
+    return {process.pid for process in psutil.Process().children()}
 
 
-def alive(pid):
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
-
-
-def wait_for(condition, seconds=20):
-    end = time.perf_counter() + seconds
-    while not condition():
-        assert time.perf_counter() < end
+def gone(pids, seconds=60):
+    """Waits until none of some processes runs."""
+    end = time.monotonic() + seconds
+    while any(map(psutil.pid_exists, pids)) and time.monotonic() < end:
         time.sleep(0.02)
+    return not any(map(psutil.pid_exists, pids))
 
 
 # --- verdicts
 
 
 def test_every_verdict_is_as_listed(grader):
-    start = time.perf_counter()
     with ThreadPoolExecutor(4) as threads:
         verdicts = threads.map(lambda case: grader.correct(case[2], [case[3]]), CASES)
         wrong = [case for case, verdict in zip(CASES, verdicts, strict=True) if verdict != [case[4]]]
     assert wrong == []
-    assert time.perf_counter() - start < 60
 
 
 ANSWERS = [
@@ -80,25 +72,30 @@ def test_the_views_agree(grader, answers, gold):
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(ANSWERS))))
-def test_a_book_labels_as_cluster_does(grader, batches):
+def test_a_book_gives_the_ids_of_cluster(grader, batches):
     book = AnswerBook(grader)
-    labels = [label for batch in batches for label in book.label(batch)]
-    assert labels == grader.cluster([answer for batch in batches for answer in batch])
+    ids = [i for batch in batches for i in book.ids(batch)]
+    assert ids == grader.cluster([answer for batch in batches for answer in batch])
 
 
-def test_a_class_keeps_its_label(grader):
+def test_a_class_keeps_its_id(grader):
     book = AnswerBook(grader)
-    assert book.label(["7", "ERR", "1/2"]) == [0, -1, 1]
-    assert book.label(["0.5", "7.0", "8", "word"]) == [1, 0, 2, 3]
-    assert book.label(["9", "word", "8", "0.5", "7", "9.0", ""]) == [4, 3, 2, 1, 0, 4, -1]
+    assert book.ids(["7", "ERR", "1/2"]) == [0, -1, 1]
+    assert book.ids(["0.5", "7.0", "8", "word"]) == [1, 0, 2, 3]
+    assert book.ids(["9", "word", "8", "0.5", "7", "9.0", ""]) == [4, 3, 2, 1, 0, 4, -1]
 
 
-def test_known_strings_need_no_worker(grader, monkeypatch):
-    book = AnswerBook(grader, gold="1/2")
-    assert book.label(["7", "0.5"]) == [1, 0]
-    monkeypatch.setattr(_Worker, "place", lambda *_: pytest.fail("a worker was asked"))
-    assert book.label([" 7. ", "0.5", r"\text{7}", "ERR", "some words"]) == [1, 0, 1, -1, 2]
-    assert grader.correct("12", ["12", "+12", "13", "ERR", "words"]) == [True, True, False, False, False]
+def test_known_strings_need_no_worker():
+    before = children()
+    idle = Grader(workers=1)  # its workers are started at the first question for them
+    assert idle.correct("12", ["12", "+12", "13", "ERR", "words"]) == [True, True, False, False, False]
+    assert children() == before
+    with Grader(workers=1, timeout=1) as grader:
+        book = AnswerBook(grader, gold="1/2")
+        assert book.ids(["7", "0.5"]) == [1, 0]
+    assert book.ids([" 7. ", "0.5", r"\text{7}", "ERR", "some words"]) == [1, 0, 1, -1, 2]
+    with pytest.raises(InputError, match="the grader is closed"):
+        book.ids(["8"])
 
 
 def test_the_canonical_spelling_is_golds_or_the_first(grader):
@@ -109,11 +106,26 @@ def test_the_canonical_spelling_is_golds_or_the_first(grader):
     assert grader.canonical([], "5") == []
 
 
-def test_many_checks_are_quick(grader):
-    answers = [*map(str, range(1000)), *(rf"\frac{{{i}}}{{7}}" for i in range(1000))]
-    start = time.perf_counter()
-    assert sum(grader.correct("5/7", answers)) == 1
-    assert time.perf_counter() - start < 10  # 0.3 s on an idle machine
+COUNTING = r"""
+import math_verify
+from autotts_jax.replay.equivalence import Classes, parse_answer, start_worker
+
+start_worker(1)
+compared = []
+verify = math_verify.verify
+math_verify.verify = lambda *pair, **options: compared.append(pair) or verify(*pair, **options)
+classes = Classes(parse_answer("5/7"))
+answers = [*map(str, range(300)), *(rf"\frac{{{i}}}{{7}}" for i in range(300))]
+print([classes.of(parse_answer(answer)) for answer in answers].count(0), len(compared))
+"""
+
+
+def test_few_of_many_answers_are_compared():
+    """Only those that are nearly equal are: comparing all pairs would take 300 comparisons each."""
+    done = subprocess.run([sys.executable, "-c", COUNTING], capture_output=True, text=True, timeout=300)
+    right, compared = map(int, done.stdout.split())
+    assert right == 1
+    assert compared < 600
 
 
 def test_many_threads_may_use_it(grader):
@@ -124,7 +136,7 @@ def test_many_threads_may_use_it(grader):
     assert verdicts == [[i == 1, i == 2, i == 3, False] for i in range(24)]
     book = AnswerBook(grader)
     with ThreadPoolExecutor(8) as threads:
-        labels = list(threads.map(lambda i: book.label([f"{i % 5}.5", f"{i % 5}.50"]), range(40)))
+        labels = list(threads.map(lambda i: book.ids([f"{i % 5}.5", f"{i % 5}.50"]), range(40)))
     assert {first for first, _ in labels} == set(range(5))
     assert all(first == second == labels[i % 5][0] for i, (first, second) in enumerate(labels))
 
@@ -132,19 +144,22 @@ def test_many_threads_may_use_it(grader):
 # --- processes
 
 
-def test_killed_workers_are_replaced(grader):
-    grader.correct("7", ["0.5"])
-    before = pids(grader)
-    with ThreadPoolExecutor() as threads:
+def test_killed_workers_are_replaced():
+    others = children()
+    with Grader(workers=2, timeout=1) as grader, ThreadPoolExecutor() as threads:
+        grader.correct("7", ["0.5"])
+        first = children() - others
         verdicts = threads.submit(
             grader.correct, "1/2", [f"{answer} - {i}" for i, answer in enumerate(DECIMALS)]
         )
         time.sleep(0.1)
-        for pid in before:
+        for pid in first:
             os.kill(pid, signal.SIGKILL)
         assert not verdicts.done()
         assert all(verdicts.result(60))
-    assert set(pids(grader)).isdisjoint(before)
+        second = children() - others
+    assert len(first) == len(second) == 2
+    assert first.isdisjoint(second)
 
 
 STUCK = """
@@ -164,26 +179,25 @@ grading.serve(int(sys.argv[2]), int(sys.argv[3]))
 
 
 def test_a_stuck_worker_costs_one_answer(monkeypatch):
-    monkeypatch.setattr(grading, "_PROGRAM", STUCK)
+    monkeypatch.setattr(grading, "PROGRAM", STUCK)
     with Grader(workers=1, timeout=1) as grader:
-        start = time.perf_counter()
         assert grader.correct("2", ["1 + 1", "1 + 3", "2.0", "2 + 1"]) == [True, False, True, False]
-        assert time.perf_counter() - start < 30
         # One at which workers crash is compared by its spelling; the classes before it are not forgotten.
         assert grader.cluster(["1 + 6", "2 + 1", "1 + 4", "3.0", "1 + 4.", "4"]) == [0, 1, 2, 1, 2, 3]
 
 
 def test_closing_leaves_no_process():
-    threads_before = threading.active_count()
+    threads_before, others = threading.active_count(), children()
     with Grader(workers=2, timeout=1) as grader, ThreadPoolExecutor() as threads:
         grader.correct("7", ["0.5"])
-        left = pids(grader)
-        busy = threads.submit(AnswerBook(grader).label, DECIMALS)
+        left = children() - others
+        busy = threads.submit(AnswerBook(grader).ids, DECIMALS)
         time.sleep(0.1)
         grader.close()
         with pytest.raises(InputError, match="the grader is closed"):
             busy.result(10)
-    assert not any(map(alive, left))
+    assert len(left) == 2
+    assert gone(left)
     assert threading.active_count() == threads_before
     for ask in (grader.correct, AnswerBook):
         with pytest.raises(InputError, match="the grader is closed"):
@@ -192,10 +206,10 @@ def test_closing_leaves_no_process():
 
 
 SCRIPT = """
-from autotts_jax.collect.grading import Grader
+from autotts_jax.collect import Grader
 with Grader(workers=2, timeout=2) as grader:
     grader.correct("7", ["0.5"])
-    print(*[worker._process.pid for worker in grader._workers], flush=True)
+    print("ready", flush=True)
     grader.correct("7", ["9^{9^{9^9}}"])
 """
 
@@ -209,25 +223,24 @@ def test_workers_do_not_outlive_their_program(tmp_path, sign):
         (tmp_path / "errors.txt").open("w+") as errors,
         subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=errors) as program,
     ):
-        workers = [int(pid) for pid in program.stdout.readline().split()]
+        program.stdout.readline()
+        workers = [process.pid for process in psutil.Process(program.pid).children()]
         assert len(workers) == 2
         time.sleep(0.2)
-        start = time.perf_counter()
         program.send_signal(sign)
-        program.wait(20)
-        assert time.perf_counter() - start < 2
+        program.wait(60)
         errors.seek(0)
         assert ("KeyboardInterrupt" in errors.read()) == (sign == signal.SIGINT)
     # One that computes while its program is killed notices at its next answer.
-    wait_for(lambda: not any(map(alive, workers)))
+    assert gone(workers)
 
 
 def test_workers_import_no_jax():
     program = (
-        "import sys\n"
-        "from autotts_jax.collect import grading\n"
-        "grading.start_worker(5)\n"
-        "print(grading._classes(['1/2'], gold=True).find(grading._expression('0.5')))\n"
+        "import sys, autotts_jax.collect.grading\n"
+        "from autotts_jax.replay.equivalence import Classes, parse_answer, start_worker\n"
+        "start_worker(5)\n"
+        "print(Classes(parse_answer('1/2')).find(parse_answer('0.5')))\n"
         "print({'jax', 'jaxlib', 'flax'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -235,7 +248,7 @@ def test_workers_import_no_jax():
 
 
 def test_workers_that_do_not_start(monkeypatch):
-    monkeypatch.setattr(grading, "_PROGRAM", "raise SystemExit")
+    monkeypatch.setattr(grading, "PROGRAM", "raise SystemExit")
     with Grader(workers=1) as grader, pytest.raises(InputError, match="do not start"):
         grader.correct("1/2", ["0.5"])
 

@@ -10,13 +10,17 @@ import jax
 import numpy as np
 import pytest
 
-from autotts_jax.collect.collector import collect_unit
-from autotts_jax.collect.engine import Cancelled, EngineError
-from autotts_jax.collect.grading import Grader
-from autotts_jax.collect.problem import Problem
-from autotts_jax.collect.simulated import SimulatedEngine
-from autotts_jax.collect.store import Plan, Store
-from autotts_jax.collect.trajectories import Sampling
+from autotts_jax.collect import (
+    Cancelled,
+    EngineError,
+    Grader,
+    Plan,
+    Problem,
+    Sampling,
+    SimulatedEngine,
+    Store,
+    collect_unit,
+)
 from autotts_jax.core import pool as branch_pool
 from autotts_jax.core import stepping
 from autotts_jax.core.controller import Controller

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotts_jax.collect import Problem, read_questions
 from autotts_jax.collect.arithmetic import LEVELS, MAX_COUNT, arithmetic
-from autotts_jax.collect.problem import Problem
-from autotts_jax.collect.questions import read_questions
 from autotts_jax.errors import DataError, InputError
 
 ROWS = [
@@ -268,13 +267,13 @@ def test_the_name_of_a_dataset_may_have_a_configuration(datasets, monkeypatch):
 
 def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match=r"needs the library datasets.* 'autotts-jax\[collect\]'"):
+    with pytest.raises(InputError, match=r"needs datasets: .*'autotts-jax\[collecting\]'"):
         read_questions("openai/gsm8k:main")
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed():
     code = (
-        "import sys; from autotts_jax.collect.questions import read_questions; read_questions('arithmetic');"
+        "import sys; from autotts_jax.collect import read_questions; read_questions('arithmetic');"
         "print(*{'jax', 'datasets', 'huggingface_hub', 'pyarrow', 'torch'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -3,12 +3,11 @@
 import copy
 import json
 import sys
-import time
 
 import pytest
 
 from autotts_jax.cli import main as cli
-from autotts_jax.collect.releases import import_release
+from autotts_jax.collect import import_release
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.replay import read_compact, read_files, read_json, write_json
 
@@ -291,19 +290,15 @@ def test_a_hub_that_cannot_be_reached_is_named(tmp_path, monkeypatch):
 
 def test_a_missing_library_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(
-        InputError, match=r"the library huggingface_hub is needed; .*'autotts-jax\[collect\]'"
-    ):
+    with pytest.raises(InputError, match=r"needs huggingface_hub: .*'autotts-jax\[collecting\]'"):
         import_release("no-such-org/x", tmp_path / "out")
 
 
 # --- the released data
 
 
-def test_all_released_cells_are_imported_in_seconds(replay_dir, tmp_path):
-    start = time.perf_counter()
+def test_all_released_cells_are_imported(replay_dir, tmp_path):
     files = import_release(str(replay_dir), tmp_path)
-    assert time.perf_counter() - start < 10
     sources = sorted(replay_dir.rglob("*.json"))
     assert names(files, tmp_path) == [
         file.relative_to(replay_dir).with_suffix(".npz").as_posix() for file in sources

@@ -18,10 +18,7 @@ import openai
 import pytest
 import uvicorn
 
-from autotts_jax.collect.engine import Cancelled, EngineError
-from autotts_jax.collect.grading import Grader
-from autotts_jax.collect.simulated import SimulatedEngine
-from autotts_jax.collect.trajectories import Sampling
+from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling, SimulatedEngine
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
 from autotts_jax.live import answer as live

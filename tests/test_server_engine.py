@@ -1,5 +1,6 @@
 """A model behind HTTP: a real server on this machine that behaves in all the ways that servers do."""
 
+import asyncio
 import json
 import select
 import socket
@@ -10,9 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from autotts_jax.collect.engine import Cancelled, EngineError, Finish, Request
-from autotts_jax.collect.server_engine import ServerEngine
-from autotts_jax.collect.simulated import END, ByteTokenizer, SimulatedEngine
+from autotts_jax.collect import Cancelled, EngineError, Finish, Request, ServerEngine, SimulatedEngine
+from autotts_jax.collect.simulated import END, ByteTokenizer
 from autotts_jax.errors import InputError
 
 httpx = pytest.importorskip("httpx")
@@ -20,8 +20,7 @@ httpx = pytest.importorskip("httpx")
 OPENAI_FIELDS = {"model", "prompt", "max_tokens", "temperature", "top_p", "seed", "stop", "logprobs"}
 PROMPT = tuple(b"\nHow many?\n")
 PATIENCE = 10.0
-LOST = [0.01, 0.01]
-"""Pauses before two further tries."""
+QUICK = {"attempts": 3, "pause": 0.01}
 
 
 class Server(ThreadingHTTPServer):
@@ -173,7 +172,7 @@ def connect(server, certificates, monkeypatch):
     engines = []
 
     def connect(**options):
-        defaults = {"model": "digits", "tokenizer": ByteTokenizer(), "max_connections": 64, "pauses": LOST}
+        defaults = {"model": "digits", "tokenizer": ByteTokenizer(), "max_connections": 64, **QUICK}
         options = defaults | options
         engines.append(ServerEngine(options.pop("base_url", server.url), **options))
         server.calls = 0
@@ -296,6 +295,20 @@ def test_a_server_that_keeps_failing_ends_it(server, connect, trouble):
     assert server.calls == 3
 
 
+def test_each_pause_is_twice_the_one_before_up_to_chance(server, connect, monkeypatch):
+    engine = connect(attempts=5, pause=8.0)
+    pauses = []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    server.troubles = [TROUBLES["500"]] * 4
+    assert engine.generate([thought(5)])
+    assert len(pauses) == 4
+    assert all(4 <= pause / 2**n <= 8 for n, pause in enumerate(pauses))
+
+
 def test_what_the_server_says_of_its_failure_is_told(server, connect):
     engine = connect()
     server.troubles = [TROUBLES["500"]] * 3
@@ -342,7 +355,7 @@ def test_another_key(server, connect):
         ({"model": "runes"}, "has no model runes; it has: digits, letters"),
         ({"base_url": "http://127.0.0.1:1/v1"}, "no OpenAI-compatible server at http://127.0.0.1:1/v1"),
         ({"base_url": "127.0.0.1"}, "no OpenAI-compatible server at 127.0.0.1/v1"),
-        ({"base_url": "http://127.0.0.1:port"}, "is no address of a server"),
+        ({"base_url": "http://127.0.0.1:port"}, "is not the address of a server"),
     ],
 )
 def test_what_is_not_there(connect, options, message):
@@ -351,7 +364,7 @@ def test_what_is_not_there(connect, options, message):
 
 
 def test_an_address_of_something_else(server, connect):
-    with pytest.raises(InputError, match=r"HTTP 404: .*look at the address"):
+    with pytest.raises(InputError, match=r"HTTP 404: .*check the address"):
         connect(base_url=server.url.replace("/v1", "/other"))
     server.models = "none"
     with pytest.raises(InputError, match="no OpenAI-compatible server"):

@@ -14,7 +14,7 @@ from autotts_jax.cli.console import working
 from autotts_jax.cli.options import AnswersOption, EngineOptions, SamplingOptions
 
 if TYPE_CHECKING:
-    from autotts_jax.collect.collector import Progress
+    from autotts_jax.collect.collector import CollectionProgress
 
 
 def collect(
@@ -80,18 +80,19 @@ def collect(
         from autotts_jax.collect import answers as extraction
         from autotts_jax.collect.collector import LocalWorkers
         from autotts_jax.collect.collector import collect as run
+        from autotts_jax.collect.plan import Plan
         from autotts_jax.collect.questions import read_questions
         from autotts_jax.collect.ray_workers import RayWorkers
-        from autotts_jax.collect.store import Plan, Store, made_with
+        from autotts_jax.collect.store import Store, made_with
 
         extraction.extractor(answers)
-        asked = read_questions(
+        problems = read_questions(
             questions, text_column=text_column, gold_column=gold_column, split=split, limit=limit
         )
         plan = Plan(
             model=model_name or engine.model_name,
             benchmark=benchmark or Path(questions.partition(":")[0]).stem,
-            questions=tuple(asked),
+            questions=tuple(problems),
             num_branches=branches,
             chunk=chunk,
             sampling=sampling.sampling(probes_per_prefix, logprobs),
@@ -114,10 +115,10 @@ def collect(
     print(f"evaluate it: autotts-jax evaluate --data {out}")
 
 
-def _shown(on_progress: Callable[..., None]) -> Callable[[Progress], None]:
+def _shown(on_progress: Callable[..., None]) -> Callable[[CollectionProgress], None]:
     """Shows the progress of a collection as a bar, with its rates below."""
 
-    def show(progress: Progress) -> None:
+    def show(progress: CollectionProgress) -> None:
         usage, seconds = progress.usage, max(progress.seconds, 1e-9)
         note = (
             f"{usage.generated:,} tokens ({usage.generated / seconds:,.0f}/s)  {usage.probes:,} probes "

@@ -1,1 +1,5 @@
 """Where probe matrices come from: engines, trajectories, answers, grading, a resumable store."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,35 +1,35 @@
-r"""The answer that a text gives, and the spelling that an answer is compared by.
+r"""Extractors: how the answer is found in a text.
 
-| extractor | what it finds |
+| specification | what it finds |
 |---|---|
-| ``auto`` | the box, and where there is none the number |
+| ``auto`` | the box, or the number if there is no box |
 | ``boxed`` | what the last complete ``\boxed{...}`` or ``\fbox{...}`` holds |
 | ``number`` | the last plain number: 1,234.5, -3, 2/3, 1 1/2, 50%, 6.02e23, and simple LaTeX for them |
 | ``choice`` | the last choice letter, A to J: ``(B)``, ``Answer: C``, ``**D**`` |
-| ``regex:PATTERN`` | the last match of a regular expression, its first group where it has one |
+| ``regex:PATTERN`` | the last match of a regular expression, its first group if it has one |
 | ``module.name:function``, ``path/to/file.py:function`` | what a function of the text returns |
 
-All but a user's own take time linear in the text's length.
+The first four take time linear in the text's length.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import unicodedata
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from autotts_jax.errors import InputError
+from autotts_jax.extras import needs
 from autotts_jax.replay.equivalence import ERROR
 from autotts_jax.user_code import import_place, last_lines
 
 Extractor = Callable[[str], str | None]
-"""From the text of a branch to its answer, or None."""
+"""A function from the text of a branch to its answer, or None."""
 
 MAX_LENGTH = 200
-"""Characters that an answer may have; what is longer is no answer but a text."""
+"""Characters that an answer may have."""
 
 _REGEX_SECONDS = 1.0
 
@@ -80,38 +80,19 @@ _MARKED_CHOICE = re.compile(
 _PLAIN_CHOICE = re.compile(rf"{_BEFORE}(?:[B-HJ]|[AI](?!\s+(?!(?:is|or|and)\b)[a-z0-9])){_AFTER}")
 _ONLY_CHOICE = re.compile(r"\W*([A-Ja-j])\W*")
 
-_WORDS = re.compile(r"(?=.*[^\W\d_]{4})[^\W\d_](?:[^\W\d_]|[ ,.'’-])*")
-_INTEGER = re.compile(r"-?[0-9]{1,100}")
-_GROUPED_INTEGER = re.compile(r"[-+]?[0-9]{1,3}(?:(?:,|\{,\}|,\\!|\\,|\\ | )[0-9]{3})*|[-+]?[0-9]{1,100}")
-_WRAPPER = re.compile(
-    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|boxed)\s?\{([^{}]*)\}"
-    r"|\\\((.*)\\\)|\\\[(.*)\\\]|\$+([^$]*)\$*|(.*[^.\\])(?:\.|\\\\)"
-)
-_UNICODE = str.maketrans(
-    {
-        "−": "-",
-        "–": "-",
-        "×": r"\times ",
-        "·": r"\cdot ",
-        "÷": r"\div ",
-        "°": r"^\circ ",
-        "∞": r"\infty ",
-        "∪": r"\cup ",
-        "≤": r"\le ",
-        "≥": r"\ge ",
-        "≠": r"\ne ",
-        "±": r"\pm ",
-        **dict.fromkeys("€£¥₹"),
-        **{chr(c): chr(c - 0xFEE0) for c in range(0xFF01, 0xFF5F)},  # full width
-    }
-)
-
 
 def extract(text: str, extractor: Extractor) -> str:
-    """The answer that a text gives, on one line, or `ERROR` where there is none that is short enough.
+    """Extracts the answer of a text.
+
+    Args:
+        text: the text.
+        extractor: how the answer is found.
+
+    Returns:
+        The answer on one line, or `ERROR` if there is none of at most `MAX_LENGTH` characters.
 
     Raises:
-        InputError: a user's extractor failed, or returned something else than a string or None.
+        InputError: the extractor failed, or returned something other than a string or None.
     """
     try:
         found = extractor(text)
@@ -124,7 +105,13 @@ def extract(text: str, extractor: Extractor) -> str:
 
 
 def extractor(spec: str | Extractor) -> Extractor:
-    """The extractor that a spec names; the table above lists the specs. A function is returned as it is.
+    """Makes the extractor of a specification; the table at the top of this module lists them.
+
+    Args:
+        spec: the specification, or a function, which is returned as it is.
+
+    Returns:
+        The extractor.
 
     Raises:
         InputError: there is no such extractor, its pattern is wrong, or it cannot be imported.
@@ -138,15 +125,15 @@ def extractor(spec: str | Extractor) -> Extractor:
     if ":" in spec:
         return _by_path(spec)
     raise InputError(
-        f"extractor {spec!r}: there is none of that name; give one of {', '.join(_BY_NAME)}, "
+        f"extractor {spec!r}: there is no extractor of this name; give one of {', '.join(_BY_NAME)}, "
         "regex:PATTERN, module.name:function or path/to/file.py:function"
     )
 
 
 def _boxed(text: str) -> str | None:
-    """What the last closed box holds that is not empty; of nested boxes the inner one is the last."""
+    """The content of the last closed, non-empty box; of nested boxes the inner one is the last."""
     last, found = -1, None
-    opened: list[int | None] = []  # the braces that are open: where a box's content begins, None for others
+    opened: list[int | None] = []  # open braces: where a box's content begins, None for other braces
     for match in _BOX_OR_BRACE.finditer(text):
         kind = match.lastgroup
         if kind == "open":
@@ -164,7 +151,7 @@ def _boxed(text: str) -> str | None:
 
 
 def _number(text: str) -> str | None:
-    # The last number is mostly near the end, where looking for it costs less.
+    # The last number is usually near the end, where searching costs less.
     for begin in (max(0, len(text) - 10 * MAX_LENGTH), 0):
         last = deque(_NUMBER.finditer(text, begin), maxlen=1)
         if last:
@@ -173,7 +160,7 @@ def _number(text: str) -> str | None:
 
 
 def _spelled(match: re.Match[str]) -> str:
-    """A number without what surrounds or groups its digits."""
+    """A number without the signs that surround or group its digits."""
     number = "-" if match["sign"] else ""
     if match["above"]:
         whole = f"{match['whole']} " if match["whole"] else ""
@@ -192,7 +179,7 @@ def _spelled(match: re.Match[str]) -> str:
 
 
 def _choice(text: str) -> str | None:
-    """The last letter that is marked as a choice, or else stands alone."""
+    """The last letter that is marked as a choice, or else the last that stands alone."""
     only = _ONLY_CHOICE.fullmatch(text)
     if only:
         return only[1].upper()
@@ -213,12 +200,8 @@ _BY_NAME: dict[str, Extractor] = {
 
 
 def _by_pattern(pattern: str) -> Extractor:
-    try:
+    with needs("collecting", "an extractor regex:PATTERN"):
         import regex
-    except ImportError as error:
-        raise InputError(
-            "an extractor regex:PATTERN needs the library regex: pip install 'autotts-jax[collect]'"
-        ) from error
     try:
         compiled = regex.compile(pattern)
     except regex.error as error:
@@ -249,58 +232,3 @@ def _by_path(path: str) -> Extractor:
     if not callable(found):
         raise InputError(f"extractor {path!r}: {place} has no function {name}")
     return found
-
-
-def spelling(answer: str) -> str:
-    r"""The spelling that an answer is compared and parsed by, "" for ``ERR`` and the empty answer.
-
-    It leaves out what surrounds the answer (``$``, ``\text{}``, a full stop), and writes out what math-verify
-    takes for something else: 1e5, 1 1/2, 1 000, and what Unicode has signs for.
-    """
-    text = " ".join(answer.translate(_UNICODE).split())
-    if len(text) > MAX_LENGTH:
-        return text
-    while match := _WRAPPER.fullmatch(text):
-        text = match[match.lastindex or 0].strip()
-    if text == ERROR:
-        return ""
-    if _WORDS.fullmatch(text):
-        return text.casefold()
-    if _GROUPED_INTEGER.fullmatch(text):
-        return str(int(re.sub(r"[^-0-9]", "", text)))
-    text = re.sub("[¼-¾⅐-⅞]", lambda match: _fraction(match[0]), text)
-    text = re.sub("[⁰¹²³⁴-⁹]+", lambda match: f"^{{{_plain(match[0])}}}", text)
-    text = re.sub(r"√ ?(?:\(([^()]*)\)|([0-9.]+|[A-Za-z]))", r"\\sqrt{\1\2}", text)
-    text = re.sub(r"^(-?[0-9]+) ([0-9]+)/([0-9]+)$", r"\1\\frac{\2}{\3}", text)
-    text = re.sub(r"(?<![0-9.])[0-9]{1,3}(?:(?:\\,|\\ | )[0-9]{3})+(?![0-9])", _ungrouped, text)
-    return re.sub(
-        r"(?<![A-Za-z0-9\\.])([0-9]+\.?[0-9]*|\.[0-9]+)[eE]\+?(-?[0-9]+)(?![A-Za-z0-9.])",
-        r"\1 \\cdot 10^{\2}",
-        text,
-    )
-
-
-def is_text(spelled: str) -> bool:
-    """Whether a spelling is no mathematics: words, one of which has four letters or more, or too long.
-
-    To math-verify words are products of letters, so that "silent" equals "listen".
-    """
-    return spelled == "" or len(spelled) > MAX_LENGTH or _WORDS.fullmatch(spelled) is not None
-
-
-def is_integer(spelled: str) -> bool:
-    """Whether a spelling is an integer, of at most 100 digits: equal ones are spelled alike."""
-    return _INTEGER.fullmatch(spelled) is not None
-
-
-def _plain(text: str) -> str:
-    return unicodedata.normalize("NFKC", text)
-
-
-def _fraction(sign: str) -> str:
-    above, below = _plain(sign).split("⁄")
-    return rf"\frac{{{above}}}{{{below}}}"
-
-
-def _ungrouped(match: re.Match[str]) -> str:
-    return re.sub("[^0-9]", "", match[0])

@@ -1,7 +1,7 @@
-"""Made-up arithmetic questions, graded from easy to hard, so that data can be collected without any file.
+"""Generated arithmetic questions, from easy to hard, so that data can be collected without any file.
 
-The first are additions of numbers up to 20, which the smallest models get right at times; the last tenth is
-word problems of several steps and three-digit products. Every answer is a whole number and not negative.
+The first are additions of numbers up to 20, which the smallest models sometimes solve; the last tenth is word
+problems of several steps and three-digit products. Every answer is a whole number and not negative.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from autotts_jax.collect.problem import Problem
 from autotts_jax.errors import InputError
 
 MAX_COUNT = 1000
-"""Every level has more questions than fall to it when so many are asked for."""
+"""Every level has more distinct questions than its share of this many."""
 
 
 class Template(NamedTuple):
-    """One way to ask.
+    """A form of question.
 
     Attributes:
-        ask: the question and its answer, from one number for each range.
-        ranges: least and greatest of each number.
+        fill: makes the question and its answer from one number for each range.
+        ranges: the smallest and the largest value of each number.
     """
 
-    ask: Callable[..., tuple[str, int]]
+    fill: Callable[..., tuple[str, int]]
     ranges: tuple[tuple[int, int], ...]
 
 
@@ -33,9 +33,9 @@ class Level(NamedTuple):
     """Questions of one difficulty.
 
     Attributes:
-        start: the share of all questions that are easier.
+        start: the share of all questions that are easier, from 0 to 1.
         topic: its name.
-        templates: the ways to ask, taken in turn.
+        templates: the forms of its questions, used in turn.
     """
 
     start: float
@@ -231,18 +231,21 @@ LEVELS = (
         (Template(lambda a, b: (f"What is {a} * {b}?", a * b), ((112, 989), (112, 989))),),
     ),
 )
-"""The easiest first."""
+"""The levels, the easiest first."""
 
 
 def arithmetic(count: int = 40, seed: int = 0) -> list[Problem]:
-    """Draws questions with distinct texts, the easiest first; ``topic`` is the name of the level.
+    """Draws questions with distinct texts, the easiest first.
 
     Args:
-        count: number of questions, 1 to `MAX_COUNT`. Levels have fixed shares of them.
+        count: number of questions, 1 to `MAX_COUNT`. Each level has a fixed share of them.
         seed: the same seed gives the same questions on every machine and version of Python.
 
+    Returns:
+        The problems; their ``topic`` is the name of their level.
+
     Raises:
-        InputError: a count out of range.
+        InputError: the count is out of range.
     """
     if not 1 <= count <= MAX_COUNT:
         raise InputError(f"{count} arithmetic questions; ask for 1 to {MAX_COUNT}")
@@ -251,12 +254,12 @@ def arithmetic(count: int = 40, seed: int = 0) -> list[Problem]:
     while len(questions) < count:
         share = len(questions) / count
         level = next(level for level in reversed(LEVELS) if level.start <= share)
-        ask, ranges = level.templates[len(questions) % len(level.templates)]
-        text, answer = ask(*(_number(rng, *bounds) for bounds in ranges))
+        fill, ranges = level.templates[len(questions) % len(level.templates)]
+        text, answer = fill(*(_number(rng, *bounds) for bounds in ranges))
         questions.setdefault(text, Problem(text, str(answer), level.topic))
     return list(questions.values())
 
 
 def _number(rng: random.Random, least: int, greatest: int) -> int:
-    # Of the generator's methods only random() is promised to stay the same between versions of Python.
+    # Python promises only of random() that it stays the same between versions.
     return least + int(rng.random() * (greatest - least + 1))

@@ -1,4 +1,4 @@
-"""Collection: every missing unit of a plan is sampled, probed and kept, many at a time."""
+"""Collection: samples and probes the missing units of a plan, many at a time."""
 
 from __future__ import annotations
 
@@ -13,30 +13,43 @@ from typing import Protocol
 
 from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.engine import Engine
-from autotts_jax.collect.store import Branch, Collected, Plan, Store, Unit
+from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
+from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Trajectories, Usage, last_depth
 
 IN_FLIGHT = 256
-"""Branches that are written at once, about as many as keep one large GPU busy."""
+"""Branches that are generated at once, about as many as keep one large GPU busy."""
 
 
 class Workers(Protocol):
-    """What does the units: engines in this process or on other machines."""
+    """What collects units: engines in this process or on other machines."""
 
     def __call__(self, plan: Plan, units: Iterable[Unit]) -> Generator[Collected, None, None]:
-        """Units as they are finished, in any order; when it is closed, work under way is dropped."""
+        """Collects units. Closing the generator drops the work that is not finished.
+
+        Args:
+            plan: what to collect.
+            units: the units to collect.
+
+        Yields:
+            The units as they are finished, in any order.
+
+        Raises:
+            EngineError: an engine cannot continue.
+            InputError: a question does not fit into the model's context.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
+class CollectionProgress:
     """How far a collection is.
 
     Attributes:
-        branches: branches that are kept.
-        of: branches that there will be.
-        usage: what the engine did for those of this session.
+        branches: branches collected so far, including earlier sessions.
+        of: branches of the whole collection.
+        usage: what the engine did in this session.
         seconds: duration of this session.
-        session: branches of this session.
+        session: branches collected in this session.
     """
 
     branches: int
@@ -47,20 +60,27 @@ class Progress:
 
     @property
     def seconds_left(self) -> float:
-        """Time that the rest takes at the pace of this session."""
+        """Estimated time for the rest, at the pace of this session."""
         return (self.of - self.branches) * self.seconds / max(self.session, 1)
 
     @property
     def tokens_in_all(self) -> int:
-        """Tokens that the whole collection takes, probes included, by the branches of this session."""
+        """Estimated tokens of the whole collection with its probes, from the branches of this session."""
         return round(self.of * (self.usage.generated + self.usage.forced) / max(self.session, 1))
 
 
-def collect(store: Store, workers: Workers, on_progress: Callable[[Progress], None] | None = None) -> None:
-    """Does what is missing of a collection; each unit is kept as soon as it is finished.
+def collect(
+    store: Store, workers: Workers, on_progress: Callable[[CollectionProgress], None] | None = None
+) -> None:
+    """Collects the missing units of a collection; each is written as soon as it is finished.
+
+    Args:
+        store: the collection, opened by `Store.writing`.
+        workers: what collects the units, such as `LocalWorkers`.
+        on_progress: called after each unit.
 
     Raises:
-        EngineError: an engine cannot go on.
+        EngineError: an engine cannot continue.
         InputError: a question does not fit into the model's context, or a unit cannot be written.
     """
     missing = store.missing()
@@ -73,11 +93,27 @@ def collect(store: Store, workers: Workers, on_progress: Callable[[Progress], No
             usage += collected.usage
             session += collected.unit.size
             if on_progress is not None:
-                on_progress(Progress(before + session, total, usage, time.monotonic() - start, session))
+                seconds = time.monotonic() - start
+                on_progress(CollectionProgress(before + session, total, usage, seconds, session))
 
 
 def collect_unit(engine: Engine, plan: Plan, unit: Unit, cancel: threading.Event | None = None) -> Collected:
-    """Writes the branches of a unit to their ends, and probes each at every multiple of Δ."""
+    """Generates the branches of a unit to their ends and probes each at every multiple of Δ.
+
+    Args:
+        engine: the model.
+        plan: what to collect.
+        unit: the unit.
+        cancel: once this is set, the work is dropped.
+
+    Returns:
+        The unit.
+
+    Raises:
+        Cancelled: ``cancel`` was set.
+        EngineError: the engine cannot continue.
+        InputError: the question does not fit into the model's context.
+    """
     question = plan.questions[unit.question].text
     trajectories = Trajectories(engine, question, plan.sampling, extractor(plan.answers), cancel)
     trajectories.read(dict.fromkeys(unit.branches, plan.sampling.max_depth))
@@ -85,37 +121,45 @@ def collect_unit(engine: Engine, plan: Plan, unit: Unit, cancel: threading.Event
 
 
 def _branch(trajectories: Trajectories, plan: Plan, branch: int) -> Branch:
-    written = trajectories[branch]
-    last = last_depth(len(written.tokens), plan.sampling.interval)
+    trajectory = trajectories[branch]
+    last = last_depth(len(trajectory.tokens), plan.sampling.interval)
     shown = [probe for depth in range(1, last + 1) if (probe := trajectories.at(branch, depth))]
-    assert written.ended is not None
+    assert trajectory.ended is not None
     assert len(shown) == last
     return Branch(
         probes=[probe.answer for probe in shown[:-1]],
-        tokens=max(len(written.tokens), 1),
+        tokens=max(len(trajectory.tokens), 1),
         final=shown[-1].answer,
-        finish=written.ended.value,
+        finish=trajectory.ended,
         probe_tokens=[probe.tokens for probe in shown],
         draws=[list(probe.answers) for probe in shown] if plan.sampling.probes_per_prefix > 1 else None,
-        logprobs=[x for x in written.logprobs if x is not None] if plan.sampling.logprobs else None,
+        logprobs=[x for x in trajectory.logprobs if x is not None] if plan.sampling.logprobs else None,
         text=trajectories.text(branch) if plan.keep_text else None,
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class LocalWorkers:
-    """One engine in this process; units run side by side as threads, and the engine joins their requests.
+    """One engine in this process; units run side by side in threads, and the engine batches their requests.
 
     Attributes:
         engine: the model.
-        in_flight: branches to write at once.
+        in_flight: branches to generate at once.
     """
 
     engine: Engine
     in_flight: int = IN_FLIGHT
 
     def __call__(self, plan: Plan, units: Iterable[Unit]) -> Generator[Collected, None, None]:
-        """Units as they are finished."""
+        """Collects units, as `Workers` says.
+
+        Args:
+            plan: what to collect.
+            units: the units to collect.
+
+        Yields:
+            The units as they are finished.
+        """
         waiting = iter(units)
         cancel = threading.Event()
         threads = max(1, self.in_flight // plan.chunk)

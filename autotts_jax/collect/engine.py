@@ -1,4 +1,8 @@
-"""What collection and live control ask of a language model: tokens for tokens, many requests at a time."""
+"""The contract with a language model: prompts in, completions out, many requests at a time.
+
+Collection and live control need nothing of a model but an `Engine` and its `Tokenizer`. To use another model
+or another inference library, implement both protocols; `SimulatedEngine` is the shortest example.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +15,35 @@ from typing import Protocol
 from autotts_jax.errors import InputError
 
 Tokens = tuple[int, ...]
+"""Token ids."""
 
 CANCEL_SECONDS = 0.05
-"""How often one who waits looks whether he is still wanted."""
+"""How often the engines of this package check ``cancel`` while they wait."""
 
 
 class Finish(enum.StrEnum):
-    """Why the model wrote no further."""
+    """Why a completion ends."""
 
     stop = "stop"
-    """It ended its text itself, or wrote a stop string."""
+    """The model ended its text, or generated a stop string."""
     length = "length"
-    """It had written as many tokens as it was allowed."""
+    """It reached ``max_tokens``."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A text to be continued.
+    """A prompt to continue.
 
     Attributes:
-        prompt: its tokens.
-        max_tokens: tokens to write at most.
-        temperature: of sampling; 0 takes the most likely token.
-        top_p: the smallest set of tokens with this much probability is sampled from.
-        seed: the same request with the same seed is continued in the same way, whatever runs beside it.
-        stop: strings after which to stop; they are kept.
-        logprobs: give the mean log-probability.
+        prompt: its tokens, at least one. ``len(prompt) + max_tokens`` is at most the engine's
+            ``max_model_len``.
+        max_tokens: tokens to generate at most, at least 1.
+        temperature: sampling temperature; 0 takes the most likely token.
+        top_p: nucleus sampling: sample from the smallest set of tokens with this probability mass, in (0, 1].
+            No other restriction (top-k, min-p, penalties) applies.
+        seed: seed of the sampling, from 0 to 2**31 - 1.
+        stop: strings after which to stop.
+        logprobs: whether to compute `Completion.mean_logprob`.
     """
 
     prompt: Tokens
@@ -50,14 +57,16 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Completion:
-    """What the model wrote.
+    """What the model generated for a request.
 
     Attributes:
-        tokens: its tokens, with the one that ends a text.
-        text: the same as text, without the one that ends it.
+        tokens: the generated tokens, with the end-of-text token if the model generated one; from 1 to
+            ``max_tokens`` of them. Only an engine that is given texts without tokens may return none, with
+            `Finish.stop`.
+        text: the same as text, without the end-of-text token and with the stop string that ended it.
         finish: why it ends.
-        mean_logprob: mean log-probability of a token; None where that was not asked for.
-        cached: tokens of the prompt that the engine had in its prefix cache.
+        mean_logprob: mean log-probability of the tokens, in nats; None unless the request asks for it.
+        cached: tokens of the prompt that were in the engine's prefix cache; 0 if unknown.
     """
 
     tokens: Tokens
@@ -67,60 +76,101 @@ class Completion:
     cached: int = 0
 
 
-class Tokenizer(Protocol):
-    """Text to tokens and back."""
-
-    thinks: bool
-    """Whether replies begin with thinking that ``</think>`` ends."""
-
-    def chat(self, question: str, system: str | None) -> Tokens:
-        """A question in the model's chat format, up to where its reply begins."""
-
-    def encode(self, text: str) -> Tokens:
-        """A text without any tokens around it."""
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """A text without the tokens that end it."""
-
-
 class EngineError(InputError):
-    """The engine cannot go on; the message says why and what to do."""
+    """The engine cannot continue; the message says why and what to do."""
 
 
 class Cancelled(Exception):  # noqa: N818
-    """The one who asked has gone; the engine has dropped the requests."""
+    """The caller cancelled; the engine has dropped the requests."""
+
+
+class Tokenizer(Protocol):
+    """Converts text to tokens and back. Methods may be called from several threads at once."""
+
+    thinks: bool
+    """Whether replies begin with a thinking part that ``</think>`` ends."""
+
+    def chat(self, question: str, system: str | None) -> Tokens:
+        """Formats a question as a chat, up to where the model's reply begins.
+
+        Args:
+            question: the user's message.
+            system: the system prompt; None for none.
+
+        Returns:
+            The prompt's tokens, special tokens included.
+        """
+
+    def encode(self, text: str) -> Tokens:
+        """Encodes a text as it is.
+
+        Args:
+            text: any text.
+
+        Returns:
+            Its tokens, without special tokens before or after them.
+        """
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Decodes tokens.
+
+        Args:
+            tokens: tokens that the model read or generated.
+
+        Returns:
+            Their text, without special tokens such as the one that ends a text.
+        """
 
 
 class Engine(Protocol):
-    """A language model. Requests may come from many threads at once and run as one batch."""
+    """A language model that continues prompts.
+
+    Threads: `generate` is called from many threads at once, each with a list of requests, and blocks until
+    all of them are finished. An engine is fast if it runs the requests of all callers as one batch.
+
+    Reproducibility: the completion of a request depends on the request alone. The same request with the same
+    seed has the same completion, whatever runs beside it and whenever it is made. An interrupted collection
+    and a controller that runs live rely on this.
+
+    Prefixes: most requests extend a prompt that was seen before by some hundred tokens, so an engine should
+    keep a prefix cache.
+    """
 
     model: str
-    """Name of the model."""
+    """Name of the model, for messages."""
 
     max_model_len: int
-    """Tokens that a prompt and its continuation may have together."""
+    """Tokens that a prompt and its completion may have together."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Of the model."""
+        """The model's tokenizer."""
+
+    @property
+    def running(self) -> int:
+        """Number of requests that the engine is working on, over all callers."""
 
     def generate(
         self, requests: Sequence[Request], cancel: threading.Event | None = None
     ) -> list[Completion]:
-        """Continues texts, one completion a request.
+        """Continues prompts.
 
         Args:
-            requests: what to continue.
-            cancel: when it is set, the requests are dropped from the engine.
+            requests: what to continue; may be empty.
+            cancel: once this is set, the engine drops the requests and raises `Cancelled`, within about
+                `CANCEL_SECONDS`. The requests of other callers are not affected.
+
+        Returns:
+            One completion for each request, in the order of the requests.
 
         Raises:
-            Cancelled: it was.
-            EngineError: the engine cannot go on.
+            Cancelled: ``cancel`` was set.
+            EngineError: the engine cannot continue, refuses a request, or was closed. The message should say
+                that what was collected is kept.
         """
 
-    @property
-    def running(self) -> int:
-        """Requests that the engine works on."""
-
     def close(self) -> None:
-        """Ends the engine; whoever waits for it gets an `EngineError`."""
+        """Ends the engine and frees what it holds; may be called twice.
+
+        Callers that wait in `generate`, and those that call it later, get an `EngineError`.
+        """

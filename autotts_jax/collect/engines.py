@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,19 +14,23 @@ ENGINES = ("vllm", "server", "simulated")
 
 def open_engine(
     name: str,
-    model: str | None,
+    model: str | None = None,
     options: Mapping[str, Any] | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
 ) -> Engine:
-    """Opens an engine.
+    """Opens an engine by name. Close it after use.
 
     Args:
         name: one of `ENGINES`.
-        model: a folder or hub id, or the name that a server has for it; the simulated engine has none.
-        options: more arguments of the engine.
-        base_url: address of a server, up to and with ``/v1``.
-        api_key: of a server.
+        model: a folder or Hugging Face id, or the name under which a server serves the model; the simulated
+            engine has none.
+        options: further arguments of the engine's class.
+        base_url: address of a server, up to and including ``/v1``.
+        api_key: API key of a server.
+
+    Returns:
+        The engine.
 
     Raises:
         InputError: there is no such engine, it is not installed, or it refuses its arguments.
@@ -35,24 +40,25 @@ def open_engine(
     if name == "simulated":
         from autotts_jax.collect.simulated import SimulatedEngine
 
-        return _called(SimulatedEngine, options)
+        return _open(SimulatedEngine, options)
+    if name not in ENGINES:
+        raise InputError(f"unknown engine {name!r}; choose one of {', '.join(ENGINES)}")
     if model is None:
         raise InputError(f"the engine {name} needs a model; give --model")
     if name == "vllm":
         from autotts_jax.collect.vllm_engine import VLLMEngine
 
         return VLLMEngine(model, options)
-    if name == "server":
-        from autotts_jax.collect.server_engine import ServerEngine
+    from autotts_jax.collect.server_engine import ServerEngine
 
-        if base_url is None:
-            raise InputError("the engine server needs an address; give --base-url http://HOST:PORT/v1")
-        return _called(ServerEngine, {"base_url": base_url, "model": model, "api_key": api_key, **options})
-    raise InputError(f"unknown engine {name!r}; choose one of {', '.join(ENGINES)}")
+    if base_url is None:
+        raise InputError("the engine server needs an address; give --base-url http://HOST:PORT/v1")
+    return _open(ServerEngine, {"base_url": base_url, "model": model, "api_key": api_key, **options})
 
 
-def _called(engine: Any, options: Mapping[str, Any]) -> Engine:
+def _open(engine: Any, options: Mapping[str, Any]) -> Engine:
     try:
-        return engine(**options)
+        inspect.signature(engine).bind(**options)
     except TypeError as error:
         raise InputError(f"the engine does not know an option: {error}") from error
+    return engine(**options)

@@ -1,9 +1,10 @@
 """Grading and clustering: which answers are right, and which are the same.
 
-Two answers are the same where math-verify says so, ``verify(gold, answer)`` for the gold answer and either
-direction elsewhere, or where they are spelled alike. Words, and what math-verify cannot parse, are compared
-by their spelling alone. `autotts_jax.replay.equivalence` holds the mathematics; this module runs it in worker
-processes, because math-verify's timeouts need the main thread of a process and end no computation in C.
+Two answers are the same if their spellings are equal or math-verify finds them equal: ``verify(gold,
+answer)`` for the gold answer, either direction for others. Words, and what math-verify cannot parse, are
+compared by their spelling alone. `autotts_jax.replay.equivalence` has the mathematics; this module runs it in
+worker processes, because math-verify's timeouts need the main thread of a process and cannot end computations
+in C.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from functools import lru_cache
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
-from autotts_jax.collect.answers import is_integer, is_text, spelling
+from autotts_jax.collect.spelling import is_integer, is_text, spelling
 from autotts_jax.errors import InputError
 from autotts_jax.replay.equivalence import ERROR, NONE, Classes, parse_answer, start_worker
 
 _START_SECONDS = 120.0
-"""What a worker may take to import SymPy, on a machine that is busy."""
+"""Time that a worker may need to import SymPy on a busy machine."""
 
 _PATIENCE = 3
-"""Timeouts of math-verify that an answer may use up: it is parsed, evaluated, and compared."""
+"""Timeouts of math-verify that one answer may use up: for parsing, evaluating and comparing."""
 
 _CHUNK = 50
 """Answers that a worker grades at a time."""
@@ -41,25 +42,28 @@ _CHUNK = 50
 _MEMORY = 4 * 2**30
 """Bytes that a worker may allocate, so that no expression takes the machine's memory."""
 
-_PROGRAM = (
+PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from autotts_jax.collect import grading; grading.serve(int(sys.argv[2]), int(sys.argv[3]))"
 )
+"""What a worker process runs."""
 
 _CLOSED = "the grader is closed; use it inside its `with` block"
 
 
 class Grader:
-    """Compares answers in worker processes of its own: a context manager, for use from many threads.
+    """Compares answers in worker processes of its own.
+
+    Use it as a context manager; its methods may be called from many threads.
 
     The workers are fresh interpreters that import neither the caller's main module nor JAX. One that is
     stuck, crashes or is killed is replaced. An answer that a worker is stuck at, or at which two workers are
     lost, is compared by its spelling; no other answer is affected.
 
     Args:
-        workers: how many processes; by default one a core.
-        timeout: seconds for one parse, one evaluation or one comparison, rounded up to whole ones. An answer
-            that takes three times as long in all ends its worker.
+        workers: number of processes; by default one for each core.
+        timeout: seconds for one parse, one evaluation or one comparison, rounded up to whole seconds. An
+            answer that takes three times as long in all ends its worker.
 
     Raises:
         InputError: math-verify is not installed, or an argument is out of range.
@@ -88,21 +92,22 @@ class Grader:
         self.close()
 
     def close(self) -> None:
-        """Ends the workers at once; calls that are under way in other threads raise InputError."""
+        """Ends the workers at once; calls that are running in other threads raise InputError."""
         self._closed = True
         for worker in self._workers:
             worker.close()
         self._threads.shutdown()
 
     def correct(self, gold: str, answers: Sequence[str]) -> list[bool]:
-        """Whether each answer is right; ``ERR`` and the empty answer never are.
+        """Grades answers; ``ERR`` and the empty answer are never right.
 
         Args:
             gold: the reference answer.
             answers: S answers.
 
         Returns:
-            S verdicts. An answer is right iff `cluster` puts it into the class of the gold answer.
+            Whether each of the S answers is right. It is iff `cluster` puts it into the class of the gold
+            answer.
 
         Raises:
             InputError: the grader is closed, or its workers do not start.
@@ -118,57 +123,59 @@ class Grader:
         return [text != "" and (text == reference or classes.get(text) == 0) for text in spellings]
 
     def cluster(self, answers: Sequence[str], gold: str | None = None) -> list[int]:
-        """The class of each answer: 0, 1, ... in order of first appearance.
+        """Sorts answers into classes of equal ones.
 
         Args:
             answers: S answers to one question.
-            gold: the reference answer, from whose side is decided what equals it.
+            gold: the reference answer; ``verify(gold, answer)`` decides what equals it.
 
         Returns:
-            S classes, -1 for ``ERR`` and the empty answer.
+            The class of each of the S answers: 0, 1, ... in order of first appearance, -1 for ``ERR`` and the
+            empty answer.
 
         Raises:
             InputError: the grader is closed, or its workers do not start.
         """
-        labels = AnswerBook(self, gold).label(answers)
-        order = {c: n for n, c in enumerate(dict.fromkeys(c for c in labels if c != NONE))}
-        return [order.get(c, NONE) for c in labels]
+        ids = AnswerBook(self, gold).ids(answers)
+        order = {i: n for n, i in enumerate(dict.fromkeys(i for i in ids if i != NONE))}
+        return [order.get(i, NONE) for i in ids]
 
     def canonical(self, answers: Sequence[str], gold: str | None = None) -> list[str]:
-        """One spelling for each class, so that comparing strings is right afterwards.
+        """Gives the answers of a class one spelling, so that they can be compared as strings afterwards.
 
         Args:
             answers: S answers to one question.
-            gold: the reference answer; what equals it is spelled as it is.
+            gold: the reference answer; what equals it gets its spelling.
 
         Returns:
-            S answers: the gold answer, or the first of its class, or ``ERR`` where there is no answer.
+            S answers: the gold answer, or the first answer of the class, or ``ERR`` for no answer.
 
         Raises:
             InputError: the grader is closed, or its workers do not start.
         """
         texts = [*answers] if gold is None else [gold, *answers]
-        labels = AnswerBook(self, gold).label(texts)
+        ids = AnswerBook(self, gold).ids(texts)
         spelled = {NONE: ERROR}
-        for text, label in zip(texts, labels, strict=True):
-            spelled.setdefault(label, text)
-        return [spelled[label] for label in labels[len(texts) - len(answers) :]]
+        for text, i in zip(texts, ids, strict=True):
+            spelled.setdefault(i, text)
+        return [spelled[i] for i in ids[len(texts) - len(answers) :]]
 
     def place(
         self, founders: Sequence[str], texts: Sequence[str], gold: bool, grow: bool
     ) -> list[int | None]:
-        """The class of each text among those of the founders, None where it has none or is no mathematics.
-
-        `correct` and `AnswerBook` are what to use; this is the question that they put to a worker.
+        """Has a worker find the classes of spellings; `correct` and `AnswerBook` call it.
 
         Args:
-            founders: a spelling from each class there is.
+            founders: one spelling of each existing class.
             texts: T spellings to find the classes of.
             gold: whether the first founder is the gold answer.
             grow: whether a text that equals no founder founds a class.
 
         Returns:
-            T classes.
+            The class of each of the T texts, None if it has none or is not mathematics.
+
+        Raises:
+            InputError: the grader is closed, or its workers do not start.
         """
         founders = list(founders)
         found: list[int | None] = []
@@ -195,44 +202,44 @@ class Grader:
 
 
 class AnswerBook:
-    """Labels for the answers to one question as they come: a class keeps its label as long as the book lives.
+    """Ids for the answers to one question, given as the answers arrive: equal answers have equal ids.
 
-    A new book labels as `Grader.cluster` does on the same answers in the same order. For use from many
-    threads.
+    A new book gives the ids that `Grader.cluster` gives to the same answers in the same order. It may be used
+    from many threads.
 
     Args:
-        grader: what compares the answers.
-        gold: the reference answer, if it is known; label 0 is kept for it.
+        grader: compares the answers.
+        gold: the reference answer, if it is known; it gets id 0.
     """
 
     def __init__(self, grader: Grader, gold: str | None = None):
         self._grader = grader
         self._lock = threading.Lock()
-        self._labels = {"": NONE}
+        self._ids = {"": NONE}  # by spelling
         self._founders: list[str] = []  # the first spelling of each class that is mathematics
-        self._label_of: list[int] = []  # the label of each of those classes
+        self._founder_ids: list[int] = []
         self._gold = False
         self._next = 0
         if gold is not None:
-            self.label([gold])
+            self.ids([gold])
             self._gold = bool(self._founders)
 
-    def label(self, answers: Sequence[str]) -> list[int]:
-        """The labels of some answers; new classes get the next ones, -1 is for ``ERR`` and the empty answer.
+    def ids(self, answers: Sequence[str]) -> list[int]:
+        """Returns the ids of answers.
 
         Args:
             answers: S answers.
 
         Returns:
-            S labels.
+            S ids; -1 is for ``ERR`` and the empty answer, and the first answer of a class gets the next id.
 
         Raises:
             InputError: the grader is closed, or its workers do not start.
         """
         spellings = [spelling(answer) for answer in answers]
         with self._lock:
-            self._add([text for text in dict.fromkeys(spellings) if text not in self._labels])
-            return [self._labels[text] for text in spellings]
+            self._add([text for text in dict.fromkeys(spellings) if text not in self._ids])
+            return [self._ids[text] for text in spellings]
 
     def _add(self, texts: Sequence[str]) -> None:
         mathematics = [text for text in texts if not is_text(text)]
@@ -241,12 +248,12 @@ class AnswerBook:
         for text in texts:
             c = classes.get(text)
             if c is not None and c < len(self._founders):
-                self._labels[text] = self._label_of[c]
+                self._ids[text] = self._founder_ids[c]
                 continue
             if c is not None:
                 self._founders.append(text)
-                self._label_of.append(self._next)
-            self._labels[text] = self._next
+                self._founder_ids.append(self._next)
+            self._ids[text] = self._next
             self._next += 1
 
 
@@ -266,7 +273,7 @@ class _Worker:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Starts the process if it is not there, without waiting for it to be ready."""
+        """Starts the process unless it is running, without waiting for it to be ready."""
         with self._lock:
             if self._closed:
                 raise InputError(_CLOSED)
@@ -276,18 +283,18 @@ class _Worker:
             with theirs:
                 arguments = [json.dumps(sys.path), str(theirs.fileno()), str(self._timeout)]
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", _PROGRAM, *arguments],
+                    [sys.executable, "-c", PROGRAM, *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # whose buffers would count as memory
                     pass_fds=[theirs.fileno()],
-                    process_group=0,  # out of the reach of an interrupt from the keyboard
+                    process_group=0,  # an interrupt from the keyboard does not reach it
                 )
 
     def place(
         self, founders: list[str], texts: Sequence[str], gold: bool, grow: bool
     ) -> Generator[int | None, None, None]:
-        """`Grader.place`, text by text. An iteration that does not reach its end ends the process.
+        """Does `Grader.place`, text by text. An iteration that is abandoned ends the process.
 
         Raises:
             TimeoutError: the process is stuck.
@@ -306,7 +313,7 @@ class _Worker:
             raise
 
     def close(self) -> None:
-        """Ends the process for good; from any thread."""
+        """Ends the process for good; may be called from any thread."""
         with self._lock:
             self._closed = True
             if self._process:
@@ -340,7 +347,7 @@ class _Worker:
 
 
 def serve(descriptor: int, timeout: int) -> None:
-    """What a worker process does: it answers what `Grader.place` asks until the pipe closes.
+    """Runs a worker process: it answers the requests of `Grader.place` until the pipe closes.
 
     Args:
         descriptor: file descriptor of the pipe.
@@ -357,7 +364,7 @@ def serve(descriptor: int, timeout: int) -> None:
             founders, texts, gold, grow = connection.recv()
             classes = _classes(founders, gold)
             for text in texts:
-                # Where the parent is gone, nobody else ends a computation in C.
+                # If the parent is gone, nobody else ends a computation in C.
                 seconds = math.ceil(time.process_time()) + 2 * _PATIENCE * timeout
                 resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
                 expression = _expression(text)
@@ -370,7 +377,7 @@ def serve(descriptor: int, timeout: int) -> None:
 def _classes(founders: Sequence[str], gold: bool) -> Classes:
     from sympy import Dummy
 
-    # A founder that timed out this time keeps its number; nothing equals a dummy.
+    # A founder that times out this time keeps its number; nothing equals a dummy.
     expressions = [Dummy() if (found := _expression(text)) is None else found for text in founders]
     classes = Classes(expressions[0] if gold else None)
     for expression in expressions[gold:]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Problem:
-    """A question to be asked.
+    """A question for the model, with its reference answer.
 
     Attributes:
-        text: the question, as the model will read it.
+        text: the question, as the model reads it.
         gold: the reference answer.
-        topic: what it is about, for questions that are made up; else empty.
+        topic: what a generated question is about; empty for others.
     """
 
     text: str

@@ -1,11 +1,10 @@
-"""The questions of a collection: from files, from Hugging Face datasets, or made up."""
+"""The questions of a collection: from files, from Hugging Face datasets, or generated."""
 
 from __future__ import annotations
 
 import csv
 import io
 import itertools
-import json
 import math
 import re
 import reprlib
@@ -14,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from autotts_jax.collect.answers import extractor
+from autotts_jax.collect.arithmetic import arithmetic
 from autotts_jax.collect.problem import Problem
 from autotts_jax.errors import DataError, InputError
+from autotts_jax.extras import needs
+from autotts_jax.files import read_bytes
+from autotts_jax.replay.json_values import decode, parse_values
 
 TEXT_COLUMNS = ("question", "problem", "prompt", "input")
 GOLD_COLUMNS = ("answer", "gold", "gold_answer", "solution", "target", "expected_answer")
-"""Where questions and answers are looked for, in this order, in upper or lower case."""
+"""Names of the columns of questions and of answers, the preferred first, in upper or lower case."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 _GENERATED = re.compile(r"arithmetic(?::(\d+))?(?::(\d+))?")
@@ -39,29 +42,29 @@ def read_questions(
 ) -> list[Problem]:
     r"""Reads questions with distinct texts, in the order of their source.
 
-    An answer that ends in ``#### 42``, as in GSM8K, gives ``42``; one with a ``\boxed{}``, as in MATH, gives
-    the content of the last box. Numbers are taken as they are written: ``5.0`` stays ``5.0``.
+    Of an answer that ends in ``#### 42``, as in GSM8K, ``42`` is taken; of one with a ``\boxed{}``, as in
+    MATH, the content of the last box. Numbers stay as they are written: ``5.0`` stays ``5.0``.
 
     Args:
         source: a ``.jsonl``, ``.json``, ``.csv`` or ``.parquet`` file; ``org/name`` or ``org/name:config``, a
-            dataset of the Hugging Face hub; a folder that the `datasets` library reads; or
-            ``arithmetic[:COUNT[:SEED]]``, questions that are made up.
-        text_column: the column of the questions; by default the first of `TEXT_COLUMNS` that there is.
-        gold_column: the column of the answers; by default the first of `GOLD_COLUMNS` that there is.
+            Hugging Face dataset; a folder that the `datasets` library reads; or
+            ``arithmetic[:COUNT[:SEED]]``, generated questions.
+        text_column: the column of the questions; by default the first of `TEXT_COLUMNS` that exists.
+        gold_column: the column of the answers; by default the first of `GOLD_COLUMNS` that exists.
         split: the split of a dataset; files have none.
-        limit: read only so many questions, from the start.
+        limit: number of questions to read from the start; by default all.
+
+    Returns:
+        The problems, at least one.
 
     Raises:
-        InputError: an unknown kind of source, a limit below 1, or a dataset that cannot be had.
+        InputError: the kind of source is unknown, the limit is below 1, or a dataset is not available.
         DataError: the source cannot be read, has no such column, no questions, a question twice, or a row
             without a question or an answer.
     """
     if limit is not None and limit < 1:
         raise InputError(f"the limit is {limit}; read at least one question")
     if generated := _GENERATED.fullmatch(source):
-        # Here, because generators are built upon this module.
-        from autotts_jax.collect.arithmetic import arithmetic
-
         return arithmetic(*(int(number) for number in generated.groups() if number))[:limit]
     rows = list(itertools.islice(_rows(source, split), limit))
     if not rows:
@@ -86,7 +89,7 @@ def read_questions(
 def _rows(source: str, split: str) -> Iterable[_Row]:
     path = Path(source)
     if path.suffix.lower() in _READERS and not path.is_dir():
-        return _READERS[path.suffix.lower()](source, _read_bytes(path))
+        return _READERS[path.suffix.lower()](source, read_bytes(path))
     if path.is_dir() or (_HUB_ID.fullmatch(source) and not path.exists()):
         return _dataset_rows(source, split)
     raise InputError(
@@ -97,85 +100,42 @@ def _rows(source: str, split: str) -> Iterable[_Row]:
 
 
 def _dataset_rows(source: str, split: str) -> Iterator[_Row]:
-    try:
+    with needs("collecting", f"{source!r} is not a file; a Hugging Face dataset"):
         from datasets import load_dataset
-    except ImportError as error:
-        raise InputError(
-            f"{source!r} needs the library datasets, which is not installed; "
-            "run pip install 'autotts-jax[collect]', or name a file of questions"
-        ) from error
     name, _, config = (source, "", "") if Path(source).is_dir() else source.partition(":")
     try:
         table = load_dataset(name, config or None, split=split)
-    # Whatever the library, the network or the dataset's files may raise.
+    # The library, the network and the dataset's files may raise anything.
     except Exception as error:
         raise InputError(
             f"{source!r}: no such file, and the split {split!r} of a dataset of this name cannot be read: "
             f"{error}; check the name, the split and the connection"
         ) from error
-    # Of the arrow table, because the rows of the dataset itself decode images and sounds.
+    # From the Arrow table, because the dataset's own rows decode images and sounds.
     return _arrow_rows(source, table.with_format("arrow")[:])
 
 
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror}; name a file that you may read") from error
-
-
-def _decode(source: str, content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(source, f"line {line} is not UTF-8; save the file as UTF-8 text") from error
-
-
 def _json_rows(source: str, content: bytes) -> Iterator[_Row]:
-    """The objects of a JSON list or of JSON lines, told apart by content."""
-    text = _decode(source, content)
-    items: Iterable[tuple[str, Any]]
-    if text.lstrip().startswith("["):
-        items = ((f"row {n}", item) for n, item in enumerate(_loads(source, text, 1), 1))
-    else:
-        # Not splitlines, which would also split at a line separator inside a string.
-        lines = ((n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip())
-        items = ((f"line {n}", _loads(source, line, n)) for n, line in lines)
-    for place, item in items:
+    for place, item in parse_values(source, content, parse_number=str):  # numbers stay as they are written
         if type(item) is not dict:
             raise DataError(source, f"{place} is {reprlib.repr(item)}; make it an object with named values")
         yield place, item
 
 
-def _loads(source: str, text: str, first_line: int) -> Any:
-    try:
-        # Numbers stay as they are written.
-        return json.loads(text, parse_int=str, parse_float=str)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            source,
-            f"line {first_line + error.lineno - 1}, column {error.colno} is not JSON: {error.msg}; mend it, "
-            "or get the whole file again (one object a line, or a list of objects)",
-        ) from error
-    except RecursionError as error:
-        raise DataError(source, f"line {first_line} is not readable as JSON: {error}; mend it") from error
-
-
 def _csv_rows(source: str, content: bytes) -> Iterator[_Row]:
-    reader = csv.DictReader(io.StringIO(_decode(source, content), newline=""), strict=True)
+    reader = csv.DictReader(io.StringIO(decode(source, content), newline=""), strict=True)
     try:
         for row in reader:
             place = f"line {reader.line_num}"
             if None in row or None in row.values():
                 raise DataError(
                     source,
-                    f"{place} has not as many values as the header names columns; "
+                    f"{place} has not as many values as the header has columns; "
                     "put values with commas or line breaks in double quotes",
                 )
             yield place, row
     except csv.Error as error:
-        raise DataError(source, f"line {reader.reader.line_num} is not CSV: {error}; mend it") from error
+        raise DataError(source, f"line {reader.reader.line_num} is not CSV: {error}; fix it") from error
 
 
 def _parquet_rows(source: str, content: bytes) -> Iterator[_Row]:
@@ -210,14 +170,14 @@ _READERS: dict[str, Callable[[str, bytes], Iterable[_Row]]] = {
 
 
 def _find_column(source: str, rows: list[_Row], usual: tuple[str, ...], argument: str) -> str:
-    """The column of the first row that has one of the usual names, the first of them first."""
-    there = list(rows[0][1])
-    by_name = {name.lower(): name for name in there}
+    """The column of the first row that has one of the usual names."""
+    present = list(rows[0][1])
+    by_name = {name.lower(): name for name in present}
     found = next((by_name[name] for name in usual if name in by_name), None)
     if found is None:
         raise DataError(
             source,
-            f"has the columns {', '.join(there)}, and none of {', '.join(usual)}; name one as {argument}",
+            f"has the columns {', '.join(present)}, and none of {', '.join(usual)}; name one as {argument}",
         )
     return found
 
@@ -237,7 +197,7 @@ def _value(source: str, place: str, row: Mapping[str, Any], column: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise DataError(
-            source, f"{place} has half of a surrogate pair (\\ud800 to \\udfff) in its {column}; mend it"
+            source, f"{place} has half of a surrogate pair (\\ud800 to \\udfff) in its {column}; remove it"
         ) from error
     return text
 

@@ -1,4 +1,4 @@
-"""Collection on many machines: Ray Data hands the units to engines wherever there is room for one."""
+"""Collection on many machines: Ray Data distributes the units over engines on a cluster."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 from autotts_jax.collect.collector import IN_FLIGHT, collect_unit
 from autotts_jax.collect.engine import Engine, EngineError
-from autotts_jax.collect.store import Collected, Plan, Unit
+from autotts_jax.collect.plan import Collected, Plan, Unit
 from autotts_jax.errors import InputError
+from autotts_jax.extras import needs
 from autotts_jax.user_code import last_lines
 
 ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -21,17 +22,17 @@ ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 
 @dataclasses.dataclass(frozen=True)
 class RayWorkers:
-    """Engines of a Ray cluster: of the one that ``RAY_ADDRESS`` names, or of this machine alone.
+    """Engines on a Ray cluster: on the one that ``RAY_ADDRESS`` names, or on this machine alone.
 
-    Units are finished on the workers and written here, so that a collection can be begun with Ray and gone on
-    with without it. What a unit holds does not depend on the worker.
+    Units are collected on the workers and written here, so that a collection can be started with Ray and
+    resumed without it. The content of a unit does not depend on the worker.
 
     Attributes:
-        make_engine: opens a worker's engine, on its machine; it is pickled.
-        workers: how many.
-        in_flight: branches that each writes at once.
-        num_cpus: CPUs that each takes.
-        num_gpus: GPUs that each takes.
+        make_engine: opens the engine of a worker, on the worker's machine; it is pickled.
+        workers: number of workers.
+        in_flight: branches that each worker generates at once.
+        num_cpus: CPUs that each worker needs.
+        num_gpus: GPUs that each worker needs.
     """
 
     make_engine: Callable[[], Engine]
@@ -41,35 +42,43 @@ class RayWorkers:
     num_gpus: float = 0
 
     def __call__(self, plan: Plan, units: Iterable[Unit]) -> Generator[Collected, None, None]:
-        """Units as they are finished.
+        """Collects units, as `Workers` says.
+
+        Args:
+            plan: what to collect.
+            units: the units to collect.
+
+        Yields:
+            The units as they are finished.
 
         Raises:
             InputError: Ray is not installed, or the cluster is too small.
-            EngineError: a worker cannot go on.
+            EngineError: a worker cannot continue.
         """
-        todo = list(units)
-        if not todo:
+        units = list(units)
+        if not units:
             return
         ray = _ray()
         with _cluster(ray):
             self._check_room(ray.cluster_resources())
             try:
-                for result in self._results(ray, plan, todo):
+                for result in self._results(ray, plan, units):
                     if isinstance(result, EngineError):
                         raise result
                     yield result
             except ray.exceptions.RayError as error:
                 raise EngineError(
                     f"Ray failed: {str(error).strip().splitlines()[-1]}; what was collected is kept, start "
-                    "the same command again to go on"
+                    "the same command again to resume"
                 ) from error
 
-    def _check_room(self, there: dict[str, float]) -> None:
+    def _check_room(self, resources: dict[str, float]) -> None:
         for name, each in {"CPU": self.num_cpus, "GPU": self.num_gpus}.items():
-            if self.workers * each > there.get(name, 0):
+            available = resources.get(name, 0)
+            if self.workers * each > available:
                 raise InputError(
                     f"{self.workers} workers with {each:g} {name} each do not fit into a cluster with "
-                    f"{there.get(name, 0):g}; take fewer, or start Ray on more machines"
+                    f"{available:g}; use fewer, or start Ray on more machines"
                 )
 
     def _results(self, ray: Any, plan: Plan, units: list[Unit]) -> Iterator[Collected | EngineError]:
@@ -80,24 +89,24 @@ class RayWorkers:
             max_concurrent_calls_per_actor=at_once,
             max_tasks_in_flight_per_actor=at_once,
         )
-        # One unit a block, as a block is given back when all of it is done.
-        todo = ray.data.from_items([unit._asdict() for unit in units], override_num_blocks=len(units))
-        finished = todo.map(
+        # One unit a block, because a block is returned when all of it is done.
+        blocks = ray.data.from_items([unit._asdict() for unit in units], override_num_blocks=len(units))
+        finished = blocks.map(
             _Worker,
             fn_constructor_args=(self.make_engine, plan),
             compute=pool,
             num_cpus=self.num_cpus,
             num_gpus=self.num_gpus,
         )
-        # Nothing is fetched ahead, as it would be kept back here.
+        # No prefetching, which would hold finished units back here.
         for batch in finished.iter_batches(batch_size=None, prefetch_batches=0):
             yield from map(pickle.loads, batch["result"])
 
 
 class _Worker:
-    """One engine in an actor of its own; its units run side by side as threads.
+    """One engine in an actor of its own; its units run side by side in threads.
 
-    Failures are results, as Ray would try again what fails.
+    Failures are returned as results, because Ray would retry them.
     """
 
     def __init__(self, make_engine: Callable[[], Engine], plan: Plan):
@@ -107,8 +116,8 @@ class _Worker:
         self._engine: Engine | EngineError
         if ray.get_runtime_context().was_current_actor_reconstructed:
             self._engine = EngineError(
-                f"the Ray worker on {ray.util.get_node_ip_address()} died, perhaps for want of memory; what "
-                "was collected is kept, start the same command again to go on"
+                f"the Ray worker on {ray.util.get_node_ip_address()} died, perhaps for lack of memory; what "
+                "was collected is kept, start the same command again to resume"
             )
             return
         try:
@@ -137,17 +146,15 @@ def _failure(error: Exception) -> EngineError:
 def _ray() -> Any:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    try:
+    with needs("ray", "collection on many machines"):
         import ray
         import ray.data
-    except ImportError as error:
-        raise InputError("collection on many machines needs Ray: pip install 'autotts-jax[ray]'") from error
     return ray
 
 
 @contextlib.contextmanager
 def _cluster(ray: Any) -> Iterator[None]:
-    """Ray as it runs already, or else for as long as this lasts."""
+    """Uses the running Ray, or starts one and stops it at the end."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Released probe matrices as compact files: all cells of a checkout or of a Hugging Face dataset."""
+"""Imports released probe matrices: all cells of a checkout or of a Hugging Face dataset."""
 
 from __future__ import annotations
 
@@ -10,61 +10,59 @@ from pathlib import Path
 
 from autotts_jax import files
 from autotts_jax.errors import DataError, InputError
+from autotts_jax.extras import needs
 from autotts_jax.replay.autotts_json import read_json
 from autotts_jax.replay.compact import write_compact
 
 ENDINGS = (".json", ".jsonl")
 _MATRIX_KEYS = {"each_branch", "probe_matrix_mxn"}
-"""What only a question with its branches has: as AutoTTS and as Parallel-Probe record it."""
+"""Fields that only a question with branches has, in AutoTTS JSON and in Parallel-Probe JSONL."""
 
-_UNTELLING = {"data", "train", "test"}
+_GENERIC_NAMES = {"data", "train", "test"}
 _PARALLEL_PROBE = re.compile(r"(?P<model>.+?)__(?P<benchmark>.+?)__br\d+__.+")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
-_Tell = Callable[[str], None]
 
-
-def import_release(source: str, out: Path, on_progress: _Tell | None = None) -> list[Path]:
-    """Writes ``<out>/<model>/<benchmark>.npz`` for every cell of a release, over what is there.
+def import_release(source: str, out: Path, on_progress: Callable[[str], None] | None = None) -> list[Path]:
+    """Writes ``<out>/<model>/<benchmark>.npz`` for every cell of a release; existing files are replaced.
 
     The last two parts of a file's path name its cell, ``<model>/<benchmark>.json``; a last part ``data``,
-    ``train`` or ``test`` says nothing and is passed over. A file of the Parallel-Probe datasets has both in
-    its own name, ``<model>__<benchmark>__br128__….jsonl``. Where a release holds copies of a file for one
-    cell, the first is read.
+    ``train`` or ``test`` is skipped. A file of the Parallel-Probe datasets has both in its own name,
+    ``<model>__<benchmark>__br128__….jsonl``. If a release has copies of a file for one cell, the first is
+    read.
 
-    Files are read in the order of their paths, and each is written whole or not at all. If one of them is
-    wrong, those written before it stay.
+    Files are read in the order of their paths, and each is written completely or not at all. If one of them
+    is wrong, those written before it remain.
 
     Args:
-        source: a folder, searched with all its subfolders, or ``org/name``, a dataset of the Hugging Face
-            hub.
-        out: a folder, made if it is not there.
-        on_progress: told, a line each, what is written and what is left out and why.
+        source: a folder, searched with all its subfolders, or ``org/name``, a Hugging Face dataset.
+        out: the folder to write to, created if it does not exist.
+        on_progress: called with a line about each file that is written or left out.
 
     Returns:
-        The files written.
+        The files that were written.
 
     Raises:
-        InputError: no such folder or dataset, no probe matrix in it, two different files for one cell
-            (nothing is written then), or a file that cannot be written.
-        DataError: a probe matrix in it cannot be read or is wrong.
+        InputError: there is no such folder or dataset, it has no probe matrix, there are two different files
+            for one cell (nothing is written then), or a file cannot be written.
+        DataError: a probe matrix cannot be read or is wrong.
     """
-    tell = on_progress or (lambda _: None)
+    report = on_progress or (lambda _: None)
     folder, name = _find(source)
     written = []
-    for (model, benchmark), file in _cells(folder, name, tell).items():
+    for (model, benchmark), file in _cells(folder, name, report).items():
         dataset = read_json(file, model=model, benchmark=benchmark)
         target = out / model / f"{benchmark}.npz"
         files.make_folder(target.parent)
         write_compact(dataset, target)
-        tell(f"wrote {target}: {len(dataset)} questions, {dataset.cells[0].num_branches} branches each")
+        report(f"wrote {target}: {len(dataset)} questions, {dataset.cells[0].num_branches} branches each")
         written.append(target)
     return written
 
 
 def _find(source: str) -> tuple[Path, str]:
-    """The folder of a release, and the name that stands for it in the names of cells."""
+    """The folder of a release, and its name for the names of cells."""
     folder = Path(source)
     if folder.is_dir():
         return folder, folder.resolve().name
@@ -76,17 +74,12 @@ def _find(source: str) -> tuple[Path, str]:
 
 
 def _download(dataset: str) -> Path:
-    try:
+    with needs("collecting", f"no folder {dataset!r}; downloading a dataset of this name"):
         from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise InputError(
-            f"no folder {dataset!r}, and to download a dataset of this name the library huggingface_hub is "
-            "needed; run pip install 'autotts-jax[collect]'"
-        ) from error
     try:
         patterns = [f"*{ending}" for ending in ENDINGS]
         return Path(snapshot_download(dataset, repo_type="dataset", allow_patterns=patterns))
-    # Whatever the library, the network or the disk may raise.
+    # The library, the network and the disk may raise anything.
     except Exception as error:
         raise InputError(
             f"no folder {dataset!r}, and the dataset of this name cannot be downloaded: {error}; "
@@ -94,16 +87,13 @@ def _download(dataset: str) -> Path:
         ) from error
 
 
-def _cells(folder: Path, name: str, tell: _Tell) -> dict[tuple[str, str], Path]:
+def _cells(folder: Path, name: str, report: Callable[[str], None]) -> dict[tuple[str, str], Path]:
     """The file of each cell, by model and benchmark."""
     cells: dict[tuple[str, str], Path] = {}
     hashes: dict[Path, bytes] = {}
     others = []
     for file in sorted(file for file in folder.rglob("*") if file.suffix in ENDINGS and file.is_file()):
-        try:
-            content = file.read_bytes()
-        except OSError as error:
-            raise DataError(file, f"cannot be read: {error.strerror}; make it readable") from error
+        content = files.read_bytes(file)
         if not _holds_matrix(file, content):
             others.append(file)
             continue
@@ -116,10 +106,10 @@ def _cells(folder: Path, name: str, tell: _Tell) -> dict[tuple[str, str], Path]:
                 "import the folder of one of them, or rename one as <model>/<benchmark>.json"
             )
         if first != file:
-            tell(f"left out {file}: a copy of {first}")
+            report(f"left out {file}: a copy of {first}")
     if others:
         shown = ", ".join(map(str, others[:5])) + (", …" if len(others) > 5 else "")
-        tell(f"left out {len(others)} JSON files without a probe matrix: {shown}")
+        report(f"left out {len(others)} JSON files without a probe matrix: {shown}")
     if not cells:
         raise InputError(
             f"no probe matrix in {folder}, among {len(others)} {' and '.join(ENDINGS)} files; "
@@ -129,9 +119,9 @@ def _cells(folder: Path, name: str, tell: _Tell) -> dict[tuple[str, str], Path]:
 
 
 def _holds_matrix(file: Path, content: bytes) -> bool:
-    """Whether the first record is a question with its branches, or breaks off as one."""
+    """Whether the first record is a question with branches, or looks like one that is cut off."""
     if content.startswith(_LFS_POINTER):
-        raise DataError(file, "only stands for a file in Git LFS; run git lfs pull in its checkout")
+        raise DataError(file, "is a Git LFS pointer; run git lfs pull in its checkout")
     if not any(f'"{key}"'.encode() in content for key in (*_MATRIX_KEYS, "final_answers_trace")):
         return False
     text = content.decode("utf-8-sig", errors="replace").lstrip(" \t\r\n[")
@@ -147,6 +137,6 @@ def _cell_name(path: Path) -> tuple[str, str]:
     if names := _PARALLEL_PROBE.fullmatch(path.stem):
         return names["model"], names["benchmark"]
     *folders, last = path.with_suffix("").parts
-    if last in _UNTELLING and len(folders) > 1:
+    if last in _GENERIC_NAMES and len(folders) > 1:
         *folders, last = folders
     return folders[-1], last

@@ -1,10 +1,11 @@
-"""An OpenAI-compatible server: vLLM's own, or another whose ``/v1/completions`` takes tokens as a prompt."""
+"""An engine behind HTTP: vLLM's server, or another whose ``/v1/completions`` takes tokens as a prompt."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
+import dataclasses
+import json
 import statistics
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,11 +22,10 @@ from autotts_jax.collect.engine import (
     Tokenizer,
     Tokens,
 )
+from autotts_jax.collect.schema import SchemaError, parse_json
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.errors import InputError
-
-PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Seconds to wait before each further try: between half of it and all."""
+from autotts_jax.extras import needs
 
 CONNECT_SECONDS = 10.0
 
@@ -35,49 +35,96 @@ SHOWN = 300
 VLLM_FIELDS: Mapping[str, Any] = {
     "return_token_ids": True,
     "include_stop_str_in_output": True,
-    # What is not given, vLLM takes from the model's generation_config.json.
+    # vLLM takes what is not given from the model's generation_config.json.
     "top_k": 0,
     "min_p": 0.0,
     "repetition_penalty": 1.0,
 }
 
-_ANOTHER_TRY = (408, 425, 429)
+_RETRIED = (408, 425, 429)
 
 _REMEDIES = {
     401: "; give the right API key",
     403: "; give the right API key",
-    404: "; look at the address and the name of the model",
+    404: "; check the address and the name of the model",
 }
 
 
 class _LostError(Exception):
-    """A call got no reply, or none that is of use; the next one may."""
+    """A call got no usable reply; another attempt may get one."""
 
 
 class _RefusedError(EngineError):
-    """The server does not take the request, however often it is sent."""
+    """The server does not accept the request, however often it is sent."""
+
+
+# --- replies, as far as they are read
+
+
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    id: str
+    max_model_len: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _ModelList:
+    data: list[_Model]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Logprobs:
+    token_logprobs: list[float] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    text: str
+    finish_reason: Finish
+    token_ids: tuple[int, ...] | None = None
+    stop_reason: str | int | None = ""
+    """The stop string or token, None if the text ended without one; "" if the server does not tell."""
+    logprobs: _Logprobs | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _PromptDetails:
+    cached_tokens: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Usage:
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reply:
+    choices: tuple[_Choice]
+    usage: _Usage | None = None
 
 
 class ServerEngine:
-    """A model behind HTTP, a call for each request.
+    """A model behind HTTP, with one call for each request.
 
-    A call that is lost, or meets a server that is overloaded or starting again, is made again as it was: what
-    is written does not depend on it. A server that gives no tokens is believed its text: its tokens are those
-    that encode the text, which the model may not have chosen, and the one that ends a text is not among them.
+    A call that is lost, or that meets an overloaded or restarting server, is repeated unchanged: completions
+    do not depend on it. If the server returns text without tokens, the tokens are those that encode the text;
+    the model may have chosen others, and the token that ends a text is not among them.
 
     Args:
         base_url: the server, e.g. ``http://127.0.0.1:8000/v1``.
-        model: the name under which it serves the model.
-        tokenizer: the model's tokenizer, or its folder or hub id; None where that is the name.
-        api_key: the key that the server asks for, if it does.
-        timeout: seconds that a call may take, with its time in the server's queue.
+        model: the name under which the server serves the model.
+        tokenizer: the model's tokenizer, or its folder or Hugging Face id; by default ``model``.
+        api_key: the server's API key, if it needs one.
+        timeout: seconds that a call may take, including the time in the server's queue.
         max_connections: calls at a time; further requests wait here.
-        max_model_len: tokens of a prompt and its continuation together, where the server does not tell.
-        pauses: seconds to wait before each further try, as `PAUSES`.
+        max_model_len: tokens of a prompt and its completion together, if the server does not tell.
+        attempts: how often a call is made until its loss is an error.
+        pause: seconds to wait before the second attempt; doubles before each further one. The wait is a
+            random time between half of it and all of it.
 
     Raises:
-        InputError: there is no such server, model or tokenizer.
-        EngineError: the server fails, or wants another key, or takes no tokens.
+        InputError: there is no such server, model or tokenizer, or a package is missing.
+        EngineError: the server fails, needs another key, or does not accept tokens as a prompt.
     """
 
     def __init__(
@@ -90,23 +137,27 @@ class ServerEngine:
         timeout: float = 600.0,
         max_connections: int = 256,
         max_model_len: int = 32_768,
-        pauses: Sequence[float] = PAUSES,
+        attempts: int = 7,
+        pause: float = 1.0,
     ):
-        try:
+        with needs("collecting", "the engine server"):
             import anyio.from_thread
             import httpx
-        except ImportError as error:
-            raise InputError(
-                "the engine server needs httpx: pip install 'autotts-jax[collecting]'"
-            ) from error
+            import tenacity
         self.model = model
         self._url = base_url.rstrip("/").removesuffix("/v1") + "/v1"
         self._lost = httpx.RequestError
-        self._pauses = pauses
+        self._attempts = attempts
+        self._complete = tenacity.retry(
+            retry=tenacity.retry_if_exception_type(_LostError),
+            stop=tenacity.stop_after_attempt(attempts),
+            wait=tenacity.wait_exponential(pause / 2) + tenacity.wait_random_exponential(pause / 2),
+            reraise=True,
+        )(self._complete_once)
         self._calls: set[asyncio.Task[Completion]] = set()
         self._closed = False
         self._clients = asyncio.LifoQueue[httpx.AsyncClient](max_connections)
-        # A client for each connection: one for all takes ten times as long to find a free connection.
+        # A client for each connection: a shared one takes ten times as long to find a free connection.
         tls = httpx.create_ssl_context()
         for _ in range(max_connections):
             try:
@@ -117,14 +168,16 @@ class ServerEngine:
                     verify=tls,
                 )
             except httpx.InvalidURL as error:
-                raise InputError(f"{base_url} is no address of a server: {error}") from error
+                raise InputError(f"{base_url} is not the address of a server: {error}") from error
             self._clients.put_nowait(client)
         with contextlib.ExitStack() as stack:
             self._portal = stack.enter_context(anyio.from_thread.start_blocking_portal())
             stack.callback(self._portal.call, self._end)
             self.max_model_len: int = self._portal.call(self._find_model) or max_model_len
             named = model if tokenizer is None else tokenizer
-            self.tokenizer: Tokenizer = HubTokenizer.load(named) if isinstance(named, str) else named
+            self.tokenizer: Tokenizer = (
+                HubTokenizer.from_pretrained(named) if isinstance(named, str) else named
+            )
             self._fields = self._portal.call(self._known_fields)
             self._closing = stack.pop_all()
 
@@ -157,21 +210,21 @@ class ServerEngine:
             await self._clients.get_nowait().aclose()
 
     async def _find_model(self) -> int | None:
-        """The model's context, if the server tells."""
+        """The model's context length, if the server tells."""
         try:
-            listed = (await self._send("GET", "/models"))["data"]
-            contexts = {entry["id"]: entry.get("max_model_len") for entry in listed}
-        except (_LostError, KeyError, TypeError, AttributeError) as error:
+            listed = parse_json(_ModelList, await self._send("GET", "/models"), closed=False)
+        except (_LostError, SchemaError) as error:
             raise InputError(
                 f"no OpenAI-compatible server at {self._url}: {error}; start one, e.g. with "
                 f"`vllm serve {self.model}`, or give its address"
             ) from error
-        if self.model not in contexts:
-            raise InputError(f"{self._url} has no model {self.model}; it has: {', '.join(contexts)}")
-        return contexts[self.model]
+        lengths = {model.id: model.max_model_len for model in listed.data}
+        if self.model not in lengths:
+            raise InputError(f"{self._url} has no model {self.model}; it has: {', '.join(lengths)}")
+        return lengths[self.model]
 
     async def _known_fields(self) -> Mapping[str, Any]:
-        """Fields beyond OpenAI's to send: some servers refuse what they do not know."""
+        """The fields to send in addition to OpenAI's: some servers refuse fields that they do not know."""
         probe = Request(self.tokenizer.encode("1"), max_tokens=1)
         try:
             await self._call(probe, VLLM_FIELDS)
@@ -204,6 +257,15 @@ class ServerEngine:
                 call.cancel()
 
     async def _call(self, request: Request, fields: Mapping[str, Any]) -> Completion:
+        try:
+            return await self._complete(request, fields)
+        except _LostError as error:
+            raise EngineError(
+                f"{self._url} failed {self._attempts} times, the last time with: {error}; what was collected "
+                "is kept: check the server, and start the same command again to resume"
+            ) from error
+
+    async def _complete_once(self, request: Request, fields: Mapping[str, Any]) -> Completion:
         body = {
             "model": self.model,
             "prompt": request.prompt,
@@ -215,18 +277,14 @@ class ServerEngine:
             **({"logprobs": 1} if request.logprobs else {}),
             **fields,
         }
-        for pause in (0.0, *self._pauses):
-            await asyncio.sleep(pause * random.uniform(0.5, 1))
-            try:
-                return self._completion(request, await self._send("POST", "/completions", body))
-            except _LostError as error:
-                failure = error
-        raise EngineError(
-            f"{self._url} failed {len(self._pauses) + 1} times, the last time so: {failure}; what was "
-            "collected is kept: see to the server, and start the same command again to go on"
-        ) from failure
+        content = await self._send("POST", "/completions", body)
+        try:
+            return self._completion(request, parse_json(_Reply, content, closed=False))
+        except SchemaError as error:
+            shown = content[:SHOWN].decode(errors="replace")
+            raise _LostError(f"its reply is not a completion ({error}): {shown}") from error
 
-    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
         client = await self._clients.get()
         try:
             response = await client.request(method, path, json=body)
@@ -234,64 +292,60 @@ class ServerEngine:
             raise _LostError(f"{type(error).__name__} {error}".strip()) from error
         finally:
             self._clients.put_nowait(client)
-        try:
-            content = response.json()
-        except ValueError:
-            content = response.text
         if response.is_success:
-            return content
-        said = f"HTTP {response.status_code}: {_message(content)}"
-        if response.status_code in _ANOTHER_TRY or response.is_server_error:
-            raise _LostError(said)
+            return response.content
+        problem = f"HTTP {response.status_code}: {_message(response.content)}"
+        if response.status_code in _RETRIED or response.is_server_error:
+            raise _LostError(problem)
         remedy = _REMEDIES.get(response.status_code, "")
-        raise _RefusedError(f"{self._url}{path} refuses a request: {said}{remedy}")
+        raise _RefusedError(f"{self._url}{path} refuses a request: {problem}{remedy}")
 
-    def _completion(self, request: Request, reply: Any) -> Completion:
-        try:
-            (choice,) = reply["choices"]
-            finish = Finish(choice["finish_reason"])
-            text = _with_stop(request, choice)
-            if (given := choice.get("token_ids")) is None:
-                tokens, text, finish = self._encoded(request, text, finish)
-            else:
-                tokens = tuple(given)
-            logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
-            details = (reply.get("usage") or {}).get("prompt_tokens_details") or {}
-            return Completion(
-                tokens=tokens,
-                text=text,
-                finish=finish,
-                mean_logprob=statistics.fmean(logprobs) if logprobs else None,
-                cached=details.get("cached_tokens") or 0,
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _LostError(f"its reply is no completion: {str(reply)[:SHOWN]}") from error
+    def _completion(self, request: Request, reply: _Reply) -> Completion:
+        (choice,) = reply.choices
+        text, finish = _with_stop(request, choice), choice.finish_reason
+        if choice.token_ids is None:
+            tokens, text, finish = self._encoded(request, text, finish)
+        else:
+            tokens = choice.token_ids
+        logprobs = choice.logprobs and choice.logprobs.token_logprobs
+        details = reply.usage and reply.usage.prompt_tokens_details
+        return Completion(
+            tokens=tokens,
+            text=text,
+            finish=finish,
+            mean_logprob=statistics.fmean(logprobs) if logprobs else None,
+            cached=details.cached_tokens or 0 if details else 0,
+        )
 
     def _encoded(self, request: Request, text: str, finish: Finish) -> tuple[Tokens, str, Finish]:
-        """Tokens of a text whose own are not known."""
+        """Tokens for a text that came without."""
         tokens = self.tokenizer.encode(text)
         if finish is Finish.stop:
             return tokens, text, finish
         tokens = tokens[: request.max_tokens]
-        # Tokens that are no text would be asked for again and again.
+        # A text without tokens would be requested again and again.
         return tokens, self.tokenizer.decode(tokens), Finish.length if tokens else Finish.stop
 
 
-def _with_stop(request: Request, choice: Mapping[str, Any]) -> str:
+def _with_stop(request: Request, choice: _Choice) -> str:
     """The text with the stop string that ended it, which many servers cut off.
 
-    Those that do not tell why they stopped, are taken to have met the first one.
+    A server that does not tell why it stopped is assumed to have met the first stop string.
     """
-    text = choice["text"]
-    if choice["finish_reason"] != Finish.stop or not request.stop or text.endswith(request.stop):
+    text = choice.text
+    if choice.finish_reason is not Finish.stop or not request.stop or text.endswith(request.stop):
         return text
-    reason = choice.get("stop_reason", request.stop[0])
-    return text + reason if reason in request.stop else text
+    reason = request.stop[0] if choice.stop_reason == "" else choice.stop_reason
+    return text + str(reason) if reason in request.stop else text
 
 
-def _message(content: Any) -> str:
-    """What a server says of an error: as ``{"error": {"message": ...}}``, or a part of that."""
+def _message(content: bytes) -> str:
+    """A server's error message: ``{"error": {"message": ...}}``, or a part of that, or any text."""
+    try:
+        message = json.loads(content)
+    except ValueError:
+        message = content.decode(errors="replace")
     for name in ("error", "message"):
-        if isinstance(content, Mapping) and name in content:
-            content = content[name]
-    return str(content)[:SHOWN]
+        if isinstance(message, Mapping) and name in message:
+            message = message[name]
+    return str(message)[:SHOWN]

@@ -18,7 +18,7 @@ SPACE = ord(" ")
 
 
 class ByteTokenizer:
-    """A token for each byte."""
+    """A tokenizer with one token for each byte."""
 
     thinks = False
 
@@ -33,13 +33,13 @@ class ByteTokenizer:
 
 
 class SimulatedEngine:
-    """Writes digits, some more often than others by question, and answers with the one that it wrote most.
+    """Generates digits and answers with the digit that it generated most.
 
-    So its answers scatter at first and then settle, as a model's do. A continuation depends on the request
-    alone.
+    Each question makes some digits more likely than others, so answers scatter at first and then settle, as a
+    model's do. A completion depends on the request alone.
 
     Args:
-        mean_tokens: about the mean length of a text.
+        mean_tokens: approximate mean length of a text.
     """
 
     model = "simulated"
@@ -55,12 +55,20 @@ class SimulatedEngine:
     ) -> list[Completion]:
         if cancel is not None and cancel.is_set():
             raise Cancelled
-        return [self._write(request) for request in requests]
+        return [self.complete(request) for request in requests]
 
     def close(self) -> None:
         pass
 
-    def _write(self, request: Request) -> Completion:
+    def complete(self, request: Request) -> Completion:
+        """Continues one prompt.
+
+        Args:
+            request: what to continue.
+
+        Returns:
+            Digits if the request samples, else the final digit and a closing brace.
+        """
         tokens = self._think(request) if request.temperature else self._answer(request)
         text = self.tokenizer.decode(tokens)
         ended = tokens[-1] == END or any(stop in text for stop in request.stop)
@@ -74,13 +82,13 @@ class SimulatedEngine:
         while len(tokens) + 4 <= request.max_tokens:  # a digit, and room for the end
             tokens += [*draw.choices(DIGITS, weights), SPACE]
             if draw.random() < 2 / self._mean_tokens:
-                return (*tokens, _most_written((*request.prompt, *tokens)), END)
+                return (*tokens, _most_frequent((*request.prompt, *tokens)), END)
         return (*tokens, *[SPACE] * (request.max_tokens - len(tokens)))
 
     def _answer(self, request: Request) -> Tokens:
-        return (_most_written(request.prompt), *b"}")[: request.max_tokens]
+        return (_most_frequent(request.prompt), *b"}")[: request.max_tokens]
 
 
-def _most_written(tokens: Tokens) -> int:
-    written = Counter(token for token in tokens if token in DIGITS)
-    return written.most_common(1)[0][0] if written else DIGITS[0]
+def _most_frequent(tokens: Tokens) -> int:
+    digits = Counter(token for token in tokens if token in DIGITS)
+    return digits.most_common(1)[0][0] if digits else DIGITS[0]

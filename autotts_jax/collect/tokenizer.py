@@ -7,13 +7,17 @@ from typing import Any
 
 from autotts_jax.collect.engine import Tokens
 from autotts_jax.errors import InputError
+from autotts_jax.extras import needs
 
 
 class HubTokenizer:
     """A tokenizer of the transformers library.
 
+    Args:
+        tokenizer: a ``PreTrainedTokenizerBase``.
+
     Raises:
-        InputError: there is none at the path or of the name, or it has no chat format.
+        InputError: the tokenizer has no chat template.
     """
 
     def __init__(self, tokenizer: Any):
@@ -25,17 +29,26 @@ class HubTokenizer:
             )
 
     @classmethod
-    def load(cls, model: str) -> HubTokenizer:
-        try:
+    def from_pretrained(cls, model: str) -> HubTokenizer:
+        """Opens the tokenizer of a model.
+
+        Args:
+            model: the model's folder or Hugging Face id.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            InputError: there is none, it has no chat template, or transformers is not installed.
+        """
+        with needs("collecting", "a model's tokenizer"):
             from transformers import AutoTokenizer
-        except ImportError as error:
-            raise InputError(
-                "a model's tokenizer needs transformers: pip install 'autotts-jax[collect]'"
-            ) from error
         try:
             return cls(AutoTokenizer.from_pretrained(model))
         except (OSError, ValueError) as error:
-            raise InputError(f"no tokenizer at {model}: {error}; name a model's folder or hub id") from error
+            raise InputError(
+                f"no tokenizer at {model}: {error}; name a model's folder or Hugging Face id"
+            ) from error
 
     def chat(self, question: str, system: str | None) -> Tokens:
         messages = [{"role": "system", "content": system}] if system else []

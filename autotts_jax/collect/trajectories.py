@@ -1,7 +1,7 @@
-"""Trajectories of one question, written interval by interval and probed on the way.
+"""Trajectories of one question, generated interval by interval and probed on the way.
 
-Collection and live control both go through here, so that a controller run live meets the very tokens that a
-collection with the same seed has recorded.
+Collection and live control both use this module, so that a controller that runs live sees exactly the tokens
+that a collection with the same seed has recorded.
 """
 
 from __future__ import annotations
@@ -29,18 +29,21 @@ class Sampling:
 
     Attributes:
         interval: Δ, tokens between two probes.
-        max_tokens: tokens of a trajectory at most.
-        temperature: of the trajectories.
-        top_p: of the trajectories.
-        seed: of everything drawn.
+        max_tokens: maximal tokens of a trajectory.
+        temperature: sampling temperature of the trajectories.
+        top_p: nucleus of the trajectories.
+        seed: seed of everything that is drawn.
         system: system prompt; None for none.
-        suffix: what is put after a prefix to force an answer; None for `THINKING_SUFFIX` or `PLAIN_SUFFIX`,
-            as the model's chat format has it. Up to ``</think>`` it is left out where the prefix has already
+        suffix: text that is appended to a prefix to force an answer; None for `THINKING_SUFFIX` if the model
+            thinks, else `PLAIN_SUFFIX`. Its part up to ``</think>`` is left out if the prefix has already
             ended its thinking.
-        probe_tokens: tokens of a forced answer at most.
+        probe_tokens: maximal tokens of a forced answer.
         probes_per_prefix: forced answers of each prefix. One is the most likely answer; several are sampled
             at the trajectories' temperature, and their majority is the probe.
-        logprobs: keep the mean log-probability of each interval.
+        logprobs: whether to keep the mean log-probability of each interval.
+
+    Raises:
+        InputError: a value is out of range.
     """
 
     interval: int = 500
@@ -67,14 +70,21 @@ class Sampling:
 
     @property
     def max_depth(self) -> int:
-        """K, the deepest depth that a trajectory can be read to."""
+        """K, the largest depth that a trajectory can be read to."""
         return last_depth(self.max_tokens, self.interval)
 
 
 def last_depth(tokens: int, interval: int) -> int:
-    """The depth L + 1 at which a trajectory of T tokens is read to its end.
+    """Computes the depth L + 1 at which a trajectory is read to its end.
 
-    It has a probe at each multiple of Δ before its end, and at least one.
+    The trajectory has a probe at each multiple of Δ before its end, and at least one.
+
+    Args:
+        tokens: T, tokens of the trajectory.
+        interval: Δ, tokens between two probes.
+
+    Returns:
+        The depth, at least 2.
     """
     return max(2, -(-tokens // interval))
 
@@ -84,9 +94,9 @@ class Probe:
     """Forced answers of a prefix.
 
     Attributes:
-        answer: the answer, ``ERR`` where none could be extracted; the majority of several.
-        answers: of each forced answer.
-        tokens: tokens that were written for them.
+        answer: the answer, ``ERR`` if none could be extracted; the majority of several.
+        answers: the answer of each forced completion.
+        tokens: tokens that were generated for them.
     """
 
     answer: str
@@ -95,15 +105,15 @@ class Probe:
 
 
 class Trajectory:
-    """One trajectory as far as it was written.
+    """One trajectory as far as it was generated.
 
     Attributes:
-        tokens: its tokens.
+        tokens: its tokens so far.
         ended: why it has ended; None while it has not.
         thought: whether it has ended its thinking.
-        probes: by depth, what was forced there.
-        final: its final answer; None until it was asked for.
-        logprobs: mean log-probability of the tokens of each interval.
+        probes: the probes so far, by depth.
+        final: its final answer; None until it is extracted or forced.
+        logprobs: mean log-probability of the tokens of each interval, in nats.
     """
 
     def __init__(self) -> None:
@@ -122,9 +132,9 @@ class Usage:
     Attributes:
         generated: tokens of trajectories.
         forced: tokens of forced answers.
-        probes: forced answers.
+        probes: number of forced answers.
         prompted: tokens of all prompts.
-        cached: those of them that were in the prefix cache.
+        cached: tokens of prompts that were in the prefix cache.
     """
 
     generated: int = 0
@@ -134,20 +144,24 @@ class Usage:
     cached: int = 0
 
     def __add__(self, other: Usage) -> Usage:
+        """Adds two usages field by field."""
         return Usage(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
 
 
 class Trajectories:
-    """Trajectories of one question, by number of the branch.
+    """Trajectories of one question, by the number of the branch.
 
-    What a branch writes depends on the seed, the question, its number and nothing else.
+    The tokens of a branch depend on the seed, the question, its number and nothing else.
 
     Args:
         engine: the model.
-        question: what is asked.
-        sampling: how.
+        question: the question.
+        sampling: how trajectories are sampled and probed.
         extractor: finds the answer in a text.
-        cancel: when it is set, work under way is dropped and `Cancelled` raised.
+        cancel: once this is set, requests are dropped and methods raise `Cancelled`.
+
+    Attributes:
+        usage: what the engine did so far.
 
     Raises:
         InputError: the question and the longest trajectory do not fit into the model's context.
@@ -182,24 +196,43 @@ class Trajectories:
             )
 
     def __getitem__(self, branch: int) -> Trajectory:
+        """Returns the trajectory of a branch, an empty one at first."""
         return self._branches.setdefault(branch, Trajectory())
 
     def depth(self, branch: int) -> int:
-        """Intervals that a branch has written, the last of which may be a short one."""
+        """Counts the intervals of a branch.
+
+        Args:
+            branch: number of the branch.
+
+        Returns:
+            The intervals generated so far; the last may be shorter than Δ.
+        """
         return -(-len(self[branch].tokens) // self._sampling.interval)
 
     def text(self, branch: int) -> str:
-        """What a branch has written."""
+        """Returns the text of a branch.
+
+        Args:
+            branch: number of the branch.
+
+        Returns:
+            The text generated so far.
+        """
         return self._engine.tokenizer.decode(self[branch].tokens)
 
     def read(self, upto: Mapping[int, int], probe: bool = True) -> None:
-        """Writes branches up to a depth each, stopping at their ends; those that end get their final answer.
+        """Generates branches up to some depth or to their ends; those that end get their final answer.
 
-        All advance as one batch, and the probe of a prefix runs beside what continues it.
+        All branches advance as one batch, and the probe of a prefix runs beside its continuation.
 
         Args:
             upto: the depth of each branch.
-            probe: force an answer at every depth that is passed.
+            probe: whether to force an answer at every depth on the way.
+
+        Raises:
+            Cancelled: ``cancel`` was set.
+            EngineError: the engine cannot continue.
         """
         before = {b: self.depth(b) for b in upto}
         while True:
@@ -213,10 +246,17 @@ class Trajectories:
         self.force([b for b in upto if self[b].ended])
 
     def force(self, branches: Iterable[int]) -> None:
-        """Forces an answer where branches stand, if that was not done.
+        """Forces an answer of branches at their present depth, unless they have one.
 
-        What is asked of a branch that has ended is its final answer: the one in what it wrote after its
-        thinking, or a forced one where it was cut off.
+        A branch that has ended gets its final answer instead: the one in the text after its thinking, or a
+        forced one if it was cut off.
+
+        Args:
+            branches: numbers of the branches.
+
+        Raises:
+            Cancelled: ``cancel`` was set.
+            EngineError: the engine cannot continue.
         """
         for b in branches:
             trajectory = self[b]
@@ -226,17 +266,22 @@ class Trajectories:
         self._step([], [b for b in branches if self.at(b, self.depth(b)) is None])
 
     def at(self, branch: int, depth: int) -> Probe | None:
-        """What a branch answers at a depth, if that was asked for.
+        """Returns the answer of a branch at a depth.
 
-        At its last depth that is its final answer, and so it is at the first depth of one that ended there:
-        every branch has a probe.
+        Args:
+            branch: number of the branch.
+            depth: the depth, from 1.
+
+        Returns:
+            The probe; at the branch's last depth and beyond, its final answer (also at depth 1 if the branch
+            ended there, since every branch has a probe). None if no answer was forced there.
         """
         trajectory = self[branch]
         over = trajectory.ended and depth >= self.depth(branch)
         return trajectory.final if over else trajectory.probes.get(depth)
 
     def _step(self, extended: Sequence[int], forced: Sequence[int]) -> None:
-        """Writes an interval of some branches, and forces answers of some as they were before it."""
+        """Generates an interval of some branches, and forces answers of some as they are before it."""
         count = self._sampling.probes_per_prefix
         requests = [self._next_interval(b) for b in extended]
         probes = [self._forced(b, draw) for b in forced for draw in range(count)]
@@ -251,7 +296,7 @@ class Trajectories:
     def _keep_interval(self, branch: int, completion: Completion) -> None:
         trajectory = self[branch]
         if not trajectory.thought and THINK_END in self._suffix:
-            # The tag's first letters, each at least a token, may have been written in the interval before.
+            # The tag may begin in the interval before; each of its letters takes at most one token.
             tail = trajectory.tokens[1 - len(THINK_END) :] + completion.tokens
             trajectory.thought = THINK_END in self._engine.tokenizer.decode(tail)
         trajectory.tokens += completion.tokens
@@ -275,7 +320,7 @@ class Trajectories:
         written, interval = self[branch].tokens, self._sampling.interval
         return Request(
             prompt=self._prompt + written,
-            # Up to the next multiple of Δ: an engine that gives no tokens, only text, may be off by some.
+            # Up to the next multiple of Δ: an engine that returns text without tokens may be off by some.
             max_tokens=min(interval - len(written) % interval, self._sampling.max_tokens - len(written)),
             temperature=self._sampling.temperature,
             top_p=self._sampling.top_p,
@@ -301,7 +346,7 @@ class Trajectories:
     def _finish_boxes(
         self, requests: Sequence[Request], completions: Sequence[Completion]
     ) -> list[tuple[str, int]]:
-        """The answers, and the tokens they took; a box that holds braces itself is written to its end."""
+        """The answers and their numbers of tokens; a box that contains braces is generated to its end."""
         prompts = [request.prompt for request in requests]
         texts = [completion.text for completion in completions]
         tokens = [completion.tokens for completion in completions]

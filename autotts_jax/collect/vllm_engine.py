@@ -1,4 +1,4 @@
-"""vLLM in this process."""
+"""An engine that runs vLLM in this process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from typing import Any
 from autotts_jax.collect.engine import CANCEL_SECONDS, Cancelled, Completion, EngineError, Finish, Request
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.errors import InputError
+from autotts_jax.extras import needs
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine ends with this process, whatever happens
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",  # it logs to stdout, which is for results
 }
-"""What is set for vLLM where the user has not."""
+"""Environment variables for vLLM, unless the user has set them."""
 
 ALWAYS: dict[str, Any] = {"enable_prefix_caching": True, "use_tqdm_on_load": False}
 ON_CPU: dict[str, Any] = {
@@ -32,7 +33,7 @@ ON_CPU: dict[str, Any] = {
 
 
 class _Order:
-    """Requests of one caller, and where their completions go."""
+    """The requests of one caller, and where their completions go."""
 
     def __init__(self, names: Sequence[str], requests: Sequence[Request]):
         self.requests = dict(zip(names, requests, strict=True))
@@ -46,10 +47,10 @@ class _Order:
 
 
 class VLLMEngine:
-    """vLLM's engine, stepped by a thread of its own; requests join the running batch when they come.
+    """vLLM's engine, stepped by a thread of its own; requests join the running batch as they arrive.
 
     Args:
-        model: a model's folder or hub id.
+        model: a model's folder or Hugging Face id.
         options: arguments of ``vllm.LLM``, e.g. ``{"max_model_len": 4096}``.
 
     Raises:
@@ -59,14 +60,9 @@ class VLLMEngine:
     def __init__(self, model: str, options: Mapping[str, Any] | None = None):
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        try:
+        with needs("collect", "the engine vllm (without a GPU: autotts-jax[collect-cpu])"):
             import vllm
             from vllm.platforms import current_platform
-        except ImportError as error:
-            raise InputError(
-                "the engine vllm needs vLLM: pip install 'autotts-jax[collect]', or, without a GPU, "
-                "'autotts-jax[collect-cpu]'"
-            ) from error
         defaults = ALWAYS | (ON_CPU if current_platform.is_cpu() else {})
         try:
             llm = vllm.LLM(model=model, **defaults | dict(options or {}))
@@ -118,10 +114,10 @@ class VLLMEngine:
                         order.deliver(output.request_id, _completion(output))
             self._failure = "the engine was closed"
         except Exception as error:
-            self._failure = f"vLLM failed: {error}; what was collected is kept, start again to go on"
+            self._failure = f"vLLM failed: {error}; what was collected is kept, start again to resume"
 
     def _take_orders(self) -> bool:
-        """Puts what came in into the engine, waiting where it has nothing to do; false when it is to end."""
+        """Passes new orders to the engine, waiting if it has nothing to do; false once it is to end."""
         while True:
             try:
                 order = self._inbox.get(block=not self._waiting)
@@ -141,7 +137,7 @@ class VLLMEngine:
                 prompt = self._vllm.TokensPrompt(prompt_token_ids=list(request.prompt))
                 self._engine.add_request(name, prompt, self._params(request))
                 self._waiting[name] = order
-        except Exception as error:  # vLLM's versions refuse with different classes
+        except Exception as error:  # which class depends on the version of vLLM
             self._drop(order.requests)
             order.results.set_exception(EngineError(f"vLLM refuses a request: {error}"))
 

@@ -194,7 +194,7 @@ class LiveExecutor(Executor):
 
     def _id(self, answer: str) -> int:
         """The id of an answer; ``ERR`` is an answer like any other."""
-        (label,) = self._book.label([answer])
+        (label,) = self._book.ids([answer])
         self._spelling.setdefault(label + 1, answer)
         return label + 1
 

@@ -126,5 +126,5 @@ class LiveQuestion(ReplayQuestion):
 
     def _spelled(self, answer: str) -> str:
         """Answers that are equal, spelled alike: programs compare strings."""
-        (label,) = self._book.label([answer])
+        (label,) = self._book.ids([answer])
         return self._spelling.setdefault(label, answer)

@@ -27,6 +27,7 @@ from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Questio
 from autotts_jax.replay.encoding import encode_exact, merge_equivalent
 from autotts_jax.replay.fields import check_fields, check_type, check_types
 from autotts_jax.replay.flat import FlatMatrix, flatten, pad
+from autotts_jax.replay.json_values import parse_values
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
 _FIELDS = {"question": str, "gold_answer": object, "probe_freq": int, "final_answers_trace": list}
@@ -60,8 +61,9 @@ def read_json(
     content = read_bytes(path)
     # Not resolved: download caches link telling names to files without.
     absolute = Path(os.path.abspath(path))  # noqa: PTH100
+    records = [record for _, record in parse_values(path, content)]
     dataset = from_records(
-        _parse(path, content),
+        records,
         source=str(path),
         sha256=hashlib.sha256(content).hexdigest(),
         model=model or absolute.parent.name,
@@ -76,7 +78,7 @@ def from_records(
     """Makes a dataset of one cell from the JSON objects of its questions.
 
     Args:
-        records: the questions, at least one, as `json.loads` returns them.
+        records: the questions, as `json.loads` returns them.
         source: where they come from; also named in messages.
         sha256: hash of the source.
         model: name of the model.
@@ -88,6 +90,8 @@ def from_records(
     Raises:
         DataError: the records are not a complete, consistent probe matrix.
     """
+    if not records:
+        raise DataError(source, "holds no questions; give it at least one")
     questions = [_check_record(source, q, item) for q, item in enumerate(records)]
     _check_alike(source, questions)
     return _encode(source, questions, Cell(model, benchmark, len(questions[0].tokens), source, sha256))
@@ -150,7 +154,7 @@ def _triples(matrix: ProbeMatrix, q: int, question: Question) -> Iterable[Triple
         yield probes, tokens, final
 
 
-# --- from text to checked questions
+# --- checking records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,35 +167,6 @@ class _Question:
     probes: Sequence[list[str]]
     tokens: Sequence[int]
     finals: Sequence[str]
-
-
-def _parse(file: object, content: bytes) -> list[Any]:
-    """The values of a JSON list or of JSON lines, unchecked but at least one."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(file, f"byte {error.start} is not UTF-8; save the file as UTF-8 text") from error
-    if text.lstrip().startswith("{"):
-        # Not splitlines, which would also split at a line separator inside a string.
-        return [_parse_text(file, line, n) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-    items = _parse_text(file, text, 1)
-    if type(items) is not list or not items:
-        raise DataError(file, f"holds {reprlib.repr(items)}; make it a list of at least one question")
-    return items
-
-
-def _parse_text(file: object, text: str, first_line: int) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        line = first_line + error.lineno - 1
-        raise DataError(
-            file,
-            f"not JSON at line {line}, column {error.colno}: {error.msg}; get the whole file again "
-            "(a list of questions, or one question a line)",
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(file, f"not readable as JSON: {error}; get the file again") from error
 
 
 def _check_record(file: object, q: int, item: Any) -> _Question:

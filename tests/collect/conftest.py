@@ -38,7 +38,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="session")
 def engine(model):
     """The one engine of the process."""
-    from autotts_jax.collect.vllm_engine import VLLMEngine
+    from autotts_jax.collect import VLLMEngine
 
     engine = VLLMEngine(str(model), {"max_model_len": 1024})
     yield engine

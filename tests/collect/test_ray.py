@@ -7,14 +7,18 @@ import sys
 
 import pytest
 
-from autotts_jax.collect.collector import LocalWorkers, collect
-from autotts_jax.collect.engine import EngineError
-from autotts_jax.collect.engines import open_engine
-from autotts_jax.collect.problem import Problem
-from autotts_jax.collect.ray_workers import RayWorkers
-from autotts_jax.collect.simulated import SimulatedEngine
-from autotts_jax.collect.store import Plan, Store
-from autotts_jax.collect.trajectories import Sampling
+from autotts_jax.collect import (
+    EngineError,
+    LocalWorkers,
+    Plan,
+    Problem,
+    RayWorkers,
+    Sampling,
+    SimulatedEngine,
+    Store,
+    collect,
+    open_engine,
+)
 from autotts_jax.errors import InputError
 
 psutil = pytest.importorskip("psutil")

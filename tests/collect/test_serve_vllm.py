@@ -18,9 +18,7 @@ import openai  # noqa: E402
 import psutil  # noqa: E402
 import uvicorn  # noqa: E402
 
-from autotts_jax.collect.engine import Cancelled  # noqa: E402
-from autotts_jax.collect.grading import Grader  # noqa: E402
-from autotts_jax.collect.trajectories import Sampling  # noqa: E402
+from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling  # noqa: E402
 from autotts_jax.core.rollout import MAX_TOKENS  # noqa: E402
 from autotts_jax.live.answer import answer  # noqa: E402
 from autotts_jax.live.server import Settings, create_app  # noqa: E402
@@ -161,8 +159,11 @@ def test_a_long_question_is_refused_by_the_model_s_context(address):
     assert refusal.value.code == "context_length_exceeded"
 
 
-def test_vllm_that_fails_shows_in_the_health(address, engine, monkeypatch):
-    monkeypatch.setattr(engine, "_failure", "vLLM failed: out of memory")
+def test_an_engine_that_fails_shows_in_the_health(address, watched, monkeypatch):
+    def fail(*_):
+        raise EngineError("vLLM failed: out of memory")
+
+    monkeypatch.setattr(watched, "generate", fail)
     with pytest.raises(openai.InternalServerError, match="engine failed"):
         visit(address, 1)
     assert httpx.get(f"{address}/health").status_code == 503

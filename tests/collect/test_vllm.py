@@ -10,13 +10,21 @@ import time
 import numpy as np
 import pytest
 
-from autotts_jax.collect.collector import LocalWorkers, collect
-from autotts_jax.collect.engine import Cancelled, EngineError, Finish, Request
-from autotts_jax.collect.grading import Grader
-from autotts_jax.collect.problem import Problem
-from autotts_jax.collect.store import Plan, Store
-from autotts_jax.collect.trajectories import Sampling, last_depth
-from autotts_jax.collect.vllm_engine import VLLMEngine
+from autotts_jax.collect import (
+    Cancelled,
+    EngineError,
+    Finish,
+    Grader,
+    LocalWorkers,
+    Plan,
+    Problem,
+    Request,
+    Sampling,
+    Store,
+    VLLMEngine,
+    collect,
+    last_depth,
+)
 from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.errors import InputError
 from autotts_jax.live.answer import answer

@@ -1,0 +1,58 @@
+from .answers import Extractor, extract, extractor
+from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_unit
+from .engine import Cancelled, Completion, Engine, EngineError, Finish, Request, Tokenizer, Tokens
+from .engines import ENGINES, open_engine
+from .grading import AnswerBook, Grader
+from .plan import Branch, Collected, Plan, Unit
+from .problem import Problem
+from .questions import read_questions
+from .ray_workers import RayWorkers
+from .releases import import_release
+from .server_engine import ServerEngine
+from .simulated import SimulatedEngine
+from .store import Store, is_collection, made_with
+from .trajectories import Probe, Sampling, Trajectories, Trajectory, Usage, last_depth
+from .vllm_engine import VLLMEngine
+
+__all__ = [
+    "ENGINES",
+    "AnswerBook",
+    "Branch",
+    "Cancelled",
+    "Collected",
+    "CollectionProgress",
+    "Completion",
+    "Engine",
+    "EngineError",
+    "Extractor",
+    "Finish",
+    "Grader",
+    "LocalWorkers",
+    "Plan",
+    "Probe",
+    "Problem",
+    "RayWorkers",
+    "Request",
+    "Sampling",
+    "ServerEngine",
+    "SimulatedEngine",
+    "Store",
+    "Tokenizer",
+    "Tokens",
+    "Trajectories",
+    "Trajectory",
+    "Unit",
+    "Usage",
+    "VLLMEngine",
+    "Workers",
+    "collect",
+    "collect_unit",
+    "extract",
+    "extractor",
+    "import_release",
+    "is_collection",
+    "last_depth",
+    "made_with",
+    "open_engine",
+    "read_questions",
+]
