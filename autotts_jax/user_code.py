@@ -44,6 +44,25 @@ def import_place(kind: str, path: str) -> tuple[ModuleType, str, str]:
         raise InputError(f"{kind} {path!r}: importing {place} failed:\n{last_lines(error)}") from error
 
 
+def load_object(path: str, kind: str = "class") -> Any:
+    """Imports an object.
+
+    Args:
+        path: ``module.name:Name`` or ``path/to/file.py:Name``.
+        kind: what the path names, for messages.
+
+    Returns:
+        The object.
+
+    Raises:
+        InputError: the file, module or name is missing, or importing it fails.
+    """
+    module, place, name = import_place(kind, path)
+    if not hasattr(module, name):
+        raise _missing(kind, path, module, place, name)
+    return getattr(module, name)
+
+
 def load_class(path: str) -> type:
     """Imports a class.
 
@@ -59,29 +78,8 @@ def load_class(path: str) -> type:
     module, place, name = import_place("class", path)
     found = getattr(module, name, None)
     if not isinstance(found, type):
-        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
-        raise InputError(
-            f"class {path!r}: {place} has no class {name}; it has {', '.join(classes) or 'none'}"
-        )
+        raise _missing("class", path, module, place, name)
     return found
-
-
-def load_object(path: str) -> Any:
-    """Imports what ``module.name:Name`` or ``path/to/file.py:Name`` names.
-
-    Args:
-        path: import path or file, a colon, and the name in it.
-
-    Raises:
-        InputError: the file, module or name is missing, or importing fails.
-    """
-    module, place, name = import_place("class", path)
-    if not hasattr(module, name):
-        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
-        raise InputError(
-            f"class {path!r}: {place} has no class {name}; it has {', '.join(classes) or 'none'}"
-        )
-    return getattr(module, name)
 
 
 def load_policy(path: str) -> Any:
@@ -96,17 +94,24 @@ def load_policy(path: str) -> Any:
     Raises:
         InputError: the file, module or name is missing, or importing or calling it fails.
     """
-    module, place, name = import_place("policy", path)
-    if not hasattr(module, name):
-        public = [key for key in vars(module) if not key.startswith("_")]
-        raise InputError(f"policy {path!r}: {place} has no {name}; it has {', '.join(public) or 'nothing'}")
-    found = getattr(module, name)
+    found = load_object(path, "policy")
     if not isinstance(found, type) and not inspect.isroutine(found):
         return found
     try:
         return found()
     except (Exception, SystemExit) as error:
-        raise InputError(f"policy {path!r}: calling {name}() failed:\n{last_lines(error)}") from error
+        raise InputError(
+            f"policy {path!r}: calling {found.__name__}() failed:\n{last_lines(error)}"
+        ) from error
+
+
+def _missing(kind: str, path: str, module: ModuleType, place: str, name: str) -> InputError:
+    names = [
+        key
+        for key, value in vars(module).items()
+        if not key.startswith("_") and (kind != "class" or isinstance(value, type))
+    ]
+    return InputError(f"{kind} {path!r}: {place} has no {kind} {name}; it has {', '.join(names) or 'none'}")
 
 
 def last_lines(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import doctest
 import errno
 import json
 import os
@@ -30,7 +31,9 @@ from autotts_jax.collect import (
     Store,
     Trajectories,
     collect,
+    collect_missing,
     collect_unit,
+    collector,
     extractor,
     last_depth,
 )
@@ -55,7 +58,7 @@ def finished(tmp_path_factory):
     """The folder of a finished collection."""
     folder = tmp_path_factory.mktemp("collect") / "run"
     with Store.writing(folder, PLAN, {}) as run:
-        collect(run, LocalWorkers(SimulatedEngine()))
+        collect_missing(run, LocalWorkers(SimulatedEngine()))
         run.export()
     return folder
 
@@ -282,9 +285,24 @@ def test_equal_answers_are_spelled_alike_and_right_ones_as_the_reference(tmp_pat
         sampling=dataclasses.replace(SAMPLING, max_tokens=20),
     )
     with Store.writing(tmp_path / "run", plan, {}) as run:
-        collect(run, LocalWorkers(engine))
+        collect_missing(run, LocalWorkers(engine))
         dataset = run.export()
     assert dataset.questions[0].vocabulary == ("0.5", "2")
+
+
+def test_the_example_works():
+    outcome = doctest.testmod(collector)
+    assert outcome.attempted
+    assert not outcome.failed
+
+
+def test_a_plan_becomes_a_dataset_in_one_call(tmp_path, finished):
+    dataset = collect(PLAN, tmp_path / "run", LocalWorkers(SimulatedEngine()))
+    assert len(dataset) == 3
+    assert (tmp_path / "run" / "matrix.npz").read_bytes() == (finished / "matrix.npz").read_bytes()
+    plan = dataclasses.replace(PLAN, questions=list(PLAN.questions))  # the same one
+    again = collect(plan, str(tmp_path / "run"), lambda *_: pytest.fail("nothing is missing"))
+    assert again.questions == dataset.questions
 
 
 def test_a_collection_can_be_looked_into_while_it_grows(tmp_path, capsys, monkeypatch):
@@ -322,7 +340,7 @@ def test_a_collection_goes_on_where_it_was(tmp_path, finished):
         for unit in random.Random(0).sample(PLAN.units(), 5):
             run.write(collect_unit(SimulatedEngine(), PLAN, unit))
     with Store.writing(tmp_path / "run", PLAN, {}) as run:
-        collect(run, Counting(SimulatedEngine()))
+        collect_missing(run, Counting(SimulatedEngine()))
         run.export()
     assert len(units) == len(PLAN.units()) - 5
     for name in ("matrix.json", "matrix.npz"):
@@ -391,9 +409,9 @@ def test_a_full_disk_ends_it_with_one_message_and_loses_nothing(tmp_path, monkey
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
             with pytest.raises(InputError, match="No space left on device"):
-                collect(run, LocalWorkers(SimulatedEngine()))
+                collect_missing(run, LocalWorkers(SimulatedEngine()))
         assert len(run.done()) == 3
-        collect(run, LocalWorkers(SimulatedEngine()))
+        collect_missing(run, LocalWorkers(SimulatedEngine()))
         assert not run.missing()
 
 
@@ -409,7 +427,7 @@ def test_an_engine_that_fails_ends_it_and_loses_nothing(tmp_path):
 
     with Store.writing(tmp_path / "run", PLAN, {}) as run:
         with pytest.raises(EngineError, match="gone"):
-            collect(run, LocalWorkers(Failing(), in_flight=8))
+            collect_missing(run, LocalWorkers(Failing(), in_flight=8))
         assert 0 < len(run.done()) < len(PLAN.units())
 
 
@@ -434,7 +452,7 @@ def test_progress_is_told(tmp_path):
     told = []
     with Store.writing(tmp_path / "run", PLAN, {}) as run:
         run.write(collect_unit(SimulatedEngine(), PLAN, run.missing()[0]))
-        collect(run, LocalWorkers(SimulatedEngine()), told.append)
+        collect_missing(run, LocalWorkers(SimulatedEngine()), told.append)
     assert told[-1].branches == told[-1].of == 30
     assert told[-1].session == 26
     assert told[-1].seconds_left == 0

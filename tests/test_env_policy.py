@@ -343,7 +343,7 @@ def test_a_policy_may_be_a_class_an_object_or_a_function(folder, name):
     [
         ("missing.py:P", "policy 'missing.py:P': there is no file missing.py"),
         ("p.py", "give it as path/to/file.py:Policy"),
-        ("p.py:Other", "p.py has no Other; it has jnp, np, WidthDepth, WidthDepthRounds, Good"),
+        ("p.py:Other", "p.py has no policy Other; it has jnp, np, WidthDepth, WidthDepthRounds, Good"),
         ("p.py:Init", "calling Init() failed"),
         ("p.py:NoEnv", "policy NoEnv has no env; set it to the WidthDepth or WidthDepthRounds"),
         ("p.py:NoAct", "policy NoAct has no method act"),

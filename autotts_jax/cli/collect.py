@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,15 +77,15 @@ def collect(
     folder has matrix.npz and matrix.json, and evaluate takes it as --data.
     """
     with working(f"what was collected is in {out}; run the same command to resume") as on_progress:
-        from autotts_jax.collect import answers as extraction
+        from autotts_jax.collect.answers import extractor
         from autotts_jax.collect.collector import LocalWorkers
         from autotts_jax.collect.collector import collect as run
-        from autotts_jax.collect.plan import Plan
+        from autotts_jax.collect.plan import Collected, Plan, Unit
         from autotts_jax.collect.questions import read_questions
         from autotts_jax.collect.ray_workers import RayWorkers
-        from autotts_jax.collect.store import Store, made_with
+        from autotts_jax.collect.store import made_with
 
-        extraction.extractor(answers)
+        extractor(answers)  # a bad specification is an error before anything is collected
         problems = read_questions(
             questions, text_column=text_column, gold_column=gold_column, split=split, limit=limit
         )
@@ -99,18 +99,20 @@ def collect(
             answers=answers,
             keep_text=keep_text,
         )
-        command = ["autotts-jax", *sys.argv[1:]]
-        with Store.writing(out, plan, made_with(engine.engine, command)) as store:
-            if store.missing():
-                on_progress("loading the model", 0, 0)
-                opener = engine.opener()
-                if ray is not None:
-                    run(store, RayWorkers(opener, ray, in_flight, num_gpus=ray_gpus), _shown(on_progress))
-                else:
-                    with contextlib.closing(opener()) as opened:
-                        run(store, LocalWorkers(opened, in_flight), _shown(on_progress))
-            on_progress("grading", 0, 0)
-            dataset = store.export()
+        opener = engine.opener()
+
+        def local(plan: Plan, units: Iterable[Unit]) -> Generator[Collected, None, None]:
+            on_progress("loading the model", 0, 0)
+            with contextlib.closing(opener()) as opened:
+                yield from LocalWorkers(opened, in_flight)(plan, units)
+
+        dataset = run(
+            plan,
+            out,
+            local if ray is None else RayWorkers(opener, ray, in_flight, num_gpus=ray_gpus),
+            on_progress=_shown(on_progress),
+            made_with=made_with(engine.engine, ["autotts-jax", *sys.argv[1:]]),
+        )
     print(f"wrote matrix.npz, matrix.json to {out}: {len(dataset)} questions of {branches} branches")
     print(f"evaluate it: autotts-jax evaluate --data {out}")
 
@@ -125,6 +127,9 @@ def _shown(on_progress: Callable[..., None]) -> Callable[[CollectionProgress], N
             f"({usage.probes / seconds:,.0f}/s)  cache {usage.cached / max(usage.prompted, 1):.0%}  "
             f"left {progress.seconds_left / 60:,.1f} min  in all about {progress.tokens_in_all:,} tokens"
         )
-        on_progress("collecting", progress.branches, progress.of, note)
+        if progress.branches < progress.of:
+            on_progress("collecting", progress.branches, progress.of, note)
+        else:
+            on_progress("grading", 0, 0)
 
     return show

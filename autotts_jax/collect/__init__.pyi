@@ -1,5 +1,5 @@
 from .answers import Extractor, extract, extractor
-from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_unit
+from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
 from .engine import Cancelled, Completion, Engine, EngineError, Finish, Request, Tokenizer, Tokens
 from .engines import ENGINES, open_engine
 from .grading import AnswerBook, Grader
@@ -46,6 +46,7 @@ __all__ = [
     "VLLMEngine",
     "Workers",
     "collect",
+    "collect_missing",
     "collect_unit",
     "extract",
     "extractor",

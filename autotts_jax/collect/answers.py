@@ -18,12 +18,11 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 from autotts_jax.replay.equivalence import ERROR
-from autotts_jax.user_code import import_place, last_lines
+from autotts_jax.user_code import last_lines, load_object
 
 Extractor = Callable[[str], str | None]
 """A function from the text of a branch to its answer, or None."""
@@ -227,8 +226,7 @@ def _by_pattern(pattern: str) -> Extractor:
 
 
 def _by_path(path: str) -> Extractor:
-    module, place, name = import_place("function", path)
-    found: Any = getattr(module, name, None)
+    found = load_object(path, "function")
     if not callable(found):
-        raise InputError(f"extractor {path!r}: {place} has no function {name}")
+        raise InputError(f"function {path!r}: it is {found!r}; name a function of a text")
     return found

@@ -7,15 +7,17 @@ import dataclasses
 import itertools
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
 from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Trajectories, Usage, last_depth
+from autotts_jax.replay.dataset import ProbeDataset
 
 IN_FLIGHT = 256
 """Branches that are generated at once, about as many as keep one large GPU busy."""
@@ -70,6 +72,45 @@ class CollectionProgress:
 
 
 def collect(
+    plan: Plan,
+    folder: str | Path,
+    workers: Workers,
+    *,
+    on_progress: Callable[[CollectionProgress], None] | None = None,
+    made_with: Mapping[str, Any] | None = None,
+) -> ProbeDataset:
+    """Collects a probe matrix into a folder; a collection that was interrupted is resumed.
+
+    Args:
+        plan: what to collect.
+        folder: an absent or empty folder, or that of an unfinished collection with the same plan.
+        workers: what collects the units, such as `LocalWorkers`; not called if nothing is missing.
+        on_progress: called after each unit.
+        made_with: what else to record about how the collection was started, as `made_with` returns it.
+
+    Returns:
+        The finished matrix, which is also written to the folder.
+
+    Raises:
+        EngineError: an engine cannot continue.
+        InputError: a question does not fit into the model's context, the folder holds something else, or a
+            file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from autotts_jax.collect import LocalWorkers, Plan, Problem, Sampling, SimulatedEngine, collect
+        >>> plan = Plan("simulated", "sums", (Problem("What is 2 + 2?", "4"),), num_branches=4,
+        ...             sampling=Sampling(interval=20, max_tokens=100))
+        >>> data = collect(plan, tempfile.mkdtemp(), LocalWorkers(SimulatedEngine()))
+        >>> data.matrix.num_branches
+        4
+    """
+    with Store.writing(Path(folder), plan, dict(made_with or {})) as store:
+        collect_missing(store, workers, on_progress)
+        return store.export()
+
+
+def collect_missing(
     store: Store, workers: Workers, on_progress: Callable[[CollectionProgress], None] | None = None
 ) -> None:
     """Collects the missing units of a collection; each is written as soon as it is finished.
@@ -84,6 +125,8 @@ def collect(
         InputError: a question does not fit into the model's context, or a unit cannot be written.
     """
     missing = store.missing()
+    if not missing:
+        return
     total = len(store.plan.questions) * store.plan.num_branches
     before = total - sum(unit.size for unit in missing)
     usage, session, start = Usage(), 0, time.monotonic()

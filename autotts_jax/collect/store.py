@@ -301,7 +301,7 @@ def _flat(plan: Plan) -> dict[str, Any]:
     flat = dataclasses.asdict(plan)
     questions = flat.pop("questions")
     flat["questions"] = (
-        f"{len(questions)} with hash {hashlib.sha256(repr(questions).encode()).hexdigest()[:12]}"
+        f"{len(questions)} with hash {hashlib.sha256(repr(tuple(questions)).encode()).hexdigest()[:12]}"
     )
     return flat | flat.pop("sampling")
 

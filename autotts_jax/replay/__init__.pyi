@@ -5,7 +5,7 @@ from .embedded import load, smollm2
 from .encoding import merge_equivalent
 from .generator import SYNTHETIC_MODELS, SyntheticModel, synthetic
 from .matrix import NONE, ProbeMatrix
-from .orders import paper64_orders, repo100_orders
+from .orders import BranchOrders, paper64_orders, repo100_orders
 from .reading import find_files, read_files
 from .statistics import cell_statistics
 
@@ -15,6 +15,7 @@ __all__ = [
     "EXACT",
     "NONE",
     "SYNTHETIC_MODELS",
+    "BranchOrders",
     "Cell",
     "ProbeDataset",
     "ProbeMatrix",

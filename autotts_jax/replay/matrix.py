@@ -57,7 +57,11 @@ class ProbeMatrix:
         return self.answers.shape[2]
 
     def finals(self) -> Int16[Array, "Q N"]:
-        """Returns the answer id of every branch's end; `NONE` where the cell has no such branch."""
+        """Looks up the final answer of every branch.
+
+        Returns:
+            Answer ids, `NONE` for branches that the cell does not have. Shape (Q, N).
+        """
         return jnp.take_along_axis(jnp.asarray(self.answers), jnp.asarray(self.lengths)[..., None], axis=-1)[
             ..., 0
         ]

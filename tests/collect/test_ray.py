@@ -16,7 +16,7 @@ from autotts_jax.collect import (
     Sampling,
     SimulatedEngine,
     Store,
-    collect,
+    collect_missing,
     open_engine,
 )
 from autotts_jax.errors import InputError
@@ -57,22 +57,22 @@ def branches(store):
 def test_two_workers_collect_the_matrix_that_one_process_collects(tmp_path, model, engine):
     make_engine = functools.partial(open_engine, "vllm", str(model), {"max_model_len": 1024})
     with Store.writing(tmp_path / "ray", PLAN, {}) as with_ray:
-        collect(with_ray, RayWorkers(make_engine, workers=2))
+        collect_missing(with_ray, RayWorkers(make_engine, workers=2))
     with Store.writing(tmp_path / "local", PLAN, {}) as local:
-        collect(local, LocalWorkers(engine))
+        collect_missing(local, LocalWorkers(engine))
     assert not local.missing()
     assert branches(with_ray) == branches(local)
 
 
 def test_what_was_collected_before_a_worker_died_is_gone_on_with_elsewhere(tmp_path):
     with Store.writing(tmp_path / "whole", PLAN, {}) as whole:
-        collect(whole, LocalWorkers(SimulatedEngine()))
+        collect_missing(whole, LocalWorkers(SimulatedEngine()))
     with Store.writing(tmp_path / "broken", PLAN, {}) as broken:
         with pytest.raises(EngineError, match=r"Ray worker on .* died, .* start the same command again"):
-            collect(broken, RayWorkers(MortalEngine, workers=1, in_flight=4))
+            collect_missing(broken, RayWorkers(MortalEngine, workers=1, in_flight=4))
         assert not psutil.Process().children(recursive=True), "nothing of Ray is left"
         assert {unit.question for unit in branches(broken)} == {0, 1}
-        collect(broken, LocalWorkers(SimulatedEngine()))
+        collect_missing(broken, LocalWorkers(SimulatedEngine()))
     assert branches(broken) == branches(whole)
 
 

@@ -22,7 +22,7 @@ from autotts_jax.collect import (
     Sampling,
     Store,
     VLLMEngine,
-    collect,
+    collect_missing,
     last_depth,
 )
 from autotts_jax.core.rollout import Episodes, rollout
@@ -51,7 +51,7 @@ def run(engine, tmp_path_factory):
     """A finished collection, and what the engine did for it."""
     told = []
     with Store.writing(tmp_path_factory.mktemp("run") / "run", PLAN, {}) as run:
-        collect(run, LocalWorkers(engine), told.append)
+        collect_missing(run, LocalWorkers(engine), told.append)
         run.export()
     return run, told[-1].usage
 
@@ -130,7 +130,7 @@ def test_a_collection_is_complete_and_says_something(run):
 def test_a_collection_again_is_the_same_whatever_runs_at_once(engine, run, tmp_path):
     plan = dataclasses.replace(PLAN, chunk=4)
     with Store.writing(tmp_path / "run", plan, {}) as again:
-        collect(again, LocalWorkers(engine, in_flight=4))
+        collect_missing(again, LocalWorkers(engine, in_flight=4))
         again.export()
     for name in ("matrix.json", "matrix.npz"):
         assert (again.folder / name).read_bytes() == (run[0].folder / name).read_bytes()
