@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_leaks import BRANCHES, QUESTIONS, scramble
+from test_leaks import BRANCHES, QUESTIONS, matrix_behind, scramble
 
-from autotts_jax.core import pool as branch_pool
 from autotts_jax.envs import WidthDepth, WidthDepthRounds
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
@@ -26,7 +25,7 @@ def matrix():
 
 
 def atomic_actions(rng, fused=False):
-    """Most of them read branch 0, so that it comes to its end."""
+    """Draws actions that mostly read branch 0, so that it comes to its end."""
     last = 2 + (2 if fused else 3) * WIDTH
     read = [2] if fused else [2, 2 + WIDTH]
     actions = np.where(rng.random(150) < 0.8, rng.choice(read, 150), rng.integers(-1, last + 1, 150))
@@ -47,11 +46,11 @@ def round_actions(rng):
 
 
 def leaks(env, draw, matrix) -> bool:
-    """Whether an environment shows what was not revealed, or answers by it."""
+    """Whether observations or answers depend on what was not revealed."""
 
     @jax.jit
     def play(params, question, order, actions):
-        """All that is seen while some actions are played, the answers, and the state of the branches."""
+        """Plays actions: all that is seen meanwhile, the answers, and the final state of the branches."""
 
         def one(state, action):
             obs, state, _, terminated, info = env.step_env(None, state, action, params)
@@ -59,7 +58,7 @@ def leaks(env, draw, matrix) -> bool:
 
         obs, state = env.reset_env(jax.random.key(0), params, question, order)
         state, (seen, answer) = jax.lax.scan(one, state, actions)
-        return (obs, seen), answer, branch_pool.state_of(state.pool)
+        return (obs, seen), answer, state.pool.state
 
     rng = np.random.default_rng(0)
     params = env.make_params(matrix)
@@ -101,32 +100,32 @@ class Cheat(WidthDepthRounds):
 
 class Gold(Cheat):
     def peek(self, pool):
-        return pool._matrix.gold[branch_pool.episode_of(pool).question]
+        return matrix_behind(pool).gold[pool.hidden.question]
 
 
 class Length(Cheat):
     def peek(self, pool):
-        return branch_pool.episode_of(pool).length[-1]
+        return pool.hidden.length[-1]
 
 
 class Deeper(Cheat):
     def peek(self, pool):
-        return branch_pool.all_answer_ids(pool)[0, pool.depth[0]]
+        return matrix_behind(pool).answers.reshape(-1)[pool.hidden.start[0] + pool.depth[0]]
 
 
 class AnswerId(Cheat):
     def peek(self, pool):
-        return branch_pool.answer_ids(pool)[0]
+        return pool.answer_keys[0]
 
 
 class LengthInMask(WidthDepthRounds):
     def action_mask(self, pool):
-        even = branch_pool.episode_of(pool).length[0] % 2 == 0
+        even = pool.hidden.length[0] % 2 == 0
         return super().action_mask(pool).at[-1].min(even)
 
 
 def right_one(pool, _):
-    right = branch_pool.answer_ids(pool) == pool._matrix.gold[branch_pool.episode_of(pool).question]
+    right = pool.answer_keys == matrix_behind(pool).gold[pool.hidden.question]
     leader = jnp.argmax(pool.active & right).astype(jnp.int32)
     return dataclasses.replace(pool.vote(pool.active), leader=leader)
 

@@ -7,13 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from autotts_jax.core import pool as branch_pool
-from autotts_jax.core.pool import ReplayPool, StopReason
-from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
-from autotts_jax.policies.cmc import CMC
-from autotts_jax.policies.early_stopping import EarlyStopping
-from autotts_jax.policies.parallel_probe import ParallelProbe
-from autotts_jax.policies.self_consistency import SelfConsistency
+from autotts_jax.core import ReplayPool, StopReason, winner
+from autotts_jax.policies import CMC, AdaptiveConsistency, EarlyStopping, ParallelProbe, SelfConsistency
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
 BRANCHES, WIDTH = 32, 24
@@ -26,7 +21,7 @@ def matrix():
 
 
 def play(controller, matrix, question, order):
-    """An episode to its end: final state, rounds, stop reason and answer id."""
+    """Plays an episode: its final state, rounds and stop reason, and the id of its answer."""
     memory, pool = controller.start(ReplayPool.begin(matrix, question, order))
 
     def step(carry):
@@ -38,12 +33,12 @@ def play(controller, matrix, question, order):
     memory, pool, rounds, stop = jax.lax.while_loop(
         lambda carry: carry[3] == StopReason.RUNNING, step, (memory, pool, jnp.int32(0), running)
     )
-    answer = branch_pool.leader_answer(pool, controller.vote(memory, pool))
+    answer = winner(pool, controller.vote(memory, pool))
     return {"state": pool.state, "rounds": rounds, "stop": stop}, answer
 
 
 def scramble(matrix, question, order, state, rng):
-    """The matrix with all changed that an episode, which ended in ``state``, did not reveal.
+    """Changes everything in a matrix that an episode, which ended in ``state``, did not reveal.
 
     Returns:
         The matrix and the new id of each old answer id.
@@ -112,7 +107,7 @@ def test_shipped_controllers_see_only_what_they_revealed(controller, matrix):
 
 
 class Cheat(SelfConsistency):
-    """Reads a number of branches that depends on what it must not see."""
+    """Opens a number of branches that depends on what it must not see."""
 
     def peek(self, pool):
         raise NotImplementedError
@@ -132,15 +127,19 @@ def cheat(name, peek):
     return jax.tree_util.register_dataclass(kind)(1)
 
 
+def matrix_behind(pool):
+    return pool._matrix  # noqa: SLF001  # what a cheat would do
+
+
 @pytest.mark.parametrize(
     "controller",
     [
-        cheat("Gold", lambda pool: pool._matrix.gold[pool._episode.question]),
-        cheat("Length", lambda pool: pool._episode.length[0]),
-        cheat("Tokens", lambda pool: pool._episode.tokens[0]),
-        cheat("Deeper", lambda pool: pool._matrix.answers.reshape(-1)[pool._episode.start[0] + 3]),
-        cheat("Unopened", lambda pool: pool._matrix.answers.reshape(-1)[pool._episode.start[-1]]),
-        cheat("AnswerId", lambda pool: branch_pool.answer_ids(pool)[0]),
+        cheat("Gold", lambda pool: matrix_behind(pool).gold[pool.hidden.question]),
+        cheat("Length", lambda pool: pool.hidden.length[0]),
+        cheat("Tokens", lambda pool: pool.hidden.tokens[0]),
+        cheat("Deeper", lambda pool: matrix_behind(pool).answers.reshape(-1)[pool.hidden.start[0] + 3]),
+        cheat("Unopened", lambda pool: matrix_behind(pool).answers.reshape(-1)[pool.hidden.start[-1]]),
+        cheat("AnswerId", lambda pool: pool.answer_keys[0]),
     ],
     ids=lambda controller: type(controller).__name__,
 )
@@ -149,4 +148,4 @@ def test_controllers_that_cheat_are_caught(controller, matrix):
 
 
 def test_an_honest_controller_of_the_same_make_is_not(matrix):
-    assert not leaks(cheat("Honest", lambda pool: pool.answers[0] + pool.depth[1]), matrix)
+    assert not leaks(cheat("Honest", lambda pool: pool.labels[0] + pool.depth[1]), matrix)

@@ -8,9 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from autotts_jax.experiments.evaluation import evaluate
-from autotts_jax.policies.players import select
-from autotts_jax.replay import embedded, read_files
+import autotts_jax as at
+from autotts_jax.policies import CONTROLLERS
 
 # Accuracy in percent and thousands of tokens of SC@64, as the paper prints them.
 PAPER_SC = {
@@ -61,10 +60,10 @@ def digest(matrix):
 
 @pytest.mark.parametrize("name", EMBEDDED_DIGESTS)
 def test_every_embedded_episode_equals_the_released_evaluator(name):
-    data = embedded.load(name)
+    data = at.load(name)
     assert digest(data.matrix) == EMBEDDED_DIGESTS[name], "see tests/golden/README.md"
-    selections = [select(f"{family}@{value:g}") for family, value in GOLDEN.values()]
-    plays = evaluate(data, selections, seeds=EMBEDDED_SEEDS).plays
+    players = [f"{family}@{value:g}" for family, value in GOLDEN.values()]
+    plays = at.evaluate(data, players, seeds=EMBEDDED_SEEDS).plays
     for golden, play in zip(GOLDEN, plays, strict=True):
         for what in ("correct", "tokens"):
             for cell, ours in by_cell(data, getattr(play, what)[0]).items():
@@ -75,9 +74,9 @@ def test_every_embedded_episode_equals_the_released_evaluator(name):
 @pytest.fixture(scope="module")
 def plays(released):
     """Plays whole families over all released cells and seeds; keyed by family."""
-    names = ("sc@64", "asc", "esc", "parallel-probe", "cmc")
-    evaluation = evaluate(released, [select(name) for name in names])
-    return {play.selection.name: play for play in evaluation.plays}
+    names = ["sc@64", "asc", "esc", "parallel-probe", "cmc"]
+    families = [name.partition("@")[0] for name in names]
+    return dict(zip(families, at.evaluate(released, names).plays, strict=True))
 
 
 def by_cell(data, per_episode):
@@ -87,11 +86,10 @@ def by_cell(data, per_episode):
 
 @pytest.mark.parametrize("golden", GOLDEN)
 def test_every_episode_equals_the_released_evaluator(plays, released, golden_dir, golden):
-    controller, value = GOLDEN[golden]
-    play = plays[controller]
-    at = play.selection.values.index(value)
+    family, value = GOLDEN[golden]
+    member = CONTROLLERS[family].values.index(value)
     for name in ("correct", "tokens"):
-        for cell, ours in by_cell(released, getattr(play, name)[at]).items():
+        for cell, ours in by_cell(released, getattr(plays[family], name)[member]).items():
             theirs = np.load(golden_dir / "episodes" / f"{cell.replace('/', '_')}.npz")[f"{golden}/{name}"]
             np.testing.assert_array_equal(ours, theirs, err_msg=f"{cell} {golden} {name}")
 
@@ -102,11 +100,11 @@ def test_released_sweeps_agree_to_their_digits(plays, released, golden_dir):
         for row in csv.DictReader(file.read_text().splitlines()):
             config = eval(row["config"])  # a dict of numbers, as the release printed it
             value = next(config[key] for key in ("beta", "max_samples", "num_chains") if key in config)
-            play = plays[SWEPT[row["Method"]]]
-            at = play.selection.values.index(value)
+            family = SWEPT[row["Method"]]
+            play, member = plays[family], CONTROLLERS[family].values.index(value)
             cell = f"{file.parent.name}/{file.stem.split('_')[0]}"
-            accuracy = by_cell(released, play.correct[at])[cell].mean()
-            tokens = by_cell(released, play.tokens[at])[cell].mean()
+            accuracy = by_cell(released, play.correct[member])[cell].mean()
+            tokens = by_cell(released, play.tokens[member])[cell].mean()
             where = f"{cell} {row['Method']} {value}"
             assert f"{100 * accuracy:.2f}" == f"{float(row['Acc']):.2f}", where
             assert int(tokens) == int(row["Cost"]), where
@@ -123,9 +121,9 @@ def test_self_consistency_equals_the_paper(plays, released):
 
 
 def test_double_precision_changes_nothing(replay_dir, golden_dir):
-    data = read_files([replay_dir / "Qwen3-0.6B" / "aime24.json"])
+    data = at.load(replay_dir / "Qwen3-0.6B" / "aime24.json")
     golden = np.load(golden_dir / "episodes" / "Qwen3-0.6B_aime24.npz")
     with jax.enable_x64(True):
-        (play,) = evaluate(data, [select("cmc@0.5")]).plays
+        (play,) = at.evaluate(data, "cmc@0.5").plays
     np.testing.assert_array_equal(play.correct[0], golden["cmc_beta0.5/correct"])
     np.testing.assert_array_equal(play.tokens[0], golden["cmc_beta0.5/tokens"])
