@@ -14,6 +14,7 @@ import pytest
 from autotts_jax.collect import Cancelled, EngineError, Finish, Request, ServerEngine, SimulatedEngine
 from autotts_jax.collect.simulated import END, ByteTokenizer
 from autotts_jax.errors import InputError
+from autotts_jax.testing import check_engine
 
 httpx = pytest.importorskip("httpx")
 
@@ -213,6 +214,10 @@ def test_writes_what_the_engine_behind_it_writes_for_many_threads(server, connec
         ]
     assert {c.cached for c in written[0]} == {7}
     assert engine.running == 0
+
+
+def test_it_keeps_the_contract_of_engines(connect):
+    check_engine(connect())
 
 
 @pytest.mark.parametrize("refuses_unknown", [True, False])

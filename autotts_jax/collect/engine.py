@@ -1,7 +1,8 @@
 """The contract with a language model: prompts in, completions out, many requests at a time.
 
 Collection and live control need nothing of a model but an `Engine` and its `Tokenizer`. To use another model
-or another inference library, implement both protocols; `SimulatedEngine` is the shortest example.
+or another inference library, implement both protocols; `SimulatedEngine` is the shortest example, and
+`autotts_jax.testing.check_engine` checks an engine.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Completion:
             `Finish.stop`.
         text: the same as text, without the end-of-text token and with the stop string that ended it.
         finish: why it ends.
-        mean_logprob: mean log-probability of the tokens, in nats; None unless the request asks for it.
+        mean_logprob: mean log-probability of the tokens, in nats; None unless the request asks for it, or if
+            the engine does not know it.
         cached: tokens of the prompt that were in the engine's prefix cache; 0 if unknown.
     """
 

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
-from autotts_jax.collect.engine import Cancelled, Completion, Finish, Request, Tokens
+from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish, Request, Tokens
 
 END = 256
 """The token that ends a text; all others are bytes."""
@@ -49,16 +49,19 @@ class SimulatedEngine:
     def __init__(self, mean_tokens: int = 200):
         self.tokenizer = ByteTokenizer()
         self._mean_tokens = mean_tokens
+        self._closed = False
 
     def generate(
         self, requests: Sequence[Request], cancel: threading.Event | None = None
     ) -> list[Completion]:
+        if self._closed:
+            raise EngineError("the engine was closed")
         if cancel is not None and cancel.is_set():
             raise Cancelled
         return [self.complete(request) for request in requests]
 
     def close(self) -> None:
-        pass
+        self._closed = True
 
     def complete(self, request: Request) -> Completion:
         """Continues one prompt.
@@ -71,7 +74,10 @@ class SimulatedEngine:
         """
         tokens = self._think(request) if request.temperature else self._answer(request)
         text = self.tokenizer.decode(tokens)
-        ended = tokens[-1] == END or any(stop in text for stop in request.stop)
+        stops = [text.index(stop) + len(stop) for stop in request.stop if stop in text]
+        if stops:
+            tokens, text = tokens[: min(stops)], text[: min(stops)]
+        ended = stops or tokens[-1] == END or len(tokens) < request.max_tokens
         return Completion(tokens, text, Finish.stop if ended else Finish.length)
 
     def _think(self, request: Request) -> Tokens:

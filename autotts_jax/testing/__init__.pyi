@@ -1,5 +1,7 @@
+from .engines import check_engine
 from .environments import check_functional_env
 
 __all__ = [
+    "check_engine",
     "check_functional_env",
 ]

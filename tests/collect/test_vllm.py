@@ -30,6 +30,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.live.answer import answer
 from autotts_jax.policies.players import select
 from autotts_jax.replay import read_files
+from autotts_jax.testing import check_engine
 
 pytest.importorskip("vllm", reason="vLLM is not installed; make test-collect has an environment with it")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of vLLM
@@ -59,6 +60,10 @@ def run(engine, tmp_path_factory):
 def requests(engine, count, seed=0, tokens=40):
     prompt = engine.tokenizer.chat("What is 1 + 2?", None)
     return [Request(prompt, tokens, temperature=0.7, seed=seed + n) for n in range(count)]
+
+
+def test_it_keeps_the_contract_of_engines(engine):
+    check_engine(engine, close=False)
 
 
 def test_a_request_is_continued_alike_whatever_runs_beside_it(engine):

@@ -1,0 +1,138 @@
+"""`check_engine` passes the simulated engine, and catches whatever breaks the contract."""
+
+import dataclasses
+import doctest
+
+import pytest
+
+from autotts_jax.collect import Completion, EngineError, Finish, SimulatedEngine, open_engine
+from autotts_jax.errors import InputError
+from autotts_jax.testing import check_engine, engines
+
+
+def test_the_simulated_engine_passes():
+    check_engine(SimulatedEngine())
+    check_engine(SimulatedEngine(mean_tokens=5), question="What is 1 + 1?", max_tokens=64)
+    outcome = doctest.testmod(engines)
+    assert outcome.attempted
+    assert not outcome.failed
+
+
+class Broken(SimulatedEngine):
+    """Changes the completions of the simulated engine."""
+
+    def __init__(self, change):
+        super().__init__()
+        self._change = change
+
+    def generate(self, requests, cancel=None):
+        return self._change(list(requests), super().generate(requests, cancel))
+
+
+def each(**fields):
+    """Replaces fields of every completion, which are functions of the request and the completion."""
+
+    def change(requests, completions):
+        return [
+            dataclasses.replace(completion, **{name: f(request, completion) for name, f in fields.items()})
+            for request, completion in zip(requests, completions, strict=True)
+        ]
+
+    return change
+
+
+def cut(_, completion):
+    tokens = completion.tokens[:3]
+    return Completion(tokens, bytes(tokens).decode(), Finish.length)
+
+
+BROKEN = {
+    "each request has a completion": lambda _, completions: completions[:-1],
+    "in the order of their requests": lambda requests, completions: (
+        completions[::-1] if requests and requests[0].seed == 7 else completions
+    ),
+    "depend on the seed": lambda _, completions: completions[:1] * len(completions),
+    "depend on what runs beside it": lambda requests, completions: (
+        each(tokens=lambda *_: (49, 32), text=lambda *_: "1 ", finish=lambda *_: Finish.stop)(
+            requests, completions
+        )
+        if len(requests) == 1
+        else completions
+    ),
+    "1 to max_tokens tokens": each(tokens=lambda _, completion: completion.tokens * 9),
+    "text is that of the tokens": each(text=lambda _, completion: completion.text + "!"),
+    "Finish.length means": lambda requests, completions: [
+        *map(cut, requests, completions),
+    ],
+    "finish is a Finish": each(finish=lambda *_: None),
+    "cached counts tokens of the prompt": each(cached=lambda request, _: len(request.prompt) + 1),
+    "mean_logprob is None": each(mean_logprob=lambda *_: -1.0),
+    "not positive": each(mean_logprob=lambda request, _: 1.0 if request.logprobs else None),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_completions_that_break_the_contract_are_caught(rule):
+    with pytest.raises(AssertionError, match=rule):
+        check_engine(Broken(BROKEN[rule]))
+
+
+class Endless(SimulatedEngine):
+    """Ignores stop strings."""
+
+    def complete(self, request):
+        return super().complete(dataclasses.replace(request, stop=()))
+
+
+class Deaf(SimulatedEngine):
+    """Ignores cancellation."""
+
+    def generate(self, requests, cancel=None):
+        return super().generate(requests, cancel and None)
+
+
+class Immortal(SimulatedEngine):
+    """Cannot be closed."""
+
+    def close(self):
+        pass
+
+
+class Busy(SimulatedEngine):
+    running = 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "rule"),
+    [
+        (Endless(), "generation ends after the first stop string"),
+        (Deaf(), "raises Cancelled"),
+        (Immortal(), "a closed engine raises EngineError"),
+        (Busy(), "no running requests"),
+    ],
+)
+def test_engines_that_break_the_contract_are_caught(engine, rule):
+    with pytest.raises(AssertionError, match=rule):
+        check_engine(engine, question="What is 1 + 1?")
+
+
+def test_a_closed_engine_refuses_requests():
+    engine = SimulatedEngine()
+    engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        engine.generate([])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "oracle"}, "unknown engine 'oracle'; choose one of vllm, server, simulated"),
+        ({"name": "vllm"}, "the engine vllm needs a model"),
+        ({"name": "server", "model": "m"}, "the engine server needs an address"),
+        ({"name": "simulated", "options": {"speed": 9}}, "does not know an option: .*'speed'"),
+    ],
+)
+def test_engines_that_cannot_be_opened(arguments, message):
+    with pytest.raises(InputError, match=message):
+        open_engine(**arguments)
+    assert open_engine("simulated", options={"mean_tokens": 5}).model == "simulated"
