@@ -93,7 +93,8 @@ def play_lanes(
         num_episodes: length of the queue.
         target: return once this many episodes have ended.
         refill: lanes that have to have ended before episodes from the queue take their place (static).
-        until: return at the latest when `Run.time` is this; None for no such limit.
+        until: return when `Run.time` is this, at the latest; None for no such limit. The first call takes
+            episodes from the queue all the same.
 
     Returns:
         The run when it returns. A lane's state after its episode has ended stays as it is.
@@ -151,7 +152,11 @@ def play_lanes(
             return replace(run, out)
         return jax.lax.cond(jnp.sum(out) >= want, replace, lambda run, _: run, run, out)
 
-    return jax.lax.while_loop(lambda run: (run.ended < target) & in_time(run.time), play_on, run)
+    def goes_on(run: Run) -> Bool[Array, ""]:
+        # Whatever the time, the first episodes are taken from the queue.
+        return (run.ended < target) & (in_time(run.time) | (run.taken == 0))
+
+    return jax.lax.while_loop(goes_on, play_on, run)
 
 
 def _play_round(play: LanePlay, lane: Lane) -> Lane:
