@@ -174,7 +174,8 @@ class _Predictions:
         except Exception as error:
             raise InputError(f"policy {name}: predict failed:\n{last_lines(error)}") from error
         check_action(name, self._policy.env.action_space(), action, starting.shape)
-        decided = jax.device_put(np.asarray(action, np.int32), jax.typeof(exchange.action).sharding)
+        placed = exchange.action.sharding if isinstance(exchange.action, jax.Array) else None
+        decided = jax.device_put(np.asarray(action, np.int32), placed)
         return memory._replace(own=exchange._replace(action=decided))
 
     @functools.cached_property
