@@ -164,7 +164,7 @@ def test_validate_names_every_bad_file(run, folder, tmp_path):
     status, out, err = run("data", "validate", tmp_path, folder)
     assert status == 2
     assert sorted(line.split()[0] for line in out.splitlines()) == ["bad", "bad", "good", "good"]
-    assert err == "autotts-jax: error: bad files: 2 of 4; what is wrong is printed above\n"
+    assert err == "autotts-jax: error: bad files: 2 of 4; the reasons are printed above\n"
 
 
 # --- bad input ------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_values_that_no_option_takes(run, arguments, option):
         ("trace --beta 0.3", "--beta belongs to --controller"),
         ("trace --out file/results", "cannot write results to file/results"),
         ("evaluate --encoding equiv", "no data"),
-        ("data convert --out x.txt", "the ending must be .npz"),
+        ("data convert --out x.txt", "the suffix must be .npz"),
         ("data convert --out file/x.npz", "file/x.npz: cannot be written"),
         ("data convert --out x.json", "AutoTTS JSON holds one cell"),
     ],

@@ -12,7 +12,7 @@ from autotts_jax.cli.options import DataArgument, EncodingOption
 from autotts_jax.errors import InputError
 
 app = typer.Typer(
-    help="Look into probe-matrix files, convert and check them.", no_args_is_help=True, rich_markup_mode=None
+    help="Describe, import, convert and check probe matrices.", no_args_is_help=True, rich_markup_mode=None
 )
 
 FilesArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders or globs.")]
@@ -20,14 +20,14 @@ FilesArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="Files,
 
 @app.command()
 def info(data: DataArgument, encoding: EncodingOption = "exact") -> None:
-    """Print what is in probe-matrix files, and how far collections are."""
+    """Print statistics of probe matrices and the progress of collections."""
     with working() as on_progress:
         from autotts_jax.collect.store import Store, is_collection
         from autotts_jax.experiments.tables import collection_table, statistics_table
 
         stores = [Store(Path(place)) for place in data if is_collection(Path(place))]
         tables = [collection_table(store) for store in stores]
-        # Of a collection that is under way, the questions that are finished.
+        # Of an unfinished collection, the questions that are complete.
         growing = {store.folder: store for store in stores if store.missing()}
         for store in growing.values():
             if dataset := store.dataset():
@@ -42,13 +42,13 @@ def info(data: DataArgument, encoding: EncodingOption = "exact") -> None:
 def import_(
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", help="A checkout's folder, or a data set's id on the Hub."),
+        typer.Argument(metavar="SOURCE", help="The folder of a checkout, or the id of a Hugging Face dataset."),
     ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Write the files here.", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the files.", show_default=False)],
 ) -> None:
-    """Make a compact file of every cell in a checkout of the AutoTTS or Parallel-Probe release."""
+    """Convert the AutoTTS or Parallel-Probe release to one compact file for each cell."""
     lines: list[str] = []
-    with working("files that are there are whole") as on_progress:
+    with working("the files written so far are complete") as on_progress:
         from autotts_jax.collect.releases import import_release
 
         on_progress("importing", 0, 0)
@@ -61,18 +61,18 @@ def convert(
     data: DataArgument,
     out: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="A compact file (.npz), or AutoTTS JSON of a single cell (.json)."),
+        typer.Option(metavar="FILE", help="Compact file (.npz), or AutoTTS JSON of a single cell (.json)."),
     ],
     encoding: EncodingOption = "exact",
 ) -> None:
-    """Convert to one compact file, or one cell to AutoTTS JSON."""
+    """Convert probe matrices to one compact file, or one cell to AutoTTS JSON."""
     with working() as on_progress:
         from autotts_jax.replay.autotts_json import write_json
         from autotts_jax.replay.compact import write_compact
 
         writers = {".npz": write_compact, ".json": write_json}
         if out.suffix not in writers:
-            raise InputError(f"--out {out}: the ending must be .npz (compact) or .json (AutoTTS)")
+            raise InputError(f"--out {out}: the suffix must be .npz (compact) or .json (AutoTTS)")
         dataset = read_data(data, encoding, on_progress)
         on_progress("writing", 0, 0)
         writers[out.suffix](dataset, out)
@@ -81,7 +81,7 @@ def convert(
 
 @app.command()
 def validate(data: FilesArgument) -> None:
-    """Say of every file what is wrong with it; status 2 if any is."""
+    """Check files and print what is wrong with each; exit with status 2 if any is bad."""
     lines = []
     bad = 0
     with working() as on_progress:
@@ -97,4 +97,4 @@ def validate(data: FilesArgument) -> None:
                 bad += 1
     print(*lines, sep="\n")
     if bad:
-        raise InputError(f"bad files: {bad} of {len(files)}; what is wrong is printed above")
+        raise InputError(f"bad files: {bad} of {len(files)}; the reasons are printed above")
