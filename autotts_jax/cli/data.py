@@ -42,7 +42,7 @@ def info(data: DataArgument, encoding: EncodingOption = "exact") -> None:
 def import_(
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", help="The folder of a checkout, or the id of a Hugging Face dataset."),
+        typer.Argument(metavar="SOURCE", help="Folder of a checkout, or id of a Hugging Face dataset."),
     ],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the files.", show_default=False)],
 ) -> None:

@@ -77,9 +77,9 @@ class Store:
         DataError: its plan cannot be read.
     """
 
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.plan = _read_plan(folder)
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self.plan = _read_plan(self.folder)
 
     @classmethod
     @contextlib.contextmanager

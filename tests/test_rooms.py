@@ -1,0 +1,62 @@
+"""The rooms of the package: their public names, and what a plain installation can do."""
+
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import autotts_jax
+
+ROOMS = sorted(file.parent.name for file in Path(autotts_jax.__file__).parent.glob("*/__init__.pyi"))
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_every_public_name_is_there_and_documented(name):
+    room = importlib.import_module(f"autotts_jax.{name}")
+    assert inspect.getdoc(room)
+    assert room.__all__
+    for public in room.__all__:
+        found = getattr(room, public)
+        assert not inspect.ismodule(found), f"{public} is hidden by a module of the same name"
+        if inspect.isclass(found) or inspect.isfunction(found):
+            assert inspect.getdoc(found), public
+
+
+PLAIN = """
+import sys
+
+collecting = ("pydantic", "tenacity", "httpx", "anyio", "filelock", "transformers", "datasets", "math_verify")
+sys.modules.update(dict.fromkeys(collecting))  # as if they were not installed
+from autotts_jax.replay import load, write_compact, write_json
+
+data = load("smollm2")
+write_json(data, "model.json")
+write_compact(data, "model.npz")
+assert load("model.json").questions == load("model.npz").questions == data.questions
+
+from autotts_jax.collect import SimulatedEngine
+from autotts_jax.testing import check_engine
+
+check_engine(SimulatedEngine())
+from autotts_jax.collect import ServerEngine, Store
+
+for use in (lambda: ServerEngine("http://127.0.0.1:9", "model"), lambda: Store(".")):
+    try:
+        use()
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_a_plain_installation_reads_data_and_names_the_extra_for_the_rest(tmp_path):
+    (tmp_path / "collection.json").write_text("{}")
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    server, store = done.stdout.splitlines()
+    assert server.startswith("the engine server needs anyio: pip install 'autotts-jax[collecting]'")
+    assert store.startswith("collecting needs pydantic: pip install 'autotts-jax[collecting]'")
