@@ -63,7 +63,7 @@ class Run(NamedTuple):
         taken: episodes taken from the queue. Shape ().
         ended: episodes whose results are written. Shape ().
         time: rounds of the loop. Shape ().
-        results: what `LanePlay.end` gave, by episode; leaves have a leading axis of the queue's length.
+        results: what `LanePlay.end` gave, by episode; see `unpack_results`.
         records: what `LanePlay.record` gave, by round of the loop and lane; leaves have leading axes (T, L).
             None where nothing is recorded.
     """
@@ -72,7 +72,7 @@ class Run(NamedTuple):
     taken: Int32[Array, ""]
     ended: Int32[Array, ""]
     time: Int32[Array, ""]
-    results: Any
+    results: dict[str, Array]
     records: Any = None
 
 
@@ -99,7 +99,7 @@ def play_lanes(
     Returns:
         The run when it returns. A lane's state after its episode has ended stays as it is.
     """
-    begin, end = jax.vmap(play.begin), jax.vmap(play.end)
+    begin, end = jax.vmap(play.begin), jax.vmap(lambda lane: _pack(play.end(lane)))
 
     def holds(lanes: Lane) -> Bool[Array, " L"]:
         return lanes.episode < num_episodes
@@ -208,7 +208,39 @@ def empty_run(shapes: Shapes, lanes: int, num_episodes: Scalar, *, results: int,
         stop=np.full(lanes, StopReason.EXHAUSTED, np.int32),
     )
     zero = np.zeros((), np.int32)
-    return Run(empty, zero, zero, zero, zeros(shapes.results, results), zeros(shapes.record, rounds, lanes))
+    packed = zeros(jax.eval_shape(_pack, shapes.results), results)
+    return Run(empty, zero, zero, zero, packed, zeros(shapes.record, rounds, lanes))
+
+
+def _pack(results: Any) -> dict[str, Array]:
+    """Joins all leaves of a dtype to one vector, so that a single scatter writes them.
+
+    XLA fails on scatters of one shape when it fuses them to one pass, as `XLA_FLAGS` has it do.
+    """
+    parts: dict[str, list[Array]] = {}
+    for leaf in jax.tree.leaves(results):
+        parts.setdefault(jnp.result_type(leaf).name, []).append(jnp.reshape(leaf, -1))
+    return {name: jnp.concatenate(vectors) for name, vectors in parts.items()}
+
+
+def unpack_results(results: dict[str, np.ndarray], shapes: Shapes) -> Any:
+    """Restores what `LanePlay.end` gave.
+
+    Args:
+        results: rows of `Run.results`.
+        shapes: as `trace_shapes` finds them.
+
+    Returns:
+        A pytree whose leaves have the rows as a leading axis.
+    """
+    used = dict.fromkeys(results, 0)
+
+    def take(leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+        rows, first = results[leaf.dtype.name], used[leaf.dtype.name]
+        used[leaf.dtype.name] += leaf.size
+        return rows[:, first : first + leaf.size].reshape(-1, *leaf.shape)
+
+    return jax.tree.map(take, shapes.results)
 
 
 def _where(mask: Bool[Array, " *L"], new: Array, old: Array) -> Array:

@@ -23,7 +23,16 @@ from jaxtyping import Int, Int16, Int32
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.core.controller import Controller, Memory
-from autotts_jax.core.lanes import Lane, LanePlay, Run, Shapes, empty_run, play_lanes, trace_shapes
+from autotts_jax.core.lanes import (
+    Lane,
+    LanePlay,
+    Run,
+    Shapes,
+    empty_run,
+    play_lanes,
+    trace_shapes,
+    unpack_results,
+)
 from autotts_jax.core.pool import BranchPool, NotKeptError, ReplayPool, StopReason, winner
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -76,7 +85,8 @@ class Results(NamedTuple):
         compile_seconds: tracing, compiling and the first call, for all episodes together.
         run_seconds: running, for all episodes together.
         ends: what `Hooks.at_end` gave; leaves have a leading axis E.
-        records: what `Hooks.after_round` gave; leaves have leading axes (E, T).
+        records: what `Hooks.after_round` gave; leaves have leading axes (E, T). Rows after an episode's end
+            hold nothing of it.
     """
 
     answer: np.ndarray
@@ -193,7 +203,8 @@ def rollout(
             run = play(table, queue, run, np.int32(-(-per_device * segment // SEGMENTS)), None)
             if on_progress:
                 on_progress(min(int(np.sum(run.ended)), len(place)))
-    rows, ends = jax.tree.map(lambda leaf: np.asarray(leaf)[place], run.results)
+    packed = jax.tree.map(lambda leaf: np.asarray(leaf)[place], run.results)
+    rows, ends = unpack_results(packed, shapes)
     records = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], run.records)
     if shared:
         total = len(episodes.question)
@@ -457,15 +468,7 @@ def results_of(
     compile_seconds: float,
     run_seconds: float,
 ) -> Results:
-    """Makes results of rows with `COLUMNS`.
-
-    Args:
-        rows: a row for each episode.
-        matrix: the probe matrix.
-        episodes: the episodes.
-        compile_seconds: see `Results`.
-        run_seconds: see `Results`.
-    """
+    """The results that rows with `COLUMNS` hold."""
     answer = rows[:, 0]
     correct = (answer != NONE) & (answer == np.asarray(matrix.gold)[np.asarray(episodes.question)])
     columns = dict(zip(COLUMNS, rows.T, strict=True))
@@ -533,14 +536,7 @@ def _bucket_size(size: int) -> int:
 
 
 def check_budget(budget: int | None) -> None:
-    """Checks that a token budget can be counted down from.
-
-    Args:
-        budget: token budget; None for no limit.
-
-    Raises:
-        InputError: it is negative or too large.
-    """
+    """Raises an `InputError` for a token budget that cannot be counted down from."""
     if budget is not None and not 0 <= budget <= MAX_TOKENS:
         raise InputError(
             f"the token budget is {budget}, but it must be between 0 and {MAX_TOKENS}; "
