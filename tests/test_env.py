@@ -19,11 +19,15 @@ from matrices import BRANCHES, QUESTIONS, as_dataset, orders, random_matrix
 from matrices import WIDTH as W
 from scipy.special import betainc
 
-from autotts_jax.core import pool as branch_pool
-from autotts_jax.core.compiling import COMPILER_OPTIONS
-from autotts_jax.envs import WidthDepth, WidthDepthRounds, observations
-from autotts_jax.envs.observations import BRANCH_FEATURES, GLOBAL_FEATURES
-from autotts_jax.envs.rewards import Reward
+from autotts_jax.core import COMPILER_OPTIONS, ReplayPool
+from autotts_jax.envs import (
+    BRANCH_FEATURES,
+    GLOBAL_FEATURES,
+    Reward,
+    WidthDepth,
+    WidthDepthRounds,
+    observations,
+)
 from autotts_jax.errors import InputError
 from autotts_jax.replay import synthetic
 from autotts_jax.replay.dataset import stack
@@ -354,6 +358,7 @@ def test_episodes_equal_the_reference(name, matrix, order, question, budget, dat
         assert info["intervals"] == sum(game.depth)
         assert info["probes"] == game.probes
         assert info["cost"] == pytest.approx(game.cost)
+        assert info["interval"] == game.interval
         assert info["question"] == question
         assert info["answer"] == game.answer()
         assert info["correct"] == (game.answer() == game.gold)
@@ -369,7 +374,7 @@ def same(one, other):
 def end(env, params, question, order, actions):
     """State of the branch pool and the answer after some actions."""
     *_, (_, state, _, _, info) = play(env, params, question, order, actions)
-    return branch_pool.state_of(state.pool), state.pool.tokens, info["answer"]
+    return state.pool.state, state.pool.tokens, info["answer"]
 
 
 PROBE, PRUNE = 2 + W, 2 + 2 * W
@@ -468,17 +473,15 @@ def test_majority_pays_for_the_majority_of_branches_not_played():
         actions = [0, *[2] * length, 2 + 3, 1]
         *_, last = play(env, params, question, order, actions)
         _, state, reward, _, info = last
-        assert int(state.label) == majority(question, order)
+        assert int(state.target) == majority(question, order)
         assert float(reward) == (finals[question, order[0]] == majority(question, order))
         differs |= bool(info["correct"]) != bool(reward)
     assert differs, "gold and majority agree everywhere: nothing was tested"
 
     _, drawn = jax.jit(jax.vmap(env.reset, (0, None)))(jax.random.split(KEY, 32), params)
-    for question, label, start in zip(
-        drawn.question, drawn.label, branch_pool.episode_of(drawn.pool).start, strict=True
-    ):
+    for question, target, start in zip(drawn.question, drawn.target, drawn.pool.hidden.start, strict=True):
         order = np.asarray(start) // matrix.max_depth - BRANCHES * int(question)
-        assert int(label) == majority(int(question), order)
+        assert int(target) == majority(int(question), order)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -498,7 +501,7 @@ def test_votes_and_ranks_are_right_at_any_width(width):
     rng = np.random.default_rng(width)
     matrix = synthetic().matrix
     matrix = dataclasses.replace(matrix, answers=np.where(matrix.answers > 3, 0, matrix.answers))
-    begun = branch_pool.ReplayPool.begin(matrix, 3, jnp.asarray(np.arange(width) % matrix.num_branches))
+    begun = ReplayPool.begin(matrix, 3, jnp.asarray(np.arange(width) % matrix.num_branches))
     pool = (
         begun.open(width)
         .advance(jnp.asarray(rng.integers(0, 30, width)))
@@ -507,7 +510,7 @@ def test_votes_and_ranks_are_right_at_any_width(width):
     pool = pool.prune(jnp.asarray(rng.random(width) < 0.1))
     tracker = observations.track(observations.start_tracking(width), begun, pool)
     stand = jax.jit(observations.standing)(pool, tracker)
-    ids, voting, final = (np.asarray(part) for part in (stand.ids, stand.voting, stand.final))
+    ids, voting, final = (np.asarray(part) for part in (stand.keys, stand.voting, stand.final))
     assert 0 < final.sum() < voting.sum() < width
     votes, finals = Counter(ids[voting].tolist()), Counter(ids[final].tolist())
     answered = ids != NONE
@@ -590,7 +593,7 @@ def test_gamma_is_drawn_log_uniformly_from_its_range_and_shown():
     assert obs["globals"][:, column] == pytest.approx(-np.log10(gamma) / 8, abs=1e-5)
     # Question and order are drawn too.
     assert set(state.question.tolist()) == set(range(QUESTIONS))
-    assert len(np.unique(branch_pool.episode_of(state.pool).start, axis=0)) > QUESTIONS * 100
+    assert len(np.unique(state.pool.hidden.start, axis=0)) > QUESTIONS * 100
 
 
 def test_the_step_limit_truncates_and_an_answer_terminates():
@@ -623,7 +626,7 @@ def test_orders_hold_no_padding():
     )
     matrix = stack([as_dataset(random_matrix(0), "wide"), as_dataset(narrow, "narrow")]).matrix
     env = WidthDepth(W)
-    played = np.asarray(env.make_params(matrix).orders)[..., :W]
+    played = np.asarray(env.make_params(matrix).orders.table)[..., :W]
     assert played[0].max() == BRANCHES - 1
     assert np.array_equal(np.sort(played[1], axis=-1), np.broadcast_to(np.arange(W), played[1].shape))
     with pytest.raises(InputError, match=f"{W} branches a question"):

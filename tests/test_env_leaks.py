@@ -13,7 +13,7 @@ from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
 
 WIDTH, TRIALS = 3, 12
-SEEN = ("invalid_action", "tokens", "intervals", "probes", "cost", "question", "action_mask")
+SEEN = ("invalid_action", "tokens", "intervals", "probes", "cost", "interval", "question", "action_mask")
 
 
 pytestmark = pytest.mark.usefixtures("compile_fast")

@@ -138,7 +138,7 @@ def test_results_are_pythons_and_numpys_own(make):
         types = {name: type(value) for name, value in told.items() if name != "action_mask"}
         assert types == {
             **dict.fromkeys(("invalid_action", "correct"), bool),
-            **dict.fromkeys(("tokens", "intervals", "probes", "question", "answer"), int),
+            **dict.fromkeys(("tokens", "intervals", "probes", "interval", "question", "answer"), int),
             "cost": float,
         }
         assert told["action_mask"].dtype == np.int8

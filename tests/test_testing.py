@@ -9,7 +9,6 @@ import pytest
 from gymnasium import spaces
 from matrices import random_matrix
 
-from autotts_jax.core import pool as branch_pool
 from autotts_jax.envs import WidthDepth, WidthDepthRounds
 from autotts_jax.testing.environments import check_functional_env
 
@@ -152,7 +151,7 @@ class OwnOrder(WidthDepth):
 class SeesLength(WidthDepth):
     def observe(self, pool, *rest):
         obs = super().observe(pool, *rest)
-        length = branch_pool.episode_of(pool).length[0] / 100
+        length = pool.hidden.length[0] / 100
         return obs | {"globals": obs["globals"].at[0].set(jnp.where(pool.opened > 0, length, 0))}
 
 
@@ -162,13 +161,13 @@ class MaskSeesLength(WidthDepth):
         return super().act(pool, jnp.where(self.action_mask(pool)[number], action, -1))
 
     def action_mask(self, pool):
-        even = branch_pool.episode_of(pool).length % 2 == 0
+        even = pool.hidden.length % 2 == 0
         return super().action_mask(pool).at[-WIDTH:].min(even)
 
 
 def right_one(pool, _):
     """An aggregation that knows the answer."""
-    right = branch_pool.answer_ids(pool) == pool._matrix.gold[branch_pool.episode_of(pool).question]
+    right = pool.answer_keys == pool._matrix.gold[pool.hidden.question]
     leader = jnp.argmax(pool.active & right).astype(jnp.int32)
     return dataclasses.replace(pool.vote(pool.active), leader=leader)
 

@@ -88,9 +88,10 @@ class Environment(abc.ABC):
     **End.** ANSWER terminates; the step limit truncates.
 
     **Info**: ``invalid_action``; ``tokens``, ``intervals``, ``probes``, ``cost`` (C in intervals) so far;
-    ``question``; ``answer``, the id that would be answered now, and ``correct``, whether it is the gold one
-    (both for measuring, never for a policy); ``action_mask`` of the state it belongs to. From `step` also
-    ``terminated``, ``truncated`` and ``final_observation``, which is the observation before any auto-reset.
+    ``interval``, Δ in tokens; ``question``; ``answer``, the id that would be answered now, and ``correct``,
+    whether it is the gold one (both for measuring, never for a policy); ``action_mask`` of the state it
+    belongs to. From `step` also ``terminated``, ``truncated`` and ``final_observation``, which is the
+    observation before any auto-reset.
 
     Args:
         max_branches: W, branches that an episode can open.
@@ -392,6 +393,7 @@ class Environment(abc.ABC):
             "intervals": after.intervals,
             "probes": after.probes,
             "cost": cost,
+            "interval": after.interval,
             "question": state.question,
             "answer": answer,
             "correct": (answer == params.matrix.gold[state.question]) & (answer != NONE),

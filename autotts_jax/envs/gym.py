@@ -87,6 +87,7 @@ def _begin(
         "intervals": nothing,
         "probes": nothing,
         "cost": jnp.float32(0),
+        "interval": state.pool.interval,
         "question": state.question,
         "answer": state.answer,
         "correct": jnp.bool_(False),
@@ -300,8 +301,8 @@ class WidthDepthEnv(_Face, gymnasium.Env[Observation, Any]):
 
     Actions, observations, rewards and ends are the functional environment's, with the action mask in ``info``
     alone. ``info`` has the same entries after `reset` and `step`: ``invalid_action`` (bool), ``tokens``,
-    ``intervals``, ``probes``, ``question``, ``answer`` (int), ``cost`` (float), ``correct`` (bool) and
-    ``action_mask`` (int8, shape (A,)).
+    ``intervals``, ``probes``, ``interval``, ``question``, ``answer`` (int), ``cost`` (float), ``correct``
+    (bool) and ``action_mask`` (int8, shape (A,)).
 
     Args:
         data: names, files, folders or patterns as `autotts_jax.replay.embedded.load` takes them, a

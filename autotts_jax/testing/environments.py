@@ -26,6 +26,7 @@ INFO = (
     "intervals",
     "probes",
     "cost",
+    "interval",
     "question",
     "answer",
     "correct",
@@ -451,8 +452,8 @@ def _check_draws(play: _Play, params: EnvParams) -> None:
     if matrix.num_questions * matrix.num_branches > 1:
         tokens = np.concatenate([state.pool.hidden.tokens for _, state in drawn])
         _require(np.any(tokens != tokens[0]), "reset draws the same episode for different keys")
-    question, order = matrix.num_questions - 1, np.asarray(params.orders)[int(matrix.cell[-1]), -1]
-    order = order[: play.env.max_branches].astype(np.int32)
+    question = matrix.num_questions - 1
+    order = np.asarray(params.orders.of(question, -1))[: play.env.max_branches].astype(np.int32)
     state = _call("reset with a question and an order", play.begin, *_given(play, params, question, order))[1]
     played = state.pool.hidden.tokens
     _require(
@@ -469,9 +470,9 @@ def _given(play: _Play, params: EnvParams, question: Any, order: Any) -> tuple:
 
 def _check_leaks(play: _Play, rng: np.random.Generator, params: EnvParams) -> None:
     """Scrambling what an episode does not reveal changes nothing that a policy sees."""
-    matrix, orders = jax.device_get(params.matrix), np.asarray(params.orders)
+    matrix, orders = jax.device_get((params.matrix, params.orders))
     question = rng.integers(matrix.num_questions, size=play.episodes)
-    order = orders[matrix.cell[question], rng.integers(orders.shape[1], size=play.episodes)]
+    order = orders.of(question, rng.integers(orders.num_rows, size=play.episodes))
     order = order[:, : play.env.max_branches].astype(np.int32)
     tape = play.along(params, play.begin(*_given(play, params, question, order)), play.chooser(rng))
     for episode in range(play.episodes):
