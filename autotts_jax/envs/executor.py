@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -17,9 +17,9 @@ from autotts_jax.core import stepping, votes
 from autotts_jax.core.controller import Controller
 from autotts_jax.core.mdp import Admissible
 from autotts_jax.core.pool import BranchPool
-from autotts_jax.core.stepping import Ended, Executor, Operation
+from autotts_jax.core.stepping import Decision, Ended, Executor, Operation
 from autotts_jax.core.votes import Vote
-from autotts_jax.envs.observations import BRANCH_FEATURES, DEPTH_SCALE, REVEALED_NONE, UNREVEALED
+from autotts_jax.envs.observations import BRANCH_FEATURES, REVEALED_NONE, UNREVEALED
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
@@ -36,7 +36,13 @@ _KINDS = ("advance", "probe", "prune")
 
 
 def play_in_environment(
-    controller: Controller, env: gymnasium.Env, *, seed: int | None = None, budget: int | None = None
+    controller: Controller,
+    env: gymnasium.Env,
+    *,
+    seed: int | None = None,
+    options: dict[str, Any] | None = None,
+    budget: int | None = None,
+    on_decision: Callable[[Decision], None] | None = None,
 ) -> tuple[Ended, float]:
     """Plays one episode of an environment as a controller would.
 
@@ -45,19 +51,21 @@ def play_in_environment(
 
     Args:
         controller: any controller.
-        env: ``WidthDepth-v0`` with ``obs="history"``, not fused, with a step limit that lets the controller
-            end.
+        env: ``WidthDepth-v0`` with ``obs="history"``, not fused.
         seed: seed of the episode, for ``env.reset``.
+        options: question and order of the episode, for ``env.reset``.
         budget: the token budget that the environment was made with.
+        on_decision: called after every operation of the controller that changed something.
 
     Returns:
         What the episode came to for the controller, and the sum of the environment's rewards.
 
     Raises:
-        InputError: the environment is another one.
+        InputError: the environment is another one, or its step limit ends the episode before the controller
+            answers.
     """
-    executor = EnvironmentExecutor(env, seed, budget)
-    ended = stepping.play(controller, executor)
+    executor = EnvironmentExecutor(env, seed=seed, options=options, budget=budget)
+    ended = stepping.play(controller, executor, on_decision)
     executor.answer_with(ended.leader)
     return ended, executor.total_reward
 
@@ -71,6 +79,7 @@ class EnvironmentExecutor(Executor):
     Args:
         env: ``WidthDepth-v0`` with ``obs="history"``, not fused.
         seed: seed of the episode, for ``env.reset``.
+        options: question and order of the episode, for ``env.reset``.
         budget: the token budget that the environment was made with.
 
     Attributes:
@@ -82,10 +91,17 @@ class EnvironmentExecutor(Executor):
 
     pool: ObservedPool
 
-    def __init__(self, env: gymnasium.Env, seed: int | None = None, budget: int | None = None):
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        *,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,
+        budget: int | None = None,
+    ):
         self._env = env
         self._budget = None if budget is None else np.asarray(budget, np.int32)
-        observation, info = env.reset(seed=seed)
+        observation, info = env.reset(seed=seed, options=options)
         if not isinstance(observation, Mapping) or "history" not in observation:
             raise InputError("the observation has no history; make the environment with obs='history'")
         width = len(observation["history"])
@@ -95,8 +111,8 @@ class EnvironmentExecutor(Executor):
             )
         self.total_reward = 0.0
         self._width = width
+        self._depth = np.zeros(width, np.int32)
         self._charged = np.zeros(width, np.int32)
-        self._interval = 0
         self._look(observation, info)
 
     def carry_out(self, operation: Operation) -> None:
@@ -146,17 +162,19 @@ class EnvironmentExecutor(Executor):
         number = _BRANCH if action == "open" else _ANSWER + 1 + _KINDS.index(action) * self._width + branch
         if not self._mask[number]:
             return False
+        self._depth[branch] += action in ("open", "advance")
         self._take(number, branch)
         return True
 
     def _take(self, action: int, branch: int = 0) -> None:
-        before = int(self.pool.tokens)
-        observation, reward, _, _, info = self._env.step(action)
+        observation, reward, _, truncated, info = self._env.step(action)
+        if truncated:
+            raise InputError(
+                "the environment's step limit ended the episode before the controller answered; make it with "
+                "a larger max_steps"
+            )
         self.total_reward += float(reward)
-        cost = int(info["tokens"]) - before
-        if action == _BRANCH and not self._interval:
-            self._interval = cost
-        self._charged[branch] += cost
+        self._charged[branch] += info["tokens"] - int(self.pool.tokens)
         self._look(observation, info)
 
     def _look(self, observation: Mapping[str, Any], info: Mapping[str, Any]) -> None:
@@ -164,7 +182,7 @@ class EnvironmentExecutor(Executor):
         self._mask = np.asarray(info["action_mask"]).astype(bool)
         advance, probe, prune = self._mask[_ANSWER + 1 :].reshape(3, self._width)
         self.pool = ObservedPool(  # type: ignore[abstract]
-            depth=(branches[:, _COLUMN["depth"]] * DEPTH_SCALE).astype(np.int32),
+            depth=self._depth.copy(),
             active=branches[:, _COLUMN["active"]] == 1,
             finished=branches[:, _COLUMN["finished"]] == 1,
             # The environment's numbers of answers are keys; it marks the rest the other way round.
@@ -172,7 +190,7 @@ class EnvironmentExecutor(Executor):
                 [history == UNREVEALED, history == REVEALED_NONE], [pools.UNREVEALED, NONE], history
             ).astype(np.int32),
             admissible=Admissible(self._mask[_BRANCH], advance, probe, prune),
-            interval=np.asarray(self._interval, np.int32),
+            interval=np.asarray(info["interval"], np.int32),
             budget=self._budget,
             intervals=np.asarray(info["intervals"], np.int32),
             probes=np.asarray(info["probes"], np.int32),
@@ -184,10 +202,7 @@ class EnvironmentExecutor(Executor):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ObservedPool(_Protocol):
-    """What an environment has shown of an episode, as a `BranchPool` without operations.
-
-    `interval` is 0 until a branch was opened: before that an observation does not tell it.
-    """
+    """What an environment has shown of an episode, as a `BranchPool` without operations but pruning."""
 
     depth: Int32[Array, " W"]
     active: Bool[Array, " W"]
@@ -259,4 +274,8 @@ class ObservedPool(_Protocol):
         return self.vote(finals if voters is None else finals & voters, rank)
 
     def prune(self, mask: Bool[Array, " W"]) -> ObservedPool:
-        return dataclasses.replace(self, active=self.active & ~mask)
+        allowed = self.admissible
+        left = Admissible(
+            allowed.branch, allowed.advance & ~mask, allowed.probe & ~mask, allowed.prune & ~mask
+        )
+        return dataclasses.replace(self, active=self.active & ~mask, admissible=left)
