@@ -3,8 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
-from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay import EXACT, NONE, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
 QUESTIONS, BRANCHES, MAX_LENGTH, VOCABULARY, WIDTH = 2, 6, 40, 5, 4
 
@@ -28,6 +27,11 @@ def random_matrix(seed: int, abstain: float = 0.0) -> ProbeMatrix:
         cell=np.zeros(QUESTIONS, np.int32),
         vocabulary=VOCABULARY,
     )
+
+
+def shared_orders(rows, questions: int = QUESTIONS) -> BranchOrders:
+    """Branch orders that all questions share, one a row."""
+    return BranchOrders(np.asarray(rows, np.int32)[None], np.zeros(questions, np.int32))
 
 
 def as_dataset(matrix: ProbeMatrix, model: str = "model", benchmark: str = "bench") -> ProbeDataset:

@@ -1,5 +1,6 @@
 """One semantics: atomic primitives, round primitives and the released interface agree."""
 
+from collections import Counter
 from itertools import groupby
 
 import chex
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matrices import BRANCHES, QUESTIONS, WIDTH, as_dataset, matrices, orders, random_matrix
 
-from autotts_jax.core import mdp
+from autotts_jax.core import Operation, ReplayExecutor, ReplayPool, mdp, votes, winner
+from autotts_jax.envs import WidthDepth
 from autotts_jax.policies.programs import BranchError, ReplayQuestion, question_records
 from autotts_jax.replay.matrix import NONE
 
@@ -25,6 +27,9 @@ reveal = jax.jit(mdp.reveal)
 prune = jax.jit(mdp.prune)
 read_full = jax.jit(mdp.read_full)
 admissible = jax.jit(mdp.admissible)
+begin_pool = jax.jit(ReplayPool.begin)
+read_one = jax.jit(lambda pool: pool.read(1))
+act = jax.jit(lambda pool, action: WidthDepth(WIDTH, fused=True).act(pool, action)[0])
 
 
 @jax.jit
@@ -37,6 +42,23 @@ def ledger(matrix, episode, state):
         "probes": mdp.probes(state),
         "cost": mdp.cost(state, 0.25),
         "finished": mdp.finished(episode, state),
+    }
+
+
+@jax.jit
+def face(pool):
+    """What a pool shows of its episode, the majority's answer, and the vote of the finals."""
+    return {
+        "figures": {
+            "answers": pool.answer_keys,
+            "branch_tokens": pool.branch_tokens,
+            "tokens": pool.tokens,
+            "intervals": pool.intervals,
+            "probes": pool.probes,
+            "finished": pool.finished,
+        },
+        "answer": winner(pool, pool.vote(pool.active)),
+        "finals": pool.vote_finals(pool.active),
     }
 
 
@@ -68,38 +90,94 @@ BUDGETS = st.just(BIG) | st.integers(0, 400)
 
 @settings(max_examples=150, deadline=None)
 @given(matrices, orders, st.integers(0, QUESTIONS - 1), st.lists(FUSED, max_size=60), BUDGETS)
-def test_atomic_actions_rounds_and_the_released_interface_agree(matrix, order, question, actions, budget):
+def test_all_faces_end_in_the_same_state_cost_and_answer(matrix, order, question, actions, budget):
     episode, start = begin(matrix, question, order)
+    state = by_atomic_primitives(episode, start, actions, budget)
+    assert same(state, by_round_primitives(episode, start, actions, budget))
+    expected = ledger(matrix, episode, state)
+    answer = votes.vote(expected["answers"], state.active).winner(expected["answers"])
 
-    one = start
+    empty = begin_pool(matrix, question, order, budget)
+    for pool in (by_operations(empty, actions), by_environment(empty, actions)):
+        assert same(state, pool.state)
+        shown = face(pool)
+        assert same(shown["figures"], {name: expected[name] for name in shown["figures"]})
+        assert int(shown["answer"]) == int(answer)
+        finals = votes.vote(expected["answers"], state.active & expected["finished"])
+        assert same(shown["finals"], finals)
+
+    words = as_dataset(matrix).questions[question]
+    released, latest, dropped = by_program(matrix, question, order, actions, budget)
+    opened = released.opened
+    assert int(state.opened) == opened
+    assert state.depth[:opened].tolist() == released.depth
+    assert expected["branch_tokens"][:opened].tolist() == released.branch_tokens
+    assert [words.answer(i) for i in expected["answers"][:opened].tolist()] == latest
+    assert np.flatnonzero(~np.asarray(state.active[:opened])).tolist() == sorted(dropped)
+    assert int(expected["probes"]) == released.probes
+    assert int(expected["intervals"]) == released.intervals
+    assert int(expected["tokens"]) == released.get_seq_and_total_tokens()[1]
+    voted = Counter(text for branch, text in enumerate(latest) if branch not in dropped).most_common(1)
+    assert words.answer(int(answer)) == (voted[0][0] if voted else None)
+
+
+def by_atomic_primitives(episode, state, actions, budget):
     for action, branch in actions:
         if action == "new":
-            opened = atomic(episode, one, "branch", branch, budget)
-            fresh = int(opened.opened) - 1 if int(opened.opened) > int(one.opened) else -1
-            one = atomic(episode, opened, "probe", fresh, budget)
+            opened = atomic(episode, state, "branch", branch, budget)
+            fresh = int(opened.opened) - 1 if int(opened.opened) > int(state.opened) else -1
+            state = atomic(episode, opened, "probe", fresh, budget)
         elif action == "more":
-            moved = atomic(episode, one, "continue", branch, budget)
-            grown = int(moved.depth[branch]) > int(one.depth[branch])
-            one = atomic(episode, moved, "probe", branch if grown else -1, budget)
+            moved = atomic(episode, state, "continue", branch, budget)
+            grown = int(moved.depth[branch]) > int(state.depth[branch])
+            state = atomic(episode, moved, "probe", branch if grown else -1, budget)
         else:
-            one = atomic(episode, one, action, branch, budget)
+            state = atomic(episode, state, action, branch, budget)
+    return state
 
-    rounds = start
+
+def by_round_primitives(episode, state, actions, budget):
     for kind, branches in in_rounds(actions):
         if kind == "new":
-            opened = open_branches(episode, rounds, len(branches), budget)
-            rounds = reveal(opened, np.asarray(opened.depth) > np.asarray(rounds.depth))
+            opened = open_branches(episode, state, len(branches), budget)
+            state = reveal(opened, np.asarray(opened.depth) > np.asarray(state.depth))
         elif kind == "more":
-            counts = np.bincount(branches, minlength=WIDTH).astype(np.int32)
-            rounds = advance(episode, rounds, counts, budget, probe=True)
+            state = advance(episode, state, intervals(branches), budget, probe=True)
         elif kind == "full":
-            rounds = read_full(episode, rounds, len(branches), budget)
+            state = read_full(episode, state, len(branches), budget)
         else:
-            rounds = prune(rounds, np.isin(INDEX, branches))
-    assert same(one, rounds)
+            state = prune(state, np.isin(INDEX, branches))
+    return state
 
-    record = question_records(as_dataset(matrix))[question]
-    released = ReplayQuestion(record, order.tolist(), budget)
+
+def by_operations(pool, actions):
+    """Through the operations of a pool, as the stepping driver carries them out."""
+    executor = ReplayExecutor(pool, str)
+    for kind, branches in in_rounds(actions):
+        executor.carry_out(
+            {
+                "new": Operation("open", np.int32(len(branches))),
+                "more": Operation("advance", intervals(branches)),
+                "full": Operation("read", np.int32(len(branches))),
+                "prune": Operation("prune", np.isin(INDEX, branches)),
+            }[kind]
+        )
+    return executor.pool
+
+
+def by_environment(pool, actions):
+    """Through the actions of an environment, which has none for a full read."""
+    for kind, branch in actions:
+        if kind == "full":
+            pool = read_one(pool)
+        else:
+            pool = act(pool, {"new": 0, "more": 2 + branch, "prune": 2 + WIDTH + branch}[kind])
+    return pool
+
+
+def by_program(matrix, question, order, actions, budget):
+    """Through what a released program is given; also its latest answers, and the branches it gave up."""
+    released = ReplayQuestion(question_records(as_dataset(matrix))[question], order.tolist(), budget)
     latest, dropped = [], set()
     for action, branch in actions:
         try:
@@ -113,17 +191,12 @@ def test_atomic_actions_rounds_and_the_released_interface_agree(matrix, order, q
                 latest[branch] = released.probe_more(branch)[0]
         except IndexError:  # a BranchError, or a branch of `latest` that was never opened
             pass
-    figures = ledger(matrix, episode, one)
-    opened = released.opened
-    words = as_dataset(matrix).questions[question]
-    assert int(one.opened) == opened
-    assert one.depth[:opened].tolist() == released.depth
-    assert figures["branch_tokens"][:opened].tolist() == released.branch_tokens
-    assert [words.answer(i) for i in figures["answers"][:opened].tolist()] == latest
-    assert np.flatnonzero(~np.asarray(one.active[:opened])).tolist() == sorted(dropped)
-    assert int(figures["probes"]) == released.probes
-    assert int(figures["intervals"]) == released.intervals
-    assert int(figures["tokens"]) == released.get_seq_and_total_tokens()[1]
+    return released, latest, dropped
+
+
+def intervals(branches):
+    """How often each branch occurs."""
+    return np.bincount(branches, minlength=WIDTH).astype(np.int32)
 
 
 def in_rounds(actions):

@@ -15,7 +15,9 @@ from autotts_jax.replay.matrix import NONE
 WIDTH = 40
 
 vote = jax.jit(votes.vote)
-vote_twins = jax.jit(lambda answers, voters, key: votes.vote_twins(votes.twin_sets(answers), voters, key))
+vote_by_masks = jax.jit(
+    lambda answers, voters, rank: votes.vote_by_masks(votes.equivalence_masks(answers), voters, rank)
+)
 
 heaviest = jax.jit(
     lambda answers, voters, weights, rank: votes.elect_heaviest(
@@ -37,12 +39,12 @@ ballots = st.tuples(
 @settings(max_examples=200, deadline=None)
 @given(ballots)
 def test_votes_are_those_of_a_counter(ballot):
-    answers, voters, key = (
+    answers, voters, rank = (
         np.array(part, kind) for part, kind in zip(ballot, ("i4", "?", "i4"), strict=True)
     )
-    order = [i for i in np.argsort(key) if voters[i] and answers[i] != NONE]
+    order = [i for i in np.argsort(rank) if voters[i] and answers[i] != NONE]
     counted = Counter(int(answers[i]) for i in order).most_common()
-    for outcome in (vote(answers, voters, key), vote_twins(answers, voters, key)):
+    for outcome in (vote(answers, voters, rank), vote_by_masks(answers, voters, rank)):
         assert int(outcome.voters) == len(order)
         assert [int(outcome.top1), int(outcome.top2)] == [*(count for _, count in counted), 0, 0][:2]
         if counted:
@@ -82,7 +84,7 @@ def test_ties_go_to_the_answer_inserted_first_in_branch_order_by_default():
     everyone = np.ones(WIDTH, bool)
     assert int(votes.vote(answers, everyone).leader) == 0
     assert int(votes.vote(answers, everyone & (np.arange(WIDTH) > 0)).leader) == 1
-    assert int(votes.vote_twins(votes.twin_sets(answers), everyone).leader) == 0
+    assert int(votes.vote_by_masks(votes.equivalence_masks(answers), everyone).leader) == 0
 
 
 def test_confidence_is_the_beta_tail():
