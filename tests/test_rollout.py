@@ -9,26 +9,31 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import multihost_utils
-from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix
+from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix, shared_orders
 
-from autotts_jax.core.controller import Controller
-from autotts_jax.core.pool import ReplayPool, StopReason, answer_ids
-from autotts_jax.core.rollout import ROUND_LIMIT, Episodes, _Settings, rollout
+from autotts_jax.core import (
+    Controller,
+    Episodes,
+    Hooks,
+    ReplayExecutor,
+    ReplayPool,
+    StopReason,
+    rollout,
+    stepping,
+    winner,
+)
+from autotts_jax.core.rollout import ROUND_LIMIT, end_of_round, kind_of
 from autotts_jax.errors import InputError
-from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
-from autotts_jax.policies.cmc import CMC
-from autotts_jax.policies.early_stopping import EarlyStopping
-from autotts_jax.policies.parallel_probe import ParallelProbe
-from autotts_jax.policies.self_consistency import SelfConsistency
-from autotts_jax.replay.matrix import NONE
+from autotts_jax.policies import CMC, AdaptiveConsistency, EarlyStopping, ParallelProbe, SelfConsistency
+from autotts_jax.replay import NONE
 
-ORDERS = np.stack([np.random.default_rng(s).permutation(BRANCHES)[:WIDTH] for s in range(5)])
+ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:WIDTH] for s in range(5)])
 
 
 def grid(settings: int) -> Episodes:
-    shape = (settings, len(ORDERS), QUESTIONS)
-    setting, order, question = (axis.reshape(-1) for axis in np.indices(shape))
-    return Episodes(question, order, setting)
+    shape = (settings, ORDERS.num_rows, QUESTIONS)
+    setting, row, question = (axis.reshape(-1) for axis in np.indices(shape))
+    return Episodes(question, row, setting)
 
 
 def figures(results):
@@ -45,10 +50,6 @@ class Plain(Controller):
 
     traces: ClassVar[list[int]] = []
 
-    @classmethod
-    def at(cls, value):
-        return cls(int(value), 3)
-
     def start(self, pool):
         return jnp.int32(0), pool.open(self.branches)
 
@@ -59,6 +60,28 @@ class Plain(Controller):
 
     def vote(self, memory, pool):  # noqa: ARG002
         return pool.vote(pool.active)
+
+
+def look(controller, memory, pool):
+    """What a hook may hand out: of the controller, of its memory and of the pool, whatever it has to keep."""
+    return {
+        "controller": jnp.asarray(jax.tree.leaves(controller)[0]),
+        "memory": memory,
+        "answer": winner(pool, controller.vote(memory, pool)),
+        **shown(pool),
+    }
+
+
+def shown(pool):
+    names = ("depth", "active", "labels", "revealed_keys", "branch_tokens", "tokens")
+    return {name: getattr(pool, name) for name in names}
+
+
+def glance(controller, memory, pool):
+    return controller.branches + memory, pool.tokens
+
+
+AT_END = Hooks(at_end=look)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +106,7 @@ def test_results_do_not_depend_on_lanes_or_devices(controllers):
 
 def test_processes_share_the_episodes(monkeypatch):
     controllers, matrix, episodes = [SelfConsistency(3)], random_matrix(0), grid(1)
-    alone, shares = rollout(controllers, matrix, ORDERS, episodes), []
+    alone, shares = rollout(controllers, matrix, ORDERS, episodes, hooks=AT_END), []
 
     class SentError(Exception):
         pass
@@ -97,25 +120,36 @@ def test_processes_share_the_episodes(monkeypatch):
     for process in range(4):
         monkeypatch.setattr(jax, "process_index", lambda process=process: process)
         with pytest.raises(SentError):
-            rollout(controllers, matrix, ORDERS, episodes)
-    assert {len(rows) for rows in shares} == {-(-len(episodes.question) // 4)}
-    monkeypatch.setattr(multihost_utils, "process_allgather", lambda _: np.stack(shares))
-    chex.assert_trees_all_equal(figures(rollout(controllers, matrix, ORDERS, episodes)), figures(alone))
+            rollout(controllers, matrix, ORDERS, episodes, hooks=AT_END)
+    assert {len(rows) for rows, _, _ in shares} == {-(-len(episodes.question) // 4)}
+    gathered = jax.tree.map(lambda *leaves: np.stack(leaves), *shares)
+    monkeypatch.setattr(multihost_utils, "process_allgather", lambda _: gathered)
+    together = rollout(controllers, matrix, ORDERS, episodes, hooks=AT_END)
+    chex.assert_trees_all_equal(figures(together), figures(alone))
+    chex.assert_trees_all_equal(together.ends, alone.ends)
 
 
-def test_one_compilation_serves_all_settings_orders_and_matrices_of_a_shape():
+@pytest.mark.parametrize("hooks", ["none", "at_end", "after_round"])
+def test_one_compilation_serves_all_settings_orders_and_matrices_of_a_shape(hooks):
+    """Hooks are made anew for each call: equal ones share a compilation."""
     Plain.traces.clear()
-    rollout([Plain(2, 3), Plain(4, 9)], random_matrix(0), ORDERS, grid(2), lanes=4)
+    asked = {
+        "none": Hooks,
+        "at_end": lambda: Hooks(at_end=glance),
+        "after_round": lambda: Hooks(at_end=glance, after_round=glance, rounds=12),
+    }[hooks]
+    rollout([Plain(2, 3), Plain(4, 9)], random_matrix(0), ORDERS, grid(2), lanes=4, hooks=asked())
     traces = len(Plain.traces)
-    rollout([Plain(1, 1), Plain(3, 2)], random_matrix(1), ORDERS[::-1], grid(2), lanes=4)
+    reverse = dataclasses.replace(ORDERS, table=ORDERS.table[:, ::-1])
+    rollout([Plain(1, 1), Plain(3, 2)], random_matrix(1), reverse, grid(2), lanes=4, hooks=asked())
     assert len(Plain.traces) == traces
 
 
 def test_the_ledger_of_a_played_episode():
     matrix = random_matrix(4)
     results = rollout([Plain(2, 3)], matrix, ORDERS, grid(1))
-    for e, (question, order, _) in enumerate(zip(*grid(1), strict=True)):
-        branches = ORDERS[order][:2]
+    for e, (question, row, _) in enumerate(zip(*grid(1), strict=True)):
+        branches = ORDERS.of(question, row)[:2]
         depth = np.minimum(4, matrix.lengths[question, branches] + 1)
         step = matrix.interval[question]
         whole = np.maximum(step * matrix.lengths[question, branches], matrix.tokens[question, branches])
@@ -132,7 +166,7 @@ def test_the_ledger_of_a_played_episode():
 
 def test_sequential_tokens_by_controller():
     matrix = random_matrix(7)
-    spent = matrix.tokens[grid(1).question[:, None], ORDERS[grid(1).order]]
+    spent = matrix.tokens[grid(1).question[:, None], ORDERS.of(grid(1).question, grid(1).row)]
     played = {
         "sc": rollout([SelfConsistency(4)], matrix, ORDERS, grid(1)),
         "asc": rollout([AdaptiveConsistency(4, threshold=2.0)], matrix, ORDERS, grid(1)),
@@ -167,7 +201,7 @@ def test_no_episode_exceeds_its_budget(budget):
 
 
 def test_a_controller_that_never_stops_is_stopped():
-    results = rollout([Plain(2, 10**9)], random_matrix(0), ORDERS[:1], Episodes([0], [0], [0]), lanes=1)
+    results = rollout([Plain(2, 10**9)], random_matrix(0), ORDERS, Episodes([0], [0], [0]), lanes=1)
     assert results.stop_reason.tolist() == [StopReason.ROUND_LIMIT]
     assert results.rounds.tolist() == [ROUND_LIMIT]
 
@@ -190,22 +224,22 @@ def test_labels_name_answers_by_first_showing(seed):
 
         def start(self, pool):
             pool = pool.open(self.branches)
-            return (jnp.int32(1), jnp.full((9, WIDTH), NONE).at[0].set(pool.answers)), pool
+            return (jnp.int32(1), jnp.full((9, WIDTH), NONE).at[0].set(pool.labels)), pool
 
         def round(self, memory, pool):
             step, seen = memory
             pool = pool.advance(jnp.where(pool.live, 1, 0))
-            seen = seen.at[step].set(pool.answers)
+            seen = seen.at[step].set(pool.labels)
             stop = jnp.where(step + 1 >= self.rounds, StopReason.DECIDED, StopReason.RUNNING)
             return (step + 1, seen), pool, stop
 
     matrix = jax.device_put(random_matrix(seed))
-    pool = ReplayPool.begin(matrix, 0, jnp.asarray(ORDERS[0]))
+    pool = ReplayPool.begin(matrix, 0, jnp.asarray(ORDERS.of(0, 0)))
     (step, seen), pool = Reader(WIDTH, 8).start(pool)
-    ids = [np.asarray(answer_ids(pool))]
+    ids = [np.asarray(pool.answer_keys)]
     for _ in range(8):
         (step, seen), pool, _ = Reader(WIDTH, 8).round((step, seen), pool)
-        ids.append(np.asarray(answer_ids(pool)))
+        ids.append(np.asarray(pool.answer_keys))
     ids, seen = np.array(ids), np.asarray(seen)
     assert ((ids[:, :, None, None] == ids) == (seen[:, :, None, None] == seen)).all()
     first = {label: np.argwhere(seen == label)[0].tolist() for label in np.unique(seen)}
@@ -222,9 +256,10 @@ def test_labels_name_answers_by_first_showing(seed):
         ),
         ({"episodes": Episodes([], [], [])}, "at least one episode"),
         ({"episodes": Episodes([QUESTIONS], [0], [0])}, "question is outside 0 … 1"),
-        ({"episodes": Episodes([0], [-1], [0])}, "order is outside 0 … 4"),
+        ({"episodes": Episodes([0], [-1], [0])}, "row is outside 0 … 4"),
         ({"episodes": Episodes([0], [0], [1])}, "setting is outside 0 … 0"),
-        ({"orders": ORDERS + BRANCHES}, "branch outside 0 … 5"),
+        ({"orders": dataclasses.replace(ORDERS, table=ORDERS.table + BRANCHES)}, "branch outside 0 … 5"),
+        ({"orders": shared_orders(ORDERS.table[0], 3)}, "orders for 3 questions, but the matrix has 2"),
         ({"budget": -1}, "budget is -1"),
         ({"lanes": 0}, "lanes"),
     ],
@@ -240,19 +275,122 @@ def test_bad_arguments(change, message):
         rollout(**(arguments | change))
 
 
+# --- hooks and pauses -----------------------------------------------------------------------------------
+
+ROUNDS = 60
+"""More than any of the episodes below has."""
+BUDGET = 150
+
+
+CONTROLLERS = [CMC.of_beta(0.0), CMC.of_beta(1.0)]
+
+
+@pytest.fixture(scope="module")
+def hooked():
+    """Episodes with both hooks."""
+    hooks = Hooks(look, look, ROUNDS)
+    return rollout(CONTROLLERS, random_matrix(8), ORDERS, grid(2), budget=BUDGET, hooks=hooks)
+
+
+def test_hooks_give_what_stepping_the_controller_gives(hooked):
+    matrix = jax.device_put(random_matrix(8))
+    begin = jax.jit(lambda question, order: ReplayPool.begin(matrix, question, order, BUDGET))
+    start, step = jax.jit(lambda controller, pool: controller.start(pool)), jax.jit(play_round)
+    see, see_pool = jax.jit(look), jax.jit(shown)
+    assert len(set(hooked.rounds)) > 3
+    assert StopReason.BUDGET in hooked.stop_reason
+    assert StopReason.RUNNING not in hooked.stop_reason
+    for e, (question, row, setting) in enumerate(zip(*grid(2), strict=True)):
+        controller, empty = CONTROLLERS[setting], begin(question, ORDERS.of(question, row))
+        (memory, pool), stop, rounds = start(controller, empty), StopReason.RUNNING, 0
+        while stop == StopReason.RUNNING:
+            memory, pool, stop = step(controller, memory, pool, rounds + 1)
+            record = jax.tree.map(lambda leaf, at=(e, rounds): leaf[at], hooked.records)
+            # Confidence is a float, which XLA may compute in another order.
+            chex.assert_trees_all_close(record, see(controller, memory, pool), rtol=1e-6)
+            rounds += 1
+        end = jax.tree.map(lambda leaf, at=e: leaf[at], hooked.ends)
+        chex.assert_trees_all_close(end, see(controller, memory, pool), rtol=1e-6)
+        assert (rounds, stop) == (hooked.rounds[e], hooked.stop_reason[e])
+        assert end["answer"] == hooked.answer[e]
+        # The stepping driver comes to the same, operation by operation.
+        executor = ReplayExecutor(empty, str)
+        ended = stepping.play(controller, executor)
+        assert (ended.rounds, ended.stop) == (rounds, stop)
+        assert ended.sequential_tokens == hooked.sequential_tokens[e]
+        expected = see_pool(executor.pool)
+        chex.assert_trees_all_equal({name: end[name] for name in expected}, expected)
+
+
+def play_round(controller, memory, pool, rounds):
+    memory, pool, stop = controller.round(memory, pool)
+    return memory, pool, end_of_round(stop, pool, rounds)
+
+
+def test_hooks_change_no_result_and_do_not_depend_on_lanes_or_devices(hooked):
+    for hooks, settings in (
+        (Hooks(), {"lanes": 1}),
+        (Hooks(look), {"lanes": 3, "devices": jax.devices()[:1]}),
+        (Hooks(look, look, ROUNDS), {"devices": jax.devices()[:1]}),
+    ):
+        other = rollout(
+            CONTROLLERS, random_matrix(8), ORDERS, grid(2), budget=BUDGET, hooks=hooks, **settings
+        )
+        chex.assert_trees_all_equal(figures(other), figures(hooked))
+        if hooks.at_end:
+            chex.assert_trees_all_equal(other.ends, hooked.ends)
+        if hooks.after_round:
+            assert_same_records(other, hooked)
+
+
+def assert_same_records(one, other):
+    played = np.arange(ROUNDS) < one.rounds[:, None]
+    ours, theirs = (jax.tree.map(lambda leaf: leaf[played], results.records) for results in (one, other))
+    chex.assert_trees_all_equal(ours, theirs)
+
+
+def test_recording_ends_after_its_rounds():
+    matrix = random_matrix(8)
+    full = rollout([Plain(2, 6)], matrix, ORDERS, grid(1), hooks=Hooks(None, look, 6))
+    cut = rollout([Plain(2, 6)], matrix, ORDERS, grid(1), hooks=Hooks(None, look, 4))
+    assert set(full.rounds) == {6}
+    assert set(cut.stop_reason) == {StopReason.RUNNING}
+    chex.assert_trees_all_equal(cut.records, jax.tree.map(lambda leaf: leaf[:, :4], full.records))
+
+
+def test_a_pause_sees_and_sets_what_controllers_remember():
+    matrix, asked = random_matrix(8), []
+
+    def hurry(memory, rounds):
+        asked.append(np.asarray(rounds))
+        return memory + 1
+
+    reports = []
+    played = rollout([Plain(2, 6)], matrix, ORDERS, grid(1), lanes=2, pause=hurry, on_progress=reports.append)
+    expected = rollout([Plain(2, 3)], matrix, ORDERS, grid(1))
+    chex.assert_trees_all_equal(figures(played), figures(expected))
+    assert np.max(asked) == 2
+    assert (asked[0] == 0).all()
+    assert reports == sorted(reports)
+    assert reports[-1] == ORDERS.num_rows * QUESTIONS
+
+
 def test_progress_is_reported_up_to_the_end():
     reports = []
     rollout([Plain(2, 3)], random_matrix(0), ORDERS, grid(1), on_progress=reports.append)
     assert reports == sorted(reports)
-    assert reports[-1] == len(ORDERS) * QUESTIONS
+    assert reports[-1] == ORDERS.num_rows * QUESTIONS
 
 
 def test_classes_with_as_many_leaves_are_not_taken_for_one_another():
     @jax.tree_util.register_dataclass
     @dataclasses.dataclass(frozen=True)
     class Other(SelfConsistency):
-        pass
+        def start(self, pool):
+            return None, pool.read(self.branches - 1)
 
-    ours, other = (_Settings.of([kind(4)]) for kind in (SelfConsistency, Other))
-    assert jax.tree.structure(ours) != jax.tree.structure(other)
-    assert jax.tree.structure(ours) == jax.tree.structure(_Settings.of([SelfConsistency(8)]))
+    assert kind_of(SelfConsistency(4)) == kind_of(SelfConsistency(8)) != kind_of(Other(4))
+    for _ in range(2):
+        for kind, branches in ((SelfConsistency, 4), (Other, 3)):
+            results = rollout([kind(4)], random_matrix(0), ORDERS, grid(1))
+            assert set(results.branches) == {branches}

@@ -26,7 +26,7 @@ gamma = [1e-5, 4e-4]
 [trainer]
 kind = "evolution"
 population = 2
-num_gammas = 1
+prices = 1
 max_branches = 4
 [run]
 updates = 2

@@ -118,11 +118,8 @@ class Chat(_Strict):
     def read(cls, body: bytes) -> Chat:
         """Reads the body of a request.
 
-        Args:
-            body: the body, JSON.
-
         Raises:
-            Problem: it is not JSON, or asks for something that is not supported.
+            Problem: it is no JSON, or asks for something that is not supported.
         """
         try:
             chat = cls.model_validate_json(body)
@@ -167,11 +164,7 @@ class Reply:
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 
     def whole(self, answer: Answer) -> dict[str, Any]:
-        """Makes the reply that is not streamed.
-
-        Args:
-            answer: the answer.
-        """
+        """The reply that is not streamed."""
         message = {"role": "assistant", "content": answer.answer or "", "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
         return {
@@ -182,27 +175,18 @@ class Reply:
         }
 
     def begin(self) -> str:
-        """Makes the first part of a stream."""
+        """The first part of a stream."""
         return event(self._chunk({"role": "assistant", "content": ""}))
 
     def progress(self, decision: Decision) -> str:
-        """Reports a decision as a line of reasoning: ``advance 0, 2: 12, ERR (1,500 tokens)``.
-
-        Args:
-            decision: the decision.
-        """
+        """A decision, as a line of reasoning: ``advance 0, 2: 12, ERR (1,500 tokens)``."""
         branches = ", ".join(map(str, decision.branches))
         answers = ", ".join("-" if answer is None else answer for answer in decision.answers)
         line = f"{decision.action} {branches}: {answers} ({decision.tokens:,} tokens)\n"
         return event(self._chunk({"reasoning_content": line}))
 
     def end(self, answer: Answer, usage: bool) -> str:
-        """Makes the parts of a stream from the answer on.
-
-        Args:
-            answer: the answer.
-            usage: whether the client asked for the usage.
-        """
+        """The answer, and the parts after it."""
         said = self._chunk({"content": answer.answer or ""})
         ended = {**self._chunk({}, _finish_reason(answer)), "autotts": _account(answer)}
         used = {**self._envelope("chat.completion.chunk"), "choices": [], "usage": _usage(answer)}
@@ -217,11 +201,7 @@ class Reply:
 
 
 def event(data: dict[str, Any]) -> str:
-    """Encodes a server-sent event.
-
-    Args:
-        data: its content.
-    """
+    """A server-sent event."""
     return f"data: {json.dumps(data)}\n\n"
 
 
