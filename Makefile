@@ -34,7 +34,8 @@ wheel: .venv/installed
 	$(BIN)/python -m build --wheel --outdir build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/pip install --quiet --constraint $(CONSTRAINTS) build/wheel/*.whl
-	cd build/wheel && venv/bin/autotts-jax evaluate --data smollm2 --seeds 2 --controllers sc@8,cmc@0.5 --out bare
+	cd build/wheel && venv/bin/python -c "import autotts_jax as at; \
+	    print(at.evaluate(at.load('smollm2'), ['sc@8', 'cmc@0.5'], seeds=5).table())"
 	build/wheel/venv/bin/pip install --quiet --constraint $(CONSTRAINTS) "$$(echo build/wheel/*.whl)[plot]"
 	cd build/wheel && venv/bin/autotts-jax evaluate --seeds 2 --controllers sc@8,cmc@0.5,neural@5e-5 --out smoke
 	cd build/wheel && venv/bin/autotts-jax trace --data smollm2 --controller cmc --beta 0.2 --out smoke > smoke/trace.txt

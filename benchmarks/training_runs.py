@@ -3,10 +3,10 @@
     python benchmarks/training_runs.py --data 'path/to/*/aime24.json' --test 'path/to/*/aime25.json'
     python benchmarks/training_runs.py --data 'path/to/*/aime24.json' --folds --out runs/folds
 
-Every run is one ``autotts-jax train`` in a folder of its own under --out; a run that was interrupted goes on,
-and one that has ended is not made again. With --folds, run k is trained without fold k, and the policies are
-compared on the training questions, too, each played by the one that has not seen it. ``curves.png`` shows
-validation during training.
+Every run is one ``autotts-jax train`` in a folder of its own under --out. A run that was interrupted is
+resumed, and one that has ended is not made again. With --folds, run k is trained without fold k, and the
+policies are also compared on the training questions, each played by the policy that was trained without it.
+``curves.png`` shows validation during training.
 """
 
 from __future__ import annotations

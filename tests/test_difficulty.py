@@ -32,23 +32,23 @@ def params():
 def shares(params, width=BRANCHES // 2):
     """The share of right ones among the first branches. Shape (Q, R)."""
     right = np.asarray(params.matrix.finals() == 0)[:4]
-    played = np.asarray(params.orders)[:4, :, :width]
+    played = np.asarray(params.orders.table)[:4, :, :width]
     return np.take_along_axis(right[:, None], played, axis=2).mean(axis=2)
 
 
 def test_each_question_has_orders_of_its_own_branches(params):
     varied = vary_difficulty(params, 2.0, seed=0)
-    np.testing.assert_array_equal(varied.matrix.cell, np.arange(5))
-    orders = np.asarray(varied.orders)
+    np.testing.assert_array_equal(varied.orders.group, np.arange(5))
+    orders = np.asarray(varied.orders.table)
     np.testing.assert_array_equal(np.sort(orders, axis=2), np.broadcast_to(np.arange(BRANCHES), orders.shape))
-    assert orders.shape[:2] == (5, params.orders.shape[1])
+    assert orders.shape[:2] == (5, params.orders.num_rows)
     assert (orders[0, :, :33] < 33).all()  # what is missing comes last
-    assert all(getattr(varied, name) is getattr(params, name) for name in ("gamma_low", "reward", "labels"))
+    assert all(getattr(varied, name) is getattr(params, name) for name in ("gamma_low", "reward", "targets"))
 
 
 def test_first_branches_are_right_with_the_odds_of_the_varied_question(params):
-    std, rows = 1.5, params.orders.shape[1]
-    first = np.asarray(vary_difficulty(params, std, seed=1).orders)[:, :, 0]
+    std, rows = 1.5, params.orders.num_rows
+    first = np.asarray(vary_difficulty(params, std, seed=1).orders.table)[:, :, 0]
     δ, weight = np.polynomial.hermite_e.hermegauss(60)
     for question, right in enumerate(RIGHT):
         odds = right / max(33 if question == 0 else BRANCHES - right, 1e-9) * np.exp(std * δ)
@@ -68,13 +68,13 @@ def test_easier_and_harder_are_as_likely(params):
 
 
 def test_without_a_known_answer_branches_are_drawn_evenly(params):
-    orders = np.asarray(vary_difficulty(params, 5.0, seed=4).orders)[4]
+    orders = np.asarray(vary_difficulty(params, 5.0, seed=4).orders.table)[4]
     first = np.mean(orders[:, :20] < 20, axis=1)
     assert first.mean() == pytest.approx(0.5, abs=0.02)
     assert first.std() < 0.12
 
 
 def test_a_seed_draws_the_same_orders(params):
-    one, same, other = (vary_difficulty(params, 1.0, seed=seed).orders for seed in (5, 5, 6))
+    one, same, other = (vary_difficulty(params, 1.0, seed=seed).orders.table for seed in (5, 5, 6))
     np.testing.assert_array_equal(one, same)
     assert (np.asarray(one) != np.asarray(other)).any()

@@ -1,4 +1,4 @@
-"""Learned policies: what they see, how they vote, the files they are kept in, their warm start."""
+"""Learned policies: what they see, how they vote, the files they are kept in."""
 
 import dataclasses
 import json
@@ -15,21 +15,16 @@ from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.envs import WidthDepth, WidthDepthRounds, observations
 from autotts_jax.errors import InputError
-from autotts_jax.policies.cmc import CMC
 from autotts_jax.policies.neural import actions as decisions
 from autotts_jax.policies.neural import network, policy_file
-from autotts_jax.policies.neural.policy import NeuralPolicy, apply_network, decisions_of, initial_parameters
+from autotts_jax.policies.neural.policy import NeuralPolicy, apply_network, initial_parameters
 from autotts_jax.policies.players import select
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.training import imitation, teachers, vote_weights
-from autotts_jax.training.arena import Arena, draw_prices
-from autotts_jax.training.evolution import Evolution, EvolutionSettings
 
 pytestmark = pytest.mark.usefixtures("compile_fast")
 
 HIDDEN = 4
-RANGE = (1e-5, 1e-3)
 
 
 def policy(seed: int = 0, gamma: float = 1e-4, scale: float = 1.0, actions: str = "rounds") -> NeuralPolicy:
@@ -297,101 +292,6 @@ def test_half_a_file_is_refused(tmp_path):
             policy_file.load_policy(path)
 
 
-# --- warm start and evolution ------------------------------------------------------------------------------
-
-
-def test_demonstrations_are_what_the_teacher_did(matrix):
-    teacher, table = CMC.of_beta(0.1), orders(6, 24)
-    demos = imitation.demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
-    played = rollout([teacher], matrix, table, Episodes(np.arange(6), np.arange(6), np.zeros(6, int)))
-    # A decision a round, one to open the first branches, and one to answer.
-    assert len(demos.decision.answer) == played.rounds.sum() + 2 * 6
-    assert demos.decision.answer.sum() == 6
-    goes_on = ~demos.decision.answer
-    opened = np.array(decisions.OPENINGS)[demos.decision.opening[goes_on]]
-    assert opened.sum() == played.branches.sum()
-    allowed = np.take_along_axis(demos.options.choice, demos.decision.choice[:, None], axis=1)
-    assert allowed[goes_on].all()
-
-
-def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
-    # 5 branches at first, and later the other 11 of 16: nearest to that many is 12.
-    teacher = dataclasses.replace(CMC.of_beta(0.5), n_init=5, max_use=16, widen=11, trend=1.0, threshold=2.0)
-    demos = imitation.demonstrate(teacher, 1e-4, matrix, orders(6, 24)[:, :16], np.arange(6))
-    goes_on = ~demos.decision.answer
-    opened = np.array(decisions.OPENINGS)[demos.decision.opening[goes_on]]
-    assert set(opened) == {0, 4, 8}
-    allowed = np.take_along_axis(demos.options.opening, demos.decision.opening[:, None], axis=1)
-    assert allowed[goes_on].all()
-
-
-def test_demonstrations_until_the_peak_end_right(matrix):
-    teacher, table = CMC.of_beta(0.5), orders(6, 24)
-    whole = imitation.demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
-    gold = np.asarray(matrix.gold, np.int32)
-    peaked = imitation.demonstrate(teacher, 1e-4, matrix, table, np.arange(6), gold)
-    played = rollout([teacher], matrix, table, Episodes(np.arange(6), np.arange(6), np.zeros(6, int)))
-    assert played.correct.sum() <= peaked.decision.answer.sum() <= 6
-    assert 0 < len(peaked.decision.answer) < len(whole.decision.answer)
-    none = imitation.demonstrate(teacher, 1e-4, matrix, table, np.arange(6), np.full(6, -1, np.int32))
-    assert len(none.decision.answer) == 0  # nothing is right
-
-
-def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
-    teacher, player, table = CMC.of_beta(0.3), policy(), orders(6, 24)
-    episodes = Episodes(np.arange(6), np.arange(6), np.zeros(6, int))
-    played = rollout([player], matrix, table, episodes)
-    assert 0 < played.rounds.min() <= played.rounds.max() < imitation.ROUNDS
-    demos = imitation.demonstrate(
-        teacher, player.gamma, matrix, table, np.arange(6), player=player.parameters
-    )
-    # The states are the player's, from the first to the one it answers in, …
-    opened = network.GLOBAL_INPUTS.index("opened")
-    first = np.flatnonzero(demos.view.episode[:, opened] == 0)
-    last = np.append(first[1:], len(demos.view.episode)) - 1
-    assert len(first) == 6
-    np.testing.assert_array_equal(last - first + 1, played.rounds)
-    np.testing.assert_allclose(demos.view.episode[last, opened] * network.WIDTH, played.branches, rtol=1e-5)
-    # … and the decisions the teacher's, who would have begun otherwise.
-    began = np.array(decisions.OPENINGS)[demos.decision.opening[first]]
-    assert (began == CMC.of_beta(0.3).n_init).all()
-    assert (demos.view.episode[first + 1, opened] * network.WIDTH != began).any()
-
-
-def test_a_clone_decides_as_its_teacher(matrix):
-    demos = imitation.demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(6, 24), np.arange(6))
-    start = initial_parameters(HIDDEN, jax.random.key(0))
-    _, before = imitation.clone(start, demos, jax.random.key(1), updates=2, batch=64, learning_rate=0.0)
-    clone, after = imitation.clone(start, demos, jax.random.key(1), updates=800, batch=64, learning_rate=1e-2)
-    assert float(after) < 0.3 * float(before)
-    heads = jax.vmap(lambda view: apply_network(clone, view))(demos.view)
-    first = demos.view.episode[:, 0] == 0
-    best = np.array(decisions.OPENINGS)[np.argmax(heads.opening[first], axis=1)]
-    np.testing.assert_allclose(best, CMC.of_beta(0.1).n_init, atol=1)
-
-
-@pytest.mark.slow
-def test_a_warm_start_is_made_of_parameters(matrix, monkeypatch):
-    params = WidthDepthRounds(16).make_params(matrix, gamma=RANGE, reward="majority")
-    settings = imitation.CloningSettings(
-        generations=1, population=4, turns=2, prices=2, updates=5, until_peak=True
-    )
-    told, voted = [], []
-
-    def learn_votes(*args):
-        voted.append(vote_weights.learn_votes(*args))
-        return voted[-1]
-
-    monkeypatch.setattr(imitation, "learn_votes", learn_votes)
-    parameters = imitation.warm_start(
-        settings, params, 16, HIDDEN, jax.random.key(0), lambda *figures: told.append(figures)
-    )
-    start = initial_parameters(HIDDEN, jax.random.key(0))
-    assert jax.tree.map(jnp.shape, parameters) == jax.tree.map(jnp.shape, start)
-    assert len(told) == 1
-    assert voted == [parameters]
-
-
 # --- weights of votes --------------------------------------------------------------------------------------
 
 
@@ -484,183 +384,3 @@ def test_without_finals_the_latest_answers_vote(matrix):
     assert jax.tree.map(int, heavy.vote(memory._replace(tracker=tracker), pool)) == jax.tree.map(
         int, stand.latest
     )
-
-
-def test_what_votes_weigh_is_the_most_likely():
-    """Two votes against one are right twice as often, so a power of 1; and a vote that came ten intervals
-    earlier than the other three times as often, so a coefficient of -log 3."""
-    inputs = len(network.VOTE_INPUTS)
-    known, answers, labels = np.zeros((70, inputs, 3), np.float32), np.full((70, 3), -1), np.zeros(70, int)
-    answers[:30] = 0, 0, 1
-    labels[:30] = np.repeat([0, 1], (20, 10))
-    answers[30:, :2] = 0, 1
-    known[30:, 0, 1] = 1
-    labels[30:] = np.repeat([0, 1], (30, 10))
-    silent = known[:5] + 7, np.zeros((5, 3), int), np.arange(5) % 2  # all agree: these say nothing
-    fitted = vote_weights.fit(
-        *(np.concatenate(parts) for parts in zip((known, answers, labels), silent, strict=True))
-    )
-    np.testing.assert_allclose(fitted, [-np.log(3), 0, 0], atol=0.07)  # less the price of a coefficient
-    assert not vote_weights.fit(*silent).any()
-
-
-def test_votes_that_speak_against_their_answer_weigh_the_same():
-    """Two votes against one are wrong five times in six: no weights make the heaviest answer likely."""
-    inputs = len(network.VOTE_INPUTS)
-    known, answers = np.zeros((90, inputs, 3), np.float32), np.full((90, 3), -1)
-    answers[:60] = 0, 0, 1
-    answers[60:, :2] = 0, 1
-    known[60:, 0, 1] = 1
-    labels = np.repeat([0, 1, 0, 1], (10, 50, 22, 8))
-    assert not vote_weights.fit(known, answers, labels).any()
-
-
-def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
-    plain = thorough()
-    arena = Arena(WidthDepthRounds(24).make_params(matrix, gamma=RANGE), 24)
-    fitted, drawn, fit, draw = [], [], vote_weights.fit, arena.draw
-
-    def note(store, function):
-        def noted(*args):
-            store.append((args, function(*args)))
-            return store[-1][1]
-
-        return noted
-
-    monkeypatch.setattr(vote_weights, "fit", note(fitted, fit))
-    monkeypatch.setattr(arena, "draw", note(drawn, draw))
-    learned = vote_weights.learn_votes(plain.parameters, arena, jax.random.key(0))
-    again = vote_weights.learn_votes(plain.parameters, arena, jax.random.key(0))
-    jax.tree.map(np.testing.assert_array_equal, learned, again)
-    [((columns, answers, labels), _), _] = fitted
-    assert len(labels) == vote_weights.PRICES * vote_weights.ORDERS * 6
-    (questions, _), (order, expected) = drawn[0]
-    np.testing.assert_array_equal(expected, matrix.gold[questions])
-    np.testing.assert_array_equal(labels[: len(expected)], expected)
-    prices = np.random.default_rng(np.asarray(jax.random.key_data(jax.random.key(0))))
-    gamma = float(draw_prices(RANGE, vote_weights.PRICES, prices)[0])
-    states = last_states(plain.at(gamma), matrix, order[::7], questions[::7])
-    for (memory, pool), read, answered in zip(states, columns[::7], answers[::7], strict=False):
-        np.testing.assert_array_equal(read, network.vote_columns(pool, memory.tracker))
-        stand = observations.standing(pool, memory.tracker)
-        np.testing.assert_array_equal(answered, np.where(stand.final, stand.ids, NONE))
-    kernel = learned["of_vote"]["kernel"]
-    assert kernel.shape == plain.parameters["of_vote"]["kernel"].shape
-    assert np.isfinite(kernel).all()
-    assert kernel.any()
-    others = {name: leaf for name, leaf in learned.items() if name != "of_vote"}
-    jax.tree.map(np.testing.assert_array_equal, others, {name: plain.parameters[name] for name in others})
-
-
-# --- teachers ----------------------------------------------------------------------------------------------
-
-
-def test_links_are_inverse_within_their_ranges():
-    for name, link in teachers.LINKS.items():
-        for share in (0.1, 0.5, 0.9):
-            value = link.to(float(np.log(share / (1 - share))))
-            assert link.low <= value <= link.high, name
-            assert link.to(link.back(value)) == pytest.approx(value), name
-
-
-def test_the_published_constants_are_where_tuning_starts():
-    coefficients = teachers.published()
-    dear, cheap = (teachers.teacher(coefficients, gamma, RANGE) for gamma in reversed(RANGE))
-    assert (cheap.n_init, cheap.patience, cheap.min_complete) == (8, 12, 5)
-    assert (dear.n_init, dear.patience) == (3, 4)
-    assert dear.max_use < cheap.max_use
-
-
-def test_tuning_raises_the_objective(matrix):
-    dear = (1e-3, 1e-2)  # CMC reads more than pays here
-    arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=dear), 16)
-    told = []
-    coefficients = teachers.tune(
-        arena,
-        jax.random.key(0),
-        generations=12,
-        population=12,
-        on_progress=lambda *figures: told.append(figures),
-    )
-    assert [generation for generation, _ in told] == list(range(1, 13))
-
-    def objective(coefficients):
-        scores = arena.play(
-            lambda _, gamma: teachers.teacher(coefficients, gamma, dear), 1, 64, jax.random.key(7)
-        )
-        return float(scores.objective[0])
-
-    assert objective(coefficients) > objective(teachers.published())
-
-
-def test_all_members_of_an_arena_play_the_same_episodes(matrix):
-    arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=RANGE), 16)
-    scores = arena.play(lambda *_: CMC.of_beta(0.3), 3, 4, jax.random.key(0))
-    assert scores.right.shape == (3, 4, 6)
-    for column in (scores.right, scores.intervals, scores.tokens):
-        np.testing.assert_array_equal(column, column[:1].repeat(3, axis=0))
-    assert (np.diff(scores.gammas) > 0).all()
-    assert RANGE[0] <= scores.gammas[0] <= scores.gammas[-1] <= RANGE[1]
-    worth = scores.right - scores.gammas[:, None] * scores.intervals
-    np.testing.assert_allclose(scores.objective, worth.mean(axis=(1, 2)))
-
-
-# --- evolution ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def evolution(matrix):
-    params = WidthDepthRounds(16).make_params(matrix, gamma=(1e-4, 1e-2))
-    settings = EvolutionSettings(population=8, std=0.3, learning_rate=0.1, prices=2, max_branches=16)
-    return Evolution(settings, params, initial_parameters(HIDDEN, jax.random.key(0)))
-
-
-def test_evolution_raises_its_objective(evolution):
-    state = evolution.init(jax.random.key(0))
-    objectives = []
-    for _ in range(15):
-        state, metrics = evolution.update(state)
-        objectives.append(float(metrics["objective"]))
-    assert np.mean(objectives[-3:]) > np.mean(objectives[:3]) + 0.05
-    evolved = evolution.policy(state)
-    assert evolved.gamma == pytest.approx(1e-3, rel=1e-4)
-    assert np.all(evolved.parameters["of_vote"]["kernel"] != 0)
-
-
-def test_evolution_repeats_itself_from_a_state(evolution):
-    state, _ = evolution.update(evolution.init(jax.random.key(1)))
-    once, twice = evolution.update(state), evolution.update(jax.tree.map(np.asarray, state))
-    jax.tree.map(np.testing.assert_array_equal, once, twice)
-
-
-def test_evolution_of_a_policy_of_atomic_actions(matrix):
-    params = WidthDepth(4).make_params(matrix, gamma=1e-3)
-    settings = EvolutionSettings(population=4, std=0.3, prices=1, max_branches=4)
-    start = initial_parameters(HIDDEN, jax.random.key(0), "atomic")
-    trainer = Evolution(settings, params, start)
-    state, metrics = trainer.update(trainer.init(jax.random.key(0)))
-    assert metrics["objective_spread"] > 0
-    parameters = trainer.policy(state).parameters
-    assert decisions_of(parameters) is decisions.KINDS["atomic"]
-    assert not np.array_equal(parameters["trunk"]["kernel"], start["trunk"]["kernel"])
-
-
-def test_majority_labels_need_no_gold(matrix):
-    env = WidthDepthRounds(16)
-    settings = EvolutionSettings(population=2, prices=1, max_branches=16)
-    start = initial_parameters(HIDDEN, jax.random.key(0))
-    figures = []
-    for gold in (matrix.gold, np.zeros_like(matrix.gold)):
-        params = env.make_params(dataclasses.replace(matrix, gold=gold), gamma=1e-4, reward="majority")
-        trainer = Evolution(settings, params, start)
-        figures.append(trainer.update(trainer.init(jax.random.key(0)))[1])
-    assert figures[0] == figures[1]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"population": 3}, "even number"), ({"std": 0.0}, "positive"), ({"prices": -1}, "positive")],
-)
-def test_settings_of_evolution_are_checked(settings, message):
-    with pytest.raises(InputError, match=message):
-        EvolutionSettings(**settings)

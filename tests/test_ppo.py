@@ -13,42 +13,43 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from matrices import BRANCHES, MAX_LENGTH, QUESTIONS, VOCABULARY, WIDTH, random_matrix
 
-from autotts_jax.core import pool as branch_pool
 from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.envs.rewards import Reward
 from autotts_jax.errors import InputError
-from autotts_jax.policies.neural.actions import KINDS
-from autotts_jax.policies.neural.policy import apply_network, decisions_of, initial_parameters
+from autotts_jax.policies.neural.actions import HEADS
+from autotts_jax.policies.neural.policy import apply_network, initial_parameters
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.training import ppo
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.training import critic, ppo
+from autotts_jax.training.critic import Privileged
 from autotts_jax.training.ppo import PPO, Batch, PPOSettings, Weights, advantages
 
 pytestmark = pytest.mark.usefixtures("compile_fast")
 
 SETTINGS = PPOSettings(
     max_branches=WIDTH,
-    environments=32,
-    rounds=16,
+    num_envs=32,
+    num_steps=16,
     epochs=2,
     minibatches=4,
     decay_updates=80,
     learning_rate=1e-2,
     target_kl=10.0,
 )
-ENVIRONMENT = KINDS["rounds"].environment(WIDTH)
+ENVIRONMENT = HEADS["rounds"].environment(WIDTH)
 KEY = jax.random.key(0)
 ONE_DEVICE = jax.devices()[:1]
 STEP_LIMIT = 5
-SHARE_OF_COST = ppo.Facts._fields.index("share_of_cost")
+SHARE_OF_COST = Privileged._fields.index("share_of_cost")
 
 
 def make_params(matrix=None, reward="outcome", **settings):
-    """With labels whatever the reward, so that parameters differ in values only; gold ones by default."""
+    """With targets whatever the reward, so that parameters differ in values only; gold ones by default."""
     settings = {"gamma": (1e-3, 1e-1), "max_steps": STEP_LIMIT, "reward": "majority"} | settings
     params = ENVIRONMENT.make_params(random_matrix(0, abstain=0.2) if matrix is None else matrix, **settings)
     if reward != "majority":
         gold = jnp.asarray(params.matrix.gold)[:, None]
-        params = params.replace(labels=jnp.broadcast_to(gold, params.labels.shape))
+        params = params.replace(targets=jnp.broadcast_to(gold, params.targets.shape))
     return params.replace(reward=jnp.int32(Reward[reward.upper()]))
 
 
@@ -78,7 +79,7 @@ def played(trainer, params):
     return state, play(SETTINGS, params, state, play_key)[1]
 
 
-play = jax.jit(ppo.rollout)
+play = jax.jit(ppo.play)
 
 
 def assert_same(one, other):
@@ -124,15 +125,15 @@ def test_advantages_are_those_of_the_reference(seed, lam):
 
 
 def test_advantages_by_hand():
-    """Three episodes of two rounds with the same figures: one answers, one is cut off, one goes on."""
+    """Three episodes of two rounds with the same values: one answers, one is cut off, one goes on."""
     reward = np.tile(np.float32([[-0.1], [0.7]]), (1, 3))
     value = np.tile(np.float32([[0.5], [0.4]]), (1, 3))
     next_value = np.tile(np.float32([[0.4], [0.9]]), (1, 3))
     ends = np.zeros((3, 2, 3), bool)
     ends[0, 1, 0] = ends[1, 1, 1] = True
-    gains = np.asarray(advantages(reward, value, next_value, ends[0], ends[1], 0.5))
+    estimates = np.asarray(advantages(reward, value, next_value, ends[0], ends[1], 0.5))
     last = np.array([0.7 - 0.4, 0.7 + 0.9 - 0.4, 0.7 + 0.9 - 0.4])
-    np.testing.assert_allclose(gains, [-0.1 + 0.4 - 0.5 + 0.5 * last, last], rtol=1e-5)
+    np.testing.assert_allclose(estimates, [-0.1 + 0.4 - 0.5 + 0.5 * last, last], rtol=1e-5)
 
 
 def test_nothing_leaks_from_one_episode_to_the_one_before():
@@ -171,31 +172,31 @@ def test_an_episode_that_is_cut_off_is_worth_what_the_critic_expects_of_its_last
     ended = np.asarray(rounds.terminated | rounds.truncated)[:-1]
     changed = np.diff(rounds.value, axis=0) != 0
     assert np.array_equal(changed, ended)
-    time = np.zeros(SETTINGS.environments, int)
+    time = np.zeros(SETTINGS.num_envs, int)
     for terminated, truncated in zip(rounds.terminated, rounds.truncated, strict=True):
         time += 1
         assert np.array_equal(truncated, ~np.asarray(terminated) & (time == STEP_LIMIT))
         time[np.asarray(terminated | truncated)] = 0
     assert np.array_equal(episodes.state.time, time)
-    assert np.array_equal(episodes.recall.round, time)
+    assert np.array_equal(episodes.recurrent.round, time)
 
 
 def test_an_episode_is_worth_the_sum_of_its_rewards(played):
     rounds = jax.tree.map(np.asarray, played[1])
-    total = np.zeros(SETTINGS.environments)
-    for t in range(SETTINGS.rounds):
+    total = np.zeros(SETTINGS.num_envs)
+    for t in range(SETTINGS.num_steps):
         total += rounds.reward[t]
         answered = rounds.terminated[t]
-        unit = 1 / (1 - rounds.facts.share_of_cost[t])
+        unit = 1 / (1 - rounds.privileged.share_of_cost[t])
         np.testing.assert_allclose((unit * total)[answered], rounds.objective[t][answered], atol=1e-5)
         total[answered | rounds.truncated[t]] = 0
     assert np.sum(rounds.terminated) > 20
 
 
-def test_shares_of_finals_and_facts(params):
+def test_shares_of_finals_and_privileged_features(params):
     """By counting, and in states of the rollout: the critic knows what is right and what is yet to come."""
     matrix = random_matrix(0, abstain=0.2)
-    shares = np.asarray(ppo.shares_of_finals(matrix))
+    shares = np.asarray(critic.shares_of_finals(matrix))
     for question in range(matrix.num_questions):
         finals = matrix.answers[question, np.arange(BRANCHES), matrix.lengths[question]].tolist()
         count = Counter(answer for answer in finals if answer != NONE)
@@ -208,26 +209,28 @@ def test_shares_of_finals_and_facts(params):
         _, state = ENVIRONMENT.reset_env(KEY, params, 1, order)
         for action in ([0, 3, 0, 0, 0, 0], [0, 0, 2, 1, 3, 0]):
             _, state, *_ = ENVIRONMENT.step_env(KEY, state, jnp.array(action), params)
-        return state, ppo.facts_of(state, branch_pool.attach(state.pool, params.matrix), shares[1])
+        return state, critic.privileged_features(
+            state, state.pool.with_matrix(params.matrix), params.matrix, shares[1]
+        )
 
-    state, facts = after_two_rounds()
-    label, length = int(state.label), matrix.lengths[1][order]
+    state, features = after_two_rounds()
+    target, length = int(state.target), matrix.lengths[1][order]
     active, depth = np.array([1, 0, 1, 0], bool), np.minimum([2, 1, 3, 0], length + 1)
     finals = matrix.answers[1, order, length]
     latest = matrix.answers[1, order, np.maximum(depth - 1, 0)]
     to_read = np.sum((length + 1 - depth)[active]) / (16 * WIDTH)
     share_of_cost = 16 * WIDTH * float(state.gamma) / (1 + 16 * WIDTH * float(state.gamma))
-    expected = ppo.Facts(
-        right=float(int(state.answer) == label != NONE),
-        share=shares[1][label],
-        rival=np.delete(shares[1], label).max(),
-        will_be=np.sum((finals == label) & active) / 2,
-        is_now=np.sum((latest == label) & active) / 2,
+    expected = Privileged(
+        right=float(int(state.answer) == target != NONE),
+        share=shares[1][target],
+        rival=np.delete(shares[1], target).max(),
+        will_be=np.sum((finals == target) & active) / 2,
+        is_now=np.sum((latest == target) & active) / 2,
         to_read=to_read,
         share_of_cost=share_of_cost,
         bill=share_of_cost * to_read,
     )
-    np.testing.assert_allclose(facts, expected, rtol=1e-5)
+    np.testing.assert_allclose(features, expected, rtol=1e-5)
 
 
 # --- learning -------------------------------------------------------------------------------------------
@@ -246,34 +249,34 @@ def batch_of(rounds):
     rng = np.random.default_rng(0)
     advantage, target = rng.normal(size=(2, rounds.reward.size)).astype(np.float32)
     return Batch(
-        rounds.view, rounds.facts, rounds.allowed, rounds.decision, rounds.log_prob, advantage, target
+        rounds.inputs, rounds.privileged, rounds.mask, rounds.action, rounds.log_prob, advantage, target
     )
 
 
-def heads_of(weights, batch):
-    def of_round(view, allowed):
-        return decisions_of(weights.network).mask(apply_network(weights.network, view), allowed)
+def logits_of(weights, batch):
+    def of_step(inputs, mask):
+        return apply_network(weights.network, inputs, mask)
 
-    return jax.jit(jax.vmap(of_round))(batch.view, batch.allowed)
+    return jax.jit(jax.vmap(of_step))(batch.inputs, batch.mask)
 
 
 def test_the_first_gradient_is_the_policy_gradient(played, batch):
-    """The ratio is 1; the gradient of each bias of the heads is known in closed form."""
+    """The ratio is 1; the gradient of each bias of the head is known in closed form."""
     weights = played[0].weights
     settings = dataclasses.replace(SETTINGS, entropy_weight=0.0)
-    (_, figures), gradient = loss_and_gradient(settings, weights, batch)
-    assert figures["policy_loss"] == pytest.approx(-batch.advantage.mean(), abs=1e-5)
-    assert figures["kl"] == pytest.approx(0, abs=1e-6)
-    assert figures["clip_fraction"] == 0
-    heads, gain = jax.tree.map(np.asarray, heads_of(weights, batch)), batch.advantage
-    answered = np.asarray(batch.decision.answer)
-    p = scipy.special.expit(heads.answer)
+    (_, metrics), gradient = loss_and_gradient(settings, weights, batch)
+    assert metrics["policy_loss"] == pytest.approx(-batch.advantage.mean(), abs=1e-5)
+    assert metrics["kl"] == pytest.approx(0, abs=1e-6)
+    assert metrics["clip_fraction"] == 0
+    logits, advantage = jax.tree.map(np.asarray, logits_of(weights, batch)), batch.advantage
+    answered = np.asarray(batch.action.answer)
+    p = scipy.special.expit(logits.answer)
     bias = gradient.network["of_episode"]["bias"]
-    assert bias[0] == pytest.approx(-np.mean(gain * (answered - p)), abs=1e-5)
-    choice = scipy.special.softmax(heads.choice, axis=1)
-    chosen = np.arange(choice.shape[1])[:, None] == np.asarray(batch.decision.choice)[:, None]
-    each = np.sum((chosen - choice) * np.asarray(batch.allowed.choice), axis=2)
-    expected = -np.mean((gain * ~answered)[:, None] * each, axis=0)
+    assert bias[0] == pytest.approx(-np.mean(advantage * (answered - p)), abs=1e-5)
+    choice = scipy.special.softmax(logits.choice, axis=1)
+    chosen = np.arange(choice.shape[1])[:, None] == np.asarray(batch.action.choice)[:, None]
+    each = np.sum((chosen - choice) * np.asarray(batch.mask.choice), axis=2)
+    expected = -np.mean((advantage * ~answered)[:, None] * each, axis=0)
     np.testing.assert_allclose(gradient.network["of_branch"]["bias"][: len(expected)], expected, atol=1e-5)
 
 
@@ -282,37 +285,37 @@ def test_the_clip_stops_what_has_gone_far_enough(played, batch):
     weights = played[0].weights
     settings = dataclasses.replace(SETTINGS, entropy_weight=0.0)
 
-    gains = np.ones_like(batch.advantage)
+    ones = np.ones_like(batch.advantage)
     for shift, sign, bound in ((1, 1, 1.2), (1, -1, np.e), (-1, 1, 1 / np.e), (-1, -1, 0.8)):
-        moved = batch._replace(log_prob=batch.log_prob - shift, advantage=sign * gains)
-        (_, figures), gradient = loss_and_gradient(settings, weights, moved)
+        moved = batch._replace(log_prob=batch.log_prob - shift, advantage=sign * ones)
+        (_, metrics), gradient = loss_and_gradient(settings, weights, moved)
         steepest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(gradient.network))
-        assert figures["policy_loss"] == pytest.approx(-sign * bound, rel=1e-4)
+        assert metrics["policy_loss"] == pytest.approx(-sign * bound, rel=1e-4)
         assert (steepest > 0) == (bound in (np.e, 1 / np.e))
-        assert figures["clip_fraction"] == 1
-        assert figures["kl"] == pytest.approx(np.exp(shift) - 1 - shift, rel=1e-4)
+        assert metrics["clip_fraction"] == 1
+        assert metrics["kl"] == pytest.approx(np.exp(shift) - 1 - shift, rel=1e-4)
     # So far off that the ratio is no number, the gradient still is one.
-    far = batch._replace(log_prob=batch.log_prob - 500, advantage=gains)
+    far = batch._replace(log_prob=batch.log_prob - 500, advantage=ones)
     (total, _), gradient = loss_and_gradient(settings, weights, far)
     assert np.isfinite(total)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
 def test_the_critic_is_drawn_to_the_target_and_the_entropy_up(played, batch):
-    weights, gains = played[0].weights, np.zeros_like(batch.advantage)
-    still = batch._replace(advantage=gains)
+    weights = played[0].weights
+    still = batch._replace(advantage=np.zeros_like(batch.advantage))
     settings = dataclasses.replace(SETTINGS, entropy_weight=0.1)
-    (total, figures), gradient = loss_and_gradient(settings, weights, still)
+    (total, metrics), gradient = loss_and_gradient(settings, weights, still)
     critic = jax.jit(jax.vmap(ppo.apply_critic, (None, 0, 0)))
-    value = np.asarray(critic(weights.critic, batch.facts, batch.view))
-    assert figures["value_loss"] == pytest.approx(np.mean((value - batch.target) ** 2), rel=1e-5)
+    value = np.asarray(critic(weights.critic, batch.privileged, batch.inputs))
+    assert metrics["value_loss"] == pytest.approx(np.mean((value - batch.target) ** 2), rel=1e-5)
     # Its two outputs are weighed by the price.
-    weight, slope = np.asarray(batch.facts.share_of_cost), 2 * (value - batch.target)
+    weight, slope = np.asarray(batch.privileged.share_of_cost), 2 * (value - batch.target)
     expected = [np.mean((1 - weight) * slope), -np.mean(weight * slope)]
     np.testing.assert_allclose(gradient.critic["last"]["bias"], expected, rtol=1e-3, atol=1e-6)
-    entropy = jnp.mean(jax.jit(jax.vmap(KINDS["rounds"].entropy))(heads_of(weights, batch)))
-    assert figures["entropy"] == pytest.approx(float(entropy), rel=1e-5)
-    parts = figures["value_loss"] - settings.entropy_weight * entropy
+    entropy = jnp.mean(jax.jit(jax.vmap(HEADS["rounds"].entropy))(logits_of(weights, batch)))
+    assert metrics["entropy"] == pytest.approx(float(entropy), rel=1e-5)
+    parts = metrics["value_loss"] - settings.entropy_weight * entropy
     assert total == pytest.approx(float(parts), rel=1e-5)
 
 
@@ -356,12 +359,12 @@ def test_metrics_of_an_update(trainer, played):
     _, metrics = trainer.update(trainer.init(KEY))
     ended = rounds.terminated | rounds.truncated
     assert metrics["episodes"] == ended.sum() > 0
-    for name, figure in (("accuracy", "correct"), ("tokens", "tokens"), ("objective", "objective")):
-        assert metrics[name] == pytest.approx(getattr(rounds, figure)[ended].mean(), rel=1e-5)
-    gain = np.asarray(
+    for name, column in (("accuracy", "correct"), ("tokens", "tokens"), ("objective", "objective")):
+        assert metrics[name] == pytest.approx(getattr(rounds, column)[ended].mean(), rel=1e-5)
+    estimate = np.asarray(
         advantage(*(getattr(rounds, name) for name in ADVANTAGE), np.float32(SETTINGS.gae_lambda))
     )
-    explained = 1 - gain.var() / (gain + rounds.value).var()
+    explained = 1 - estimate.var() / (estimate + rounds.value).var()
     assert metrics["explained_variance"] == pytest.approx(explained, rel=1e-3)
     assert metrics["learned"] == 1
     assert np.isfinite(metrics["loss"])
@@ -403,11 +406,11 @@ def test_agents_train_side_by_side(params, parameters):
             SETTINGS, learning_rate=float(rates.learning_rate[agent]), clip=float(rates.clip[agent])
         )
         one = PPO(alone, params, parameters, ONE_DEVICE)
-        state, figures = one.update(one.init(key))
+        state, expected = one.update(one.init(key))
         ours = jax.tree.map(lambda leaf, agent=agent: leaf[agent], (both, metrics))
         assert_close(ours[0].weights, state.weights)
-        assert_same(ours[0].episodes, state.episodes)
-        assert_close(ours[1], figures)
+        assert_same(ours[0].environments, state.environments)
+        assert_close(ours[1], expected)
 
 
 RATES = [field.name for field in dataclasses.fields(PPOSettings) if not field.metadata]
@@ -421,8 +424,8 @@ def test_two_devices_do_what_one_does(params, parameters, trainer):
         alone, theirs = trainer.update(alone)
         assert_close(ours, theirs)
     assert_close(shared.weights, alone.weights)
-    assert_same(shared.episodes, alone.episodes)
-    assert shared.episodes.state.time.sharding.shard_shape((SETTINGS.environments,)) == (16,)
+    assert_same(shared.environments, alone.environments)
+    assert shared.environments.state.time.sharding.shard_shape((SETTINGS.num_envs,)) == (16,)
     assert len(shared.weights.network["trunk"]["kernel"].sharding.device_set) == 2
 
 
@@ -440,7 +443,7 @@ def test_every_reward_can_be_learned_from(reward, parameters):
 @pytest.fixture(scope="module")
 def atomic():
     """The trainer of a policy of atomic actions."""
-    environment = KINDS["atomic"].environment(WIDTH)
+    environment = HEADS["atomic"].environment(WIDTH)
     params = environment.make_params(random_matrix(0, abstain=0.2), gamma=(1e-3, 1e-1))
     return PPO(SETTINGS, params, initial_parameters(4, KEY, "atomic"), ONE_DEVICE)
 
@@ -453,21 +456,23 @@ def test_an_update_by_atomic_actions(atomic):
     assert metrics["episodes"] > 20
     assert not np.array_equal(state.weights.network["trunk"]["kernel"], kernel)
     # The policy remembers rounds, of which there are fewer than actions.
-    deepest = np.max(state.episodes.state.pool._state.depth, axis=1)
-    assert np.all((state.episodes.recall.round == deepest) | (state.episodes.recall.round == deepest - 1))
-    assert np.sum(state.episodes.recall.round) < np.sum(state.episodes.state.time)
+    deepest = np.max(state.environments.state.pool.depth, axis=1)
+    assert np.all(
+        (state.environments.recurrent.round == deepest) | (state.environments.recurrent.round == deepest - 1)
+    )
+    assert np.sum(state.environments.recurrent.round) < np.sum(state.environments.state.time)
 
 
 def test_the_first_gradient_by_atomic_actions_is_the_policy_gradient(atomic):
     """As in rounds."""
     state = atomic.init(KEY)
     batch = batch_of(play(SETTINGS, atomic._params, state, KEY)[1])
-    weights, gain = state.weights, batch.advantage
-    (_, figures), gradient = loss_and_gradient(SETTINGS, weights, batch)
-    assert figures["kl"] == pytest.approx(0, abs=1e-6)
-    p = scipy.special.softmax(heads_of(weights, batch), axis=1)
-    chosen = np.arange(p.shape[1]) == np.asarray(batch.decision)[:, None]
-    each = -np.mean(gain[:, None] * (chosen - p), axis=0)
+    weights = state.weights
+    (_, metrics), gradient = loss_and_gradient(SETTINGS, weights, batch)
+    assert metrics["kl"] == pytest.approx(0, abs=1e-6)
+    p = scipy.special.softmax(logits_of(weights, batch), axis=1)
+    chosen = np.arange(p.shape[1]) == np.asarray(batch.action)[:, None]
+    each = -np.mean(batch.advantage[:, None] * (chosen - p), axis=0)
     np.testing.assert_allclose(gradient.network["of_episode"]["bias"], each[:2], atol=1e-5)
     of_branches = each[2:].reshape(3, WIDTH).sum(axis=1)
     np.testing.assert_allclose(gradient.network["of_branch"]["bias"], of_branches, atol=1e-5)
@@ -506,8 +511,10 @@ def solved(parameters):
         state = trainer.init(KEY)
         for _ in range(SETTINGS.decay_updates):
             state, _ = trainer.update(state)
-        episodes = Episodes(np.arange(QUESTIONS), np.zeros(QUESTIONS, int), np.zeros(QUESTIONS, int))
-        return rollout([trainer.policy(state)], matrix, np.arange(WIDTH)[None], episodes)
+        zeros = np.zeros(QUESTIONS, int)
+        orders = BranchOrders(np.arange(WIDTH)[None, None], zeros)
+        episodes = Episodes(np.arange(QUESTIONS), zeros, zeros)
+        return rollout([trainer.policy(state)], matrix, orders, episodes)
 
     return {gamma: train(gamma) for gamma in (0.0, 0.01, 10.0)}
 
@@ -536,14 +543,17 @@ def test_where_reading_is_too_dear_it_answers_at_once(solved):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"environments": 0}, "environments is 0, but it must be at least 1"),
+        ({"num_envs": 0}, "num_envs is 0, but it must be at least 1"),
         ({"epochs": -1}, "epochs is -1, but it must be at least 1"),
         ({"learning_rate": -1e-3}, "learning_rate is -0.001, but it must be at least 0"),
         ({"learning_rate": float("nan")}, "learning_rate is nan, but it must be at least 0"),
         ({"clip": 1.5}, "clip is 1.5, but it must be in 0 … 1"),
         ({"gae_lambda": 2}, "gae_lambda is 2, but it must be in 0 … 1"),
         ({"target_kl": -0.1}, "target_kl is -0.1, but it must be at least 0"),
-        ({"environments": 3, "rounds": 5, "minibatches": 4}, "3 environments x 5 rounds cannot be dealt"),
+        (
+            {"num_envs": 3, "num_steps": 5, "minibatches": 4},
+            "minibatches is 4, but it must divide num_envs x n",
+        ),
     ],
 )
 def test_settings_are_checked(settings, message):
@@ -554,9 +564,9 @@ def test_settings_are_checked(settings, message):
 @pytest.mark.parametrize(
     ("settings", "devices", "message"),
     [
-        ({"max_branches": BRANCHES + 1}, 1, "6 branches a question, fewer than max_branches, 7"),
-        ({"environments": 15, "minibatches": 1}, 2, "2 devices cannot share 15 environments"),
-        ({"environments": 2, "rounds": 3, "minibatches": 2}, 2, "2 devices cannot share 3 rounds of a min"),
+        ({"max_branches": BRANCHES + 1}, 1, "max_branches is 7, but the data has 6 branches"),
+        ({"num_envs": 15, "minibatches": 1}, 2, "2 devices cannot share 15 environments evenly"),
+        ({"num_envs": 2, "num_steps": 3, "minibatches": 2}, 2, "2 devices cannot share 3 steps of a min"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(params, parameters, settings, devices, message):

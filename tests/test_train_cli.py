@@ -28,15 +28,29 @@ from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.envs.difficulty import vary_difficulty
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural import policy_file
-from autotts_jax.policies.neural.actions import KINDS
-from autotts_jax.policies.neural.policy import NeuralPolicy, decisions_of
+from autotts_jax.policies.neural.actions import HEADS
+from autotts_jax.policies.neural.policy import NeuralPolicy, head_of
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
 from autotts_jax.replay.dataset import stack
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.training import config as train
-from autotts_jax.training.config import fold_of, read_config, split_folds
-from autotts_jax.training.evolution import EvolutionSettings
-from autotts_jax.training.loop import RunSettings
+from autotts_jax.training import (
+    Config,
+    DataSettings,
+    EvolutionSettings,
+    NetworkSettings,
+    ObjectiveSettings,
+    PPOSettings,
+    RunSettings,
+    WarmStartSettings,
+    entry,
+    fold_of,
+    make_params,
+    make_validation,
+    read_config,
+    split_folds,
+    train,
+    validation,
+)
 
 CONFIG = """
 [data]
@@ -47,8 +61,8 @@ fold = 0
 hidden = 4
 
 [trainer]
-kind = "toy"
-gammas = [0.001, 1]
+kind = "evolution"
+max_branches = 8
 
 [run]
 updates = 30
@@ -60,28 +74,24 @@ seed = 5
 MAIN = "from autotts_jax.cli.main import main; main()"
 
 
-@dataclasses.dataclass(frozen=True)
-class ToySettings:
-    gammas: tuple[float, ...]
-    rate: float | None = None
-
-    def __post_init__(self):
-        if min(self.gammas) < 0:
-            raise InputError(f"gammas is {self.gammas}, but no γ may be negative")
+def load_policy(folder):
+    with np.load(folder / "best.npz") as policy:
+        return dict(policy), {}
 
 
 TOY = {
-    "TRAINERS": {"toy": (ToySettings, lambda *_: Toy())},
-    "_episodes": lambda *_: None,
+    "TRAINERS": {EvolutionSettings: lambda *_: Toy()},
     "make_validation": lambda *_: validate,
-    "policy_file": types.SimpleNamespace(save_policy=lambda path, policy, _card: save_policy(path, policy)),
+    "policy_file": types.SimpleNamespace(
+        save_policy=lambda path, policy, _card: save_policy(path, policy), load_policy=load_policy
+    ),
 }
-"""What to put into ``train`` so that it trains `Toy`, whatever the data is."""
+"""What to put into `entry` so that it trains `Toy`, whatever the data is."""
 
 
 def slow_main():
     """The command line in a process of its own, which says when an update is made."""
-    vars(train).update(TOY)
+    vars(entry).update(TOY)
     update = Toy.update
 
     def slow(self, state):
@@ -96,7 +106,7 @@ def slow_main():
 @pytest.fixture
 def toy(monkeypatch):
     for name, value in TOY.items():
-        monkeypatch.setattr(train, name, value)
+        monkeypatch.setattr(entry, name, value)
 
 
 @pytest.fixture
@@ -138,12 +148,11 @@ def test_train_says_what_it_made(run_train, config):
     ]
     assert manifest["command"] == ["autotts-jax", "train", "--config", str(config)]
     assert manifest["config"] == {
-        "kind": "toy",
         "data": {"paths": None, "encoding": "exact", "folds": 3, "fold": 0},
         "network": {"hidden": 4, "actions": "rounds"},
         "objective": {"gamma": [1e-5, 1e-3], "reward": "outcome", "voters": 0, "difficulty_std": 0.0},
         "warm_start": None,
-        "trainer": {"gammas": [0.001, 1.0], "rate": None},
+        "trainer": dataclasses.asdict(EvolutionSettings(max_branches=8)),
         "run": {"updates": 30, "validate_every": 3, "checkpoint_every": 4, "patience": None, "seed": 5},
     }
     cells = synthetic().cells
@@ -179,23 +188,23 @@ def test_early_stopping_is_told(run_train, config):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--config toy.toml --resume", "runs/toy holds no run to resume; leave out --resume"),
+        ("--config toy.toml --resume", "runs/toy holds no run to resume; start one without --resume"),
         ("--config missing.toml", "missing.toml: cannot be read: No such file"),
         ("--config toy.toml --data nowhere", "nothing found at 'nowhere'"),
         ("--config toy.toml --fold 3", "fold is 3, but it must be in 0 … 2"),
         (
             "--config toy.toml --data empty.json",
-            "empty.json: holds []; make it a list of at least one question",
+            "empty.json: holds no questions; give it at least one",
         ),
         ("--config toy.toml --out toy.toml/run", "writing the run to toy.toml/run failed: Not a directory"),
-        ("--config toy.toml --process 0", "--processes and --process need --coordinator; give it, or leave"),
+        ("--config toy.toml --process 0", "processes and process need a coordinator; give it, or leave"),
         (
             "--config toy.toml --coordinator auto --processes 2",
-            "auto asks the cluster; leave out --processes",
+            "auto asks the cluster; leave out processes",
         ),
         (
             "--config toy.toml --coordinator here:1 --processes 2",
-            "needs --processes and --process; give both",
+            "needs processes and process; give both",
         ),
         ("--config toy.toml --coordinator here --processes 2 --process 0", "must be HOST:PORT of process 0"),
         (
@@ -223,12 +232,12 @@ def test_train_says_what_is_wrong(run_train, arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("auto", "--coordinator auto: no cluster such as SLURM or Open MPI has started this process; give"),
-        ("localhost:1 --processes 2 --process 1", "--coordinator localhost:1: the processes did not all"),
+        ("auto", "coordinator auto: no cluster such as SLURM or Open MPI has started this process; give"),
+        ("localhost:1 --processes 2 --process 1", "coordinator localhost:1: not all processes connected"),
     ],
 )
 def test_a_coordinator_that_is_not_there(arguments, message):
-    code = f"from autotts_jax.experiments import distributed; distributed.INITIALIZATION_SECONDS = 1; {MAIN}"
+    code = f"from autotts_jax.core import hosts; hosts.INITIALIZATION_SECONDS = 1; {MAIN}"
     options = f"train --config missing.toml --coordinator {arguments}".split()
     command = [sys.executable, "-c", code, *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -243,7 +252,7 @@ def test_a_port_that_is_taken(run_train, config):
         joined = ("--coordinator", address, "--processes", 2, "--process", 0)
         status, out, err = run_train("--config", config, *joined)
     assert (status, out) == (2, "")
-    assert err.startswith(f"autotts-jax: error: --coordinator {address}: Address already in use")
+    assert err.startswith(f"autotts-jax: error: coordinator {address}: Address already in use")
     assert err.endswith("; give a free port\n")
 
 
@@ -252,7 +261,7 @@ def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config
     run_train("--config", config, "--out", "whole")
     environment = os.environ | {
         "JAX_NUM_CPU_DEVICES": "2",  # it is too late for another number when the command begins
-        "PYTHONPATH": str(Path(__file__).parent),
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
     }
     arguments = ["train", "--config", "toy.toml", "--out", "stopped"]
     process = subprocess.Popen(
@@ -268,7 +277,7 @@ def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    message, command = err.split("; go on with: ")
+    message, command = err.split("; continue with: ")
     done = int(message.removeprefix(f"autotts-jax: stopped by {number.name} after update ").split(" of ")[0])
     assert err.count("\n") == 1
     assert sorted(Path("stopped/checkpoints").iterdir())[-1].name == f"{done:08d}"
@@ -279,21 +288,21 @@ def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config
 
 
 def test_live_metrics_are_shown_below_the_bar(monkeypatch):
-    figures = {"train/kl": 0.01234, "train/accuracy": 0.5, "train/tokens": 212345.6, "validation/tokens": 1.0}
+    metrics = {"train/kl": 0.01234, "train/accuracy": 0.5, "train/tokens": 212345.6, "validation/tokens": 1.0}
     screen = Console(force_terminal=True, width=80)
     monkeypatch.setattr(console, "Console", lambda **_: screen)
     with screen.capture() as shown, console.working() as tell:
-        tell("training", 3, 10, live_metrics(figures))
+        tell("training", 3, 10, live_metrics(metrics))
     assert "3/10" in shown.get()
     assert "accuracy 0.5  tokens 212,346  kl 0.0123" in shown.get()
 
 
-WARM_START = "[warm_start]\ngenerations = 2\npopulation = 4\nprices = 2\nupdates = 20\n"
+WARM_START = "[warm_start]\ngenerations = 2\npopulation = 4\nnum_gammas = 2\nupdates = 20\n"
 
 RUNS = {
-    "evolution": ("rounds", {"kind": "evolution", "population": 4, "prices": 1, "std": 0.5}),
-    "ppo": ("rounds", {"kind": "ppo", "environments": 4, "rounds": 4, "epochs": 1, "minibatches": 2}),
-    "atomic": ("atomic", {"kind": "ppo", "environments": 4, "rounds": 16, "epochs": 1, "minibatches": 2}),
+    "evolution": ("rounds", {"kind": "evolution", "population": 4, "num_gammas": 1, "std": 0.5}),
+    "ppo": ("rounds", {"kind": "ppo", "num_envs": 4, "num_steps": 4, "epochs": 1, "minibatches": 2}),
+    "atomic": ("atomic", {"kind": "ppo", "num_envs": 4, "num_steps": 16, "epochs": 1, "minibatches": 2}),
 }
 
 
@@ -306,7 +315,7 @@ def whole(request, tmp_path_factory, compiling_fast):
         (folder / model.name).mkdir()
         write_json(synthetic(0, [model], 3, 10), folder / model.name / "bench.json")
     lines = [f"{key} = {json.dumps(value)}" for key, value in (trainer | {"max_branches": 4}).items()]
-    config = CONFIG.replace('kind = "toy"\ngammas = [0.001, 1]', "\n".join(lines))
+    config = CONFIG.replace('kind = "evolution"\nmax_branches = 8', "\n".join(lines))
     config = config.replace("hidden = 4", f'hidden = 4\nactions = "{actions}"')
     config = config.replace("updates = 30", "updates = 5").replace(
         "checkpoint_every = 4", "checkpoint_every = 2"
@@ -347,9 +356,9 @@ def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(whole):
     assert (run / "best.npz").read_bytes() == (whole.folder / "whole" / "best.npz").read_bytes()
     policy, card = policy_file.load_policy(run)
     assert '"validation/accuracy"' in result_of(run)[0]
-    assert card["config"]["kind"] == whole.kind
+    assert card["config"]["trainer"]["kind"] == whole.kind
     assert policy.parameters["trunk"]["bias"].shape == (4,)
-    assert decisions_of(policy.parameters) is KINDS[whole.actions]
+    assert head_of(policy.parameters) is HEADS[whole.actions]
 
 
 @pytest.mark.slow
@@ -383,7 +392,7 @@ def said(output):
 @pytest.mark.parametrize("name", ["train.toml", "train_aime24.toml", "train_label_free.toml"])
 def test_the_example_configurations_are_read(name):
     config = read_config(Path(__file__).parents[1] / "examples" / name)
-    assert config.kind == "evolution"
+    assert config.trainer.kind == "evolution"
     assert (config.warm_start is None) == (name == "train.toml")
 
 
@@ -393,14 +402,10 @@ def test_the_example_configurations_are_read(name):
 @pytest.mark.parametrize("reward", ["outcome", "majority"])
 def test_validation_counts_the_right_answers(monkeypatch, reward):
     dataset = stack([synthetic(0, SYNTHETIC_MODELS[:1], 3, 10), synthetic(1, SYNTHETIC_MODELS[1:2], 2, 7)])
-    config = train.Config(
-        "evolution",
-        train.DataSettings(),
-        train.NetworkSettings(),
-        train.ObjectiveSettings((1e-4, 1e-2), reward),
-        None,
-        EvolutionSettings(max_branches=4),
-        RunSettings(1),
+    config = Config(
+        trainer=EvolutionSettings(max_branches=4),
+        run=RunSettings(1),
+        objective=ObjectiveSettings((1e-4, 1e-2), reward),
     )
     answers = dataset.matrix.answers.copy()
     answers[0] = NONE  # so that a majority of the first question has none either, and nobody is right
@@ -409,12 +414,12 @@ def test_validation_counts_the_right_answers(monkeypatch, reward):
     finals = np.asarray(matrix.finals())
 
     def rollout(policies, played_matrix, orders, episodes):
-        """Plays perfectly: gives the label of every episode, worked out anew."""
+        """Plays perfectly: answers with the target of every episode, worked out anew."""
         assert played_matrix is matrix
         assert [policy.gamma for policy in policies] == pytest.approx(np.geomspace(1e-4, 1e-2, 8))
         answers = []
-        for question, order in zip(episodes.question, episodes.order, strict=True):
-            played = set(orders[order].tolist())
+        for question, row in zip(episodes.question, episodes.row, strict=True):
+            played = set(np.asarray(orders.of(question, row)).tolist())
             recorded = dataset.cells[matrix.cell[question]].num_branches
             assert len(played) == 4
             assert max(played) < recorded
@@ -426,96 +431,116 @@ def test_validation_counts_the_right_answers(monkeypatch, reward):
         assert len(set(zip(*episodes, strict=True))) == len(answers) == 8 * 16 * 5
         return types.SimpleNamespace(answer=np.array(answers), intervals=intervals, tokens=500 * intervals)
 
-    monkeypatch.setattr(train, "rollout", rollout)
-    measured = train.make_validation(config, dataset)(NeuralPolicy({}, 1e-3))
+    monkeypatch.setattr(validation, "rollout", rollout)
+    measured = make_validation(config, dataset)(NeuralPolicy({}, 1e-3))
     intervals = np.arange(8 * 16 * 5) % 7
-    price = np.repeat(np.geomspace(1e-4, 1e-2, 8), 16 * 5)
+    gamma = np.repeat(np.geomspace(1e-4, 1e-2, 8), 16 * 5)
     if reward == "outcome":
         assert measured["accuracy"] == 1
     else:
         assert 0.72 < measured["accuracy"] <= 0.8  # ties are broken differently
-    assert measured["objective"] == pytest.approx(measured["accuracy"] - np.mean(price * intervals))
+    assert measured["objective"] == pytest.approx(measured["accuracy"] - np.mean(gamma * intervals))
     assert measured["tokens"] == pytest.approx(500 * intervals.mean())
 
 
 def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
     dataset = synthetic(0, SYNTHETIC_MODELS[:1], 3, 10)
-    settings = EvolutionSettings(max_branches=4)
-    objective = train.ObjectiveSettings((1e-4, 1e-2), difficulty_std=2.0)
-    parts = train.DataSettings(), train.NetworkSettings(), objective, None, settings, RunSettings(1)
-    config = train.Config("evolution", *parts)
+    config = Config(
+        trainer=EvolutionSettings(max_branches=4),
+        run=RunSettings(1),
+        objective=ObjectiveSettings((1e-4, 1e-2), difficulty_std=2.0),
+    )
     seen = []
 
     def rollout(_policies, _matrix, orders, episodes):
         """Notes the branches that each question is played with."""
-        seen.append((orders.reshape(3, 16, 4), episodes.order.reshape(-1, 16, 3)))
+        seen.append((orders, episodes.row.reshape(-1, 16, 3)))
         nothing = 0 * episodes.question
         return types.SimpleNamespace(answer=nothing, intervals=nothing, tokens=nothing)
 
-    monkeypatch.setattr(train, "rollout", rollout)
-    train.make_validation(config, dataset)(NeuralPolicy({}, 1e-3))
+    monkeypatch.setattr(validation, "rollout", rollout)
+    make_validation(config, dataset)(NeuralPolicy({}, 1e-3))
     [(orders, row)] = seen
-    expected = np.asarray(train._episodes(config, dataset, train.VALIDATION_SEED).orders)[:, :16, :4]
-    np.testing.assert_array_equal(orders, expected)
-    np.testing.assert_array_equal(row[0], np.arange(16)[:, None] + 16 * np.arange(3))
+    expected = make_params(config, dataset, validation.VALIDATION_SEED).orders.first(4)
+    np.testing.assert_array_equal(orders.table, expected.table)
+    np.testing.assert_array_equal(row[0], np.arange(16)[:, None].repeat(3, axis=1))
     plain = WidthDepthRounds(4).make_params(dataset.matrix, seed=7)
-    trained = train._episodes(config, dataset, 7)
-    np.testing.assert_array_equal(trained.orders, vary_difficulty(plain, 2.0, 7).orders)
+    trained = make_params(config, dataset, 7)
+    np.testing.assert_array_equal(trained.orders.table, vary_difficulty(plain, 2.0, 7).orders.table)
 
 
 # --- configuration --------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (("[run]", "[run"), "toy.toml: not TOML: "),
-        (("[run]", "[runs]"), "toy.toml: runs is no section; there are [data], [network], "),
-        (("[data]", "rate = 1\n[data]"), "toy.toml: rate is no section"),
-        (("seed", "sed"), "toy.toml, [run]: there is no key sed; there are updates, validate_every,"),
-        (("hidden", "depth"), "toy.toml, [network]: there is no key depth; there are hidden"),
-        (("hidden = 4", "hidden = 0"), "toy.toml, [network]: hidden is 0, but it must be at least 1"),
-        (("hidden = 4", 'actions = "all"'), "actions is 'all', but it must be one of 'rounds', 'atomic'"),
+        (("[run]", "[runs]"), "toy.toml: run is missing; add it; runs is unknown; did you mean run"),
+        (("[data]", "rate = 1\n[data]"), "toy.toml: rate is unknown; known are trainer, run, data, network,"),
+        (("seed", "sed"), "toy.toml: run.sed is unknown; did you mean seed"),
+        (("hidden", "depth"), "toy.toml: network.depth is unknown; known are hidden, actions"),
+        (
+            ("max_branches", "maxbranches"),
+            "toy.toml: trainer.maxbranches is unknown; did you mean max_branches",
+        ),
+        (("hidden = 4", "hidden = 0"), "toy.toml: network.hidden is 0, but it must be at least 1"),
+        (("hidden = 4", 'actions = "all"'), "network.actions is 'all': input should be 'rounds' or 'atomic'"),
         (
             ("hidden = 4", 'actions = "atomic"\n[warm_start]'),
-            "toy.toml, [warm_start]: its teachers decide in rounds, which a policy of atomic actions cannot",
+            "toy.toml: warm_start is given, but its teachers decide in rounds, which a policy of atomic ",
         ),
-        (("updates = 30", ""), "toy.toml, [run]: updates is missing; it must be a whole number"),
-        (("updates = 30", "updates = true"), "[run]: updates is True, but it must be a whole number"),
-        (("updates = 30", "updates = 3.5"), "[run]: updates is 3.5, but it must be a whole number"),
-        (("updates = 30", "updates = -1"), "toy.toml, [run]: updates is -1, but it must be at least 0"),
-        (("[0.001, 1]", "[0.001, -1]"), "[trainer]: gammas is (0.001, -1.0), but no γ may be negative"),
-        (("[0.001, 1]", "0.001"), "gammas is 0.001, but it must be a list, each of it a finite number"),
-        (("[0.001, 1]", "[nan]"), "gammas is [nan], but it must be a list"),
-        (("[0.001, 1]", '[1]\nrate = "low"'), "rate is 'low', but it must be a finite number"),
-        (('"toy"', '"sgd"'), "toy.toml, [trainer]: kind is 'sgd', but it must be one of 'toy'"),
-        (('kind = "toy"', ""), "toy.toml, [trainer]: kind is None, but it must be one of 'toy'"),
-        (('"toy"', "[1]"), "toy.toml, [trainer]: kind is [1]"),
-        (("[trainer]", "[objective]\ngamma = [-1e-4, 1e-4]\n[trainer]"), "gamma is [-0.0001, 0.0001], but"),
-        (("[trainer]", "[objective]\ngamma = [1e-4]\n[trainer]"), "the lowest and the highest price"),
-        (("[trainer]", '[objective]\nreward = "gold"\n[trainer]'), "reward is 'gold', but it must be one of"),
+        (("updates = 30", ""), "toy.toml: run.updates is missing; add it"),
+        (("updates = 30", "updates = true"), "run.updates is True: input should be a valid integer"),
+        (("updates = 30", "updates = 3.5"), "run.updates is 3.5: input should be a valid integer"),
+        (("updates = 30", 'updates = "3"'), "run.updates is '3': input should be a valid integer"),
+        (("updates = 30", "updates = -1"), "toy.toml: run.updates is -1, but it must be at least 0"),
         (
-            ("[trainer]", '[objective]\nreward = "majority"\ndifficulty_std = 2\n[trainer]'),
-            "toy.toml, [objective]: difficulty_std is 2.0, which takes gold answers",
+            ("updates = 30", "updates = 3.5\npatience = 0.5"),
+            "run.updates is 3.5: input should be a valid integer; run.patience is 0.5: input should be",
+        ),
+        (("max_branches = 8", "std = -1"), "toy.toml: trainer.std is -1.0, but it must be positive"),
+        (("max_branches = 8", "std = nan"), "trainer.std is nan: input should be a finite number"),
+        (("max_branches = 8", 'std = "low"'), "trainer.std is 'low': input should be a valid number"),
+        (
+            ("max_branches = 8", "std = 1979-05-27"),
+            "trainer.std is '1979-05-27': input should be a valid number",
+        ),
+        (('"evolution"', '"ppo"\nclip = 2.0'), "trainer.clip is 2.0, but it must be in 0 … 1"),
+        (
+            ('"evolution"', '"ppo"\nminibatches = 3'),
+            "trainer.minibatches is 3, but it must divide num_envs x",
+        ),
+        (('"evolution"', '"sgd"'), "trainer.kind is 'sgd', but it must be 'evolution', 'ppo'"),
+        (('kind = "evolution"', ""), "trainer.kind is missing; add kind = 'evolution' or kind = 'ppo'"),
+        (('"evolution"', "[1]"), "toy.toml: trainer.kind is '[1]'"),
+        (("[data]", "[warm_start]\nfits = 0\n[data]"), "warm_start.fits is 0, but it must be positive"),
+        (("[data]", "[objective]\ngamma = [-1e-4, 1e-4]\n[data]"), "gamma is [-0.0001, 0.0001], but it must"),
+        (("[data]", "[objective]\ngamma = [1e-4]\n[data]"), "objective.gamma"),
+        (("[data]", '[objective]\nreward = "gold"\n[data]'), "objective.reward is 'gold': input should be"),
+        (
+            ("[data]", '[objective]\nreward = "majority"\ndifficulty_std = 2\n[data]'),
+            "toy.toml: objective.difficulty_std is 2.0, which needs gold answers",
         ),
         (
-            ("[trainer]", "[objective]\nvoters = 3\n[trainer]"),
-            "toy.toml, [objective]: voters is 3, but with reward 'outcome' nobody votes",
+            ("[data]", "[objective]\nvoters = 3\n[data]"),
+            "toy.toml: objective.voters is 3, but with reward 'outcome' no branches vote",
         ),
         (
-            ("[trainer]", '[objective]\nreward = "majority"\nvoters = -1\n[trainer]'),
-            "voters is -1, but it must be at least 0",
+            ("[data]", '[objective]\nreward = "majority"\nvoters = -1\n[data]'),
+            "objective.voters is -1, but it must be at least 0",
         ),
         (
-            ("[trainer]", "[objective]\ndifficulty_std = -1.0\n[trainer]"),
-            "difficulty_std is -1.0, but it must be",
+            ("[data]", "[objective]\ndifficulty_std = -1.0\n[data]"),
+            "objective.difficulty_std is -1.0, but it must be",
         ),
-        (("folds = 3", "folds = 1"), "toy.toml, [data]: folds is 1, but it must be at least 2"),
-        (("fold = 0", "fold = 3"), "toy.toml, [data]: fold is 3, but it must be in 0 … 2"),
-        (("[data]", "[data]\npaths = []"), "[data]: paths is empty; name at least one, or leave it out"),
-        (("[data]", '[data]\npaths = "x"'), "paths is 'x', but it must be a list, each of it a string"),
-        (("[data]", '[data]\nencoding = "no"'), "encoding is 'no', but it must be one of 'exact', 'equiv'"),
+        (("folds = 3", "folds = 1"), "toy.toml: data.folds is 1, but it must be at least 2"),
+        (("fold = 0", "fold = 3"), "toy.toml: data.fold is 3, but it must be in 0 … 2"),
+        (("[data]", "[data]\npaths = []"), "data.paths is empty; name at least one, or leave it out"),
+        (("[data]", '[data]\npaths = "x"'), "data.paths is 'x': input should be a valid array"),
+        (("[data]", '[data]\npaths = ["x", 3]'), "data.paths.1 is 3: input should be a valid string"),
+        (("[data]", '[data]\nencoding = "no"'), "data.encoding is 'no': input should be 'exact' or 'equiv'"),
+        (("[network]\nhidden = 4", "network = 4"), "network"),
     ],
 )
 def test_a_configuration_that_is_wrong(config, change, message):
@@ -529,8 +554,64 @@ def test_a_configuration_that_is_wrong(config, change, message):
 def test_the_example_is_a_configuration():
     config = read_config(Path(__file__).parents[1] / "examples" / "train.toml")
     assert config.trainer == EvolutionSettings()
-    assert config.network == train.NetworkSettings()
-    assert config.objective == train.ObjectiveSettings()
+    assert config.network == NetworkSettings()
+    assert config.objective == ObjectiveSettings()
+    assert config.data == DataSettings(fold=0)
+
+
+def test_every_key_is_read(tmp_path):
+    """Each field of each section, as it is written to a file and as it is given in Python."""
+    sections = {
+        "data": DataSettings(("a", "b"), "equiv", 3, 1),
+        "network": NetworkSettings(3),
+        "objective": ObjectiveSettings((1e-3, 1.0), "majority", 2),
+        "warm_start": WarmStartSettings(2, 3, 4, 5, 6, True, 7, 0.5),
+        "trainer": PPOSettings(8, 4, 2, 3, 4, 5, 0.5, 0.25, 0.75, 1.0, 0.125, 1.5, 2.0),
+        "run": RunSettings(9, 8, 7, 6, 5),
+    }
+    lines = []
+    for name, section in sections.items():
+        lines += [
+            f"[{name}]",
+            *(f"{key} = {json.dumps(v)}" for key, v in dataclasses.asdict(section).items()),
+        ]
+    file = tmp_path / "all.toml"
+    file.write_text("\n".join(lines))
+    assert read_config(file) == Config(**sections)
+
+
+# --- from Python ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("toy")
+def test_train_from_python(config, tmp_path, monkeypatch):
+    """A file or a configuration, data by name, by file or as a dataset: the same run."""
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    from_file = train("toy.toml", on_progress=lambda update, metrics: seen.append((update, metrics)))
+    assert from_file.folder == Path("runs/toy")
+    assert from_file.stopped_by is None
+    assert from_file.state.update == 30
+    assert [update for update, _ in seen] == list(range(1, 31))
+    best = [metrics for update, metrics in seen if update == from_file.state.best_update]
+    expected = {f"validation/{name}": value for name, value in from_file.metrics.items()}
+    assert [metrics | expected for metrics in best] == best
+    assert from_file.metrics["objective"] == from_file.state.best_objective
+    with np.load("runs/toy/best.npz") as policy:
+        assert all(np.array_equal(policy[name], leaf) for name, leaf in from_file.policy.items())
+    from_python = train(read_config(config), synthetic(), out="other")
+    assert end_of(from_python.folder) == end_of(from_file.folder)
+    shorter = train(config, "synthetic", out=tmp_path / "shorter", seed=7, updates=3, fold=1)
+    assert shorter.state.update == 3
+    written = json.loads((tmp_path / "shorter" / "manifest.json").read_text())["config"]
+    assert (written["run"]["seed"], written["data"]["fold"], written["data"]["paths"]) == (
+        7,
+        1,
+        ["synthetic"],
+    )
+    assert train(config, synthetic(), resume=True).state == from_file.state
+    with pytest.raises(InputError, match="out is missing"):
+        train(read_config(config))
 
 
 def test_folds_share_no_question():

@@ -1,4 +1,4 @@
-"""Runs: whatever stops one, it goes on as if nothing had happened, and it says what it cannot go on with."""
+"""Runs: whatever stops one, it resumes bit for bit, and it refuses what it cannot resume from."""
 
 import contextlib
 import functools
@@ -23,8 +23,9 @@ import pytest
 
 from autotts_jax.core import hosts
 from autotts_jax.errors import InputError
-from autotts_jax.training import loop
-from autotts_jax.training.loop import Progress, RunSettings, load_checkpoint, run, save_checkpoint
+from autotts_jax.files import write_atomically
+from autotts_jax.training import Checkpoints, RunSettings, RunState, checkpoints, manifest, read_metrics, run
+from autotts_jax.training.checkpoints import checksum
 
 SETTINGS = RunSettings(updates=30, validate_every=3, checkpoint_every=4, seed=5)
 MANIFEST = {"config": {"trainer": {"rate": 0.1}, "run": {"updates": 30}}, "data": {"model/bench": "ab"}}
@@ -120,17 +121,16 @@ def counted(folder, objectives=(), trainer=None, **options):
     return train(folder, trainer or Counter(), validate=look_up, **options)
 
 
-def end_of(folder, checkpoint=NEWEST):
+def end_of(folder):
     """All that a run leaves of its training: parameters and the rest of the state, metrics, best policy."""
     toy = Toy()
     state = toy.init(jax.random.key(0))
-    progress, tree = load_checkpoint(
-        folder / "checkpoints" / checkpoint, (state, jax.device_get(state.params))
-    )
+    with Checkpoints(folder, writes=False) as stored:
+        run_state, tree = stored.load((state, jax.device_get(state.params)))
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     leaves |= {f"best {name}": array for name, array in load_policy(folder).items()}
     contents = {name: (leaf.dtype, leaf.shape, np.asarray(leaf).tobytes()) for name, leaf in leaves.items()}
-    return contents, progress.best_update, (folder / "metrics.jsonl").read_text()
+    return contents, run_state.best_update, (folder / "metrics.jsonl").read_text()
 
 
 def events_of(folder):
@@ -154,7 +154,7 @@ def events_of(folder):
 
 
 def assert_events_are_the_metrics(folder):
-    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    metrics = read_metrics(folder)
     events = events_of(folder)
     assert [step for step, _ in events] == [line.pop("update") for line in metrics]
     for (_, scalars), line in zip(events, metrics, strict=True):
@@ -167,7 +167,7 @@ def uninterrupted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "uninterrupted"
     outcome = train(folder)
     assert outcome.stopped_by is None
-    assert outcome.progress.update == 30
+    assert outcome.state.update == 30
     return folder
 
 
@@ -185,7 +185,7 @@ def test_a_run_leaves_its_files(uninterrupted):
     assert files == {"manifest.json", "best.npz", "metrics.jsonl", "tensorboard", "checkpoints"}
     checkpoints = sorted(path.name for path in (uninterrupted / "checkpoints").iterdir())
     assert checkpoints == ["00000024", "00000028", NEWEST]
-    lines = [json.loads(line) for line in (uninterrupted / "metrics.jsonl").read_text().splitlines()]
+    lines = read_metrics(uninterrupted)
     assert [line["update"] for line in lines] == list(range(31))
     assert lines[0].keys() == {"update", "validation/objective", "validation/tokens"}
     assert lines[1].keys() == {"update", "train/loss", "train/explained_variance"}
@@ -219,22 +219,22 @@ def test_the_seed_decides(uninterrupted, tmp_path):
 def test_the_best_policy_is_kept(tmp_path):
     settings = RunSettings(updates=5, validate_every=1)
     outcome = counted(tmp_path, [0.1, 0.5, 0.4, 0.5, 0.3], settings=settings)
-    assert outcome.progress.best_update == 2
-    assert outcome.progress.best_objective == 0.5
+    assert outcome.state.best_update == 2
+    assert outcome.state.best_objective == 0.5
     assert load_policy(tmp_path)["n"] == 2
 
 
 def test_the_last_update_is_validated(tmp_path):
-    assert counted(tmp_path, settings=RunSettings(updates=5, validate_every=3)).progress.best_update == 5
+    assert counted(tmp_path, settings=RunSettings(updates=5, validate_every=3)).state.best_update == 5
 
 
 def test_the_start_counts(tmp_path):
     """A run whose updates only make things worse, or that has none, keeps what it started with."""
     worse = train(tmp_path / "worse", Counter(), validate=lambda policy: {"objective": -policy["n"]})
-    assert (worse.progress.best_update, worse.progress.update) == (0, 30)
+    assert (worse.state.best_update, worse.state.update) == (0, 30)
     assert load_policy(tmp_path / "worse")["n"] == 0
     none = counted(tmp_path / "none", settings=RunSettings(updates=0))
-    assert (none.progress.best_update, none.progress.update) == (0, 0)
+    assert (none.state.best_update, none.state.update) == (0, 0)
     assert load_policy(tmp_path / "none")["n"] == 0
 
 
@@ -243,7 +243,7 @@ def test_patience_ends_a_run(tmp_path, patience, last):
     settings = RunSettings(updates=9, validate_every=1, patience=patience)
     objectives = [0.1, 0.5, 0.4, 0.5, 0.6, 0.2, 0.3, 0.9, 0.1]
     outcome = counted(tmp_path, objectives, settings=settings)
-    assert outcome.progress.update == last
+    assert outcome.state.update == last
     ended = json.loads((tmp_path / "manifest.json").read_text())["result"]["ended"]
     assert ended == ("all updates made" if last == 9 else "early stopping")
     # It stays ended.
@@ -284,9 +284,9 @@ def test_killed_ten_times_anywhere_it_ends_the_same(uninterrupted, tmp_path, mon
     while kills < 10:
         bomb, toy = Bomb(rng.randrange(1, 40)), Toy()
         monkeypatch.setattr(toy, "update", bomb.in_(toy.update), raising=False)
-        # In the middle of writing a checkpoint: its arrays are there, its hash is not; or all but in place.
-        monkeypatch.setattr(loop, "_hash", bomb.in_(HASH))
-        monkeypatch.setattr(loop, "_write_json", bomb.in_(WRITE_JSON))
+        # In the middle of writing a checkpoint: its arrays are there, its checksum is not; or the manifest.
+        monkeypatch.setattr(checkpoints, "checksum", bomb.in_(checksum))
+        monkeypatch.setattr(manifest, "write_atomically", bomb.in_(write_atomically))
 
         def save_badly(path, policy, bomb=bomb):
             write_half(path, policy)
@@ -308,10 +308,7 @@ def test_killed_ten_times_anywhere_it_ends_the_same(uninterrupted, tmp_path, mon
     train(tmp_path, resume=True)
     assert end_of(tmp_path) == end_of(uninterrupted)
     assert_events_are_the_metrics(tmp_path)
-    assert not list(tmp_path.rglob(".partial-*"))
-
-
-HASH, WRITE_JSON = loop._hash, loop._write_json
+    assert not [path for path in tmp_path.rglob("*") if "partial" in path.name or "tmp" in path.name]
 
 
 def test_a_killed_process_goes_on(uninterrupted, tmp_path):
@@ -333,14 +330,14 @@ def test_a_killed_process_goes_on(uninterrupted, tmp_path):
         assert errors == ""
         assert process.returncode == -signal.SIGKILL
     assert len((tmp_path / "metrics.jsonl").read_bytes().splitlines()) > 16
-    assert train(tmp_path, resume=True).progress.update == 30
+    assert train(tmp_path, resume=True).state.update == 30
     assert end_of(tmp_path) == end_of(uninterrupted)
     assert_events_are_the_metrics(tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_after_the_update_under_way(uninterrupted, tmp_path, number):
-    def send(update, _figures):
+    def send(update, _metrics):
         if update == 7:
             os.kill(os.getpid(), number)
 
@@ -348,7 +345,7 @@ def test_a_signal_ends_it_after_the_update_under_way(uninterrupted, tmp_path, nu
     outcome = train(tmp_path, on_progress=send)
     assert signal.getsignal(number) == before
     assert outcome.stopped_by == number
-    assert outcome.progress.update == 7
+    assert outcome.state.update == 7
     assert (tmp_path / "checkpoints" / "00000007").exists()
     assert json.loads((tmp_path / "manifest.json").read_text())["result"]["ended"] == number.name
     assert train(tmp_path, resume=True).stopped_by is None
@@ -364,7 +361,7 @@ def test_the_best_policy_is_that_of_the_checkpoint(uninterrupted, copy):
 def test_the_start_is_kept(uninterrupted, tmp_path):
     """A warm start takes minutes: what is killed right after it goes on from there."""
 
-    def kill(update, _figures):
+    def kill(update, _metrics):
         if update == 2:  # before the first checkpoint of the settings
             raise Killed
 
@@ -397,7 +394,7 @@ def test_ctrl_c_before_the_first_update_ends_it_at_once(uninterrupted, tmp_path)
 
 
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path):
-    def interrupt(_update, _figures):
+    def interrupt(_update, _metrics):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -410,8 +407,11 @@ def test_a_sharded_state_is_sharded_again(tmp_path):
     mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
     state = jax.device_put(jnp.arange(8.0), sharding)
-    save_checkpoint(tmp_path, Progress(1), state)
-    _, loaded = load_checkpoint(tmp_path / "checkpoints" / "00000001", jnp.zeros_like(state, device=sharding))
+    (tmp_path / "checkpoints").mkdir()
+    with Checkpoints(tmp_path) as stored:
+        stored.save(RunState(1), state)
+        run_state, loaded = stored.load(jnp.zeros_like(state, device=sharding))
+    assert run_state == RunState(1)
     assert loaded.sharding == sharding
     assert loaded.tolist() == list(range(8))
 
@@ -445,9 +445,9 @@ def make_runs(folder, address, process):
             outcome = train(folder / name, **options)
         except InputError as error:
             return str(error)
-        return [outcome.progress.update, outcome.stopped_by]
+        return [outcome.state.update, outcome.stopped_by]
 
-    def stop(update, _figures):
+    def stop(update, _metrics):
         if (process, update) == (1, 7):
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -478,7 +478,7 @@ def test_two_processes_make_one_run(uninterrupted, tmp_path):
     assert ours[:2] == theirs[:2] == [[7, signal.SIGTERM], [30, None]]
     assert end_of(tmp_path / "run") == end_of(uninterrupted)
     assert_events_are_the_metrics(tmp_path / "run")
-    another = "another process of the run has failed; mend what it reports, and start all again"
+    another = "another process of the run has failed; fix what it reports, and start all again"
     assert [theirs[2], ours[3], ours[4], theirs[5]] == [another] * 4
     assert "already holds a run" in ours[2]
     assert f"process 1 does not see in {tmp_path / 'run of 1'}" in theirs[3]
@@ -504,7 +504,8 @@ def test_divergence_ends_a_run_and_keeps_what_was_good(tmp_path, wrong, message)
     newest = tmp_path / "checkpoints" / "00000008"
     assert f"Kept from before it: {newest} and {tmp_path / 'best.npz'}." in str(error.value)
     assert sorted((tmp_path / "checkpoints").iterdir())[-1] == newest
-    assert load_checkpoint(newest, (jnp.zeros(()), {"n": np.zeros((), np.float32)}))[1][0] == 8
+    with Checkpoints(tmp_path, writes=False) as stored:
+        assert stored.load((jnp.zeros(()), {"n": np.zeros((), np.float32)}))[1][0] == 8
     assert load_policy(tmp_path)["n"] == 10
 
 
@@ -528,7 +529,8 @@ def damage(path, how):
 @pytest.mark.parametrize("how", ["remove", "truncate", "flip"])
 def test_a_damaged_checkpoint_is_named(uninterrupted, copy, how, capfd):
     newest = copy / "checkpoints" / NEWEST
-    files = [path for path in newest.rglob("*") if path.is_file() and path.stat().st_size]
+    files = [path for path in (newest / "default").rglob("*") if path.is_file()]
+    files = [path for path in files if path.stat().st_size and path.name != "commit_success.txt"]
     assert len(files) > 3
     for file in files:
         damage(file, how)
@@ -546,10 +548,18 @@ def test_a_damaged_checkpoint_is_named(uninterrupted, copy, how, capfd):
     assert end_of(copy) == end_of(uninterrupted)
 
 
+@pytest.mark.parametrize("how", ["remove", "truncate", "flip"])
+def test_what_orbax_writes_beside_a_checkpoint_may_be_damaged(uninterrupted, copy, how):
+    for name in ("_CHECKPOINT_METADATA", "commit_success.txt"):
+        damage(copy / "checkpoints" / NEWEST / name, how)
+    train(copy, resume=True)
+    assert end_of(copy) == end_of(uninterrupted)
+
+
 def test_a_changed_checkpoint_is_damaged(copy):
-    file = copy / "checkpoints" / NEWEST / "progress.json"
+    file = copy / "checkpoints" / NEWEST / "default" / "_METADATA"
     content = json.loads(file.read_text())
-    content["progress"]["validations_since_best"] = 0
+    content["custom_metadata"]["validations_since_best"] = 0
     file.write_text(json.dumps(content))
     with pytest.raises(InputError, match="the checkpoint is damaged"):
         train(copy, resume=True)
@@ -558,7 +568,7 @@ def test_a_changed_checkpoint_is_damaged(copy):
 def test_a_damaged_checkpoint_with_no_other(copy):
     for older in ("00000024", "00000028"):
         shutil.rmtree(copy / "checkpoints" / older)
-    shutil.rmtree(copy / "checkpoints" / NEWEST / "arrays")
+    shutil.rmtree(copy / "checkpoints" / NEWEST / "default")
     with pytest.raises(InputError, match="no older one is there; start a new run"):
         train(copy, resume=True)
 
@@ -569,7 +579,7 @@ def test_a_checkpoint_of_another_network(copy):
             state = super().init(key)
             return state._replace(params=state.params | {"w": jnp.zeros((3, 3))})
 
-    message = r"another network.*'w'\] is float32\[3, 2\] there and float32\[3, 3\] here"
+    message = r"belongs to another network.*'w'\] is float32\[3, 2\] there and float32\[3, 3\] here"
     with pytest.raises(InputError, match=message):
         train(copy, Wider(), resume=True)
 

@@ -26,7 +26,7 @@ gamma = [1e-5, 4e-4]
 [trainer]
 kind = "evolution"
 population = 2
-prices = 1
+num_gammas = 1
 max_branches = 4
 [run]
 updates = 2

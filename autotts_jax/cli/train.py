@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotts_jax.cli.console import read_data, working
+from autotts_jax.cli.console import working
 from autotts_jax.cli.options import MAX_SEED, CacheOption
 
 if TYPE_CHECKING:
-    from autotts_jax.training.loop import Outcome
+    from autotts_jax.training import TrainingRun
 
 LIVE_METRICS = ("generation", "objective", "accuracy", "tokens", "entropy", "kl", "explained_variance")
 
@@ -40,7 +40,7 @@ def train(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint in the folder.")
+        bool, typer.Option("--resume", help="Continue from the newest checkpoint in the folder.")
     ] = False,
     seed: Annotated[
         int | None,
@@ -66,7 +66,7 @@ def train(
         typer.Option(
             metavar="HOST:PORT",
             help="Train in several processes, which meet at this address of process 0 and share the run's "
-            "folder; auto to have SLURM, Open MPI or another cluster say all three.",
+            "folder; auto to take all three from SLURM, Open MPI or another cluster.",
             show_default="one process",
         ),
     ] = None,
@@ -82,10 +82,9 @@ def train(
 ) -> None:
     """Train a policy and keep the best one of the run.
 
-    Ctrl-C or SIGTERM ends the run after the update under way; the same command with --resume goes on.
+    Ctrl-C or SIGTERM ends the run after the update under way; the same command with --resume continues it.
     """
     folder = out or Path("runs") / config.stem
-    command = ["autotts-jax", *sys.argv[1:]]
     with working(f"the newest checkpoint in {folder} is as it was", shown=not process) as on_progress:
         import jax
 
@@ -94,46 +93,53 @@ def train(
         # The trainers use JAX when they are imported.
         devices.configure(cache)
         hosts.initialize(coordinator, processes, process)
-        with hosts.together():
-            from autotts_jax.training.config import read_config
-            from autotts_jax.training.config import train as make_run
+        from autotts_jax import training
 
-            settings = read_config(config).changed(data, seed, fold, updates)
-            dataset = read_data(settings.data.paths, settings.data.encoding, on_progress)
+        with hosts.together():
+            settings = training.read_config(config).changed(data, seed, fold, updates)
         total = settings.run.updates
         on_progress("compiling", 0, 0)
         devices.pin_devices()
-        outcome = make_run(
+        run = training.train(
             settings,
-            dataset,
-            folder,
-            command=command,
+            out=folder,
             resume=resume,
-            on_progress=lambda update, figures: on_progress("training", update, total, live_metrics(figures)),
+            on_progress=lambda update, metrics: on_progress("training", update, total, live_metrics(metrics)),
         )
     if jax.process_index() == 0:
-        _print_outcome(outcome, folder, total, shlex.join(command if resume else [*command, "--resume"]))
-    if outcome.stopped_by:
-        raise typer.Exit(128 + outcome.stopped_by)
+        print_run(run, total, resume)
+    if run.stopped_by:
+        raise typer.Exit(128 + run.stopped_by)
 
 
-def _print_outcome(outcome: Outcome, folder: Path, total: int, again: str) -> None:
-    """Says how a run ended, and what can be done now."""
-    done = outcome.progress
-    if outcome.stopped_by:
-        stopped = f"stopped by {outcome.stopped_by.name} after update {done.update} of {total}"
-        print(f"autotts-jax: {stopped}; go on with: {again}", file=sys.stderr)
+def print_run(run: TrainingRun, total: int, resumed: bool) -> None:
+    """Prints how a run ended, and the command that evaluates or continues it.
+
+    Args:
+        run: the run.
+        total: updates that it was to make.
+        resumed: whether this command has resumed it.
+    """
+    state = run.state
+    if run.stopped_by:
+        again = shlex.join(["autotts-jax", *sys.argv[1:], *["--resume"] * (not resumed)])
+        stopped = f"stopped by {run.stopped_by.name} after update {state.update} of {total}"
+        print(f"autotts-jax: {stopped}; continue with: {again}", file=sys.stderr)
         return
-    print(f"best validation objective: {done.best_objective:.4f}, at update {done.best_update}")
-    if done.update < total:
-        print(f"stopped early, after update {done.update} of {total}: no better objective since")
-    print(f"best policy: {folder / 'best.npz'}")
-    print(f"evaluate it: autotts-jax evaluate --controllers {shlex.quote(f'neural:{folder}')}")
+    print(f"best validation objective: {state.best_objective:.4f}, at update {state.best_update}")
+    if state.update < total:
+        print(f"stopped early, after update {state.update} of {total}: no better objective since")
+    print(f"best policy: {run.folder / 'best.npz'}")
+    print(f"evaluate it: autotts-jax evaluate --controllers {shlex.quote(f'neural:{run.folder}')}")
 
 
-def live_metrics(figures: Mapping[str, float]) -> str:
-    """The training metrics that are shown while a run goes on."""
-    shown = {name: figures[f"train/{name}"] for name in LIVE_METRICS if f"train/{name}" in figures}
+def live_metrics(metrics: Mapping[str, float]) -> str:
+    """Formats the training metrics that are shown while a run goes on.
+
+    Args:
+        metrics: the metrics of an update.
+    """
+    shown = {name: metrics[f"train/{name}"] for name in LIVE_METRICS if f"train/{name}" in metrics}
     return "  ".join(
         f"{name.replace('_', ' ')} {f'{value:,.0f}' if abs(value) >= 1000 else f'{value:.3g}'}"
         for name, value in shown.items()

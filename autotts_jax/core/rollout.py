@@ -468,7 +468,15 @@ def results_of(
     compile_seconds: float,
     run_seconds: float,
 ) -> Results:
-    """The results that rows with `COLUMNS` hold."""
+    """Makes results of rows with `COLUMNS`.
+
+    Args:
+        rows: a row for each episode.
+        matrix: the probe matrix.
+        episodes: the episodes.
+        compile_seconds: see `Results`.
+        run_seconds: see `Results`.
+    """
     answer = rows[:, 0]
     correct = (answer != NONE) & (answer == np.asarray(matrix.gold)[np.asarray(episodes.question)])
     columns = dict(zip(COLUMNS, rows.T, strict=True))
@@ -536,7 +544,14 @@ def _bucket_size(size: int) -> int:
 
 
 def check_budget(budget: int | None) -> None:
-    """Raises an `InputError` for a token budget that cannot be counted down from."""
+    """Checks that a token budget can be counted down from.
+
+    Args:
+        budget: token budget; None for no limit.
+
+    Raises:
+        InputError: it is negative or too large.
+    """
     if budget is not None and not 0 <= budget <= MAX_TOKENS:
         raise InputError(
             f"the token budget is {budget}, but it must be between 0 and {MAX_TOKENS}; "

@@ -1,11 +1,11 @@
-"""Questions like those that were recorded, but easier and harder: a smoothed bootstrap.
+"""Questions that are easier and harder than recorded: a smoothed bootstrap.
 
-Which of two controllers is better on thirty questions is decided by the few whose votes are contested, and a
-controller that is fitted to their gold answers learns these by heart. So an episode does not draw branches
-evenly. The right ones come with exp(δ) times the odds of the others, and δ, normal around 0, is drawn for
-every order: the same branches then make a question that is contested, one that is not, and one that the
-majority gets wrong. It is a kernel estimate of the distribution of questions, the kernel being one of
-log-odds (Silverman and Young, "The bootstrap: to smooth or not to smooth?", 1987).
+On thirty questions, which of two controllers is better depends on the few whose votes are contested, and a
+controller that is fitted to their gold answers memorises them. So an episode does not draw branches evenly:
+right ones are drawn with exp(δ) times the odds of the others, with a normal δ around 0 for every order. The
+same branches then make a contested question, a clear one, and one that the majority gets wrong. This is a
+kernel estimate of the distribution of questions with a kernel in log-odds (Silverman and Young, "The
+bootstrap: to smooth or not to smooth?", 1987).
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from autotts_jax.replay.orders import BranchOrders
 
 
 def vary_difficulty(params: EnvParams, std: float, seed: int) -> EnvParams:
-    """Episodes whose branches are drawn as if their questions were easier or harder.
+    """Draws branch orders as if the questions were easier or harder.
 
     Args:
-        params: the episodes. Their branch orders are drawn anew, other ones for each question.
+        params: parameters of the environment.
         std: standard deviation of δ, in nats of log-odds.
-        seed: what is drawn with.
+        seed: seed of the orders.
+
+    Returns:
+        The parameters with new branch orders, different ones for each question.
     """
     matrix = params.matrix
     lengths, gold = np.asarray(matrix.lengths), np.asarray(matrix.gold)
@@ -35,7 +38,7 @@ def vary_difficulty(params: EnvParams, std: float, seed: int) -> EnvParams:
     table = np.empty((len(gold), params.orders.num_rows, matrix.num_branches), np.int16)
     for question, order in enumerate(table):
         δ = std * rng.standard_normal((len(order), 1))
-        # The largest of log-weights with Gumbel noise: drawn by weight, without replacement.
+        # Sorting log-weights with Gumbel noise draws by weight, without replacement.
         drawn = δ * right[question] + rng.gumbel(size=order.shape)
         drawn[:, lengths[question] == 0] = -np.inf
         order[:] = np.argsort(-drawn, axis=1)

@@ -27,7 +27,7 @@ LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 
 
 class View(NamedTuple):
-    """What was revealed of an episode under way; per-branch arrays have shape (W,).
+    """What an episode under way has shown; per-branch arrays have shape (W,).
 
     Attributes:
         time: steps taken.
@@ -35,8 +35,8 @@ class View(NamedTuple):
         answer: number of the answer that would be given now, negative for none.
         shown: number of the answer at each depth, negative where none was revealed. Shape (W, K).
         depth: intervals read, 0 where unopened.
-        finished: read to the end.
-        pruned: given up.
+        finished: whether the branch was read to its end.
+        pruned: whether the branch was pruned.
     """
 
     time: int
@@ -48,17 +48,26 @@ class View(NamedTuple):
     pruned: Bool[np.ndarray, " W"]
 
     def cells(self) -> list[list[str | None]]:
-        """Letters of the answers at the depths of each opened branch, None where there is none."""
+        """Names the answers at the depths of each opened branch by letters, None where there is none."""
         opened = zip(self.shown[self.depth > 0].tolist(), self.depth.tolist(), strict=False)
         return [[_letter(number) for number in numbers[:depth]] for numbers, depth in opened]
 
     def headline(self, name: str) -> str:
-        """One line about the whole episode."""
+        """Sums the episode up in one line.
+
+        Args:
+            name: name of the environment.
+        """
         return f"{name}, step {self.time}, {self.tokens:,} tokens, answer {_letter(self.answer) or 'none'}"
 
 
 def draw_text(name: str, view: View) -> str:
-    """An episode as text, a line for each opened branch."""
+    """Draws an episode as text, one line per opened branch.
+
+    Args:
+        name: name of the environment.
+        view: the episode.
+    """
     lines = [view.headline(name)]
     for branch, cells in enumerate(view.cells()):
         mark = PRUNED if view.pruned[branch] else FINISHED if view.finished[branch] else RUNNING
@@ -67,7 +76,15 @@ def draw_text(name: str, view: View) -> str:
 
 
 def draw_array(name: str, view: View) -> UInt8[np.ndarray, "height width 3"]:
-    """An episode as a picture, of the same size whatever has happened in it."""
+    """Draws an episode as an image whose size does not depend on what has happened in it.
+
+    Args:
+        name: name of the environment.
+        view: the episode.
+
+    Raises:
+        InputError: Matplotlib is missing.
+    """
     with needs("plot", "a picture"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -164,7 +181,11 @@ def episode_figure(
 
 
 def short_answer(text: str) -> str:
-    """An answer on one short line; a dollar sign would start a formula."""
+    """Shortens an answer to one line, without dollar signs, which would start a formula.
+
+    Args:
+        text: the answer.
+    """
     text = " ".join(text.split())
     return (text if len(text) <= 16 else text[:15] + "…").replace("$", r"\$")
 

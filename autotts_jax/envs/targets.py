@@ -1,8 +1,8 @@
-"""Targets: what counts as right where gold answers are not used.
+"""Targets: the answers that count as right where gold answers are not used.
 
 The target of an episode is the majority of the finals of branches that it does not play. The majority of all
-of these is nearly always the same answer, far more often than it is right, and a controller that is paid for
-agreeing with it buys more branches than they are worth. A few voters disagree with the majority about as
+of these is nearly always the same answer, far more often than it is right, and a controller that is rewarded
+for agreeing with it buys more branches than they are worth. A few voters disagree with the majority about as
 often as gold answers do.
 """
 
@@ -24,15 +24,18 @@ from autotts_jax.typing import Array, Scalar
 
 
 def poll(params: EnvParams, voters: int, max_branches: int) -> EnvParams:
-    """Episodes in which the majority of a few branches that are not played counts as right.
+    """Makes the majority of a few branches that are not played the target of each episode.
 
     Args:
-        params: the episodes, with the reward ``majority``.
-        voters: branches that vote: in each order the first ones that are not played.
+        params: parameters of the environment, with the reward ``majority``.
+        voters: number of branches that vote: the first ones of each order that are not played.
         max_branches: branches that an episode can open.
 
+    Returns:
+        The parameters with these targets.
+
     Raises:
-        InputError: fewer branches are not played.
+        InputError: there are fewer branches that are not played.
     """
     rest = params.orders.width - max_branches
     if voters > rest:
@@ -49,12 +52,12 @@ def poll(params: EnvParams, voters: int, max_branches: int) -> EnvParams:
 @jax.vmap
 @jax.vmap
 def _majorities(answers: Int[Array, " V"]) -> Int[Array, ""]:
-    """The majority of each row, the first of those with as many votes."""
+    """Returns the majority of each row, of equal ones the first."""
     return votes.vote(answers, jnp.ones(answers.shape, bool)).winner(answers)
 
 
 def majority_target(matrix: ProbeMatrix, question: Scalar, played: Int[Array, " W"]) -> Int32[Array, ""]:
-    """The majority of the finals of all branches that are not played.
+    """Finds the majority of the finals of all branches that are not played.
 
     Args:
         matrix: the probe matrix.
@@ -75,12 +78,15 @@ def majority_target(matrix: ProbeMatrix, question: Scalar, played: Int[Array, " 
 
 @jax.jit(static_argnums=2)
 def majority_targets(matrix: ProbeMatrix, orders: BranchOrders, width: int) -> Int16[Array, "Q R"]:
-    """The `majority_target` of every question and row of its orders.
+    """Finds the `majority_target` of every question and row of its orders.
 
     Args:
         matrix: the probe matrix.
         orders: branch orders.
         width: W, branches that an episode can open (static).
+
+    Returns:
+        The answer ids; ``NONE`` without votes.
     """
 
     def of_question(question):

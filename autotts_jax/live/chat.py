@@ -118,8 +118,11 @@ class Chat(_Strict):
     def read(cls, body: bytes) -> Chat:
         """Reads the body of a request.
 
+        Args:
+            body: the body, JSON.
+
         Raises:
-            Problem: it is no JSON, or asks for something that is not supported.
+            Problem: it is not JSON, or asks for something that is not supported.
         """
         try:
             chat = cls.model_validate_json(body)
@@ -164,7 +167,11 @@ class Reply:
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 
     def whole(self, answer: Answer) -> dict[str, Any]:
-        """The reply that is not streamed."""
+        """Makes the reply that is not streamed.
+
+        Args:
+            answer: the answer.
+        """
         message = {"role": "assistant", "content": answer.answer or "", "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
         return {
@@ -175,18 +182,27 @@ class Reply:
         }
 
     def begin(self) -> str:
-        """The first part of a stream."""
+        """Makes the first part of a stream."""
         return event(self._chunk({"role": "assistant", "content": ""}))
 
     def progress(self, decision: Decision) -> str:
-        """A decision, as a line of reasoning: ``advance 0, 2: 12, ERR (1,500 tokens)``."""
+        """Reports a decision as a line of reasoning: ``advance 0, 2: 12, ERR (1,500 tokens)``.
+
+        Args:
+            decision: the decision.
+        """
         branches = ", ".join(map(str, decision.branches))
         answers = ", ".join("-" if answer is None else answer for answer in decision.answers)
         line = f"{decision.action} {branches}: {answers} ({decision.tokens:,} tokens)\n"
         return event(self._chunk({"reasoning_content": line}))
 
     def end(self, answer: Answer, usage: bool) -> str:
-        """The answer, and the parts after it."""
+        """Makes the parts of a stream from the answer on.
+
+        Args:
+            answer: the answer.
+            usage: whether the client asked for the usage.
+        """
         said = self._chunk({"content": answer.answer or ""})
         ended = {**self._chunk({}, _finish_reason(answer)), "autotts": _account(answer)}
         used = {**self._envelope("chat.completion.chunk"), "choices": [], "usage": _usage(answer)}
@@ -201,7 +217,11 @@ class Reply:
 
 
 def event(data: dict[str, Any]) -> str:
-    """A server-sent event."""
+    """Encodes a server-sent event.
+
+    Args:
+        data: its content.
+    """
     return f"data: {json.dumps(data)}\n\n"
 
 

@@ -1,1 +1,13 @@
-"""How a network comes to decide: imitation, vote weights, evolution, PPO, and the run."""
+"""How a network comes to decide: imitation, vote weights, evolution, PPO, the run and its checkpoints."""
+
+from importlib.util import find_spec
+
+import lazy_loader
+
+from autotts_jax.errors import InputError
+
+_missing = [name for name in ("evosax", "optax", "orbax", "pydantic", "tensorboardX") if not find_spec(name)]
+if _missing:
+    raise InputError(f"training needs {', '.join(_missing)}: pip install 'autotts-jax[train]'")
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

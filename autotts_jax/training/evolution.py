@@ -1,14 +1,15 @@
 """Evolution strategies (Salimans et al., arXiv 1703.03864) on the objective itself.
 
-Every generation, all members of a population play the same episodes: each training question, at a few prices
-and in branch orders drawn anew. Nothing is estimated but the direction in which 1{right} - γ·C grows.
+In every generation all members of a population play the same episodes: each training question, at a few
+values of γ and in branch orders drawn anew. All that is estimated is the direction in which 1{right} - γ·C
+grows.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,40 +22,43 @@ from autotts_jax.envs.params import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters
 from autotts_jax.training.arena import Arena
+from autotts_jax.training.settings import Settings
 from autotts_jax.training.trainer import Metrics
 from autotts_jax.typing import Array
 
 
 @dataclasses.dataclass(frozen=True)
-class EvolutionSettings:
+class EvolutionSettings(Settings):
     """Settings of `Evolution`.
 
     Attributes:
-        population: members of a generation, an even number: each goes with its mirror image.
+        population: members of a generation, an even number: each is paired with its mirror image.
         std: standard deviation of a member's parameters around the mean.
-        learning_rate: of Adam, at first; it decays to a tenth along a cosine over ``decay_updates``.
-        decay_updates: generations.
-        prices: values of γ at which a member plays each question; log-uniform, one from each stratum.
+        learning_rate: Adam's learning rate at first; it decays to a tenth along a cosine.
+        decay_updates: generations over which the learning rate decays.
+        num_gammas: values of γ at which a member plays each question; log-uniform, one from each stratum.
         max_branches: branches that an episode can open.
+        kind: the trainer's name in a configuration.
     """
 
     population: int = 32
     std: float = 0.05
     learning_rate: float = 0.02
     decay_updates: int = 200
-    prices: int = 4
+    num_gammas: int = 4
     max_branches: int = 32
+    kind: Literal["evolution"] = "evolution"
 
     def __post_init__(self):
         if self.population < 2 or self.population % 2:
             raise InputError(f"population is {self.population}, but it must be an even number of at least 2")
-        for name in ("std", "learning_rate", "decay_updates", "prices", "max_branches"):
+        for name in ("std", "learning_rate", "decay_updates", "num_gammas", "max_branches"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name} is {getattr(self, name)}, but it must be positive")
 
 
 class EvolutionState(NamedTuple):
-    """Everything that goes on from generation to generation.
+    """What is carried from generation to generation.
 
     Attributes:
         strategy: mean, optimiser and number of generations.
@@ -70,9 +74,9 @@ class Evolution:
 
     Args:
         settings: its settings.
-        params: training questions, branch orders, the range of γ, and what counts as right.
-        parameters: where it starts.
-        devices: local devices to share the episodes among; all when None, of all processes.
+        params: training questions, branch orders, the range of γ, and the targets.
+        parameters: the parameters that it starts from.
+        devices: local devices to share the episodes among; by default all, of all processes.
     """
 
     def __init__(
@@ -94,13 +98,25 @@ class Evolution:
         )
 
     def init(self, key: PRNGKeyArray) -> EvolutionState:
-        """The state before the first generation."""
+        """Makes the state before the first generation.
+
+        Args:
+            key: the key that everything is drawn with.
+        """
         own, strategy = jax.random.split(key)
         state = self._strategy.init(strategy, self._start, self._strategy.default_params)
         return EvolutionState(state, jax.random.key_data(own))
 
     def update(self, state: EvolutionState) -> tuple[EvolutionState, Metrics]:
-        """One generation."""
+        """Makes one generation.
+
+        Args:
+            state: the state before it.
+
+        Returns:
+            The state after it, and the population's metrics: means of ``objective``, ``accuracy`` and
+            ``tokens``, and ``objective_spread``, the standard deviation of the members' objectives.
+        """
         keys = jax.random.split(jax.random.wrap_key_data(jnp.asarray(state.key)), 4)
         defaults = self._strategy.default_params
         members, strategy = self._strategy.ask(keys[0], state.strategy, defaults)
@@ -109,10 +125,11 @@ class Evolution:
         def controller(member: int, gamma: float) -> NeuralPolicy:
             return NeuralPolicy(jax.tree.map(lambda leaf: leaf[member], members), gamma)
 
-        scores = self._arena.play(controller, self._settings.population, self._settings.prices, keys[1])
+        settings = self._settings
+        scores = self._arena.play(controller, settings.population, settings.num_gammas, keys[1])
         fitness = jnp.asarray(-scores.objective)
         strategy, _ = self._strategy.tell(keys[2], members, fitness, strategy, defaults)
-        metrics = {
+        metrics: Metrics = {
             "objective": scores.objective.mean(),
             "objective_spread": scores.objective.std(),
             "accuracy": scores.right.mean(),
@@ -121,5 +138,9 @@ class Evolution:
         return EvolutionState(strategy, jax.random.key_data(keys[3])), metrics
 
     def policy(self, state: EvolutionState) -> NeuralPolicy:
-        """The policy at the mean of the population."""
+        """Returns the policy at the mean of the population.
+
+        Args:
+            state: the state.
+        """
         return NeuralPolicy(self._strategy.get_mean(state.strategy), self._arena.middle_gamma)

@@ -1,13 +1,10 @@
-"""PPO (arXiv 1707.06347): rollout, advantages and gradient steps of an update in one compiled function.
+"""PPO (arXiv 1707.06347): rounds played, advantages and gradient steps of an update in one compiled function.
 
 `init` and `update` are pure functions of settings whose rates are traced, so that ``jax.vmap`` trains under
 several seeds or rates at once; `PPO` binds them to their data as a `Trainer`.
 
 Rewards are not discounted: an episode is worth their sum, which is the objective. They are counted in units
-of 1 plus the price of a typical episode, so that dear episodes do not drown out the others.
-
-The critic is thrown away after training, so it may know what a policy may not, such as the right answer: that
-explains nearly all of what returns differ by, and leaves what decisions are to blame for.
+of 1 plus the cost of a typical episode, so that expensive episodes do not drown out the others.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,47 +25,52 @@ from jaxtyping import Bool, Float, Int32, PRNGKeyArray, UInt32
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.core.pool import ReplayPool
-from autotts_jax.envs.environment import Environment
-from autotts_jax.envs.params import EnvParams, EnvState
+from autotts_jax.envs import Environment, EnvParams, EnvState
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.actions import ActionHead
-from autotts_jax.policies.neural.network import GLOBAL_INPUTS, Inputs, RecurrentState, encode, initial_state
+from autotts_jax.policies.neural.network import Inputs, RecurrentState, encode, initial_state
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network, head_of
-from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.training.critic import (
+    Critic,
+    Privileged,
+    apply_critic,
+    privileged_features,
+    reward_unit,
+    shares_of_finals,
+)
+from autotts_jax.training.settings import Settings
 from autotts_jax.training.trainer import Metrics
 from autotts_jax.typing import Array
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are cut to it: where exp overflows, even a gradient that the clip discards is not a number."""
 
-TYPICAL_READS = 16
-"""Intervals that a typical episode reads, for each branch that it can open."""
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class PPOSettings:
-    """How PPO trains. Whole numbers are static; rates are traced, and can be batched.
+class PPOSettings(Settings):
+    """Settings of `PPO`. Whole numbers are static; rates are traced, and can be batched.
 
     Attributes:
         max_branches: W, branches that an episode can open.
-        environments: episodes that are played side by side.
-        rounds: rounds that an update plays of each, or atomic actions.
-        epochs: times that an update learns from all that it played.
+        num_envs: E, environments that are played side by side.
+        num_steps: T, steps that an update plays in each: rounds, or atomic actions.
+        epochs: passes of an update over all that it played.
         minibatches: gradient steps of an epoch.
         decay_updates: updates over which the learning rates fall linearly to zero.
         learning_rate: Adam's learning rate of the policy at the first update.
-        critic_rate: the critic's.
-        clip: ε; no decision gains from a ratio of its probabilities that is further than this from 1.
+        critic_rate: Adam's learning rate of the critic.
+        clip: ε; no action gains from a ratio of its probabilities that is further than this from 1.
         gae_lambda: λ of `advantages`.
-        entropy_weight: weight of a decision's entropy, in nats.
-        max_norm: norm that the policy's gradient and the critic's are cut down to, each by itself.
+        entropy_weight: weight of an action's entropy, in nats.
+        max_norm: norm that the policy's gradient and the critic's are clipped to, each by itself.
         target_kl: divergence from the policy that played, in nats, beyond which an update stops learning.
+        kind: the trainer's name in a configuration.
     """
 
     max_branches: int = dataclasses.field(default=64, metadata={"static": True})
-    environments: int = dataclasses.field(default=1024, metadata={"static": True})
-    rounds: int = dataclasses.field(default=32, metadata={"static": True})
+    num_envs: int = dataclasses.field(default=1024, metadata={"static": True})
+    num_steps: int = dataclasses.field(default=32, metadata={"static": True})
     epochs: int = dataclasses.field(default=2, metadata={"static": True})
     minibatches: int = dataclasses.field(default=8, metadata={"static": True})
     decay_updates: int = dataclasses.field(default=300, metadata={"static": True})
@@ -79,19 +81,20 @@ class PPOSettings:
     entropy_weight: float = 0.0
     max_norm: float = 0.5
     target_kl: float = 0.05
+    kind: Literal["ppo"] = dataclasses.field(default="ppo", metadata={"static": True})
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value, least = getattr(self, field.name), 1 if field.metadata else 0
             most = 1 if field.name in ("clip", "gae_lambda") else math.inf
-            # Arrays of rates, and what JAX puts in their place, are not looked at.
+            # Arrays of rates, and what JAX puts in their place, are not checked.
             if isinstance(value, int | float) and not least <= value <= most:
                 limits = f"at least {least}" if most == math.inf else f"in {least} … {most}"
                 raise InputError(f"{field.name} is {value}, but it must be {limits}")
-        if self.environments * self.rounds % self.minibatches:
+        if self.num_envs * self.num_steps % self.minibatches:
             raise InputError(
-                f"{self.environments} environments x {self.rounds} rounds cannot be dealt into "
-                f"{self.minibatches} minibatches of one size; give a number that divides them"
+                f"minibatches is {self.minibatches}, but it must divide num_envs x num_steps, "
+                f"{self.num_envs} x {self.num_steps}"
             )
 
 
@@ -99,40 +102,40 @@ class Weights(NamedTuple):
     """What is learned.
 
     Attributes:
-        network: the policy's parameters.
-        critic: the critic's.
+        network: parameters of the policy.
+        critic: parameters of the critic.
     """
 
     network: Parameters
     critic: Parameters
 
 
-class Episode(NamedTuple):
-    """An episode under way.
+class Carry(NamedTuple):
+    """An environment between two steps.
 
     Attributes:
         state: the environment's state.
-        recall: what the policy remembers.
+        recurrent: the policy's recurrent state.
     """
 
     state: EnvState
-    recall: RecurrentState
+    recurrent: RecurrentState
 
 
 class PPOState(NamedTuple):
-    """Everything that goes on from update to update.
+    """What is carried from update to update.
 
     Attributes:
         weights: what is learned.
         optimiser: Adam's moments.
-        episodes: those under way; leaves have a leading axis E.
+        environments: the environments; leaves have a leading axis E.
         key: key data. Shape (2,).
         step: updates made. Shape ().
     """
 
     weights: Weights
     optimiser: optax.OptState
-    episodes: Episode
+    environments: Carry
     key: UInt32[Array, " 2"]
     step: Int32[Array, ""]
 
@@ -144,8 +147,8 @@ class PPO:
         settings: its settings.
         params: training questions, branch orders, the range of γ and the reward, for as many branches as
             ``settings.max_branches``.
-        parameters: where the policy starts.
-        devices: devices to share environments and minibatches among; all when None, of all processes.
+        parameters: the policy's parameters at the start.
+        devices: devices to share environments and minibatches among; by default all, of all processes.
 
     Raises:
         InputError: the data has too few branches, or the devices cannot share evenly.
@@ -162,13 +165,15 @@ class PPO:
         branches = params.orders.width
         if branches < settings.max_branches:
             raise InputError(
-                f"the data has {branches} branches a question, fewer than max_branches, "
-                f"{settings.max_branches}; give a smaller one"
+                f"max_branches is {settings.max_branches}, but the data has {branches} branches a question; "
+                "give a smaller number"
             )
-        size = settings.environments * settings.rounds // settings.minibatches
-        for name, number in (("environments", settings.environments), ("rounds of a minibatch", size)):
+        size = settings.num_envs * settings.num_steps // settings.minibatches
+        for name, number in (("environments", settings.num_envs), ("steps of a minibatch", size)):
             if number % mesh.size:
-                raise InputError(f"{mesh.size} devices cannot share {number} {name}; give a multiple of them")
+                raise InputError(
+                    f"{mesh.size} devices cannot share {number} {name} evenly; give a multiple of {mesh.size}"
+                )
         self._settings = settings
         self._params = jax.device_put(params, NamedSharding(mesh, WHOLE))
         self._parameters = parameters
@@ -176,15 +181,30 @@ class PPO:
         self._gamma = math.sqrt(float(params.gamma_low) * float(params.gamma_high))
 
     def init(self, key: PRNGKeyArray) -> PPOState:
-        """The state before the first update."""
+        """Makes the state before the first update.
+
+        Args:
+            key: the key that everything is drawn with.
+        """
         return _init(self._settings, self._params, self._parameters, key, self._mesh)
 
     def update(self, state: PPOState) -> tuple[PPOState, Metrics]:
-        """One `update`. It takes the memory of the state that it is given, which is then gone."""
+        """Makes one `update`.
+
+        Args:
+            state: the state before it; its memory is reused, and it cannot be read afterwards.
+
+        Returns:
+            The state after it and the metrics.
+        """
         return _update(self._settings, self._params, state, self._mesh)
 
     def policy(self, state: PPOState) -> NeuralPolicy:
-        """The policy that makes the likeliest decisions."""
+        """Returns the policy that plays the most likely actions.
+
+        Args:
+            state: the state.
+        """
         return NeuralPolicy(state.weights.network, self._gamma)
 
 
@@ -195,46 +215,49 @@ def init(
     key: PRNGKeyArray,
     mesh: Mesh | None = None,
 ) -> PPOState:
-    """The state before the first update.
+    """Makes the state before the first update.
 
     Args:
-        settings: how to train.
-        params: what is played.
-        parameters: where the policy starts.
-        key: where all randomness comes from.
+        settings: the settings.
+        params: parameters of the environment.
+        parameters: the policy's parameters at the start.
+        key: the key that everything is drawn with.
         mesh: a mesh of one axis, ``devices``, to share the environments among; None for a single device.
+
+    Returns:
+        The state.
     """
     reset_key, critic_key, key = jax.random.split(key, 3)
-    keys = jax.random.split(reset_key, settings.environments)
+    keys = jax.random.split(reset_key, settings.num_envs)
     environment = head_of(parameters).environment(settings.max_branches)
-    episodes = jax.vmap(functools.partial(_start, environment, params))(keys)
+    environments = jax.vmap(functools.partial(_start, environment, params))(keys)
     critic = nnx.to_pure_dict(nnx.state(Critic(rngs=nnx.Rngs(critic_key))))
     weights = Weights(parameters, critic)
     moments = _optimiser(settings, 0).init(weights)
-    state = PPOState(weights, moments, episodes, jax.random.key_data(key), jnp.int32(0))
+    state = PPOState(weights, moments, environments, jax.random.key_data(key), jnp.int32(0))
     return _constrained(state, mesh, PLACES)
 
 
 def update(
     settings: PPOSettings, params: EnvParams, state: PPOState, mesh: Mesh | None = None
 ) -> tuple[PPOState, Metrics]:
-    """Plays, and learns from what was played.
+    """Plays steps in every environment, and learns from them.
 
     Args:
-        settings: how to train.
-        params: what is played.
-        state: what to go on from.
-        mesh: that of `init`.
+        settings: the settings.
+        params: parameters of the environment.
+        state: the state before the update.
+        mesh: the mesh that `init` was given.
 
     Returns:
-        The state after it, and what it measured: ``accuracy``, ``tokens`` and ``objective``, means over the
-        episodes that ended in it (NaN where none did), and their number ``episodes``;
-        ``explained_variance`` of the critic; the means of `loss`'s figures over the gradient steps that were
-        made, and ``learned``, the share of all steps that these are.
+        The state after the update, and its metrics: ``accuracy``, ``tokens`` and ``objective``, means over
+        the episodes that ended in it (NaN where none did), and their number ``episodes``;
+        ``explained_variance`` of the critic; the means of the metrics of `loss` over the gradient steps that
+        were made, and ``learned``, their share of all steps.
     """
     play_key, learn_key, key = jax.random.split(jax.random.wrap_key_data(jnp.asarray(state.key)), 3)
-    episodes, played = rollout(settings, params, state, play_key)
-    gain = advantages(
+    environments, played = play(settings, params, state, play_key)
+    advantage = advantages(
         played.reward,
         played.value,
         played.next_value,
@@ -242,20 +265,22 @@ def update(
         played.truncated,
         settings.gae_lambda,
     )
-    target = gain + played.value
-    normal = (gain - jnp.mean(gain)) / (jnp.std(gain) + 1e-8)
-    batch = Batch(played.view, played.facts, played.allowed, played.decision, played.log_prob, normal, target)
-    weights, moments, figures = _learn(settings, state, batch, learn_key, mesh)
+    target = advantage + played.value
+    normal = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8)
+    batch = Batch(
+        played.inputs, played.privileged, played.mask, played.action, played.log_prob, normal, target
+    )
+    weights, moments, learned = _learn(settings, state, batch, learn_key, mesh)
     ended = played.terminated | played.truncated
     metrics = {
         "accuracy": jnp.mean(played.correct, where=ended),
         "tokens": jnp.mean(played.tokens, where=ended),
         "objective": jnp.mean(played.objective, where=ended),
         "episodes": jnp.sum(ended),
-        "explained_variance": 1 - jnp.var(gain) / jnp.var(target),
-        **figures,
+        "explained_variance": 1 - jnp.var(advantage) / jnp.var(target),
+        **learned,
     }
-    state = PPOState(weights, moments, episodes, jax.random.key_data(key), state.step + 1)
+    state = PPOState(weights, moments, environments, jax.random.key_data(key), state.step + 1)
     return _constrained(state, mesh, PLACES), metrics
 
 
@@ -264,14 +289,14 @@ _update = jax.jit(update, static_argnums=3, donate_argnums=2, compiler_options=C
 
 
 WHOLE, SHARED = PartitionSpec(), PartitionSpec("devices")
-"""On each device, or one part on each."""
+"""A copy on each device, or a part on each."""
 
 PLACES = PPOState(WHOLE, WHOLE, SHARED, WHOLE, WHOLE)  # type: ignore[arg-type]
-"""Where a state's parts are."""
+"""The placement of each part of a state."""
 
 
 def _constrained(tree: Any, mesh: Mesh | None, places: Any) -> Any:
-    """The same arrays in these places."""
+    """Places the arrays of a tree on the mesh."""
     if mesh is None:
         return tree
     return jax.lax.with_sharding_constraint(
@@ -282,29 +307,29 @@ def _constrained(tree: Any, mesh: Mesh | None, places: Any) -> Any:
 # --- playing --------------------------------------------------------------------------------------------
 
 
-class Played(NamedTuple):
-    """A round as it was played; leaves have leading axes (T, E), rounds and environments.
+class Transition(NamedTuple):
+    """A step as it was played; leaves have leading axes (T, E), steps and environments.
 
     Attributes:
-        view: what the network read.
-        facts: what the critic knew.
-        allowed: what was admissible.
-        decision: what was decided.
-        log_prob: log-probability of that.
-        value: what the critic expected of the rest of the episode, this round included.
-        reward: the reward, in the episode's unit as the values are.
-        next_value: what it expected after this round, if the episode went on.
+        inputs: the network's inputs.
+        privileged: the critic's privileged features.
+        mask: what was admissible.
+        action: what was done.
+        log_prob: log-probability of the action.
+        value: the critic's value of the state before the step.
+        reward: the reward, in the episode's `reward_unit` like the values.
+        next_value: the critic's value of the state after the step, in the same episode.
         terminated: the episode ended with an answer.
-        truncated: the step limit cut it off.
-        correct: the answer that would be given after the round is the gold one.
+        truncated: the step limit ended the episode.
+        correct: the answer that would be given after the step is the gold one.
         tokens: tokens charged so far.
         objective: 1{correct} - γ·C so far.
     """
 
-    view: Inputs
-    facts: Facts
-    allowed: Any
-    decision: Any
+    inputs: Inputs
+    privileged: Privileged
+    mask: Any
+    action: Any
     log_prob: Float[Array, "..."]
     value: Float[Array, "..."]
     reward: Float[Array, "..."]
@@ -316,105 +341,112 @@ class Played(NamedTuple):
     objective: Float[Array, "..."]
 
 
-def rollout(
+def play(
     settings: PPOSettings, params: EnvParams, state: PPOState, key: PRNGKeyArray
-) -> tuple[Episode, Played]:
-    """Plays `PPOSettings.rounds` rounds in every environment, one episode after the other.
+) -> tuple[Carry, Transition]:
+    """Plays `PPOSettings.num_steps` steps in every environment, one episode after the other.
+
+    Args:
+        settings: the settings.
+        params: parameters of the environment.
+        state: the state to continue from.
+        key: the key to draw actions and episodes with.
 
     Returns:
-        The episodes under way after them, and the rounds, with leading axes (T, E).
+        The environments after the steps, and the transitions, with leading axes (T, E).
     """
     network = functools.partial(apply_network, state.weights.network)
-    decisions = head_of(state.weights.network)
-    environment = decisions.environment(settings.max_branches)
+    head = head_of(state.weights.network)
+    environment = head.environment(settings.max_branches)
     finals = shares_of_finals(params.matrix)
 
-    def judge(episode: Episode) -> Judged:
-        pool = episode.state.pool.with_matrix(params.matrix)
-        seen, recall = encode(pool, episode.recall, episode.state.gamma, environment.atomic)
-        facts = facts_of(episode.state, pool, params.matrix, finals[episode.state.question])
-        return Judged(pool, seen, recall, facts, apply_critic(state.weights.critic, facts, seen))
+    def assess(carry: Carry) -> Assessment:
+        pool = carry.state.pool.with_matrix(params.matrix)
+        inputs, recurrent = encode(pool, carry.recurrent, carry.state.gamma, environment.atomic)
+        privileged = privileged_features(carry.state, pool, params.matrix, finals[carry.state.question])
+        value = apply_critic(state.weights.critic, privileged, inputs)
+        return Assessment(pool, inputs, recurrent, privileged, value)
 
-    def value(episode: Episode) -> Float[Array, ""]:
-        return judge(episode).value
+    def value(carry: Carry) -> Float[Array, ""]:
+        return assess(carry).value
 
-    play = jax.vmap(functools.partial(_round, decisions, environment, params, network, judge))
+    play_step = jax.vmap(functools.partial(_step, head, environment, params, network, assess))
 
-    def step(episodes, key):
-        following, last, played = play(episodes, jax.random.split(key, settings.environments))
-        # Judging where a truncated episode stopped is half the work of a round, and seldom needed.
+    def step(carry, key):
+        following, last, played = play_step(carry, jax.random.split(key, settings.num_envs))
+        # Assessing the last state of a truncated episode is half the work of a step, and seldom needed.
         cut_off = jax.lax.cond(
             jnp.any(played.truncated), jax.vmap(value), lambda _: jnp.zeros_like(played.value), last
         )
         return following, played._replace(next_value=cut_off)
 
-    episodes, played = jax.lax.scan(step, state.episodes, jax.random.split(key, settings.rounds))
-    next_value = jnp.concatenate([played.value[1:], jax.vmap(value)(episodes)[None]])
+    carry, played = jax.lax.scan(step, state.environments, jax.random.split(key, settings.num_steps))
+    next_value = jnp.concatenate([played.value[1:], jax.vmap(value)(carry)[None]])
     next_value = jnp.where(played.truncated, played.next_value, next_value)
-    return episodes, played._replace(next_value=next_value)
+    return carry, played._replace(next_value=next_value)
 
 
-class Judged(NamedTuple):
-    """A state as the policy and the critic know it.
+class Assessment(NamedTuple):
+    """A state as the policy and the critic see it.
 
     Attributes:
         pool: its pool, with the matrix.
-        view: what the network reads.
-        recall: what the policy remembers from here on.
-        facts: what the critic knows.
-        value: what the critic expects.
+        inputs: the network's inputs.
+        recurrent: the policy's recurrent state from here on.
+        privileged: the critic's privileged features.
+        value: the critic's value.
     """
 
     pool: ReplayPool
-    view: Inputs
-    recall: RecurrentState
-    facts: Facts
+    inputs: Inputs
+    recurrent: RecurrentState
+    privileged: Privileged
     value: Float[Array, ""]
 
 
-def _start(environment: Environment, params: EnvParams, key: PRNGKeyArray) -> Episode:
-    return Episode(environment.reset_env(key, params)[1], initial_state(environment.max_branches))
+def _start(environment: Environment, params: EnvParams, key: PRNGKeyArray) -> Carry:
+    return Carry(environment.reset_env(key, params)[1], initial_state(environment.max_branches))
 
 
-def _round(
-    decisions: ActionHead,
+def _step(
+    head: ActionHead,
     environment: Environment,
     params: EnvParams,
     network: Callable[[Inputs, Any], Any],
-    judge: Callable[[Episode], Judged],
-    episode: Episode,
+    assess: Callable[[Carry], Assessment],
+    carry: Carry,
     key: PRNGKeyArray,
-) -> tuple[Episode, Episode, Played]:
-    """A round of one environment.
+) -> tuple[Carry, Carry, Transition]:
+    """Plays a step of one environment.
 
     Returns:
-        The episode after it, or the next one where this one ended; this one's last state; and what was
-        played, but for the next value.
+        The environment after it, with the next episode where this one ended; with this episode's last state;
+        and the transition, but for the next value.
     """
     act_key, reset_key = jax.random.split(key)
-    judged = judge(episode)
-    allowed = decisions.mask(judged.pool)
-    heads = network(judged.view, allowed)
-    decided = decisions.sample(act_key, heads)
+    assessed = assess(carry)
+    mask = head.mask(assessed.pool)
+    logits = network(assessed.inputs, mask)
+    action = head.sample(act_key, logits)
     _, state, reward, terminated, info = environment.step_env(
-        reset_key, episode.state, decisions.for_environment(decided), params
+        reset_key, carry.state, head.for_environment(action), params
     )
     truncated = ~terminated & environment.is_truncated(state, params)
-    last = Episode(state, judged.recall._replace(tracker=state.tracker))
+    last = Carry(state, assessed.recurrent._replace(tracker=state.tracker))
     following = jax.tree.map(
         lambda new, old: jnp.where(terminated | truncated, new, old),
         _start(environment, params, reset_key),
         last,
     )
-    played = Played(
-        view=judged.view,
-        facts=judged.facts,
-        allowed=allowed,
-        decision=decided,
-        log_prob=decisions.log_prob(heads, decided),
-        value=judged.value,
-        reward=reward / _unit(state),
-        next_value=jnp.zeros_like(judged.value),
+    played = Transition(
+        inputs=assessed.inputs,
+        privileged=assessed.privileged,
+        mask=mask,
+        action=action,
+        log_prob=head.log_prob(logits, action),
+        value=assessed.value,
+        reward=reward / reward_unit(state),
+        next_value=jnp.zeros_like(assessed.value),
         terminated=terminated,
         truncated=truncated,
         correct=info["correct"],
@@ -432,174 +464,78 @@ def advantages(
     truncated: Bool[Array, "T E"],
     gae_lambda: float | Float[Array, ""],
 ) -> Float[Array, "T E"]:
-    """Generalised advantage estimation (arXiv 1506.02438), undiscounted.
+    """Computes generalised advantage estimates (arXiv 1506.02438), undiscounted.
 
-    A terminated episode brings nothing more; a truncated one would have gone on, and the critic guesses what
-    it would have brought. Neither knows of the episode that is played after it.
+    A terminated episode brings nothing more; a truncated one would have gone on, and the critic predicts what
+    it would have brought. Neither depends on the episode that is played after it.
 
     Args:
         reward: r_t.
         value: V(s_t).
         next_value: V(s_{t+1}) of the same episode, even where it was truncated.
-        terminated: the episode ended with this round.
-        truncated: it was cut off after this round.
+        terminated: the episode ended with this step.
+        truncated: it was truncated after this step.
         gae_lambda: λ.
     """
 
     def back(later, played):
-        surprise, ended = played
-        gain = surprise + jnp.where(ended, 0, gae_lambda * later)
-        return gain, gain
+        td_error, ended = played
+        advantage = td_error + jnp.where(ended, 0, gae_lambda * later)
+        return advantage, advantage
 
-    surprise = reward + jnp.where(terminated, 0, next_value) - value
-    _, gain = jax.lax.scan(back, jnp.zeros_like(value[0]), (surprise, terminated | truncated), reverse=True)
-    return gain
-
-
-# --- the critic -----------------------------------------------------------------------------------------
-
-
-class Facts(NamedTuple):
-    """What the critic knows of a state and the network does not, or not in proportion; all of shape ().
-
-    Attributes:
-        right: 1 where the answer that would be given is right.
-        share: share of the right answer among the finals of all recorded branches.
-        rival: the largest share of another answer.
-        will_be: share of active branches that end with the right answer.
-        is_now: share of active branches whose latest answer is right.
-        to_read: intervals left in live branches, in typical episodes.
-        share_of_cost: what a typical episode costs, over 1 plus that: 0 where reading is free, 1 where only
-            it matters.
-        bill: their product.
-    """
-
-    right: Float[Array, "..."]
-    share: Float[Array, "..."]
-    rival: Float[Array, "..."]
-    will_be: Float[Array, "..."]
-    is_now: Float[Array, "..."]
-    to_read: Float[Array, "..."]
-    share_of_cost: Float[Array, "..."]
-    bill: Float[Array, "..."]
-
-
-def _unit(state: EnvState) -> Float[Array, ""]:
-    """1 plus the price of a typical episode: the unit of an episode's rewards."""
-    return 1 + state.gamma * TYPICAL_READS * state.pool.width
-
-
-def shares_of_finals(matrix: ProbeMatrix) -> Float[Array, "Q V"]:
-    """The share that each answer has of the finals of all branches recorded for a question."""
-
-    def of_question(answers, lengths):
-        finals = jnp.take_along_axis(answers, lengths[:, None], axis=1)[:, 0]
-        voters = (lengths > 0) & (finals != NONE)
-        ids = jnp.where(voters, finals, matrix.vocabulary)
-        count = jnp.zeros(matrix.vocabulary).at[ids].add(1.0, mode="drop")
-        return count / jnp.maximum(jnp.sum(voters), 1)
-
-    return jax.vmap(of_question)(jnp.asarray(matrix.answers), jnp.asarray(matrix.lengths))
-
-
-def facts_of(state: EnvState, pool: ReplayPool, matrix: ProbeMatrix, finals: Float[Array, " V"]) -> Facts:
-    """The facts of a state.
-
-    Args:
-        state: the state.
-        pool: its pool, with the matrix.
-        matrix: the probe matrix.
-        finals: the question's `shares_of_finals`.
-    """
-    hidden = pool.hidden
-    # Where no answer counts as right, one that no branch gives.
-    label = jnp.where(state.target == NONE, matrix.vocabulary, state.target)
-    at_end = jnp.asarray(matrix.answers).reshape(-1)[hidden.start + hidden.length]
-    is_right = jnp.arange(matrix.vocabulary) == label
-    active = jnp.maximum(jnp.sum(pool.active), 1)
-    to_read = jnp.sum(jnp.where(pool.live, hidden.length + 1 - pool.depth, 0)) / (TYPICAL_READS * pool.width)
-    share_of_cost = 1 - 1 / _unit(state)
-    known = Facts(
-        right=state.answer == label,
-        share=jnp.sum(finals, where=is_right),
-        rival=jnp.max(finals, where=~is_right, initial=0),
-        will_be=jnp.sum(pool.active & (at_end == label)) / active,
-        is_now=jnp.sum(pool.active & (state.tracker.keys == label)) / active,
-        to_read=to_read,
-        share_of_cost=share_of_cost,
-        bill=share_of_cost * to_read,
+    td_error = reward + jnp.where(terminated, 0, next_value) - value
+    _, advantage = jax.lax.scan(
+        back, jnp.zeros_like(value[0]), (td_error, terminated | truncated), reverse=True
     )
-    return jax.tree.map(lambda fact: jnp.asarray(fact, jnp.float32), known)
-
-
-class Critic(nnx.Module):
-    """Expects a right answer and a cost, and weighs them by the price: all prices share both."""
-
-    def __init__(self, hidden: int = 32, *, rngs: nnx.Rngs):
-        small = nnx.initializers.variance_scaling(0.01, "fan_in", "normal")
-        self.first = nnx.Linear(len(Facts._fields) + len(GLOBAL_INPUTS), hidden, rngs=rngs)
-        self.second = nnx.Linear(hidden, hidden, rngs=rngs)
-        self.last = nnx.Linear(hidden, 2, kernel_init=small, rngs=rngs)
-
-    def __call__(self, known: Facts, seen: Inputs) -> Float[Array, ""]:
-        """What the rest of the episode is expected to bring, in its unit."""
-        layer = nnx.relu(self.first(jnp.concatenate([jnp.stack(known), seen.episode])))
-        right, cost = self.last(nnx.relu(self.second(layer)))
-        return (1 - known.share_of_cost) * right - known.share_of_cost * cost
-
-
-def apply_critic(parameters: Parameters, known: Facts, seen: Inputs) -> Float[Array, ""]:
-    """What a critic with these parameters expects."""
-    return nnx.merge(_critic_structure(), parameters)(known, seen)
-
-
-@functools.cache
-def _critic_structure() -> nnx.GraphDef:
-    with jax.ensure_compile_time_eval():
-        return nnx.split(Critic(rngs=nnx.Rngs(0)))[0]
+    return advantage
 
 
 # --- learning -------------------------------------------------------------------------------------------
 
 
 class Batch(NamedTuple):
-    """Rounds to learn from; the leaves' leading axes are as in `Played`, or one, B.
+    """Steps to learn from; the leaves' leading axes are as in `Transition`, or one, B.
 
     Attributes:
-        view: what the network read.
-        facts: what the critic knew.
-        allowed: what was admissible.
-        decision: what was decided.
-        log_prob: log-probability of that when it was played.
-        advantage: how much better it turned out than expected, normalised.
-        target: what the critic should have expected.
+        inputs: the network's inputs.
+        privileged: the critic's privileged features.
+        mask: what was admissible.
+        action: what was done.
+        log_prob: log-probability of the action when it was played.
+        advantage: the advantage, normalised.
+        target: the value that the critic should have predicted.
     """
 
-    view: Inputs
-    facts: Facts
-    allowed: Any
-    decision: Any
+    inputs: Inputs
+    privileged: Privileged
+    mask: Any
+    action: Any
     log_prob: Float[Array, "..."]
     advantage: Float[Array, "..."]
     target: Float[Array, "..."]
 
 
 def loss(settings: PPOSettings, weights: Weights, batch: Batch) -> tuple[Float[Array, ""], Metrics]:
-    """What a gradient step on B rounds lowers.
+    """Computes the loss that a gradient step lowers.
+
+    Args:
+        settings: the settings.
+        weights: the weights to differentiate by.
+        batch: the steps, with one leading axis B.
 
     Returns:
-        The loss and figures: ``loss``; ``policy_loss``, ``value_loss`` and ``entropy``, its parts; ``kl``, an
-        estimate of the divergence from the policy that played, the mean of ρ - 1 - log ρ; and
-        ``clip_fraction``, the share of decisions whose ratio ρ is beyond the clip.
+        The loss and its metrics: ``loss``; ``policy_loss``, ``value_loss`` and ``entropy``, its parts;
+        ``kl``, an estimate of the divergence from the policy that played, the mean of ρ - 1 - log ρ; and
+        ``clip_fraction``, the share of actions whose ratio ρ is beyond the clip.
     """
-    decisions = head_of(weights.network)
+    head = head_of(weights.network)
 
-    def of_round(row: Batch):
-        heads = apply_network(weights.network, row.view, row.allowed)
-        value = apply_critic(weights.critic, row.facts, row.view)
-        return decisions.log_prob(heads, row.decision) - row.log_prob, decisions.entropy(heads), value
+    def of_step(row: Batch):
+        logits = apply_network(weights.network, row.inputs, row.mask)
+        value = apply_critic(weights.critic, row.privileged, row.inputs)
+        return head.log_prob(logits, row.action) - row.log_prob, head.entropy(logits), value
 
-    log_ratio, entropy, value = jax.vmap(of_round)(batch)
+    log_ratio, entropy, value = jax.vmap(of_step)(batch)
     ratio = jnp.exp(jnp.minimum(log_ratio, MAX_LOG_RATIO))
     clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
     policy_loss = -jnp.mean(jnp.minimum(ratio * batch.advantage, clipped * batch.advantage))
@@ -619,38 +555,38 @@ def loss(settings: PPOSettings, weights: Weights, batch: Batch) -> tuple[Float[A
 def _learn(
     settings: PPOSettings, state: PPOState, batch: Batch, key: PRNGKeyArray, mesh: Mesh | None
 ) -> tuple[Weights, optax.OptState, Metrics]:
-    """Epochs of gradient steps, up to the one that finds the policy too far from the one that played."""
+    """Makes epochs of gradient steps, until one finds the policy too far from the one that played."""
     optimiser = _optimiser(settings, state.step)
     gradient_of = jax.grad(functools.partial(loss, settings), has_aux=True)
-    size = settings.environments * settings.rounds
+    size = settings.num_envs * settings.num_steps
     batch = jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[2:]), batch)
 
     def descend(learner, rows):
         weights, moments = learner
         minibatch = jax.tree.map(lambda leaf: leaf[rows], batch)
-        gradient, figures = gradient_of(weights, _constrained(minibatch, mesh, SHARED))
+        gradient, metrics = gradient_of(weights, _constrained(minibatch, mesh, SHARED))
         change, moments = optimiser.update(gradient, moments)
-        return (optax.apply_updates(weights, change), moments), figures
+        return (optax.apply_updates(weights, change), moments), metrics
 
     def rest(learner, rows):
-        _, figures = jax.eval_shape(descend, learner, rows)
-        return learner, jax.tree.map(lambda figure: jnp.zeros(figure.shape, figure.dtype), figures)
+        _, metrics = jax.eval_shape(descend, learner, rows)
+        return learner, jax.tree.map(lambda metric: jnp.zeros(metric.shape, metric.dtype), metrics)
 
     def step(carry, rows):
         learner, near = carry
-        learner, figures = jax.lax.cond(near, descend, rest, learner, rows)
-        return (learner, near & (figures["kl"] <= settings.target_kl)), (figures, near)
+        learner, metrics = jax.lax.cond(near, descend, rest, learner, rows)
+        return (learner, near & (metrics["kl"] <= settings.target_kl)), (metrics, near)
 
     orders = jax.vmap(jax.random.permutation, (0, None))(jax.random.split(key, settings.epochs), size)
     rows = orders.reshape(settings.epochs * settings.minibatches, -1)
     start = (state.weights, state.optimiser), jnp.bool_(True)
-    ((weights, moments), _), (figures, made) = jax.lax.scan(step, start, rows)
-    means: Metrics = {name: jnp.mean(figure, where=made) for name, figure in figures.items()}
+    ((weights, moments), _), (metrics, made) = jax.lax.scan(step, start, rows)
+    means: Metrics = {name: jnp.mean(metric, where=made) for name, metric in metrics.items()}
     return weights, moments, means | {"learned": jnp.mean(made)}
 
 
 def _optimiser(settings: PPOSettings, step: int | Int32[Array, ""]) -> optax.GradientTransformation:
-    """Apart for the policy and the critic, whose gradients have nothing to do with one another."""
+    """Optimises the policy and the critic apart, as their gradients have nothing to do with each other."""
 
     def of(rate):
         decayed = optax.linear_schedule(rate, 0.0, settings.decay_updates)(step)

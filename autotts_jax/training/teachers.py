@@ -23,66 +23,90 @@ from autotts_jax.training.arena import Arena
 STD = 0.3
 """Standard deviation of the coefficients at first."""
 
-PRICES = 8
+NUM_GAMMAS = 8
 """Values of γ at which a candidate plays each question."""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Link:
-    """A constant in a range, log-scaled or not, as a function of a real number."""
+class Link:
+    """Maps the real numbers to the range of a constant.
+
+    Attributes:
+        low: least value.
+        high: largest value.
+        log: whether the range is logarithmic.
+        whole: whether values are rounded to whole numbers.
+    """
 
     low: float
     high: float
     log: bool = False
     whole: bool = False
 
-    def to(self, real: float) -> float:
+    def value(self, real: float) -> float:
+        """Returns the value of the constant at a real number.
+
+        Args:
+            real: the real number.
+        """
         share = 1 / (1 + np.exp(-real))
         low, high = (np.log(self.low), np.log(self.high)) if self.log else (self.low, self.high)
         value = low + (high - low) * share
         value = float(np.exp(value) if self.log else value)
         return int(np.rint(value)) if self.whole else value
 
-    def back(self, value: float) -> float:
+    def real(self, value: float) -> float:
+        """Returns the real number that a value belongs to.
+
+        Args:
+            value: the value; close to a bound it is moved away from it.
+        """
         low, high, value = (np.log(v) if self.log else v for v in (self.low, self.high, value))
         share = np.clip((value - low) / (high - low), 0.02, 0.98)
         return float(np.log(share / (1 - share)))
 
 
 LINKS = {
-    "n_init": _Link(1, 64.4, log=True, whole=True),
-    "max_use": _Link(1, 64.4, log=True, whole=True),
-    "warm_up": _Link(0.5, 40, log=True, whole=True),
-    "patience": _Link(1, 40, log=True, whole=True),
-    "ema_window": _Link(1, 8, whole=True),
-    "alpha": _Link(0.05, 1.0),
-    "threshold": _Link(0.5, 1.0),
-    "slack": _Link(0.0, 0.2),
-    "burst": _Link(1, 5, whole=True),
-    "widen": _Link(1, 16, log=True, whole=True),
-    "trend": _Link(-0.15, 0.15),
-    "min_complete": _Link(1, 16, log=True, whole=True),
+    "n_init": Link(1, 64.4, log=True, whole=True),
+    "max_use": Link(1, 64.4, log=True, whole=True),
+    "warm_up": Link(0.5, 40, log=True, whole=True),
+    "patience": Link(1, 40, log=True, whole=True),
+    "ema_window": Link(1, 8, whole=True),
+    "alpha": Link(0.05, 1.0),
+    "threshold": Link(0.5, 1.0),
+    "slack": Link(0.0, 0.2),
+    "burst": Link(1, 5, whole=True),
+    "widen": Link(1, 16, log=True, whole=True),
+    "trend": Link(-0.15, 0.15),
+    "min_complete": Link(1, 16, log=True, whole=True),
 }
+"""The links of CMC's constants."""
 
 Coefficients = Float[np.ndarray, "... 12 3"]
-"""Of the constants in the order of `LINKS`, each with its powers of log γ."""
+"""Coefficients of the constants in the order of `LINKS`, each of the powers 0, 1 and 2 of log γ."""
 
 
 def teacher(coefficients: Coefficients, gamma: float, gamma_range: tuple[float, float]) -> CMC:
-    """The controller that coefficients stand for at a price."""
+    """Makes the controller that coefficients describe at a γ.
+
+    Args:
+        coefficients: the coefficients.
+        gamma: γ.
+        gamma_range: least and largest γ that the coefficients are fitted for.
+    """
     low, high = np.log(gamma_range)
     x = (2 * np.log(gamma) - low - high) / max(high - low, 1e-9)
     reals = np.asarray(coefficients, float) @ [1.0, x, x * x]
     constants: dict[str, Any] = {
-        name: link.to(real) for (name, link), real in zip(LINKS.items(), reals, strict=True)
+        name: link.value(real) for (name, link), real in zip(LINKS.items(), reals, strict=True)
     }
     return CMC(**constants)
 
 
 def published() -> Coefficients:
-    """CMC's own constants: β falls from 1 to 0.1 as γ rises through the range."""
+    """Returns the coefficients of CMC's own constants: β falls from 1 to 0.1 as γ rises through the range."""
     at = [(-1.0, CMC.of_beta(1.0)), (0.0, CMC.of_beta(0.55)), (1.0, CMC.of_beta(0.1))]
-    reals = np.array([[link.back(getattr(cmc, name)) for name, link in LINKS.items()] for _, cmc in at])
+    reals = np.array([[link.real(getattr(cmc, name)) for name, link in LINKS.items()] for _, cmc in at])
     line = np.polynomial.polynomial.polyfit([x for x, _ in at], reals, 1)
     return np.concatenate([line, np.zeros((1, len(LINKS)))]).T
 
@@ -93,16 +117,19 @@ def tune(
     *,
     generations: int,
     population: int,
-    on_progress: Callable[[int, float], None] | None = None,
+    on_generation: Callable[[int, float], None] | None = None,
 ) -> Coefficients:
-    """Coefficients with a better objective than CMC's own: the mean of the strategy's over its second half.
+    """Searches for coefficients with a better objective than CMC's own.
 
     Args:
         arena: the training questions.
-        key: what candidates and episodes are drawn with.
+        key: the key to draw candidates and episodes with.
         generations: generations of the strategy.
-        population: candidates of each.
-        on_progress: told of every generation and its mean objective.
+        population: candidates of each generation.
+        on_generation: called after every generation with its number and its mean objective.
+
+    Returns:
+        The mean of the strategy, averaged over the second half of the generations.
     """
     start = published()
     strategy = CMA_ES(population, jnp.zeros(start.size))
@@ -117,9 +144,9 @@ def tune(
         def candidate(member: int, gamma: float, rows: Coefficients = rows) -> CMC:
             return teacher(rows[member], gamma, arena.gamma_range)
 
-        scores = arena.play(candidate, population, PRICES, draw)
+        scores = arena.play(candidate, population, NUM_GAMMAS, draw)
         state, _ = strategy.tell(tell, candidates, jnp.asarray(-scores.objective), state, params)
         means.append(np.asarray(strategy.get_mean(state)))
-        if on_progress:
-            on_progress(generation + 1, float(scores.objective.mean()))
+        if on_generation:
+            on_generation(generation + 1, float(scores.objective.mean()))
     return np.mean(means[generations // 2 :], axis=0).reshape(start.shape)

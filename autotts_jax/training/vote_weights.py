@@ -1,8 +1,9 @@
-"""The final answer: what the vote of each finished branch weighs, learned from how episodes of a policy end.
+"""Weights of votes, learned from how the episodes of a policy end.
 
-The logarithm of a weight is linear in `VOTE_INPUTS`, and the probability that an answer is right is taken to
-be proportional to a power of the weight of its votes: a conditional logit (McFadden, 1974), fitted by maximum
-likelihood with a small price on the coefficients. With coefficients of zero it is the plain majority.
+When an episode ends, each finished branch votes for its final answer. The logarithm of a vote's weight is
+linear in `VOTE_INPUTS`, and the probability that an answer is right is taken to be proportional to a power of
+the weight of its votes: a conditional logit (McFadden, 1974), fitted by maximum likelihood with a small ridge
+penalty. With coefficients of zero it is the plain majority.
 """
 
 from __future__ import annotations
@@ -19,39 +20,42 @@ from autotts_jax.envs import observations
 from autotts_jax.policies.neural.network import VOTE_INPUTS, vote_inputs
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.training.arena import Arena, draw_prices
+from autotts_jax.training.arena import Arena, draw_gammas
 from autotts_jax.typing import Array
 
-PRICES = 16
+NUM_GAMMAS = 16
 """Values of γ at which every question is played, …"""
 
-ORDERS = 8
+NUM_ORDERS = 8
 """… in so many branch orders at each."""
 
 RIDGE = 1e-3
-"""Price of a squared coefficient, in nats an episode."""
+"""Penalty of a squared coefficient, in nats an episode."""
 
 TINY = 1e-30
-"""Weights smaller than this count as this one, so that logarithms are finite."""
+"""The least weight, so that logarithms are finite."""
 
 
-def learn_votes(parameters: Parameters, arena: Arena, key: PRNGKeyArray) -> Parameters:
-    """The parameters with weights of votes that fit the episodes that a network with them plays.
+def learn_vote_weights(parameters: Parameters, arena: Arena, key: PRNGKeyArray) -> Parameters:
+    """Fits the weights of votes to the episodes that a network plays.
 
     Args:
         parameters: the network's parameters.
         arena: the training questions.
-        key: what prices and episodes are drawn with.
+        key: the key to draw values of γ and episodes with.
+
+    Returns:
+        The parameters, with fitted weights of votes.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    questions = np.repeat(np.arange(arena.matrix.num_questions), ORDERS)
+    questions = np.repeat(np.arange(arena.matrix.num_questions), NUM_ORDERS)
     parts = []
-    for gamma in draw_prices(arena.gamma_range, PRICES, rng):
-        orders, labels = arena.draw(questions, rng)
+    for gamma in draw_gammas(arena.gamma_range, NUM_GAMMAS, rng):
+        orders, targets = arena.draw(questions, rng)
         ended = jax.device_get(last_votes(parameters, jnp.float32(gamma), arena.matrix, orders, questions))
-        parts.append((*ended, labels))
-    columns, answers, labels = (np.concatenate(leaves) for leaves in zip(*parts, strict=True))
-    coefficients = fit(columns, answers, labels)
+        parts.append((*ended, targets))
+    columns, answers, targets = (np.concatenate(leaves) for leaves in zip(*parts, strict=True))
+    coefficients = fit(columns, answers, targets)
     return {**parameters, "of_vote": {"kernel": coefficients[:, None]}}
 
 
@@ -63,7 +67,19 @@ def last_votes(
     orders: Int[Array, "E W"],
     questions: Int[Array, " E"],
 ) -> tuple[Float[Array, "E V W"], Int16[Array, "E W"]]:
-    """Each branch's `VOTE_INPUTS` when an episode ends, and what it votes for; ``NONE`` without a vote."""
+    """Plays episodes to their end.
+
+    Args:
+        parameters: the network's parameters.
+        gamma: γ.
+        matrix: the probe matrix.
+        orders: branches of each episode in opening order.
+        questions: question of each episode.
+
+    Returns:
+        The `VOTE_INPUTS` of each branch at the end, and the answer that it votes for; ``NONE`` where it
+        casts no vote.
+    """
     policy = NeuralPolicy(parameters, gamma)  # type: ignore[arg-type]  # it is traced
 
     def play(order, question):
@@ -80,21 +96,25 @@ def last_votes(
 
 
 def fit(
-    columns: Float[np.ndarray, "E V W"], answers: Int[np.ndarray, "E W"], labels: Int[np.ndarray, " E"]
+    columns: Float[np.ndarray, "E V W"], answers: Int[np.ndarray, "E W"], targets: Int[np.ndarray, " E"]
 ) -> Float[np.ndarray, " V"]:
-    """The coefficients, given what was right; zeros where nothing speaks for the answers that have votes.
+    """Fits the coefficients of the weights.
 
     Args:
-        columns: each branch's `VOTE_INPUTS`.
-        answers: what each branch votes for; ``NONE`` where it casts no vote.
-        labels: what is right in each episode. Episodes in which nobody voted for it, or all did, say nothing.
+        columns: the `VOTE_INPUTS` of each branch.
+        answers: the answer that each branch votes for; ``NONE`` where it casts no vote.
+        targets: the answer that is right in each episode. Episodes in which no vote or every vote is right
+            tell nothing.
+
+    Returns:
+        The coefficients; zeros where the votes speak against their own answers.
     """
     voting = answers != NONE
-    right = voting & (answers == labels[:, None])
-    told = right.any(axis=1) & (voting & ~right).any(axis=1)
-    if not told.any():
+    right = voting & (answers == targets[:, None])
+    telling = right.any(axis=1) & (voting & ~right).any(axis=1)
+    if not telling.any():
         return np.zeros(len(VOTE_INPUTS), np.float32)
-    data = [jnp.asarray(part[told]) for part in (columns, answers, voting, right)]
+    data = [jnp.asarray(part[telling]) for part in (columns, answers, voting, right)]
 
     def value_and_gradient(point):
         loss, gradient = _loss(jnp.asarray(point, jnp.float32), *data)
@@ -116,7 +136,7 @@ def _loss(
     voting: Bool[Array, "E W"],
     right: Bool[Array, "E W"],
 ) -> Float[Array, ""]:
-    """Mean negative log-likelihood of the right answers; the last coordinate is the power."""
+    """Computes the mean negative log-likelihood of the right answers; the last coordinate is the power."""
     coefficients, power = point[:-1], point[-1]
 
     def of_episode(columns, answers, voting, right):

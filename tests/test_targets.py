@@ -1,4 +1,4 @@
-"""Labels by vote of few branches."""
+"""Targets by vote of few branches."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ from autotts_jax.envs.targets import poll
 from autotts_jax.errors import InputError
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.training import config as train
+from autotts_jax.training import make_params, read_config
 
 PLAYED, BRANCHES = 4, 12
 
@@ -24,17 +24,17 @@ def dataset():
 def test_the_first_branches_that_are_not_played_vote(dataset, voters):
     params = WidthDepthRounds(PLAYED).make_params(dataset.matrix, reward="majority")
     polled = poll(params, voters, PLAYED)
-    finals, orders = np.asarray(dataset.matrix.finals()), np.asarray(params.orders)
-    labels = np.asarray(polled.labels)
-    assert labels.shape == (6, orders.shape[1])
+    finals, orders = np.asarray(dataset.matrix.finals()), np.asarray(params.orders.table)
+    targets = np.asarray(polled.targets)
+    assert targets.shape == (6, orders.shape[1])
     for question, cell in enumerate(dataset.matrix.cell):
         for row in range(50):
             asked = orders[cell, row, PLAYED : PLAYED + voters]
             counted = Counter(int(finals[question, branch]) for branch in asked)
             counted.pop(NONE, None)
             expected = counted.most_common(1)[0][0] if counted else NONE
-            assert labels[question, row] == expected
-    assert (labels != np.asarray(params.labels)).any()
+            assert targets[question, row] == expected
+    assert (targets != np.asarray(params.targets)).any()
     assert polled.orders is params.orders
 
 
@@ -50,7 +50,7 @@ def test_a_run_is_trained_on_them(dataset, tmp_path):
         f"[objective]\nreward = 'majority'\nvoters = 3\n"
         f"[trainer]\nkind = 'evolution'\nmax_branches = {PLAYED}\n[run]\nupdates = 1\n"
     )
-    config = train.read_config(file)
+    config = read_config(file)
     plain = WidthDepthRounds(PLAYED).make_params(dataset.matrix, reward="majority", seed=7)
-    expected = poll(plain, 3, PLAYED).labels
-    np.testing.assert_array_equal(train._episodes(config, dataset, 7).labels, expected)
+    expected = poll(plain, 3, PLAYED).targets
+    np.testing.assert_array_equal(make_params(config, dataset, 7).targets, expected)

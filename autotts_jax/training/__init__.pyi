@@ -1,0 +1,54 @@
+from .arena import Arena, Scores, draw_gammas
+from .checkpoints import Checkpoints, newest_checkpoint
+from .config import Config, DataSettings, NetworkSettings, ObjectiveSettings, read_config
+from .data import fold_of, make_params, split_folds
+from .entry import TrainingRun, train
+from .evolution import Evolution, EvolutionSettings
+from .imitation import Demonstrations, WarmStartSettings, clone, demonstrate, warm_start
+from .loop import Outcome, run
+from .metrics import read_metrics
+from .ppo import PPO, PPOSettings
+from .run_state import RunSettings, RunState
+from .teachers import teacher, tune
+from .trainer import Metrics, OnProgress, Trainer
+from .validation import make_validation
+from .vote_weights import learn_vote_weights
+
+__all__ = [
+    "PPO",
+    "Arena",
+    "Checkpoints",
+    "Config",
+    "DataSettings",
+    "Demonstrations",
+    "Evolution",
+    "EvolutionSettings",
+    "Metrics",
+    "NetworkSettings",
+    "ObjectiveSettings",
+    "OnProgress",
+    "Outcome",
+    "PPOSettings",
+    "RunSettings",
+    "RunState",
+    "Scores",
+    "Trainer",
+    "TrainingRun",
+    "WarmStartSettings",
+    "clone",
+    "demonstrate",
+    "draw_gammas",
+    "fold_of",
+    "learn_vote_weights",
+    "make_params",
+    "make_validation",
+    "newest_checkpoint",
+    "read_config",
+    "read_metrics",
+    "run",
+    "split_folds",
+    "teacher",
+    "train",
+    "tune",
+    "warm_start",
+]

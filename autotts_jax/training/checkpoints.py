@@ -1,0 +1,194 @@
+"""Checkpoints of a run, written by orbax: each is there whole or not at all, and the newest ones are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+
+from autotts_jax.errors import InputError
+from autotts_jax.training.run_state import RunState
+from autotts_jax.typing import Array
+
+KEPT = 3
+"""Checkpoints that a run keeps."""
+
+DIGITS = 8
+"""Digits of the update in a checkpoint's name."""
+
+CHECKSUM = "sha256"
+"""The file with the checksum of a checkpoint's other files."""
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Finds the newest complete checkpoint of a run.
+
+    Args:
+        folder: the run's folder.
+
+    Returns:
+        The checkpoint, or None if there is none.
+    """
+    return max(_complete(folder / "checkpoints"), default=None)
+
+
+class Checkpoints:
+    """The checkpoints in a run's folder, ``checkpoints/<update>/``.
+
+    A checkpoint holds a pytree of arrays and, as its metadata, the run's state. In a run of several processes
+    each opens the folder for itself, and one of them writes.
+
+    Args:
+        folder: the run's folder, with ``checkpoints`` in it.
+        writes: whether this process writes. What an interrupted write has left is then removed.
+    """
+
+    def __init__(self, folder: Path, *, writes: bool = True):
+        self._folder = (folder / "checkpoints").absolute()
+        own = jax.process_index()
+        alone = ocp.options.MultiprocessingOptions(
+            primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"process {own}"
+        )
+        self._manager = ocp.CheckpointManager(
+            self._folder,
+            item_handlers=_Handler(multiprocessing_options=alone),
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=KEPT,
+                step_format_fixed_length=DIGITS,
+                create=False,
+                cleanup_tmp_directories=writes,
+                enable_async_checkpointing=False,
+                multiprocessing_options=alone,
+            ),
+        )
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._manager.close()
+
+    def save(self, state: RunState, tree: Any) -> None:
+        """Writes the checkpoint of an update unless it is there, and removes the oldest ones.
+
+        Args:
+            state: the run's state.
+            tree: pytree of arrays, none of them shared with other processes.
+        """
+        if state.update not in self._manager.all_steps():
+            arrays = {name: np.asarray(leaf) for name, leaf in _storable(tree).items()}
+            self._manager.save(state.update, args=_Save(arrays, custom_metadata=dataclasses.asdict(state)))
+
+    def load(self, like: Any) -> tuple[RunState, Any] | None:
+        """Reads the newest checkpoint.
+
+        Args:
+            like: a pytree like the stored one, with its structure, its shapes and its placement on devices.
+
+        Returns:
+            The run's state and the pytree, or None without a checkpoint.
+
+        Raises:
+            InputError: the checkpoint is damaged, or belongs to another network, trainer or version.
+        """
+        update = self._manager.latest_step()
+        if update is None:
+            return None
+        path = self._folder / f"{update:0{DIGITS}d}"
+        # Checked before orbax reads it: it does not notice every damage, and reports others at great length.
+        try:
+            whole = (path / "default" / CHECKSUM).read_text() == checksum(path / "default")
+        except (OSError, ValueError):
+            whole = False
+        if not whole:
+            raise InputError(f"{path}: the checkpoint is damaged; {_way_back(path)}")
+        state = RunState(**self._manager.item_metadata(update).custom_metadata)
+        stored, wanted = self._manager.restore(update, args=_Restore()), _storable(like)
+        differing = [
+            f"{name} is {_form(stored.get(name))} there and {_form(wanted.get(name))} here"
+            for name in sorted(stored | wanted)
+            if _form(stored.get(name)) != _form(wanted.get(name))
+        ]
+        if differing:
+            raise InputError(
+                f"{path}: the checkpoint belongs to another network, trainer or version: {differing[0]}; "
+                "resume with what it was written with, or start a new run"
+            )
+        return state, jax.tree_util.tree_map_with_path(
+            lambda name, leaf: _placed(stored[jax.tree_util.keystr(name)], leaf) if np.size(leaf) else leaf,
+            like,
+        )
+
+
+class _Handler(ocp.PyTreeCheckpointHandler):  # type: ignore[misc]  # orbax has no types
+    """Writes a checksum beside the arrays."""
+
+    def finalize(self, directory: Any) -> None:
+        super().finalize(directory)
+        (directory / CHECKSUM).write_text(checksum(Path(directory)))
+
+
+@ocp.args.register_with_handler(_Handler, for_save=True)
+class _Save(ocp.args.PyTreeSave):  # type: ignore[misc]
+    pass
+
+
+@ocp.args.register_with_handler(_Handler, for_restore=True)
+class _Restore(ocp.args.PyTreeRestore):  # type: ignore[misc]
+    pass
+
+
+def checksum(folder: Path) -> str:
+    """Hashes the arrays and the metadata that orbax has written to a folder, file names included.
+
+    Args:
+        folder: the folder.
+
+    Returns:
+        The hash; neither `CHECKSUM` nor orbax's mark of a completed write counts.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        if file.name not in (CHECKSUM, "commit_success.txt"):
+            content = file.read_bytes()
+            digest.update(f"{file.relative_to(folder).as_posix()}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def _complete(checkpoints: Path) -> list[Path]:
+    """Lists the complete checkpoints, oldest first; orbax renames a checkpoint when it is complete."""
+    return sorted(checkpoints.glob("[0-9]" * DIGITS))
+
+
+def _way_back(damaged: Path) -> str:
+    """Says what to do about a damaged checkpoint."""
+    older = [path.name for path in _complete(damaged.parent) if path < damaged]
+    if older:
+        return f"remove it and resume again, from {older[-1]}, the one before it"
+    return "no older one is there; start a new run in another folder"
+
+
+def _storable(tree: Any) -> dict[str, Array]:
+    """Returns the leaves by name, without the empty ones, which orbax does not store."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    arrays = {name: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf) for name, leaf in leaves}
+    return {jax.tree_util.keystr(name): array for name, array in arrays.items() if array.size}
+
+
+def _form(array: Array | None) -> str:
+    return "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
+
+
+def _placed(stored: np.ndarray, leaf: Array) -> Array:
+    """Puts an array where another one is: on the host, or on its devices."""
+    if not isinstance(leaf, jax.Array):
+        return stored
+    if not leaf.committed:
+        return jnp.asarray(stored)
+    return jax.make_array_from_callback(stored.shape, leaf.sharding, lambda part: stored[part])

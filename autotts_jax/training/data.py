@@ -1,0 +1,88 @@
+"""What a run is trained and validated on: folds of the questions, and the episodes over them."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Int
+
+from autotts_jax.envs import EnvParams
+from autotts_jax.envs.difficulty import vary_difficulty
+from autotts_jax.envs.targets import poll
+from autotts_jax.errors import InputError
+from autotts_jax.policies.neural.actions import HEADS
+from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.training.config import Config
+
+FOLD_SEED = 0
+"""Seed of the folds. It does not depend on the run's, so that all runs have the same folds."""
+
+
+def split_folds(dataset: ProbeDataset, folds: int, fold: int | None) -> tuple[ProbeDataset, ProbeDataset]:
+    """Splits a dataset into questions to train on and questions to validate on.
+
+    Args:
+        dataset: the questions.
+        folds: number of folds.
+        fold: the fold that is held out of training; None to train and validate on all questions.
+
+    Returns:
+        The questions of the other folds and those of the fold, each question in one of them.
+
+    Raises:
+        InputError: there are fewer distinct questions than folds.
+    """
+    if fold is None:
+        return dataset, dataset
+    inside = fold_of(dataset, folds) == fold
+    return dataset.select(np.flatnonzero(~inside)), dataset.select(np.flatnonzero(inside))
+
+
+def fold_of(dataset: ProbeDataset, folds: int) -> Int[np.ndarray, " Q"]:
+    """Assigns each question to a fold.
+
+    All copies of a question, one for each model that answered it, are in the same fold. The folds depend on
+    the questions' texts only: not on their order, nor on a run's seed.
+
+    Args:
+        dataset: the questions.
+        folds: number of folds.
+
+    Returns:
+        The fold of each question, in 0 … folds - 1.
+
+    Raises:
+        InputError: there are fewer distinct questions than folds.
+    """
+    texts, text = np.unique([question.text for question in dataset.questions], return_inverse=True)
+    if len(texts) < folds:
+        raise InputError(
+            f"{len(texts)} distinct questions cannot be dealt into {folds} folds; choose at most as many "
+            "folds as there are questions, or leave out fold to train on all of them"
+        )
+    order = np.random.default_rng(FOLD_SEED).permutation(len(texts))
+    fold = np.empty(len(texts), int)
+    fold[order] = np.arange(len(texts)) % folds
+    return fold[text]
+
+
+def make_params(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
+    """Makes the episodes of a run: branch orders, the range of γ, and the targets.
+
+    Args:
+        config: the configuration.
+        dataset: the questions.
+        seed: seed of the branch orders.
+
+    Returns:
+        Parameters of the environment that the configuration's ``network.actions`` name.
+    """
+    objective, max_branches = config.objective, config.trainer.max_branches
+    environment = HEADS[config.network.actions].environment(max_branches)
+    params = environment.make_params(
+        dataset.matrix, gamma=objective.gamma, reward=objective.reward, seed=seed
+    )
+    if objective.voters:
+        params = poll(params, objective.voters, max_branches)
+    if objective.difficulty_std:
+        params = vary_difficulty(params, objective.difficulty_std, seed)
+    return params

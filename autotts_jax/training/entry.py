@@ -1,0 +1,157 @@
+"""Training a policy from a configuration, in one call."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import jax
+from jaxtyping import PRNGKeyArray
+
+from autotts_jax.core.hosts import together
+from autotts_jax.errors import InputError
+from autotts_jax.policies.neural import policy_file
+from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
+from autotts_jax.replay import ProbeDataset, load
+from autotts_jax.training.checkpoints import newest_checkpoint
+from autotts_jax.training.config import Config, read_config
+from autotts_jax.training.data import make_params, split_folds
+from autotts_jax.training.evolution import Evolution, EvolutionSettings
+from autotts_jax.training.imitation import warm_start
+from autotts_jax.training.loop import run
+from autotts_jax.training.manifest import build_manifest
+from autotts_jax.training.metrics import read_metrics
+from autotts_jax.training.ppo import PPO, PPOSettings
+from autotts_jax.training.run_state import RunState
+from autotts_jax.training.trainer import Metrics, OnProgress, Trainer, TrainState
+from autotts_jax.training.validation import make_validation
+
+TRAINERS: dict[type, Callable[..., Trainer]] = {EvolutionSettings: Evolution, PPOSettings: PPO}
+"""Trainers by the class of their settings."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRun:
+    """A run that has ended, or was stopped.
+
+    Attributes:
+        folder: the run's folder; see `autotts_jax.training.loop`.
+        policy: the best policy.
+        metrics: its validation metrics, ``objective``, ``accuracy`` and ``tokens``.
+        state: where the run stands.
+        stopped_by: the signal that stopped the run before its end; None if it came to its end.
+    """
+
+    folder: Path
+    policy: NeuralPolicy
+    metrics: dict[str, float]
+    state: RunState
+    stopped_by: signal.Signals | None
+
+
+def train(
+    config: Config | str | Path,
+    data: ProbeDataset | str | Path | Sequence[str | Path] | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    seed: int | None = None,
+    updates: int | None = None,
+    fold: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> TrainingRun:
+    """Trains a policy and keeps the best one of the run; call it from the main thread.
+
+    Ctrl-C or SIGTERM ends the run after the update under way; the same call with ``resume=True`` continues it
+    bit for bit. In a run of several processes (`autotts_jax.core.hosts.initialize`) each makes the same call.
+
+    Args:
+        config: the configuration, or its TOML file.
+        data: the questions to train and to validate on: a dataset, or names, files, folders and globs, as
+            `autotts_jax.load` takes them. By default those that the configuration names.
+        out: the run's folder; ``runs/<name of the file>`` by default.
+        resume: continue from the newest checkpoint in the folder.
+        seed: seed of the run, in place of the configuration's.
+        updates: updates to make, in place of the configuration's.
+        fold: fold to hold out for validation, in place of the configuration's.
+        on_progress: called after every update; and after every generation of the warm start's teachers, as
+            update 0 with the metrics ``train/generation`` and ``train/objective``.
+
+    Returns:
+        The run.
+
+    Raises:
+        InputError: the configuration or the data is wrong; see also `autotts_jax.training.loop.run`.
+    """
+    if out is None:
+        if isinstance(config, Config):
+            raise InputError("out is missing; give the run's folder, or the configuration as a file")
+        out = Path("runs") / Path(config).stem
+    folder = Path(out)
+    with together():
+        settings = config if isinstance(config, Config) else read_config(config)
+        paths = None if data is None or isinstance(data, ProbeDataset) else _as_paths(data)
+        settings = settings.changed(paths, seed, fold, updates)
+        if not isinstance(data, ProbeDataset):
+            data = load(settings.data.paths or "synthetic", settings.data.encoding)
+        training, held_out = split_folds(data, settings.data.folds, settings.data.fold)
+    manifest = build_manifest(settings, data)
+    card = {key: manifest[key] for key in ("config", "data", "versions")}
+    outcome = run(
+        _FromConfig(settings, training, folder, on_progress),
+        settings.run,
+        folder,
+        validate=make_validation(settings, held_out),
+        save_policy=lambda path, policy: policy_file.save_policy(path, policy, card),
+        manifest=manifest,
+        resume=resume,
+        on_progress=on_progress,
+    )
+    policy, _ = policy_file.load_policy(folder)
+    metrics = _validation_metrics(folder, outcome.state)
+    return TrainingRun(folder, policy, metrics, outcome.state, outcome.stopped_by)
+
+
+class _FromConfig:
+    """The configured trainer, made once the run has its folder: a resumed run needs no warm start."""
+
+    def __init__(self, config: Config, dataset: ProbeDataset, folder: Path, on_progress: OnProgress | None):
+        self._config, self._folder, self._on_progress = config, folder, on_progress
+        self._params = make_params(config, dataset, config.run.seed)
+
+    def init(self, key: PRNGKeyArray) -> TrainState:
+        """Starts from the warm start, or from random parameters."""
+        own, key = jax.random.split(key)
+        config = self._config
+        if config.warm_start is None or newest_checkpoint(self._folder):
+            start = initial_parameters(config.network.hidden, own, config.network.actions)
+        else:
+            width = config.trainer.max_branches
+            start = warm_start(
+                config.warm_start, self._params, width, config.network.hidden, own, self._on_generation
+            )
+        self._trainer = TRAINERS[type(config.trainer)](config.trainer, self._params, start)
+        return self._trainer.init(key)
+
+    def update(self, state: TrainState) -> tuple[TrainState, Metrics]:
+        return self._trainer.update(state)
+
+    def policy(self, state: TrainState) -> NeuralPolicy:
+        return self._trainer.policy(state)
+
+    def _on_generation(self, generation: int, objective: float) -> None:
+        if self._on_progress:
+            self._on_progress(0, {"train/generation": generation, "train/objective": objective})
+
+
+def _as_paths(data: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(data)] if isinstance(data, str | Path) else [str(path) for path in data]
+
+
+def _validation_metrics(folder: Path, state: RunState) -> dict[str, float]:
+    """Returns the validation metrics of the best policy."""
+    best = next(line for line in read_metrics(folder) if line["update"] == state.best_update)
+    name = "validation/"
+    return {key.removeprefix(name): value for key, value in best.items() if key.startswith(name)}

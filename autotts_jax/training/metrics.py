@@ -1,0 +1,80 @@
+"""Where a run writes its metrics: ``metrics.jsonl`` and TensorBoard events."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
+
+from autotts_jax.files import write_atomically
+
+METRICS = "metrics.jsonl"
+"""The file in a run's folder with one line of metrics an update."""
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Reads the metrics of a run.
+
+    Args:
+        folder: the run's folder.
+
+    Returns:
+        For each update its number as ``update`` and its metrics, None where one is not finite.
+    """
+    return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
+
+
+class MetricsLog:
+    """Writes the metrics of a run, and forgets those of updates that will be made again.
+
+    Args:
+        folder: the run's folder.
+        first: the first update to come.
+    """
+
+    def __init__(self, folder: Path, first: int):
+        lines = folder / METRICS
+        if lines.exists():
+            # A line that was being written when the process was killed has no end, and nothing behind it.
+            whole = [line for line in lines.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+            kept = [line for line in whole if json.loads(line)["update"] < first]
+            write_atomically(lines, b"".join(kept))
+        self._lines = lines.open("a", encoding="utf-8", buffering=1)
+        events = folder / "tensorboard"
+        events.mkdir(exist_ok=True)
+        # Not a SummaryWriter: events that wait in its queue are lost when the process is killed.
+        self._events = EventsWriter(str(events / "events"), f".{first:08d}")
+        # Makes TensorBoard forget this update and later ones.
+        self._add_event(first, session_log=SessionLog(status=SessionLog.START))
+
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._lines.close()
+        self._events.close()
+
+    def write(self, update: int, metrics: dict[str, float]) -> None:
+        """Adds the metrics of an update.
+
+        Args:
+            update: the update.
+            metrics: scalars by name; those that are not finite are null in the lines.
+        """
+        known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self._lines.write(json.dumps({"update": update} | known) + "\n")
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+        self._add_event(update, summary=Summary(value=values))
+
+    def flush(self) -> None:
+        """Returns when everything written is in the files."""
+        self._events.flush()
+
+    def _add_event(self, update: int, **content: Any) -> None:
+        self._events.write_event(Event(wall_time=time.time(), step=update, **content))

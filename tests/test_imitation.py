@@ -1,0 +1,129 @@
+"""Imitation: what demonstrations record, the clone that learns from them, and the warm start."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from autotts_jax.core.rollout import Episodes, rollout
+from autotts_jax.envs import WidthDepthRounds
+from autotts_jax.policies import CMC, NeuralPolicy
+from autotts_jax.policies.neural.actions import OPENINGS
+from autotts_jax.policies.neural.network import GLOBAL_INPUTS, WIDTH
+from autotts_jax.policies.neural.policy import apply_network, initial_parameters
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.training import WarmStartSettings, clone, demonstrate, imitation, vote_weights, warm_start
+from autotts_jax.training.imitation import ROUNDS
+
+pytestmark = pytest.mark.usefixtures("compile_fast")
+
+HIDDEN = 4
+RANGE = (1e-5, 1e-3)
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32).matrix
+
+
+def orders(rows: int, width: int) -> np.ndarray:
+    return np.stack([np.random.default_rng(row).permutation(32)[:width] for row in range(rows)])
+
+
+def play(controller, matrix, table):
+    """Question i in the order of row i."""
+    episodes = Episodes(np.arange(6), np.arange(6), np.zeros(6, int))
+    return rollout([controller], matrix, BranchOrders(table[None], np.zeros(6, int)), episodes)
+
+
+def test_demonstrations_are_what_the_teacher_did(matrix):
+    teacher, table = CMC.of_beta(0.1), orders(6, 24)
+    demos = demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
+    played = play(teacher, matrix, table)
+    # A decision a round, one to open the first branches, and one to answer.
+    assert len(demos.action.answer) == played.rounds.sum() + 2 * 6
+    assert demos.action.answer.sum() == 6
+    goes_on = ~demos.action.answer
+    opened = np.array(OPENINGS)[demos.action.opening[goes_on]]
+    assert opened.sum() == played.branches.sum()
+    allowed = np.take_along_axis(demos.mask.choice, demos.action.choice[:, None], axis=1)
+    assert allowed[goes_on].all()
+
+
+def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
+    # 5 branches at first, and later the other 11 of 16: nearest to that many is 12.
+    teacher = dataclasses.replace(CMC.of_beta(0.5), n_init=5, max_use=16, widen=11, trend=1.0, threshold=2.0)
+    demos = demonstrate(teacher, 1e-4, matrix, orders(6, 24)[:, :16], np.arange(6))
+    goes_on = ~demos.action.answer
+    opened = np.array(OPENINGS)[demos.action.opening[goes_on]]
+    assert set(opened) == {0, 4, 8}
+    allowed = np.take_along_axis(demos.mask.opening, demos.action.opening[:, None], axis=1)
+    assert allowed[goes_on].all()
+
+
+def test_demonstrations_until_the_peak_end_right(matrix):
+    teacher, table = CMC.of_beta(0.5), orders(6, 24)
+    whole = demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
+    gold = np.asarray(matrix.gold, np.int32)
+    peaked = demonstrate(teacher, 1e-4, matrix, table, np.arange(6), gold)
+    played = play(teacher, matrix, table)
+    assert played.correct.sum() <= peaked.action.answer.sum() <= 6
+    assert 0 < len(peaked.action.answer) < len(whole.action.answer)
+    none = demonstrate(teacher, 1e-4, matrix, table, np.arange(6), np.full(6, -1, np.int32))
+    assert len(none.action.answer) == 0  # nothing is right
+
+
+def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
+    player = NeuralPolicy(initial_parameters(HIDDEN, jax.random.key(0)), 1e-4)
+    teacher, table = CMC.of_beta(0.3), orders(6, 24)
+    played = play(player, matrix, table)
+    assert 0 < played.rounds.min() <= played.rounds.max() < ROUNDS
+    demos = demonstrate(teacher, player.gamma, matrix, table, np.arange(6), player=player.parameters)
+    # The states are the player's, from the first to the one it answers in, …
+    opened = GLOBAL_INPUTS.index("opened")
+    first = np.flatnonzero(demos.inputs.episode[:, opened] == 0)
+    last = np.append(first[1:], len(demos.inputs.episode)) - 1
+    assert len(first) == 6
+    np.testing.assert_array_equal(last - first + 1, played.rounds)
+    np.testing.assert_allclose(demos.inputs.episode[last, opened] * WIDTH, played.branches, rtol=1e-5)
+    # … and the decisions the teacher's, who would have begun otherwise.
+    began = np.array(OPENINGS)[demos.action.opening[first]]
+    assert (began == CMC.of_beta(0.3).n_init).all()
+    assert (demos.inputs.episode[first + 1, opened] * WIDTH != began).any()
+
+
+def test_a_clone_decides_as_its_teacher(matrix):
+    demos = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(6, 24), np.arange(6))
+    start = initial_parameters(HIDDEN, jax.random.key(0))
+    _, before = clone(start, demos, jax.random.key(1), updates=2, batch=64, learning_rate=0.0)
+    fitted, after = clone(start, demos, jax.random.key(1), updates=800, batch=64, learning_rate=1e-2)
+    assert float(after) < 0.3 * float(before)
+    logits = jax.vmap(lambda row: apply_network(fitted, row.inputs, row.mask))(demos)
+    first = demos.inputs.episode[:, 0] == 0
+    best = np.array(OPENINGS)[np.argmax(logits.opening[first], axis=1)]
+    np.testing.assert_allclose(best, CMC.of_beta(0.1).n_init, atol=1)
+
+
+@pytest.mark.slow
+def test_a_warm_start_is_made_of_parameters(matrix, monkeypatch):
+    params = WidthDepthRounds(16).make_params(matrix, gamma=RANGE, reward="majority")
+    settings = WarmStartSettings(
+        generations=1, population=4, dagger_iterations=2, num_gammas=2, updates=5, until_peak=True
+    )
+    told, voted = [], []
+
+    def learn_vote_weights(*args):
+        voted.append(vote_weights.learn_vote_weights(*args))
+        return voted[-1]
+
+    monkeypatch.setattr(imitation, "learn_vote_weights", learn_vote_weights)
+    parameters = warm_start(
+        settings, params, 16, HIDDEN, jax.random.key(0), lambda *generation: told.append(generation)
+    )
+    start = initial_parameters(HIDDEN, jax.random.key(0))
+    assert jax.tree.map(jnp.shape, parameters) == jax.tree.map(jnp.shape, start)
+    assert len(told) == 1
+    assert voted == [parameters]

@@ -1,0 +1,68 @@
+"""Teachers, and the arena in which their constants are compared."""
+
+import jax
+import numpy as np
+import pytest
+
+from autotts_jax.envs import WidthDepthRounds
+from autotts_jax.policies import CMC
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
+from autotts_jax.training import Arena, teacher, tune
+from autotts_jax.training.teachers import LINKS, published
+
+pytestmark = pytest.mark.usefixtures("compile_fast")
+
+RANGE = (1e-5, 1e-3)
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32).matrix
+
+
+def test_links_are_inverse_within_their_ranges():
+    for name, link in LINKS.items():
+        for share in (0.1, 0.5, 0.9):
+            value = link.value(float(np.log(share / (1 - share))))
+            assert link.low <= value <= link.high, name
+            assert link.value(link.real(value)) == pytest.approx(value), name
+
+
+def test_the_published_constants_are_where_tuning_starts():
+    coefficients = published()
+    dear, cheap = (teacher(coefficients, gamma, RANGE) for gamma in reversed(RANGE))
+    assert (cheap.n_init, cheap.patience, cheap.min_complete) == (8, 12, 5)
+    assert (dear.n_init, dear.patience) == (3, 4)
+    assert dear.max_use < cheap.max_use
+
+
+def test_tuning_raises_the_objective(matrix):
+    dear = (1e-3, 1e-2)  # CMC reads more than pays here
+    arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=dear), 16)
+    told = []
+    coefficients = tune(
+        arena,
+        jax.random.key(0),
+        generations=12,
+        population=12,
+        on_generation=lambda *generation: told.append(generation),
+    )
+    assert [generation for generation, _ in told] == list(range(1, 13))
+
+    def objective(coefficients):
+        scores = arena.play(lambda _, gamma: teacher(coefficients, gamma, dear), 1, 64, jax.random.key(7))
+        return float(scores.objective[0])
+
+    assert objective(coefficients) > objective(published())
+
+
+def test_all_members_of_an_arena_play_the_same_episodes(matrix):
+    arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=RANGE), 16)
+    scores = arena.play(lambda *_: CMC.of_beta(0.3), 3, 4, jax.random.key(0))
+    assert scores.right.shape == (3, 4, 6)
+    for column in (scores.right, scores.intervals, scores.tokens):
+        np.testing.assert_array_equal(column, column[:1].repeat(3, axis=0))
+    assert (np.diff(scores.gammas) > 0).all()
+    assert RANGE[0] <= scores.gammas[0] <= scores.gammas[-1] <= RANGE[1]
+    worth = scores.right - scores.gammas[:, None] * scores.intervals
+    np.testing.assert_allclose(scores.objective, worth.mean(axis=(1, 2)))

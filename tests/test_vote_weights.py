@@ -1,0 +1,113 @@
+"""Weights of votes, and the episodes that they are fitted to."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.envs import WidthDepthRounds, observations
+from autotts_jax.policies import NeuralPolicy
+from autotts_jax.policies.neural.network import VOTE_INPUTS, vote_inputs
+from autotts_jax.policies.neural.policy import initial_parameters
+from autotts_jax.replay import NONE, SYNTHETIC_MODELS, synthetic
+from autotts_jax.training import Arena, draw_gammas, vote_weights
+from autotts_jax.training.vote_weights import fit
+
+pytestmark = pytest.mark.usefixtures("compile_fast")
+
+RANGE = (1e-5, 1e-3)
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32).matrix
+
+
+def thorough() -> NeuralPolicy:
+    """A policy that prunes nothing, and answers when there is nothing left to read."""
+    parameters = jax.tree.map(lambda leaf: 3 * np.asarray(leaf), initial_parameters(4, jax.random.key(3)))
+    never = {"of_episode": [-50, 1], "of_branch": [0, -50, 0, 0]}
+    patient = {name: {**parameters[name], "bias": np.array(bias, np.float32)} for name, bias in never.items()}
+    return NeuralPolicy({**parameters, **patient}, 1e-4)
+
+
+def last_states(policy, matrix, table, questions):
+    """The memory and the pool that an episode on each question ends with."""
+    matrix = jax.tree.map(jnp.asarray, matrix)
+
+    @jax.jit
+    def play(order, question):
+        empty = ReplayPool.begin(matrix, question, order)
+        start = (*policy.start(empty), jnp.int32(StopReason.RUNNING))
+        return jax.lax.while_loop(
+            lambda carry: carry[2] == StopReason.RUNNING, lambda carry: policy.round(*carry[:2]), start
+        )
+
+    return [play(order, question)[:2] for order, question in zip(table, questions, strict=True)]
+
+
+def test_what_votes_weigh_is_the_most_likely():
+    """Two votes against one are right twice as often, so a power of 1; and a vote that came ten intervals
+    earlier than the other three times as often, so a coefficient of -log 3."""
+    inputs = len(VOTE_INPUTS)
+    known, answers, targets = np.zeros((70, inputs, 3), np.float32), np.full((70, 3), -1), np.zeros(70, int)
+    answers[:30] = 0, 0, 1
+    targets[:30] = np.repeat([0, 1], (20, 10))
+    answers[30:, :2] = 0, 1
+    known[30:, 0, 1] = 1
+    targets[30:] = np.repeat([0, 1], (30, 10))
+    silent = known[:5] + 7, np.zeros((5, 3), int), np.arange(5) % 2  # all agree: these say nothing
+    fitted = fit(*(np.concatenate(parts) for parts in zip((known, answers, targets), silent, strict=True)))
+    np.testing.assert_allclose(fitted, [-np.log(3), 0, 0], atol=0.07)  # less the penalty of a coefficient
+    assert not fit(*silent).any()
+
+
+def test_votes_that_speak_against_their_answer_weigh_the_same():
+    """Two votes against one are wrong five times in six: no weights make the heaviest answer likely."""
+    inputs = len(VOTE_INPUTS)
+    known, answers = np.zeros((90, inputs, 3), np.float32), np.full((90, 3), -1)
+    answers[:60] = 0, 0, 1
+    answers[60:, :2] = 0, 1
+    known[60:, 0, 1] = 1
+    targets = np.repeat([0, 1, 0, 1], (10, 50, 22, 8))
+    assert not fit(known, answers, targets).any()
+
+
+def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
+    plain = thorough()
+    arena = Arena(WidthDepthRounds(24).make_params(matrix, gamma=RANGE), 24)
+    fitted, drawn, fit, draw = [], [], vote_weights.fit, arena.draw
+
+    def note(store, function):
+        def noted(*args):
+            store.append((args, function(*args)))
+            return store[-1][1]
+
+        return noted
+
+    monkeypatch.setattr(vote_weights, "fit", note(fitted, fit))
+    monkeypatch.setattr(arena, "draw", note(drawn, draw))
+    learned = vote_weights.learn_vote_weights(plain.parameters, arena, jax.random.key(0))
+    again = vote_weights.learn_vote_weights(plain.parameters, arena, jax.random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, learned, again)
+    [((columns, answers, targets), _), _] = fitted
+    assert len(targets) == vote_weights.NUM_GAMMAS * vote_weights.NUM_ORDERS * 6
+    (questions, _), (order, expected) = drawn[0]
+    np.testing.assert_array_equal(expected, matrix.gold[questions])
+    np.testing.assert_array_equal(targets[: len(expected)], expected)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(jax.random.key(0))))
+    gamma = float(draw_gammas(RANGE, vote_weights.NUM_GAMMAS, rng)[0])
+    states = last_states(dataclasses.replace(plain, gamma=gamma), matrix, order[::7], questions[::7])
+    for (memory, pool), read, answered in zip(states, columns[::7], answers[::7], strict=False):
+        np.testing.assert_array_equal(read, vote_inputs(pool, memory.tracker))
+        stand = observations.standing(pool, memory.tracker)
+        np.testing.assert_array_equal(answered, np.where(stand.final, stand.keys, NONE))
+    kernel = learned["of_vote"]["kernel"]
+    assert kernel.shape == plain.parameters["of_vote"]["kernel"].shape
+    assert np.isfinite(kernel).all()
+    assert kernel.any()
+    others = {name: leaf for name, leaf in learned.items() if name != "of_vote"}
+    jax.tree.map(np.testing.assert_array_equal, others, {name: plain.parameters[name] for name in others})
