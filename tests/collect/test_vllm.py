@@ -27,9 +27,9 @@ from autotts_jax.collect import (
 )
 from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.errors import InputError
-from autotts_jax.live.answer import answer
-from autotts_jax.policies.players import select
-from autotts_jax.replay import read_files
+from autotts_jax.live import answer
+from autotts_jax.policies import select
+from autotts_jax.replay import BranchOrders, read_files
 from autotts_jax.testing import check_engine
 
 pytest.importorskip("vllm", reason="vLLM is not installed; make test-collect has an environment with it")
@@ -146,7 +146,7 @@ def test_a_live_run_is_the_replay_of_the_collection(spec, engine, run):
     dataset = read_files(str(run[0].folder))
     (controller,) = select(spec).controllers
     rows = np.arange(len(PLAN.questions), dtype=np.int32)
-    orders = np.arange(WIDTH, dtype=np.int32)[None]
+    orders = BranchOrders(np.arange(WIDTH, dtype=np.int32)[None, None], 0 * rows)
     played = rollout([controller], dataset.matrix, orders, Episodes(rows, 0 * rows, 0 * rows))
     with Grader(1) as grader:
         for row, asked in enumerate(PLAN.questions):
