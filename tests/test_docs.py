@@ -10,12 +10,9 @@ from pathlib import Path
 
 import jax
 import pytest
-from test_leaks import BRANCHES, QUESTIONS, leaks
 
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
-from autotts_jax.policies.players import select
-from autotts_jax.replay import synthetic
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -95,11 +92,6 @@ def run(command, monkeypatch, capsys):
         printed, errors = capsys.readouterr()
         assert not end.value.code, f"{command}: {errors}"
     return lines(printed)
-
-
-def test_the_example_controller_sees_only_what_it_revealed():
-    (controller,) = select(f"{ROOT / 'examples' / 'my_controller.py'}:first_finishers@0.5").controllers
-    assert not leaks(controller, synthetic(seed=1, questions=QUESTIONS, branches=BRANCHES).matrix)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from matrices import BRANCHES, QUESTIONS, WIDTH, as_dataset, random_matrix
 from test_leaks import BRANCHES as LEAK_BRANCHES
 from test_leaks import WIDTH as LEAK_WIDTH
 from test_leaks import leaks
-from test_leaks import play as play_to_its_end
 
-import autotts_jax  # noqa: F401  # registers the environments
+import autotts_jax  # it registers the environments
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
 from autotts_jax.core.pool import StopReason
@@ -427,7 +426,7 @@ def test_a_controller_plays_gymnasium_as_it_plays_a_rollout(controller, rounds_e
     orders = np.stack([np.random.default_rng(s).permutation(LEAK_BRANCHES)[:PLAYED] for s in range(2)])
     question, row = (axis.reshape(-1) for axis in np.indices((leak_matrix.num_questions, len(orders))))
     results = rollout([controller], leak_matrix, orders, Episodes(question, row, np.zeros_like(row)))
-    episode = jax.jit(lambda *which: play_to_its_end(controller, *which))
+    episode = jax.jit(lambda *which: autotts_jax.testing.controllers.play_episode(controller, *which))
     player = RoundsPlayer(controller)
     for e, (q, order) in enumerate(zip(question, orders[row], strict=True)):
         state = episode(leak_matrix, q, order)[0]["state"]
