@@ -7,20 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from matrices import WIDTH, random_matrix
+from matrices import WIDTH, random_matrix, shared_orders
 from test_leaks import leaks
 
-from autotts_jax.core import pool as branch_pool
-from autotts_jax.core.pool import ReplayPool, StopReason
-from autotts_jax.core.rollout import Episodes, rollout
+from autotts_jax.core import Episodes, ReplayPool, StopReason, rollout
 from autotts_jax.envs import WidthDepth, WidthDepthRounds, observations
 from autotts_jax.errors import InputError
-from autotts_jax.policies.neural import actions as decisions
+from autotts_jax.policies import NeuralPolicy, neural_family, select
+from autotts_jax.policies.neural import actions as heads
 from autotts_jax.policies.neural import network, policy_file
-from autotts_jax.policies.neural.policy import NeuralPolicy, apply_network, initial_parameters
-from autotts_jax.policies.players import select
-from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
-from autotts_jax.replay.matrix import NONE
+from autotts_jax.policies.neural.policy import GAMMAS, apply_network, initial_parameters
+from autotts_jax.replay import NONE, SYNTHETIC_MODELS, BranchOrders, synthetic
 
 pytestmark = pytest.mark.usefixtures("compile_fast")
 
@@ -42,6 +39,10 @@ def orders(rows: int, width: int) -> np.ndarray:
     return np.stack([np.random.default_rng(row).permutation(32)[:width] for row in range(rows)])
 
 
+def shared(rows: int, width: int) -> BranchOrders:
+    return shared_orders(orders(rows, width), questions=6)
+
+
 def weighing(policy: NeuralPolicy, *coefficients: float) -> NeuralPolicy:
     """The policy with these coefficients of the weights of votes."""
     kernel = np.array(coefficients, np.float32)[:, None]
@@ -54,7 +55,7 @@ def test_a_policy_sees_only_what_it_revealed(matrix, actions, seed):
 
 
 def test_it_reads_the_features_that_the_environments_show(matrix):
-    env = WidthDepthRounds(16, max_advance=decisions.MAX_ADVANCE)
+    env = WidthDepthRounds(16, max_advance=heads.MAX_ADVANCE)
     params = env.make_params(matrix, gamma=1e-5)
     _, state = env.reset(jax.random.key(0), params)
     action = jnp.concatenate([jnp.array([0, 9]), jnp.zeros(16, int)])
@@ -62,9 +63,9 @@ def test_it_reads_the_features_that_the_environments_show(matrix):
     for _ in range(12):
         seen, state, *_ = env.step_env(jax.random.key(1), state, action, params)
         action = jnp.concatenate([jnp.array([0, 0]), jnp.where(jnp.arange(16) < 9, 3, 0)])
-    pool = dataclasses.replace(state.pool, _matrix=matrix)
-    recall = network.start_recall(16)._replace(tracker=state.tracker)
-    ours = network.look(pool, recall, jnp.float32(1e-5)).view
+    pool = state.pool.with_matrix(params.matrix)
+    recurrent = network.initial_state(16)._replace(tracker=state.tracker)
+    ours = network.encode(pool, recurrent, jnp.float32(1e-5)).inputs
     names = [feature.name for feature in observations.BRANCH_FEATURES]
     for row, name in zip(ours.branches[:-1], network.BRANCH_INPUTS[:-1], strict=True):
         np.testing.assert_array_equal(row, seen["branches"][:, names.index(name)])
@@ -81,30 +82,30 @@ def test_it_reads_the_features_that_the_environments_show(matrix):
 def test_it_remembers_disagreement_and_confidence(matrix, atomic):
     """Round by round as a plain loop over the rounds' own vote has it, or branch by branch."""
     pool = ReplayPool.begin(matrix, 0, jnp.asarray(orders(1, 16)[0])).open(12)
-    recall = network.start_recall(16)
-    recall = network.turn(recall, pool, pool)._replace(tracker=observations.track(recall.tracker, pool, pool))
-    look = jax.jit(lambda pool, recall: network.look(pool, recall, jnp.float32(1e-4), atomic))
+    state = network.initial_state(16)
+    state = network.update(state, pool, pool)._replace(tracker=observations.track(state.tracker, pool, pool))
+    encode = jax.jit(lambda pool, state: network.encode(pool, state, jnp.float32(1e-4), atomic))
     advance = jax.jit(lambda pool, chosen: pool.advance((pool.live & chosen).astype(jnp.int32)))
-    turn = jax.jit(lambda *states: network.turn(*states, atomic))
+    update = jax.jit(lambda *states: network.update(*states, atomic))
     quick = slow = 0.0
     disagreement = np.zeros(16, int)
     rounds, most = 0, 24
     for step in range(12 * most if atomic else most):
-        seen, recall = look(pool, recall)
+        inputs, state = encode(pool, state)
         vote = pool.vote_finals()
-        ids = np.asarray(recall.tracker.ids)
-        disagrees = np.asarray(pool.live) & (int(vote.voters) > 0) & (ids != ids[int(vote.leader)])
+        keys = np.asarray(state.tracker.keys)
+        disagrees = np.asarray(pool.live) & (int(vote.voters) > 0) & (keys != keys[int(vote.leader)])
         passed = not atomic or int(pool.depth.max()) > rounds
         disagreement = np.where(disagrees, disagreement + passed, 0)
         quick += 0.5 * passed * (float(vote.confidence) - quick)
         slow += 0.2 * passed * (float(vote.confidence) - slow)
-        np.testing.assert_array_equal(recall.disagreement, disagreement)
-        np.testing.assert_allclose(seen.branches[-1], np.minimum(disagreement / 8, 4), rtol=1e-6)
+        np.testing.assert_array_equal(state.disagreement, disagreement)
+        np.testing.assert_allclose(inputs.branches[-1], np.minimum(disagreement / 8, 4), rtol=1e-6)
         expected = [rounds / 32, quick, 4 * (quick - slow)]
-        np.testing.assert_allclose(seen.episode[-3:], expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(inputs.episode[-3:], expected, rtol=1e-4, atol=1e-6)
         rounds += passed
         after = advance(pool, (np.arange(16) == step % 12) if atomic else np.ones(16, bool))
-        recall, pool = turn(recall, pool, after), after
+        state, pool = update(state, pool, after), after
     assert disagreement.max() > 0
     assert rounds == most + atomic  # the first branch was a round, too
 
@@ -113,10 +114,10 @@ def test_the_width_of_the_pool_makes_no_difference(matrix):
     """As long as it is not exhausted: it opens what fits."""
     chosen = [policy(seed, scale=3.0) for seed in range(8)]
     episodes = Episodes(*np.array([(q, 0, s) for q in range(6) for s in range(8)]).T)
-    table = orders(1, 32)
+    table = shared(1, 32)
     wide = rollout(chosen, matrix, table, episodes)
     few = wide.branches < 16
-    narrow = rollout(chosen, matrix, table[:, :24], episodes)
+    narrow = rollout(chosen, matrix, table.first(24), episodes)
     assert few.any()
     for name in ("answer", "tokens", "rounds"):
         np.testing.assert_array_equal(getattr(wide, name)[few], getattr(narrow, name)[few])
@@ -126,37 +127,37 @@ def test_every_round_makes_progress(matrix):
     """Whatever the parameters, an episode ends by an answer or by having read everything."""
     policies = [policy(seed, scale=4.0) for seed in range(16)]
     episodes = Episodes(*np.array([(q, 0, s) for q in range(6) for s in range(16)]).T)
-    played = rollout(policies, matrix, orders(1, 24), episodes)
+    played = rollout(policies, matrix, shared(1, 24), episodes)
     assert set(played.stop_reason) <= {StopReason.DECIDED, StopReason.STEP_LIMIT}
     assert (played.branches >= 1).all()
     assert (played.intervals >= 1).all()
 
 
-def test_options_before_during_and_after():
-    options = decisions.Rounds().options
+def test_what_is_admissible_before_during_and_after():
+    admissible = heads.RoundsHead().mask
     pool = ReplayPool.begin(random_matrix(0), 0, np.arange(WIDTH))
-    first = options(pool)
+    first = admissible(pool)
     assert not first.answer
     assert first.go_on
     assert not first.opening[0]  # the first round opens
     assert first.choice[0].all()  # nothing to do but to hold
     opened = pool.open(2)
-    during = options(opened)
+    during = admissible(opened)
     assert during.answer
     assert during.go_on
     assert during.opening[0]
     np.testing.assert_array_equal(during.choice[0], ~opened.live)
     np.testing.assert_array_equal(during.choice[1], opened.live)
-    fits = np.array(decisions.OPENINGS) <= WIDTH - 2
+    fits = np.array(heads.OPENINGS) <= WIDTH - 2
     np.testing.assert_array_equal(during.opening, fits)
     ended = opened.advance(jnp.full(WIDTH, 1000))
-    assert options(ended).answer
-    assert not options(ended).go_on  # nothing is left to read
+    assert admissible(ended).answer
+    assert not admissible(ended).go_on  # nothing is left to read
 
 
 def test_atomic_actions_are_those_of_the_environment(matrix):
     """The rollout's episodes, action by action in the environment, and without limit to their number."""
-    seeds, table = (4, 6, 9, 12, 22), orders(1, 24)
+    seeds, table = (4, 6, 9, 12, 22), jax.device_put(shared(1, 24))
     policies = [policy(seed, scale=3.0, actions="atomic") for seed in seeds]
     episodes = Episodes(*np.array([(q, 0, s) for q in range(6) for s in range(len(seeds))]).T)
     played = rollout(policies, matrix, table, episodes)
@@ -169,18 +170,19 @@ def test_atomic_actions_are_those_of_the_environment(matrix):
     @jax.jit
     @jax.vmap
     def by_hand(parameters, question):
-        _, state = env.reset(jax.random.key(0), params, question=question, order=jnp.asarray(table[0]))
+        _, state = env.reset(jax.random.key(0), params, question=question, order=table.of(question, 0))
 
         def step(carry):
-            state, recall, *_ = carry
-            pool = branch_pool.attach(state.pool, matrix)
-            seen, recall = network.look(pool, recall._replace(tracker=state.tracker), state.gamma, True)
-            logits = apply_network(parameters, seen)
+            state, recurrent, *_ = carry
+            pool = state.pool.with_matrix(params.matrix)
+            recurrent = recurrent._replace(tracker=state.tracker)
+            inputs, recurrent = network.encode(pool, recurrent, state.gamma, True)
+            logits = apply_network(parameters, inputs, jnp.ones(env.num_actions, bool))
             action = jnp.argmax(jnp.where(env.action_mask(pool), logits, -jnp.inf))
             _, state, _, answered, info = env.step_env(jax.random.key(0), state, action, params)
-            return state, recall, answered, {name: info[name] for name in COUNTED}
+            return state, recurrent, answered, {name: info[name] for name in COUNTED}
 
-        start = state, network.start_recall(24), jnp.bool_(False), dict.fromkeys(COUNTED, jnp.int32(0))
+        start = state, network.initial_state(24), jnp.bool_(False), dict.fromkeys(COUNTED, jnp.int32(0))
         state, _, _, info = jax.lax.while_loop(lambda carry: ~carry[2], step, start)
         return info | {"rounds": state.time}
 
@@ -196,7 +198,7 @@ COUNTED = ("answer", "tokens", "intervals", "probes")
 # --- files ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("actions", decisions.KINDS)
+@pytest.mark.parametrize("actions", heads.HEADS)
 def test_a_policy_comes_back_from_its_file(tmp_path, actions):
     kept = policy(5, gamma=3e-5, actions=actions)
     policy_file.save_policy(tmp_path / policy_file.BEST, kept, {"data": "synthetic"})
@@ -212,7 +214,7 @@ def test_controllers_by_checkpoint(tmp_path):
     policy_file.save_policy(tmp_path / "own.npz", policy())
     selection = select(f"neural:{tmp_path / 'own.npz'}@1e-4")
     assert selection.values == (1e-4,)
-    assert len(select(f"neural:{tmp_path / 'own.npz'}").controllers) == len(NeuralPolicy.family)
+    assert len(select(f"neural:{tmp_path / 'own.npz'}").controllers) == len(GAMMAS)
     with pytest.raises(InputError, match="γ is -1"):
         select(f"neural:{tmp_path / 'own.npz'}@-1")
     with pytest.raises(InputError, match="no such file"):
@@ -222,13 +224,13 @@ def test_controllers_by_checkpoint(tmp_path):
 def test_the_shipped_policy(matrix):
     """It plays, and knows what it was trained on."""
     selection = select("neural")
-    assert selection.values == NeuralPolicy.family
+    assert selection.values == neural_family(policy()).values == GAMMAS
     assert policy_file.SHIPPED.stat().st_size < 1_000_000
     _, card = policy_file.load_policy(policy_file.SHIPPED)
     assert set(card["data"]) == {f"Qwen3-{size}/aime24" for size in ("0.6B", "1.7B", "4B", "8B")}
     dear, cheap = selection.controllers[0], selection.controllers[-1]
     episodes = Episodes(*np.array([(q, 0, s) for s in (0, 1) for q in range(6)]).T)
-    played = rollout([dear, cheap], matrix, orders(1, 24), episodes)
+    played = rollout([dear, cheap], matrix, shared(1, 24), episodes)
     assert (played.stop_reason == StopReason.DECIDED).all()
     assert played.intervals[:6].sum() < played.intervals[6:].sum()
 
@@ -271,7 +273,7 @@ def test_files_for_another_network_are_refused(tmp_path, change, message):
 
 def test_parameters_of_the_other_kind_are_refused(tmp_path):
     """Whatever the header says, rounds and atomic actions are not taken for one another."""
-    files = {actions: tmp_path / f"{actions}.npz" for actions in decisions.KINDS}
+    files = {actions: tmp_path / f"{actions}.npz" for actions in heads.HEADS}
     headers = {}
     for actions, file in files.items():
         policy_file.save_policy(file, policy(actions=actions))
@@ -333,12 +335,12 @@ def test_weights_decide_the_answer(matrix):
     differ = 0
     for memory, pool in last_states(plain, matrix, orders(6, 24), np.arange(6)):
         final = np.flatnonzero(observations.standing(pool, memory.tracker).final)
-        ids, depth = np.asarray(memory.tracker.ids)[final], np.asarray(pool.depth)[final]
+        keys, depth = np.asarray(memory.tracker.keys)[final], np.asarray(pool.depth)[final]
         for sign, end in ((-60, depth.min()), (60, depth.max())):
             leader = int(weighing(plain, sign, 0, 0).vote(memory, pool).leader)
-            counts = np.bincount(ids[depth == end])
-            assert counts[memory.tracker.ids[leader]] == counts.max()
-        differ += ids[depth.argmin()] != ids[depth.argmax()]
+            counts = np.bincount(keys[depth == end])
+            assert counts[memory.tracker.keys[leader]] == counts.max()
+        differ += keys[depth.argmin()] != keys[depth.argmax()]
     assert differ
 
 
@@ -348,7 +350,7 @@ def test_what_a_weight_is_read_from(matrix):
     assert depth.min() > 0
     assert len(set(streak)) > 1
     expected = {"depth": depth / 10, "log_depth": np.log(depth), "streak": streak / 10}
-    read = network.vote_columns(pool, memory.tracker)
+    read = network.vote_inputs(pool, memory.tracker)
     np.testing.assert_allclose(read, [expected[name] for name in network.VOTE_INPUTS], rtol=1e-6)
 
 
