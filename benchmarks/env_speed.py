@@ -46,10 +46,8 @@ def measure(
     devices.pin_devices()
     counts = [count for count in COUNTS if count <= most]
     ways = {**ours(counts, steps, repeats), **yardsticks(counts, steps, repeats)}
-    devices = jax.devices()
-    print(
-        f"{devices.usable_cores()} cores, JAX {jax.__version__} on {len(devices)} x {devices[0].device_kind}"
-    )
+    found = jax.devices()
+    print(f"{devices.usable_cores()} cores, JAX {jax.__version__} on {len(found)} x {found[0].device_kind}")
     print(f"| steps/s | compile, s | {' | '.join(f'{count:,}' for count in counts)} |")
     print(f"|---|---|{'---|' * len(counts)}")
     for name, (compiling, rates) in ways.items():

@@ -21,8 +21,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from autotts_jax.core import devices
-from autotts_jax.core.rollout import LANES, Episodes, rollout
+from autotts_jax.core import Episodes, devices, rollout
+from autotts_jax.core.rollout import LANES
 from autotts_jax.experiments.evaluation import branch_orders
 from autotts_jax.policies.players import select
 from autotts_jax.policies.programs import evaluate_program, program_episodes, question_records
@@ -104,14 +104,10 @@ def by_lanes(dataset, orders, repeats: int) -> Table:
 def compiled(names: str, dataset, orders, repeats: int, lanes: int | None = None):
     """Results of a compiled rollout, and the median of its run times."""
     controllers = [controller for name in names.split(",") for controller in select(name).controllers]
-    seeds, questions, width = orders.shape
-    shape = (len(controllers), seeds, questions)
-    setting, seed, question = (axis.reshape(-1) for axis in np.indices(shape))
-    episodes = Episodes(question, seed * questions + question, setting)
-    runs = [
-        rollout(controllers, dataset.matrix, orders.reshape(-1, width), episodes, lanes=lanes)
-        for _ in range(repeats)
-    ]
+    shape = (len(controllers), orders.num_rows, len(dataset))
+    setting, row, question = (axis.reshape(-1) for axis in np.indices(shape))
+    episodes = Episodes(question, row, setting)
+    runs = [rollout(controllers, dataset.matrix, orders, episodes, lanes=lanes) for _ in range(repeats)]
     first, *_ = runs
     return first, statistics.median(run.run_seconds for run in runs)
 
@@ -122,7 +118,8 @@ def released(file: Path, programs, dataset, orders, repeats: int) -> tuple[np.nd
     They are repeated while that takes less than a second.
     """
     records = question_records(dataset)
-    episodes = program_episodes(orders, range(len(orders)))
+    row, question = np.indices((orders.num_rows, len(dataset)))
+    episodes = program_episodes(orders.of(question, row), range(orders.num_rows))
     for name, config in programs:  # imports what the programs need, so that it is not timed
         evaluate_program(f"{file}:{name}", config, records, episodes[:1])
     seconds: list[float] = []
