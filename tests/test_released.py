@@ -379,7 +379,7 @@ def test_arguments_that_do_not_fit():
 
 
 def test_workers_need_no_jax():
-    code = "import sys, autotts_jax.policies.released; sys.exit('jax' in sys.modules)"
+    code = "import sys, autotts_jax.policies.programs; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -80,7 +80,7 @@ def _connect(coordinator: str | None, processes: int | None, process: int | None
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
     connected: Future[None] = Future()
 
-    def connect():
+    def connect() -> None:
         try:
             jax.distributed.initialize(
                 coordinator,

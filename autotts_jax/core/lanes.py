@@ -112,7 +112,7 @@ def play_lanes(
     def in_time(time: Scalar) -> Bool[Array, ""]:
         return jnp.bool_(True) if until is None else jnp.less(time, until)
 
-    def play_round(carry):
+    def play_round(carry: tuple[Lane, Array, Any]) -> tuple[Lane, Array, Any]:
         lanes, time, records = carry
         after = jax.vmap(functools.partial(_play_round, play))(lanes)
         if play.record is not None:

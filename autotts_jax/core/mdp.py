@@ -153,7 +153,7 @@ def answer(matrix: ProbeMatrix, episode: Episode, state: State, branch: Scalar) 
     return _answer(matrix, episode.start[branch], state.shown[branch])
 
 
-def _answer(matrix, start, shown):
+def _answer(matrix: ProbeMatrix, start: Array, shown: Array) -> Array:
     at = start + jnp.maximum(shown - 1, 0)
     return jnp.where(shown > 0, matrix.answers.reshape(-1)[at].astype(jnp.int32), NONE)
 
@@ -273,7 +273,7 @@ def budget_spent(episode: Episode, state: State, budget: Scalar | None) -> Bool[
     if budget is None:
         return jnp.bool_(False)
 
-    def can_go_on(budget):
+    def can_go_on(budget: Scalar | None) -> Array:
         allowed = admissible(episode, state, budget)
         return allowed.branch | jnp.any(allowed.advance)
 
@@ -397,7 +397,7 @@ def _affordable(
     to_end = jnp.maximum(episode.length - state.depth, 0)
     tail = jnp.maximum(episode.tokens - episode.interval * episode.length, 0)
 
-    def serve(left, branch):
+    def serve(left: jax.Array, branch: tuple[Array, Array, Array]) -> tuple[jax.Array, Array]:
         wanted, to_end, tail = branch
         steps = jnp.minimum(jnp.minimum(wanted, to_end), left // episode.interval)
         left -= steps * episode.interval

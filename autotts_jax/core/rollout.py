@@ -216,7 +216,13 @@ def rollout(
     return results._replace(ends=ends, records=records)
 
 
-def _play_with_pauses(play, run: Run, per_device: int, pause: Pause, on_progress) -> Run:
+def _play_with_pauses(
+    play: Callable[..., Run],
+    run: Run,
+    per_device: int,
+    pause: Pause,
+    on_progress: Callable[[int], None] | None,
+) -> Run:
     devices = len(run.time)
     target = np.int32(per_device)
     # Takes the first episodes from the queue and plays no round.
@@ -360,7 +366,7 @@ def _play(
 ) -> Run:
     """Plays on until ``target`` episodes of each device have ended; ``run`` has the device axis in front."""
 
-    def play_shard(table, queue, run, target, until):
+    def play_shard(table: _Table, queue: Episodes, run: Run, target: Array, until: Array | None) -> Run:
         play = _lane_play(table, queue, keep, hooks, table.matrix.finals())
         scalars = {name: getattr(run, name)[0] for name in ("taken", "ended", "time")}
         run = play_lanes(
@@ -559,7 +565,14 @@ def check_budget(budget: int | None) -> None:
         )
 
 
-def _check(controllers, matrix, orders, episodes, budget, lanes) -> None:
+def _check(
+    controllers: Sequence[Controller],
+    matrix: ProbeMatrix,
+    orders: BranchOrders,
+    episodes: Episodes,
+    budget: int | None,
+    lanes: int | None,
+) -> None:
     kinds = {type(controller).__name__ for controller in controllers}
     if len(kinds) != 1:
         raise InputError(f"a rollout needs controllers of one class, got {sorted(kinds) or 'none'}")

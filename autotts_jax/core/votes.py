@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -116,7 +116,7 @@ def support(answers: Int[Array, " W"], voters: Bool[Array, " W"]) -> Int32[Array
     return functools.reduce(jnp.add, ((answers == ballot).astype(jnp.int32) for ballot in ballots))
 
 
-def fold_ballots(fold: Callable, start: Num[Array, " W"], *ballots: Array) -> Num[Array, " W"]:
+def fold_ballots(fold: Callable[..., Array], start: Num[Array, " W"], *ballots: Array) -> Num[Array, " W"]:
     """Folds a function over the branches.
 
     In two unrolled halves: unrolled, XLA makes one pass of it on a CPU; the loop makes it keep the total
@@ -130,10 +130,10 @@ def fold_ballots(fold: Callable, start: Num[Array, " W"], *ballots: Array) -> Nu
     width = start.shape[0]
     half = width // 2
 
-    def fold_all(total, parts):
+    def fold_all(total: Array, parts: Sequence[Array]) -> Array:
         return functools.reduce(lambda total, ballot: fold(total, *ballot), zip(*parts, strict=True), total)
 
-    def fold_half(index, total):
+    def fold_half(index: Array, total: Array) -> Array:
         return fold_all(total, [jax.lax.dynamic_slice_in_dim(part, index * half, half) for part in ballots])
 
     total = jax.lax.fori_loop(0, 2, fold_half, start) if half else start
@@ -152,7 +152,7 @@ def weigh(answers: Int[Array, " W"], weights: Num[Array, " W"]) -> Num[Array, " 
         Sums in the weights' dtype.
     """
 
-    def add(total, ballot, weight):
+    def add(total: Array, ballot: Array, weight: Array) -> Array:
         return total + jnp.where(answers == ballot, weight, 0)
 
     return fold_ballots(add, jnp.zeros_like(weights), answers, weights)
@@ -275,12 +275,12 @@ def _lead(
     return index, top1
 
 
-def _count_others(answers, count, voters, leader, top1) -> Vote:
+def _count_others(answers: Array, count: Array, voters: Array, leader: Array, top1: Array) -> Vote:
     """The outcome of a vote whose leader is known."""
     rest = voters & (answers != answers[leader])
     return _outcome(leader, top1, jnp.max(jnp.where(rest, count, 0)), voters)
 
 
-def _outcome(leader, top1, top2, voters) -> Vote:
+def _outcome(leader: Array, top1: Array, top2: Array, voters: Array) -> Vote:
     cast = jnp.sum(voters, dtype=jnp.int32)
     return Vote(leader, top1, top2, cast, width=voters.shape[0])

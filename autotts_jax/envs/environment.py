@@ -115,7 +115,7 @@ class Environment(abc.ABC):
         self.obs = obs
         self.aggregate = AGGREGATES[aggregate] if isinstance(aggregate, str) else aggregate
 
-    def _settings(self) -> tuple:
+    def _settings(self) -> tuple[object, ...]:
         return type(self), *vars(self).items()
 
     def __eq__(self, other: object) -> bool:
@@ -215,14 +215,14 @@ class Environment(abc.ABC):
         """
 
     @abc.abstractmethod
-    def action_space(self, params: EnvParams | None = None) -> spaces.Space:
+    def action_space(self, params: EnvParams | None = None) -> spaces.Space[Any]:
         """Makes the space of actions.
 
         Args:
             params: not used; all parameters have the same space.
         """
 
-    def observation_space(self, params: EnvParams) -> spaces.Space:
+    def observation_space(self, params: EnvParams) -> spaces.Space[Any]:
         """Makes the space of observations, without the action mask.
 
         Args:
@@ -234,7 +234,7 @@ class Environment(abc.ABC):
         branch_high = np.broadcast_to(branch_high, (width, len(branch_high)))
         if self.obs == "flat":
             return _box(np.concatenate([branch_high.reshape(-1), global_high]))
-        boxes: dict[str, spaces.Space] = {"branches": _box(branch_high), "globals": _box(global_high)}
+        boxes: dict[str, spaces.Space[Any]] = {"branches": _box(branch_high), "globals": _box(global_high)}
         if self.obs == "history":
             shape = (width, params.matrix.max_depth)
             most = max(params.matrix.vocabulary - 1, 0)
@@ -284,7 +284,7 @@ class Environment(abc.ABC):
         done = terminated | truncated
         first, started = self.reset_env(key, params)
 
-        def select(new, old):
+        def select(new: Any, old: Any) -> Any:
             return jax.tree.map(lambda a, b: jnp.where(done, a, b), new, old)
 
         info |= {"terminated": terminated, "truncated": truncated, "final_observation": final}
@@ -510,7 +510,14 @@ def _gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
-def _check_params(low, high, kappa_probe, budget, regret_budget, max_steps) -> None:
+def _check_params(
+    low: float,
+    high: float,
+    kappa_probe: float,
+    budget: int | None,
+    regret_budget: float,
+    max_steps: int | None,
+) -> None:
     if not (0 <= low <= high < np.inf) or (low == 0 and high > 0):
         raise InputError(
             f"gamma is {(low, high)}, but it must be a number of at least 0, or a range of positive numbers"

@@ -133,7 +133,14 @@ def _play(
     return lane, step._replace(obs=obs, info=info), final
 
 
-def _step(env: Environment, obs, reward, terminated, truncated, info) -> Step:
+def _step(
+    env: Environment,
+    obs: Any,
+    reward: Array,
+    terminated: Array,
+    truncated: Array,
+    info: dict[str, Any],
+) -> Step:
     """A step as Gymnasium wants it: masks as int8, and only in ``info``."""
     if env.obs != "flat":
         names = ("branches", "globals", "history")[: 3 if env.obs == "history" else 2]
@@ -152,12 +159,27 @@ _play_one = _jit(_play, static_argnums=(0, 1, 2))
 
 
 @functools.partial(_jit, static_argnums=(0, 1))
-def _begin_all(env, keep_history, params, keys, question, order) -> tuple[Slot, Step]:
+def _begin_all(
+    env: Environment,
+    keep_history: bool,
+    params: EnvParams,
+    keys: Array,
+    question: Array | None,
+    order: Array | None,
+) -> tuple[Slot, Step]:
     return jax.vmap(lambda key: _begin(env, keep_history, params, key, question, order))(keys)
 
 
 @functools.partial(_jit, static_argnums=(0, 1, 2), donate_argnames="lanes")
-def _play_all(env, keep_history, mode, params, lanes, ended, actions):
+def _play_all(
+    env: Environment,
+    keep_history: bool,
+    mode: AutoresetMode,
+    params: EnvParams,
+    lanes: Slot,
+    ended: Array,
+    actions: Array,
+) -> tuple[Slot, Step, Any]:
     return jax.vmap(functools.partial(_play, env, keep_history, mode, params))(lanes, ended, actions)
 
 
@@ -199,7 +221,7 @@ class _Face:
         self.render_mode = render_mode
         self._keep_history = render_mode is not None and self.environment.obs != "history"
 
-    def _check_action(self, action: Any, space: gymnasium.Space, shape: tuple[int, ...]) -> np.ndarray:
+    def _check_action(self, action: Any, space: gymnasium.Space[Any], shape: tuple[int, ...]) -> np.ndarray:
         """The action as int32; entries that are out of range stay so."""
         array = np.asarray(action)
         if array.dtype.kind not in "iu" or array.shape != shape:

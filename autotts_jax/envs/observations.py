@@ -267,7 +267,9 @@ def global_entries(
     return {name: jnp.asarray(entry, jnp.float32) for name, entry in entries.items()}
 
 
-def _vote_features(prefix: str, vote: Vote, voters: Bool[Array, " W"], share: Float[Array, " W"]) -> dict:
+def _vote_features(
+    prefix: str, vote: Vote, voters: Bool[Array, " W"], share: Float[Array, " W"]
+) -> dict[str, Array]:
     width = vote.width
     # Over voters, not answers: an answer with c of n votes comes c times, each with weight 1 / n.
     log = jnp.where(voters, jnp.log(jnp.maximum(share, 1 / width)), 0)

@@ -89,7 +89,7 @@ def majority_targets(matrix: ProbeMatrix, orders: BranchOrders, width: int) -> I
         The answer ids; ``NONE`` without votes.
     """
 
-    def of_question(question):
+    def of_question(question: Array) -> Array:
         played = orders.of(question, jnp.arange(orders.num_rows))[:, :width]
         return jax.vmap(lambda branches: majority_target(matrix, question, branches))(played)
 

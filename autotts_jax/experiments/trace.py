@@ -22,7 +22,7 @@ from autotts_jax.core.controller import Controller
 from autotts_jax.core.pool import UNREVEALED, ReplayPool, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, ReplayExecutor
-from autotts_jax.core.votes import confidence_table
+from autotts_jax.core.votes import Vote, confidence_table
 from autotts_jax.envs.rendering import episode_figure, short_answer
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import branch_orders, check_widths
@@ -169,10 +169,11 @@ def _votes_with_finals(controller: Controller, pool: ReplayPool) -> bool:
     """Whether the controller lets finished branches vote: whether it asks the pool for that vote."""
     asked: set[str] = set()
 
-    def run(pool):
-        memory, pool = controller.start(_Asking(pool, asked))
-        memory, pool, _ = controller.round(memory, pool)
-        return controller.vote(memory, pool)
+    def run(pool: ReplayPool) -> Vote:
+        asking: Any = _Asking(pool, asked)
+        memory, asking = controller.start(asking)
+        memory, asking, _ = controller.round(memory, asking)
+        return controller.vote(memory, asking)
 
     jax.eval_shape(run, pool)
     return "vote_finals" in asked
@@ -250,7 +251,7 @@ def _alike(steps: Sequence[TraceStep]) -> Iterator[tuple[TraceStep, TraceStep]]:
     """First and last step of each run of rounds that decide one thing, the same, with the same votes."""
     alone = Counter(step.decision.round for step in steps)
 
-    def what(numbered: tuple[int, TraceStep]) -> tuple:
+    def what(numbered: tuple[int, TraceStep]) -> tuple[object, ...]:
         number, step = numbered
         decision = step.decision
         if alone[decision.round] > 1:

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 NO_ANSWER = "ERR"
 """What a program is shown where a probe holds no answer that may vote."""
+
+_Row = tuple[Any, ...]
+"""The entries of `RESULT`."""
 
 RESULT = np.dtype(
     [
@@ -309,7 +313,7 @@ def evaluate_program(
         if processes == 1
         else _run_in_workers(processes, (program, config, records), chunks)
     )
-    results: list[tuple] = []
+    results: list[_Row] = []
     with contextlib.closing(parts):
         for rows in parts:
             results += rows
@@ -337,10 +341,10 @@ class _Job:
         self._config = config
         self._records = records
 
-    def __call__(self, episodes: Iterable[ProgramEpisode]) -> list[tuple]:
+    def __call__(self, episodes: Iterable[ProgramEpisode]) -> list[_Row]:
         return [self._run(episode) for episode in episodes]
 
-    def _run(self, episode: ProgramEpisode) -> tuple:
+    def _run(self, episode: ProgramEpisode) -> _Row:
         record = self._records[episode.question]
         question = ReplayQuestion(record, episode.order)
         try:
@@ -358,20 +362,23 @@ class _Job:
 
 
 def _run_in_workers(
-    processes: int, job_arguments: tuple, chunks: Iterable[Sequence[ProgramEpisode]]
-) -> Generator[list[tuple], None, None]:
+    processes: int, job_arguments: tuple[Any, ...], chunks: Iterable[Sequence[ProgramEpisode]]
+) -> Generator[list[_Row], None, None]:
     """The results of each chunk in order; when it is closed early or fails, the workers end at once."""
+    others = set(multiprocessing.active_children())
+    workers = set[BaseProcess]()
     executor = ProcessPoolExecutor(
         processes, multiprocessing.get_context("spawn"), _start_worker, job_arguments
     )
     try:
         with _interrupts_blocked():
             futures = deque(executor.submit(_run_in_worker, chunk) for chunk in chunks)
+            workers = set(multiprocessing.active_children()) - others
         while futures:
             yield futures.popleft().result()
     except BaseException as error:
         # Not left to shutdown(): that waits for programs, which may be in a long solve or an endless one.
-        for worker in list(executor._processes.values()):
+        for worker in workers:
             worker.terminate()
         if isinstance(error, BrokenProcessPool):
             raise InputError(
@@ -416,5 +423,5 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _run_in_worker(episodes: Sequence[ProgramEpisode]) -> list[tuple]:
+def _run_in_worker(episodes: Sequence[ProgramEpisode]) -> list[_Row]:
     return _job(episodes)

@@ -160,14 +160,14 @@ class _Play:
         self.step = jax.jit(jax.vmap(self._step, (0, 0, 0, None)))
         self.look = jax.jit(jax.vmap(self._look, (0, None)))
 
-    def _begin(self, key, params, question, order):
+    def _begin(self, key: jax.Array, params: EnvParams, question: jax.Array, order: jax.Array) -> Any:
         return self.env.reset(key, params, question=question, order=order)
 
-    def _step(self, key, state, action, params):
+    def _step(self, key: jax.Array, state: EnvState, action: jax.Array, params: EnvParams) -> Any:
         self.compilations += 1  # Python runs this while tracing only.
         return self.env.step(key, state, action, params)
 
-    def _look(self, state, params):
+    def _look(self, state: EnvState, params: EnvParams) -> Any:
         pool = state.pool.with_matrix(params.matrix)
         return self.env.get_obs(state, params), self.env.action_mask(pool)
 
@@ -189,7 +189,7 @@ class _Play:
         return options
 
     def along(
-        self, params: EnvParams, first: tuple, choose: Callable[[int, np.ndarray], np.ndarray]
+        self, params: EnvParams, first: tuple[Any, EnvState], choose: Callable[[int, np.ndarray], np.ndarray]
     ) -> _Tape:
         """Plays from a first observation and state; ``choose`` makes actions of the step and the options."""
         obs, state = first
@@ -207,7 +207,7 @@ class _Play:
         """Random episodes, half of them with admissible actions only."""
         choose = self.chooser(rng)
 
-        def answering(step, options):
+        def answering(step: int, options: np.ndarray) -> np.ndarray:
             action = choose(step, options)
             stuck = ~options.any(-1).all(-1)
             ends = (rng.random(self.episodes) < 0.05) | stuck
@@ -227,7 +227,7 @@ class _Play:
         pruning *= 0.02  # where much is pruned, little is left to be read
         wild_episode = np.arange(self.episodes)[:, None] % 2 == 1
 
-        def choose(_, options):
+        def choose(_: int, options: np.ndarray) -> np.ndarray:
             options = options.copy()
             options[:, 0, ANSWER] = False
             race = np.where(options, rng.exponential(size=options.shape) / taste, np.inf)
@@ -462,7 +462,9 @@ def _check_draws(play: _Play, params: EnvParams) -> None:
     )
 
 
-def _given(play: _Play, params: EnvParams, question: Any, order: Any) -> tuple:
+def _given(
+    play: _Play, params: EnvParams, question: Any, order: Any
+) -> tuple[jax.Array, EnvParams, jax.Array, jax.Array]:
     width = order.shape[-1]
     questions = jnp.broadcast_to(jnp.asarray(question, jnp.int32), (play.episodes,))
     return play.keys(0), params, questions, jnp.broadcast_to(order, (play.episodes, width))
@@ -543,7 +545,7 @@ def _nowhere(bad: Any, message: str, tape: _Tape) -> None:
         raise AssertionError(f"{message} (first at step {step} of episode {episode}, action {action})")
 
 
-def _call(name: str, function: Callable, *args: Any) -> Any:
+def _call(name: str, function: Callable[..., Any], *args: Any) -> Any:
     try:
         return function(*args)
     except Exception as error:
@@ -554,7 +556,7 @@ def _at(tree: Any, index: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
-def _named(done: tuple) -> dict[str, Any]:
+def _named(done: tuple[Any, ...]) -> dict[str, Any]:
     """What step returns, by name."""
     return dict(zip(("observation", "state", "reward", "terminated", "truncated", "info"), done, strict=True))
 
@@ -585,7 +587,7 @@ def _close(one: Any, other: Any) -> bool:
 def _differ(one: Any, other: Any, axes: int = 2) -> np.ndarray:
     """Where, along the leading axes, two trees of one structure differ in any leaf."""
 
-    def leaf_differs(a, b):
+    def leaf_differs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         same = np.isclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) if a.dtype.kind == "f" else a == b
         return ~np.all(same, axis=tuple(range(axes, a.ndim)))
 
@@ -596,7 +598,7 @@ def _still(state: EnvState) -> EnvState:
     return dataclasses.replace(state, time=np.zeros_like(state.time))
 
 
-def _progress(state: EnvState) -> tuple:
+def _progress(state: EnvState) -> tuple[Any, ...]:
     """The part of a state that is the same at the start of all episodes."""
     return state.pool.state, state.tracker, state.history
 

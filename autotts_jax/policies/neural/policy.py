@@ -149,7 +149,7 @@ def _network(parameters: Parameters) -> PolicyNetwork:
 
 
 @functools.cache
-def _structure(hidden: int, branch_outputs: int) -> nnx.GraphDef:
+def _structure(hidden: int, branch_outputs: int) -> nnx.GraphDef[PolicyNetwork]:
     """The network without its parameters."""
     with jax.ensure_compile_time_eval():
         return nnx.split(PolicyNetwork(hidden, branch_outputs, rngs=nnx.Rngs(0)))[0]
