@@ -99,7 +99,11 @@ def play_lanes(
     Returns:
         The run when it returns. A lane's state after its episode has ended stays as it is.
     """
-    begin, end = jax.vmap(play.begin), jax.vmap(lambda lane: _pack(play.end(lane)))
+    begin = jax.vmap(play.begin)
+
+    @jax.vmap
+    def end(lane: Lane) -> dict[str, Array]:
+        return _pack(play.end(lane))
 
     def holds(lanes: Lane) -> Bool[Array, " L"]:
         return lanes.episode < num_episodes

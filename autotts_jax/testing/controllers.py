@@ -90,7 +90,7 @@ def play_episode(
     """
     memory, pool = controller.start(ReplayPool.begin(matrix, question, order))
 
-    def step(carry):
+    def step(carry: tuple[Any, ReplayPool, Array, Array]) -> tuple[Any, ReplayPool, Array, Array]:
         memory, pool, rounds, _ = carry
         memory, pool, stop = controller.round(memory, pool)
         return memory, pool, rounds + 1, jnp.asarray(stop, jnp.int32)
@@ -134,7 +134,7 @@ def scramble(
     noise = rng.integers(0, matrix.vocabulary, answers.shape).astype(np.int16)
     answers = np.where(revealed, np.where(answers < 0, answers, ids[answers]), noise)
 
-    def replaced(array, row):
+    def replaced(array: Array, row: Any) -> np.ndarray:
         array = np.array(array)
         array[question] = row
         return array
