@@ -11,7 +11,7 @@ from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.policies import CMC, NeuralPolicy
 from autotts_jax.policies.neural.actions import OPENINGS
-from autotts_jax.policies.neural.network import GLOBAL_INPUTS, WIDTH
+from autotts_jax.policies.neural.network import GLOBAL_INPUTS, ROUND_SCALE, WIDTH
 from autotts_jax.policies.neural.policy import apply_network, initial_parameters
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.orders import BranchOrders
@@ -29,19 +29,22 @@ def matrix():
     return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32).matrix
 
 
-def orders(rows: int, width: int) -> np.ndarray:
-    return np.stack([np.random.default_rng(row).permutation(32)[:width] for row in range(rows)])
+ROWS = np.arange(6)
+"""Question i is played in the order of row i."""
 
 
-def play(controller, matrix, table):
-    """Question i in the order of row i."""
-    episodes = Episodes(np.arange(6), np.arange(6), np.zeros(6, int))
-    return rollout([controller], matrix, BranchOrders(table[None], np.zeros(6, int)), episodes)
+def orders(width: int) -> BranchOrders:
+    table = np.stack([np.random.default_rng(row).permutation(32)[:width] for row in ROWS])
+    return BranchOrders(table[None], np.zeros(6, int))
+
+
+def play(controller, matrix, orders):
+    return rollout([controller], matrix, orders, Episodes(ROWS, ROWS, np.zeros(6, int)))
 
 
 def test_demonstrations_are_what_the_teacher_did(matrix):
-    teacher, table = CMC.of_beta(0.1), orders(6, 24)
-    demos = demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
+    teacher, table = CMC.of_beta(0.1), orders(24)
+    demos = demonstrate(teacher, 1e-4, matrix, table, ROWS)
     played = play(teacher, matrix, table)
     # A decision a round, one to open the first branches, and one to answer.
     assert len(demos.action.answer) == played.rounds.sum() + 2 * 6
@@ -56,7 +59,7 @@ def test_demonstrations_are_what_the_teacher_did(matrix):
 def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
     # 5 branches at first, and later the other 11 of 16: nearest to that many is 12.
     teacher = dataclasses.replace(CMC.of_beta(0.5), n_init=5, max_use=16, widen=11, trend=1.0, threshold=2.0)
-    demos = demonstrate(teacher, 1e-4, matrix, orders(6, 24)[:, :16], np.arange(6))
+    demos = demonstrate(teacher, 1e-4, matrix, orders(16), ROWS)
     goes_on = ~demos.action.answer
     opened = np.array(OPENINGS)[demos.action.opening[goes_on]]
     assert set(opened) == {0, 4, 8}
@@ -65,23 +68,33 @@ def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
 
 
 def test_demonstrations_until_the_peak_end_right(matrix):
-    teacher, table = CMC.of_beta(0.5), orders(6, 24)
-    whole = demonstrate(teacher, 1e-4, matrix, table, np.arange(6))
+    teacher, table = CMC.of_beta(0.5), orders(24)
+    whole = demonstrate(teacher, 1e-4, matrix, table, ROWS)
     gold = np.asarray(matrix.gold, np.int32)
-    peaked = demonstrate(teacher, 1e-4, matrix, table, np.arange(6), gold)
+    peaked = demonstrate(teacher, 1e-4, matrix, table, ROWS, gold)
     played = play(teacher, matrix, table)
     assert played.correct.sum() <= peaked.action.answer.sum() <= 6
     assert 0 < len(peaked.action.answer) < len(whole.action.answer)
-    none = demonstrate(teacher, 1e-4, matrix, table, np.arange(6), np.full(6, -1, np.int32))
+    none = demonstrate(teacher, 1e-4, matrix, table, ROWS, np.full(6, -1, np.int32))
     assert len(none.action.answer) == 0  # nothing is right
+
+
+def test_demonstrations_end_after_so_many_rounds(matrix, monkeypatch):
+    """The first rounds of each episode are those that it has without the limit."""
+    whole = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(24), ROWS)
+    monkeypatch.setattr(imitation, "ROUNDS", 7)
+    cut = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(24), ROWS)
+    time = whole.inputs.episode[:, GLOBAL_INPUTS.index("round")] * ROUND_SCALE
+    assert 7 < time.max() < ROUNDS
+    jax.tree.map(np.testing.assert_array_equal, cut, jax.tree.map(lambda leaf: leaf[time < 7], whole))
 
 
 def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
     player = NeuralPolicy(initial_parameters(HIDDEN, jax.random.key(0)), 1e-4)
-    teacher, table = CMC.of_beta(0.3), orders(6, 24)
+    teacher, table = CMC.of_beta(0.3), orders(24)
     played = play(player, matrix, table)
     assert 0 < played.rounds.min() <= played.rounds.max() < ROUNDS
-    demos = demonstrate(teacher, player.gamma, matrix, table, np.arange(6), player=player.parameters)
+    demos = demonstrate(teacher, player.gamma, matrix, table, ROWS, player=player.parameters)
     # The states are the player's, from the first to the one it answers in, …
     opened = GLOBAL_INPUTS.index("opened")
     first = np.flatnonzero(demos.inputs.episode[:, opened] == 0)
@@ -96,7 +109,7 @@ def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
 
 
 def test_a_clone_decides_as_its_teacher(matrix):
-    demos = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(6, 24), np.arange(6))
+    demos = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(24), ROWS)
     start = initial_parameters(HIDDEN, jax.random.key(0))
     _, before = clone(start, demos, jax.random.key(1), updates=2, batch=64, learning_rate=0.0)
     fitted, after = clone(start, demos, jax.random.key(1), updates=800, batch=64, learning_rate=1e-2)

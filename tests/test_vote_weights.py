@@ -79,7 +79,7 @@ def test_votes_that_speak_against_their_answer_weigh_the_same():
 def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
     plain = thorough()
     arena = Arena(WidthDepthRounds(24).make_params(matrix, gamma=RANGE), 24)
-    fitted, drawn, fit, draw = [], [], vote_weights.fit, arena.draw
+    fitted, drawn, fit, draw_rows = [], [], vote_weights.fit, arena.draw_rows
 
     def note(store, function):
         def noted(*args):
@@ -89,22 +89,26 @@ def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
         return noted
 
     monkeypatch.setattr(vote_weights, "fit", note(fitted, fit))
-    monkeypatch.setattr(arena, "draw", note(drawn, draw))
+    monkeypatch.setattr(arena, "draw_rows", note(drawn, draw_rows))
     learned = vote_weights.learn_vote_weights(plain.parameters, arena, jax.random.key(0))
     again = vote_weights.learn_vote_weights(plain.parameters, arena, jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, learned, again)
     [((columns, answers, targets), _), _] = fitted
-    assert len(targets) == vote_weights.NUM_GAMMAS * vote_weights.NUM_ORDERS * 6
-    (questions, _), (order, expected) = drawn[0]
-    np.testing.assert_array_equal(expected, matrix.gold[questions])
-    np.testing.assert_array_equal(targets[: len(expected)], expected)
+    of_gamma = vote_weights.NUM_ORDERS * 6
+    assert len(targets) == vote_weights.NUM_GAMMAS * of_gamma
+    (questions, _), rows = drawn[0]
+    np.testing.assert_array_equal(targets, matrix.gold[questions])
     rng = np.random.default_rng(np.asarray(jax.random.key_data(jax.random.key(0))))
-    gamma = float(draw_gammas(RANGE, vote_weights.NUM_GAMMAS, rng)[0])
-    states = last_states(dataclasses.replace(plain, gamma=gamma), matrix, order[::7], questions[::7])
-    for (memory, pool), read, answered in zip(states, columns[::7], answers[::7], strict=False):
-        np.testing.assert_array_equal(read, vote_inputs(pool, memory.tracker))
-        stand = observations.standing(pool, memory.tracker)
-        np.testing.assert_array_equal(answered, np.where(stand.final, stand.keys, NONE))
+    gammas = draw_gammas(RANGE, vote_weights.NUM_GAMMAS, rng)
+    for setting in (0, 9):
+        some = np.arange(setting * of_gamma, (setting + 1) * of_gamma, 7)
+        assert set(questions[some]) == set(range(6))
+        of_these = dataclasses.replace(plain, gamma=float(gammas[setting]))
+        states = last_states(of_these, matrix, arena.orders.of(questions[some], rows[some]), questions[some])
+        for (memory, pool), read, answered in zip(states, columns[some], answers[some], strict=True):
+            np.testing.assert_array_equal(read, vote_inputs(pool, memory.tracker))
+            stand = observations.standing(pool, memory.tracker)
+            np.testing.assert_array_equal(answered, np.where(stand.final, stand.keys, NONE))
     kernel = learned["of_vote"]["kernel"]
     assert kernel.shape == plain.parameters["of_vote"]["kernel"].shape
     assert np.isfinite(kernel).all()

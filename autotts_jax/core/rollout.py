@@ -187,6 +187,8 @@ def rollout(
     began = time.perf_counter()
     keep, shapes = _trace(table, queue, hooks)
     run = _first_run(shapes, lanes, per_device, length, hooks.rounds, mesh)
+    # What is recorded ends at a time at which the results of all episodes that have ended must be written.
+    refill = 0 if hooks.after_round else refill
     static = {"keep": keep, "hooks": hooks, "mesh": mesh, "refill": max(1, int(lanes * refill))}
     zero = np.int32(0)
     until = zero if step_by_step else None

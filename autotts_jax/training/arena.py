@@ -46,6 +46,7 @@ class Arena:
 
     Attributes:
         matrix: the probe matrix.
+        orders: the branch orders, of as many branches as an episode can open.
         targets: the answer that counts as right for each question and row of its orders. Shape (Q, R).
         gamma_range: least and largest γ.
     """
@@ -57,26 +58,20 @@ class Arena:
         devices: Sequence[jax.Device] | None = None,
     ):
         self.matrix, self._devices = params.matrix, devices
-        self._orders = jax.tree.map(np.asarray, params.orders.first(max_branches))
+        self.orders = jax.tree.map(np.asarray, params.orders.first(max_branches))
         gold = np.asarray(params.matrix.gold)[:, None]
         targets = gold if params.targets is None else np.asarray(params.targets)
-        self.targets = np.broadcast_to(targets, (self.matrix.num_questions, self._orders.num_rows))
+        self.targets = np.broadcast_to(targets, (self.matrix.num_questions, self.orders.num_rows))
         self.gamma_range = float(params.gamma_low), float(params.gamma_high)
 
-    def draw(
-        self, questions: Int[np.ndarray, " E"], rng: np.random.Generator
-    ) -> tuple[Int32[np.ndarray, "E W"], Int[np.ndarray, " E"]]:
-        """Draws a branch order for each question.
+    def draw_rows(self, questions: Int[np.ndarray, " E"], rng: np.random.Generator) -> Int[np.ndarray, " E"]:
+        """Draws a row of the branch orders for each of some questions.
 
         Args:
             questions: the questions.
             rng: the generator to draw with.
-
-        Returns:
-            The orders, and the answer that counts as right in each of them.
         """
-        row = rng.integers(self._orders.num_rows, size=len(questions))
-        return self._orders.of(questions, row).astype(np.int32), self.targets[questions, row]
+        return rng.integers(self.orders.num_rows, size=len(questions))
 
     @property
     def middle_gamma(self) -> float:
@@ -105,12 +100,12 @@ class Arena:
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         questions = self.matrix.num_questions
         gammas = draw_gammas(self.gamma_range, num_gammas, rng)
-        row = rng.integers(self._orders.num_rows, size=(num_gammas, questions))
+        row = rng.integers(self.orders.num_rows, size=(num_gammas, questions))
         settings = [controller(member, float(gamma)) for member in range(members) for gamma in gammas]
         setting, question = (axis.reshape(-1) for axis in np.indices((len(settings), questions)))
         rows = np.tile(row, (members, 1)).reshape(-1)
         episodes = Episodes(question, rows, setting)
-        played = rollout(settings, self.matrix, self._orders, episodes, devices=self._devices)
+        played = rollout(settings, self.matrix, self.orders, episodes, devices=self._devices)
         right = (played.answer == self.targets[question, rows]) & (played.answer != NONE)
         columns = (right, played.intervals, played.tokens)
         return Scores(gammas, *(column.reshape(members, num_gammas, questions) for column in columns))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,20 +19,22 @@ import numpy as np
 import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from autotts_jax.core.controller import Controller
-from autotts_jax.core.pool import ReplayPool, StopReason, winner
-from autotts_jax.core.rollout import kind_of
+from autotts_jax.core.controller import Controller, Memory
+from autotts_jax.core.pool import BranchPool, Pool, StopReason, winner
+from autotts_jax.core.rollout import Episodes, Hooks, rollout
+from autotts_jax.core.votes import Vote
 from autotts_jax.envs import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.actions import HEADS, MAX_ADVANCE, OPENINGS, RoundAction, RoundMask
-from autotts_jax.policies.neural.network import Inputs, encode, initial_state, update
+from autotts_jax.policies.neural.network import Inputs, RecurrentState, encode, initial_state, update
 from autotts_jax.policies.neural.policy import Parameters, act, apply_network, initial_parameters
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.training import teachers
 from autotts_jax.training.arena import Arena, draw_gammas
 from autotts_jax.training.settings import Settings
 from autotts_jax.training.vote_weights import learn_vote_weights
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 
 ROUNDS = 96
 """Rounds of an episode that are demonstrated."""
@@ -59,114 +61,149 @@ def demonstrate(
     teacher: Controller,
     gamma: float,
     matrix: ProbeMatrix,
-    orders: Int[Array, "E W"],
-    questions: Int[Array, " E"],
-    targets: Int[Array, " E"] | None = None,
+    orders: BranchOrders,
+    rows: Int[np.ndarray, " Q"],
+    targets: Int[np.ndarray, " Q"] | None = None,
     player: Parameters | None = None,
 ) -> Demonstrations:
-    """Plays episodes, and records what a teacher decides in them.
+    """Plays an episode on every question, and records what a teacher decides in it.
 
     Args:
         teacher: the teacher.
         gamma: γ, the price of an interval that the network is given.
         matrix: the probe matrix.
-        orders: branches of each episode in opening order.
-        questions: question of each episode.
+        orders: branch orders.
+        rows: row of the orders that each question is played with.
         targets: the answer that counts as right in each episode. If they are given, each episode is cut where
             its progress peaks, at the first round in which its answer is worth most, and kept if that answer
             is right (MRT, arXiv 2503.07572, section 6).
-        player: parameters of a network that plays in the teacher's place, its most likely decisions, until it
+        player: parameters of a network that plays in the teacher's place, its most likely actions, until it
             answers. The teacher is asked what it would decide in each round; it remembers the rounds before
             as if it had played them on the same branches.
 
     Returns:
         The demonstrations of all episodes, one after the other.
     """
-    played, kept = _demonstrate(
-        teacher,
+    questions = np.arange(matrix.num_questions)
+    played = rollout(
+        [_Demonstrator(teacher, player, jnp.float32(gamma))],
         matrix,
         orders,
-        questions,
-        targets,
-        player,
-        jnp.float32(gamma),
-        kind=kind_of(teacher),
+        Episodes(questions, rows, np.zeros_like(questions)),
+        hooks=Hooks(after_round=_last_round, rounds=ROUNDS),
     )
-    kept = np.asarray(kept)
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], played)
-
-
-@functools.partial(jax.jit, static_argnames="kind")
-def _demonstrate(teacher, matrix, orders, questions, targets, player, gamma, *, kind):  # noqa: ARG001
-    play = functools.partial(_play, teacher, matrix, player, gamma)
-    played, running, answers, cost = jax.vmap(play)(orders, questions)
+    rounds = np.where(played.stop_reason == StopReason.RUNNING, ROUNDS, played.rounds)
+    running = np.arange(ROUNDS) < rounds[:, None]
+    demonstrations = played.records.demonstration
     if targets is not None:
-        right = (answers == targets[:, None]) & (answers != NONE)
-        worth = jnp.where(running, right - gamma * cost, -jnp.inf)
-        peak = jnp.argmax(worth, axis=1)[:, None]
-        time = jnp.arange(running.shape[1])
-        running &= (time <= peak) & jnp.take_along_axis(right, peak, axis=1)
-        ends = played.action.answer | ((time == peak) & played.mask.answer)
-        played = played._replace(action=played.action._replace(answer=ends))
-    return played, running
+        demonstrations, running = _until_peak(played.records, running, targets, jnp.float32(gamma))
+    kept = np.asarray(running)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], demonstrations)
 
 
-def _play(
-    teacher: Controller,
-    matrix: ProbeMatrix,
-    player: Parameters | None,
-    gamma: Float[Array, ""],
-    order: Int[Array, " W"],
-    question: Int[Array, ""],
-) -> tuple[Demonstrations, Bool[Array, " T"], Int[Array, " T"], Float[Array, " T"]]:
-    """Plays an episode.
+@jax.jit
+def _until_peak(
+    rounds: _Round, running: Bool[Array, "Q T"], targets: Int[Array, " Q"], gamma: Float[Array, ""]
+) -> tuple[Demonstrations, Bool[Array, "Q T"]]:
+    """Cuts episodes where their progress peaks, and keeps those that are right there."""
+    right = (rounds.answer == targets[:, None]) & (rounds.answer != NONE)
+    worth = jnp.where(running, right - gamma * rounds.cost, -jnp.inf)
+    peak = jnp.argmax(worth, axis=1)[:, None]
+    time = jnp.arange(running.shape[1])
+    kept = running & (time <= peak) & jnp.take_along_axis(right, peak, axis=1)
+    played = rounds.demonstration
+    ends = played.action.answer | ((time == peak) & played.mask.answer)
+    return played._replace(action=played.action._replace(answer=ends)), kept
 
-    Returns:
-        For each round what was decided, whether the episode had not ended, the answer it had, and its cost.
+
+class _Round(NamedTuple):
+    """A round of an episode that is demonstrated.
+
+    Attributes:
+        demonstration: what the teacher decided.
+        answer: the answer that it would have given before the round. Shape ().
+        cost: Σ l_i before the round. Shape ().
     """
-    empty = ReplayPool.begin(matrix, question, order)
-    memory, opened = teacher.start(empty)
 
-    def step(carry, round_):
-        memory, pool, state, stop = carry
-        inputs, state = encode(pool, state, gamma)
-        began = round_ == 0
-        later, moved, ending = teacher.round(memory, pool)
-        memory_after = _select(began, memory, later)
-        after = _select(began, opened, moved)
-        answers = (stop != StopReason.RUNNING) & ~began
-        answer = winner(pool, teacher.vote(memory, pool))
-        mask = HEAD.mask(pool)
-        row = (
-            Demonstrations(inputs, mask, _action(mask, pool, after, answers)),
-            stop != StopReason.EXHAUSTED,
-            answer,
-            jnp.sum(pool.depth, dtype=jnp.float32),
+    demonstration: Demonstrations
+    answer: Int[Array, ""]
+    cost: Float[Array, ""]
+
+
+class _Memory(NamedTuple):
+    """What a demonstrator remembers.
+
+    Attributes:
+        teacher: what the teacher remembers.
+        state: the network's recurrent state.
+        ending: whether the teacher has stopped, and so answers in the next round. Shape ().
+        last: the last round.
+    """
+
+    teacher: Memory
+    state: RecurrentState
+    ending: Bool[Array, ""]
+    last: _Round
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Demonstrator(Controller):
+    """A teacher whose decisions are recorded, opening and answering included; a player may act in its place.
+
+    Attributes:
+        teacher: the teacher.
+        player: parameters of the network that acts in its place; None if the teacher acts itself.
+        gamma: γ.
+    """
+
+    teacher: Controller
+    player: Parameters | None
+    gamma: Float[Array, ""]
+
+    def start(self, pool: Pool) -> tuple[_Memory, Pool]:
+        """Opens nothing: that is the first decision."""
+        teacher, _ = self.teacher.start(pool)
+        memory = _Memory(teacher, initial_state(pool.width), jnp.bool_(False), cast(Any, None))
+        blank = jax.eval_shape(lambda: self.round(memory, pool)[0].last)
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank)
+        return memory._replace(last=zeros), pool
+
+    def round(self, memory: _Memory, pool: Pool) -> tuple[_Memory, Pool, Scalar]:
+        """Asks the teacher for a decision, and carries it out or the player's own one."""
+        inputs, state = encode(pool, memory.state, self.gamma)
+        mask, first = HEAD.mask(pool), pool.opened == 0
+        _, opened = self.teacher.start(pool)
+        later, moved, stop = self.teacher.round(memory.teacher, pool)
+        teacher = _where(first, memory.teacher, later)
+        after = _where(first, opened, moved)
+        answer = winner(pool, self.teacher.vote(memory.teacher, pool))
+        decided = Demonstrations(inputs, mask, _action(mask, pool, after, memory.ending))
+        ended = memory.ending
+        if self.player is not None:
+            after, ended = act(self.player, inputs, pool)
+        following = _Memory(
+            teacher,
+            update(state, pool, after),
+            ~first & (jnp.asarray(stop) != StopReason.RUNNING),
+            _Round(decided, answer, pool.intervals.astype(jnp.float32)),
         )
-        ended = answers
-        if player is not None:
-            after, ended = act(player, inputs, pool)
-        # `EXHAUSTED` here marks what lies beyond the answer.
-        stop = jnp.where(
-            ended | (stop == StopReason.EXHAUSTED),
-            StopReason.EXHAUSTED,
-            jnp.where(
-                began | (ending == StopReason.RUNNING),
-                StopReason.RUNNING,
-                StopReason.DECIDED,
-            ),
-        )
-        return (memory_after, after, update(state, pool, after), stop), row
+        return following, after, jnp.where(ended, StopReason.DECIDED, StopReason.RUNNING)
 
-    start = (memory, empty, initial_state(empty.width), jnp.int32(StopReason.RUNNING))
-    return jax.lax.scan(step, start, jnp.arange(ROUNDS))[1]
+    def vote(self, memory: _Memory, pool: BranchPool) -> Vote:
+        """Holds the teacher's vote."""
+        return self.teacher.vote(memory.teacher, pool)
 
 
-def _select(first, ours, other):
-    return jax.tree.map(lambda a, b: jnp.where(first, a, b), ours, other)
+def _last_round(controller: Controller, memory: _Memory, pool: BranchPool) -> _Round:  # noqa: ARG001
+    return memory.last
 
 
-def _action(mask: RoundMask, before: ReplayPool, after: ReplayPool, answer: Bool[Array, ""]) -> RoundAction:
+def _where(condition: Bool[Array, ""], ours: Any, others: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), ours, others)
+
+
+def _action(mask: RoundMask, before: BranchPool, after: BranchPool, answer: Bool[Array, ""]) -> RoundAction:
     """Finds the admissible action that comes nearest to what led from one pool to the other."""
     count = jnp.array(OPENINGS)
     opened = jnp.where(mask.opening, jnp.abs(count - (after.opened - before.opened)), jnp.max(count) + 1)
@@ -301,15 +338,15 @@ def warm_start(
     parameters, parts = initial_parameters(hidden, start), []
     for iteration, draw in enumerate(jax.random.split(fit, settings.dagger_iterations)):
         for gamma in draw_gammas(arena.gamma_range, settings.num_gammas, rng):
-            orders, targets = arena.draw(questions, rng)
+            rows = arena.draw_rows(questions, rng)
             parts.append(
                 demonstrate(
                     teachers.teacher(coefficients, gamma, arena.gamma_range),
                     gamma,
-                    params.matrix,
-                    orders,
-                    questions,
-                    targets if settings.until_peak else None,
+                    arena.matrix,
+                    arena.orders,
+                    rows,
+                    arena.targets[questions, rows] if settings.until_peak else None,
                     parameters if iteration else None,
                 )
             )

@@ -12,14 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-from jaxtyping import Bool, Float, Int, Int16, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from autotts_jax.core import votes
-from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.core.controller import Controller
+from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.rollout import Episodes, Hooks, rollout
 from autotts_jax.envs import observations
-from autotts_jax.policies.neural.network import VOTE_INPUTS, vote_inputs
+from autotts_jax.policies.neural.network import VOTE_INPUTS, RecurrentState, vote_inputs
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters
-from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.matrix import NONE
 from autotts_jax.training.arena import Arena, draw_gammas
 from autotts_jax.typing import Array
 
@@ -48,51 +50,35 @@ def learn_vote_weights(parameters: Parameters, arena: Arena, key: PRNGKeyArray) 
         The parameters, with fitted weights of votes.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    questions = np.repeat(np.arange(arena.matrix.num_questions), NUM_ORDERS)
-    parts = []
-    for gamma in draw_gammas(arena.gamma_range, NUM_GAMMAS, rng):
-        orders, targets = arena.draw(questions, rng)
-        ended = jax.device_get(last_votes(parameters, jnp.float32(gamma), arena.matrix, orders, questions))
-        parts.append((*ended, targets))
-    columns, answers, targets = (np.concatenate(leaves) for leaves in zip(*parts, strict=True))
-    coefficients = fit(columns, answers, targets)
+    gammas = draw_gammas(arena.gamma_range, NUM_GAMMAS, rng)
+    policies = [NeuralPolicy(parameters, float(gamma)) for gamma in gammas]
+    shape = (NUM_GAMMAS, arena.matrix.num_questions, NUM_ORDERS)
+    setting, question, _ = (axis.reshape(-1) for axis in np.indices(shape))
+    row = arena.draw_rows(question, rng)
+    episodes = Episodes(question, row, setting)
+    played = rollout(policies, arena.matrix, arena.orders, episodes, hooks=Hooks(at_end=final_votes))
+    columns, answers = played.ends
+    coefficients = fit(columns, answers, arena.targets[question, row])
     return {**parameters, "of_vote": {"kernel": coefficients[:, None]}}
 
 
-@jax.jit
-def last_votes(
-    parameters: Parameters,
-    gamma: Float[Array, ""],
-    matrix: ProbeMatrix,
-    orders: Int[Array, "E W"],
-    questions: Int[Array, " E"],
-) -> tuple[Float[Array, "E V W"], Int16[Array, "E W"]]:
-    """Plays episodes to their end.
+def final_votes(
+    policy: Controller,  # noqa: ARG001
+    memory: RecurrentState,
+    pool: BranchPool,
+) -> tuple[Float[Array, "V W"], Int[Array, " W"]]:
+    """Reads the votes of an episode that has ended.
 
     Args:
-        parameters: the network's parameters.
-        gamma: γ.
-        matrix: the probe matrix.
-        orders: branches of each episode in opening order.
-        questions: question of each episode.
+        policy: the policy that has played it.
+        memory: the policy's recurrent state.
+        pool: the pool.
 
     Returns:
-        The `VOTE_INPUTS` of each branch at the end, and the answer that it votes for; ``NONE`` where it
-        casts no vote.
+        The `VOTE_INPUTS` of each branch, and the answer that it votes for; ``NONE`` where it casts no vote.
     """
-    policy = NeuralPolicy(parameters, gamma)  # type: ignore[arg-type]  # it is traced
-
-    def play(order, question):
-        empty = ReplayPool.begin(matrix, question, order, labels=False, revealed=False, equivalence=False)
-        memory, pool, _ = jax.lax.while_loop(
-            lambda carry: carry[2] == StopReason.RUNNING,
-            lambda carry: policy.round(*carry[:2]),
-            (*policy.start(empty), jnp.int32(StopReason.RUNNING)),
-        )
-        stand = observations.standing(pool, memory.tracker)
-        return vote_inputs(pool, memory.tracker), jnp.where(stand.final, stand.keys, NONE)
-
-    return jax.vmap(play)(orders, questions)
+    stand = observations.standing(pool, memory.tracker)
+    return vote_inputs(pool, memory.tracker), jnp.where(stand.final, stand.keys, NONE)
 
 
 def fit(
