@@ -6,6 +6,8 @@ from .core.votes import Vote
 from .errors import InputError
 from .experiments.evaluation import Evaluation, evaluate
 from .experiments.summary import Objective
+from .experiments.tracing import Trace, trace
+from .live.answering import answer
 from .replay import ProbeDataset, load
 
 __all__ = [
@@ -17,12 +19,15 @@ __all__ = [
     "Objective",
     "ProbeDataset",
     "StopReason",
+    "Trace",
     "Vote",
+    "answer",
     "evaluate",
     "first_of",
     "load",
     "rollout",
     "testing",
+    "trace",
 ]
 
 __version__: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import sys
 import traceback
 from pathlib import Path
@@ -80,29 +79,6 @@ def load_class(path: str) -> type:
     if not isinstance(found, type):
         raise _missing("class", path, module, place, name)
     return found
-
-
-def load_policy(path: str) -> Any:
-    """Imports a policy.
-
-    Args:
-        path: ``module.name:Name`` or ``path/to/file.py:Name``.
-
-    Returns:
-        The object of this name; if it is a class or a function, what a call without arguments returns.
-
-    Raises:
-        InputError: the file, module or name is missing, or importing or calling it fails.
-    """
-    found = load_object(path, "policy")
-    if not isinstance(found, type) and not inspect.isroutine(found):
-        return found
-    try:
-        return found()
-    except (Exception, SystemExit) as error:
-        raise InputError(
-            f"policy {path!r}: calling {found.__name__}() failed:\n{last_lines(error)}"
-        ) from error
 
 
 def _missing(kind: str, path: str, module: ModuleType, place: str, name: str) -> InputError:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import autotts_jax as at
 from autotts_jax.cli.console import console, working
 from autotts_jax.cli.options import AnswersOption, BetaOption, EngineOptions, LimitOptions, SamplingOptions
-from autotts_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from autotts_jax.core.stepping import Decision
-    from autotts_jax.live.answer import Answer
+    from autotts_jax.core import Decision
+    from autotts_jax.live import Answer
 
 DEFAULT_CONTROLLER = "cmc@0.5"
 
@@ -38,38 +38,30 @@ def answer(
 ) -> None:
     """Answer a question with a model under a controller, and print what it took."""
     with working() as on_progress:
-        from autotts_jax.collect.grading import Grader
         from autotts_jax.core import devices
-        from autotts_jax.live import answer as answer_with_controller
-        from autotts_jax.live import programs
-        from autotts_jax.policies.players import select
+        from autotts_jax.policies import select
 
         devices.configure()
-        chosen = select(controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}")
-        if len(chosen.controllers) != 1 and chosen.program is None:
-            raise InputError(
-                f"--controller {controller} is not a single controller; give one at one value, as cmc@0.5"
-            )
-        common: dict[str, Any] = {
-            "sampling": sampling.sampling(),
-            "answers": answers,
-            "max_branches": limits.max_branches,
-            "budget": limits.budget,
-        }
+        player = select(controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}")
+        player.check_single()
+        settings = sampling.sampling()
 
         def on_decision(decision: Decision) -> None:
             on_progress("answering", 0, 0, _line(decision))
 
         on_progress("loading the model", 0, 0)
-        with contextlib.closing(engine.opener()()) as opened, Grader(1) as grader:
+        with contextlib.closing(engine.opener()()) as opened:
             on_progress("answering", 0, 0)
-            if chosen.program is not None:
-                config = None if chosen.values[0] is None else {"beta": chosen.values[0]}
-                found = programs.answer(opened, question, chosen.program, config, grader, **common)
-            else:
-                found = answer_with_controller(
-                    opened, question, chosen.controllers[0], grader, on_decision=on_decision, **common
-                )
+            found = at.answer(
+                opened,
+                question,
+                player,
+                sampling=settings,
+                answers=answers,
+                max_branches=limits.max_branches,
+                budget=limits.budget,
+                on_decision=on_decision,
+            )
     if json_out:
         print(json.dumps(_as_json(found), ensure_ascii=False))
         return
@@ -79,7 +71,7 @@ def answer(
     print(found.answer if found.answer is not None else "no answer")
     usage = found.usage
     print(
-        f"{chosen.labels[0]}: {len(found.texts)} branches, {found.tokens:,} tokens charged, "
+        f"{player.names[0]}: {len(found.texts)} branches, {found.tokens:,} tokens charged, "
         f"{usage.generated:,} written and {usage.forced:,} more for {usage.probes:,} probes; "
         f"stopped: {found.stop.name.lower().replace('_', ' ')}",
         file=sys.stderr,

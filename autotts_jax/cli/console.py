@@ -96,6 +96,22 @@ def console() -> Console:
     return Console(markup=False, emoji=False, highlight=False)
 
 
+def check_folder(folder: Path | None) -> None:
+    """Finds out before any work is done whether results can be written to a folder.
+
+    Args:
+        folder: the folder; None if nothing will be written.
+
+    Raises:
+        InputError: it cannot be written to.
+    """
+    from autotts_jax.experiments.files import results_folder
+
+    if folder is not None:
+        with results_folder(folder):
+            pass
+
+
 def print_written(files: Sequence[Path]) -> None:
     """Prints which files were written, and how to get pictures if there are none.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from autotts_jax.cli.console import console, print_written, read_data, working
+import autotts_jax as at
+from autotts_jax.cli.console import check_folder, console, print_written, working
 from autotts_jax.cli.options import (
     BetaOption,
     BranchesOption,
@@ -19,10 +19,6 @@ from autotts_jax.cli.options import (
     ProtocolOption,
 )
 from autotts_jax.errors import InputError
-
-if TYPE_CHECKING:
-    from autotts_jax.experiments.summary import Objective
-    from autotts_jax.policies.players import Selection
 
 DEFAULT_CONTROLLERS = "sc@64,asc@64,esc@64,parallel-probe@64,cmc"
 
@@ -48,15 +44,6 @@ def evaluate(
         ),
     ] = None,
     beta: BetaOption = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE.py:NAME[@γ]",
-            help="Also play a policy for WidthDepth or WidthDepthRounds, and show it γ. It is an object with "
-            "env and act or predict, or what makes one; repeatable.",
-            show_default="no policy; γ by --gamma",
-        ),
-    ] = None,
     protocol: ProtocolOption = "repo100",
     seeds: Annotated[
         int | None,
@@ -92,21 +79,15 @@ def evaluate(
         from autotts_jax.core import devices
 
         devices.configure(cache)
-        from autotts_jax.experiments.evaluation import evaluate as run
-        from autotts_jax.experiments.files import results_folder
-        from autotts_jax.experiments.summary import Objective
-
         if controllers is not None and controller is not None:
             raise InputError("--controllers and --controller exclude each other; give one of them")
-        objective = Objective(gamma, kappa_probe, cost)
-        players = select_controllers(controllers or DEFAULT_CONTROLLERS, controller, beta)
-        players += _select_policies(policy or [], objective)
-        if out is not None:
-            with results_folder(out):  # a folder that cannot be written to is found out before the work
-                pass
-        dataset = read_data(data, encoding, on_progress)
+        objective = at.Objective(gamma, kappa_probe, cost)
+        players = named_players(controllers or DEFAULT_CONTROLLERS, controller, beta)
+        check_folder(out)
+        on_progress("reading data", 0, 0)
+        dataset = at.load(data or "synthetic", encoding)
         devices.pin_devices()
-        evaluation = run(
+        evaluation = at.evaluate(
             dataset,
             players,
             protocol=protocol,
@@ -125,27 +106,22 @@ def evaluate(
     print_written(files)
 
 
-def select_controllers(controllers: str, controller: str | None, beta: float | None) -> list[Selection]:
-    """What ``--controllers``, or ``--controller`` with its ``--beta``, name."""
-    from autotts_jax.policies.players import select
+def named_players(controllers: str, controller: str | None, beta: float | None) -> list[str]:
+    """Reads which players ``--controllers``, or ``--controller`` with its ``--beta``, name.
 
+    Args:
+        controllers: names with commas between them.
+        controller: a single name instead; None for none.
+        beta: the value of ``controller``; None for what its name says.
+
+    Raises:
+        InputError: they name none.
+    """
     if controller is not None:
-        return [select(controller if beta is None else f"{controller}@{beta!r}")]
+        return [controller if beta is None else f"{controller}@{beta!r}"]
     if beta is not None:
         raise InputError("--beta belongs to --controller; in --controllers write name@β")
     specs = [spec.strip() for spec in controllers.split(",") if spec.strip()]
     if not specs:
         raise InputError("--controllers names none; give at least one, as cmc@0.5")
-    return [select(spec) for spec in specs]
-
-
-def _select_policies(specs: Sequence[str], objective: Objective) -> list[Selection]:
-    from autotts_jax.policies.players import select_policy
-
-    for spec in specs:
-        if objective.unit == "tokens" and "@" not in spec:
-            raise InputError(
-                f"--policy {spec}: a policy is shown the γ of an interval, but with --cost tokens --gamma is "
-                f"that of a token; give the policy its own, as {spec}@1e-4"
-            )
-    return [select_policy(spec, objective.gamma) for spec in specs]
+    return specs

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from autotts_jax.cli.console import console, print_written, read_data, working
-from autotts_jax.cli.evaluate import select_controllers
+import autotts_jax as at
+from autotts_jax.cli.console import check_folder, console, print_written, working
+from autotts_jax.cli.evaluate import named_players
 from autotts_jax.cli.options import (
     MAX_SEED,
     BetaOption,
@@ -51,19 +52,16 @@ def trace(
     """
     with working() as on_progress:
         from autotts_jax.core import devices
-        from autotts_jax.experiments.files import results_folder
-        from autotts_jax.experiments.trace import print_trace, trace_episode, write_trace
 
         devices.configure()
-        (selection,) = select_controllers(DEFAULT_TRACED, controller, beta)
-        if out is not None:
-            with results_folder(out):  # a folder that cannot be written to is found out before the work
-                pass
-        dataset = read_data(data, encoding, on_progress)
+        (player,) = named_players(DEFAULT_TRACED, controller, beta)
+        check_folder(out)
+        on_progress("reading data", 0, 0)
+        dataset = at.load(data or "synthetic", encoding)
         on_progress("episode", 0, 0)
-        episode = trace_episode(
+        episode = at.trace(
             dataset,
-            selection,
+            player,
             cell=cell,
             question=question,
             seed=seed,
@@ -71,6 +69,6 @@ def trace(
             budget=budget,
             max_branches=max_branches,
         )
-        files = write_trace(out, episode) if out is not None else []
-    print_trace(episode, console())
+        files = episode.save(out) if out is not None else []
+    console().print(episode.table())
     print_written(files)

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Int, Int32
 
 from autotts_jax.core.controller import Controller, Memory
 from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, StopReason
-from autotts_jax.core.rollout import end_of_round, kind_of
+from autotts_jax.core.rollout import Pause, end_of_round, kind_of
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
@@ -231,7 +231,11 @@ def _look(pool: BranchPool) -> _Visible:
 
 
 def play(
-    controller: Controller, executor: Executor, on_decision: Callable[[Decision], None] | None = None
+    controller: Controller,
+    executor: Executor,
+    on_decision: Callable[[Decision], None] | None = None,
+    *,
+    pause: Pause | None = None,
 ) -> Ended:
     """Plays an episode.
 
@@ -239,6 +243,8 @@ def play(
         controller: the controller; its methods must keep the pool out of ``jax.lax`` control flow.
         executor: carries out its operations; nothing is opened yet.
         on_decision: called after every operation that changed something.
+        pause: replaces what the controller remembers before each round by what this function returns, as in a
+            rollout of one lane.
 
     Returns:
         What the episode came to.
@@ -246,6 +252,9 @@ def play(
     kind, stepper = kind_of(controller), Stepper(executor, on_decision)
     memory, stop = _step(functools.partial(_start, controller, kind=kind), stepper)
     while stop == StopReason.RUNNING:
+        if pause is not None:
+            lanes = jax.tree.map(lambda leaf: leaf[None], memory)
+            memory = jax.tree.map(lambda leaf: leaf[0], pause(lanes, np.full(1, stepper.round, np.int32)))
         stepper.round += 1
         memory, stop = _step(functools.partial(_round, controller, memory, stepper.round, kind=kind), stepper)
     vote, sequential_tokens = _end(controller, memory, executor.pool, kind=kind)

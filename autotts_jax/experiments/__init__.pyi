@@ -9,9 +9,9 @@ from .frontier import (
     hypervolume,
     tokens_at,
 )
-from .play import Play
 from .summary import ALL_MODELS, Objective, Row, paired_bootstrap, standard_error
 from .tables import Table, collection_table, statistics_table
+from .tracing import Trace, TraceStep, trace
 
 __all__ = [
     "ALL_MODELS",
@@ -22,9 +22,10 @@ __all__ = [
     "Frontier",
     "Frontiers",
     "Objective",
-    "Play",
     "Row",
     "Table",
+    "Trace",
+    "TraceStep",
     "accuracy_at",
     "branch_orders",
     "collection_table",
@@ -36,4 +37,5 @@ __all__ = [
     "standard_error",
     "statistics_table",
     "tokens_at",
+    "trace",
 ]

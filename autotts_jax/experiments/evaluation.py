@@ -7,7 +7,6 @@ import functools
 import json
 import platform
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -19,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from autotts_jax.core.rollout import Episodes, check_budget, rollout
+from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import plots
 from autotts_jax.experiments.files import (
@@ -32,11 +31,10 @@ from autotts_jax.experiments.files import (
     write_csv,
 )
 from autotts_jax.experiments.frontier import Comparison, compare
-from autotts_jax.experiments.play import Play
 from autotts_jax.experiments.summary import DEFAULT_OBJECTIVE, Objective, Row, summarise
 from autotts_jax.experiments.tables import Table, comparison_table, summary_table
-from autotts_jax.policies.players import Selection, label, select_all
-from autotts_jax.policies.programs import RESULT, evaluate_program, program_episodes, question_records
+from autotts_jax.policies.player import Play, Player
+from autotts_jax.policies.players import as_players
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
 
@@ -180,7 +178,7 @@ class Evaluation:
         return [Path(folder) / name for name in names]
 
     def __repr__(self) -> str:
-        names = ", ".join(name for play in self.plays for name in play.selection.labels)
+        names = ", ".join(name for play in self.plays for name in play.player.names)
         return f"Evaluation of {names}: {len(self.dataset)} questions, {self.seeds} seeds"
 
     def _repr_html_(self) -> str:
@@ -206,9 +204,8 @@ class Evaluation:
             "objective": dataclasses.asdict(self.objective),
             "controllers": [
                 {
-                    "name": play.selection.name,
-                    "program": play.selection.program,
-                    "values": play.selection.values,
+                    "name": play.player.name,
+                    "values": play.player.values,
                     "episodes": int(play.tokens.size),
                     "compile_seconds": round(play.compile_seconds, 3),
                     "run_seconds": round(play.run_seconds, 3),
@@ -234,9 +231,9 @@ def evaluate(
 
     Args:
         data: the questions, as `autotts_jax.load` reads them.
-        players: a player or a sequence of players. A player is a text such as ``"cmc@0.5"``, ``"sc"`` for all
-            values of a family, ``"neural@1e-4"`` or ``"path/to/file.py:NAME@0.5"``, a controller, a family of
-            controllers, or a policy for an environment.
+        players: a player or several. A player is a text such as ``"cmc@0.5"``, ``"sc"`` for all values of a
+            family, ``"neural@1e-4"`` or ``"path/to/file.py:NAME@0.5"``; a controller or a family of
+            controllers; the class of a released program; or a policy for an environment.
         protocol: how the branches of a question are drawn from a seed: ``repo100``, 100 seeds of one order a
             cell, or ``paper64``, 64 seeds of one order a question.
         seeds: S, to play seeds 0 … S - 1; the number of the protocol when None.
@@ -276,23 +273,24 @@ def evaluate(
     seeds = PROTOCOLS[protocol] if seeds is None else seeds
     if seeds < 1:
         raise InputError(f"the number of seeds is {seeds}, but it must be at least 1")
-    selections = select_all(players, objective.gamma)
-    _check_distinct(selections)
-    check_widths(data, selections, max_branches)
     check_budget(budget)
-    if budget is not None and any(selection.program for selection in selections):
-        raise InputError("released programs know no token budget; leave the budget out for them")
-    widest = max(selection.width or max_branches for selection in selections)
-    all_orders = branch_orders(data, protocol, range(seeds), widest)
-    plays = []
-    for selection in selections:
-        orders = all_orders.first(selection.width or max_branches)
-        report = _reporter(selection, seeds * len(data), on_progress)
-        if selection.program:
-            plays.append(_play_program(data, selection, orders, processes, report))
-        else:
-            plays.append(_play_controllers(data, selection, orders, budget, report))
-    return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective)
+    made = as_players(players, objective.gamma if objective.unit == "intervals" else None)
+    _check_distinct(made)
+    widths = [check_width(data, player, max_branches) for player in made]
+    for player, width in zip(made, widths, strict=True):
+        player.check(width, budget)
+    orders = branch_orders(data, protocol, range(seeds), max(widths))
+    plays = tuple(
+        player.play(
+            data,
+            orders.first(width),
+            budget=budget,
+            processes=processes,
+            on_progress=_reporter(player, seeds * len(data), on_progress),
+        )
+        for player, width in zip(made, widths, strict=True)
+    )
+    return Evaluation(data, plays, seeds, protocol, max_branches, budget, objective)
 
 
 def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], width: int) -> BranchOrders:
@@ -322,81 +320,37 @@ def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], wi
     return BranchOrders(table, np.arange(len(dataset)))
 
 
-def _play_controllers(
-    dataset: ProbeDataset,
-    selection: Selection,
-    orders: BranchOrders,
-    budget: int | None,
-    report: Callable[[int], None] | None,
-) -> Play:
-    shape = (len(selection.values), orders.num_rows, len(dataset))
-    setting, seed, question = (axis.reshape(-1) for axis in np.indices(shape))
-    play = selection.host.rollout if selection.host else functools.partial(rollout, selection.controllers)
-    results = play(
-        dataset.matrix,
-        orders,
-        Episodes(question, seed, setting),
-        budget=budget,
-        on_progress=report,
-    )
-    columns = results._asdict()
-    columns = {name: column.reshape(shape) for name, column in columns.items() if np.ndim(column) == 1}
-    columns["answer"] = _answer_texts(dataset, columns["answer"])
-    return Play(
-        selection,
-        **columns,
-        compile_seconds=results.compile_seconds,
-        run_seconds=results.run_seconds,
-    )
+def check_width(dataset: ProbeDataset, player: Player, max_branches: int) -> int:
+    """Finds how many branches an episode of a player can open, and checks that every question has them.
+
+    Args:
+        dataset: the questions.
+        player: the player.
+        max_branches: the number for players that do not fix it themselves.
+
+    Returns:
+        W.
+
+    Raises:
+        InputError: a cell has fewer branches a question.
+    """
+    width = player.width or max_branches
+    for cell in dataset.cells:
+        if cell.num_branches < width:
+            whose = f"{player.name} opens in its environment" if player.width else "an episode can open"
+            raise InputError(
+                f"{cell.source}: {cell.name} has {cell.num_branches} branches a question, fewer than the "
+                f"{width} that {whose}; set max_branches to {cell.num_branches} or less"
+            )
+    return width
 
 
-def _play_program(
-    dataset: ProbeDataset,
-    selection: Selection,
-    orders: BranchOrders,
-    processes: int,
-    report: Callable[[int], None] | None,
-) -> Play:
-    began = time.perf_counter()
-    assert selection.program is not None
-    records = question_records(dataset)
-    episodes = program_episodes(np.asarray(orders.table[orders.group]).swapaxes(0, 1), range(orders.num_rows))
-    parts = []
-    for index, beta in enumerate(selection.values):
-        config = None if beta is None else {"beta": beta}
-        on_progress = report and functools.partial(_shifted, report, index * len(episodes))
-        parts.append(evaluate_program(selection.program, config, records, episodes, processes, on_progress))
-    played = np.stack(parts).reshape(len(parts), orders.num_rows, len(dataset))
-    return Play(
-        selection,
-        **{name: played[name] for name in RESULT.names or ()},
-        rounds=None,
-        stop_reason=None,
-        compile_seconds=0.0,
-        run_seconds=time.perf_counter() - began,
-    )
-
-
-def _shifted(report: Callable[[int], None], before: int, done: int) -> None:
-    report(before + done)
-
-
-def _answer_texts(dataset: ProbeDataset, ids: np.ndarray) -> np.ndarray:
-    """Answer texts of ids (V, S, Q), None for ``NONE``."""
-    texts = np.full((len(dataset), dataset.matrix.vocabulary + 1), None, dtype=object)
-    for row, question in enumerate(dataset.questions):
-        texts[row, : len(question.vocabulary)] = question.vocabulary
-    return texts[np.arange(len(dataset)), ids]  # NONE is -1, the last column
-
-
-def _reporter(
-    selection: Selection, episodes: int, on_progress: OnProgress | None
-) -> Callable[[int], None] | None:
+def _reporter(player: Player, episodes: int, on_progress: OnProgress | None) -> Callable[[int], None] | None:
     if on_progress is None:
         return None
-    total = episodes * len(selection.values)
-    on_progress(f"{selection.name}: {'starting' if selection.program else 'compiling'}", 0, 0)
-    return lambda done: on_progress(selection.name, done, total)
+    total = episodes * len(player.values)
+    on_progress(f"{player.name}: starting", 0, 0)
+    return lambda done: on_progress(player.name, done, total)
 
 
 def _check_protocol(protocol: str) -> None:
@@ -404,36 +358,12 @@ def _check_protocol(protocol: str) -> None:
         raise InputError(f"unknown protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}")
 
 
-def _check_distinct(selections: Sequence[Selection]) -> None:
+def _check_distinct(players: Sequence[Player]) -> None:
     """Raises an `InputError` where results could not be told apart."""
-    labels = Counter(label for selection in selections for label in selection.labels)
-    twice = [label for label, count in labels.items() if count > 1]
+    names = Counter(name for player in players for name in player.names)
+    twice = [name for name, count in names.items() if count > 1]
     if twice:
         raise InputError(
-            f"{', '.join(twice)}: selected more than once; give each controller and value once, and classes "
-            "of your own different names"
+            f"{', '.join(twice)}: given more than once; give each player and value once, and different names "
+            "to your own"
         )
-
-
-def check_widths(dataset: ProbeDataset, selections: Sequence[Selection], width: int) -> None:
-    """Raises an `InputError` where W exceeds a cell's branches, or a controller's exceed W."""
-    for cell in dataset.cells:
-        for selection in selections:
-            if cell.num_branches < (selection.width or 0):
-                raise InputError(
-                    f"policy {selection.name} has an environment of {selection.width} branches, but "
-                    f"{cell.name} has {cell.num_branches} a question; make the environment with "
-                    f"max_branches={cell.num_branches} or less"
-                )
-        if cell.num_branches < width:
-            raise InputError(
-                f"{cell.source}: {cell.name} has {cell.num_branches} branches a question, fewer than the "
-                f"{width} that an episode can open; give --max-branches {cell.num_branches} or less"
-            )
-    for selection in selections:
-        for value in selection.values:
-            if selection.value_name == "branches" and value is not None and value > width:
-                raise InputError(
-                    f"{label(selection.name, value)} reads more branches than an episode can open; give it "
-                    f"at most {width}, or raise --max-branches"
-                )

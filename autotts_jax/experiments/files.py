@@ -18,8 +18,8 @@ import pyarrow as pa
 from autotts_jax.core.pool import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.frontier import Comparison
-from autotts_jax.experiments.play import Play
 from autotts_jax.experiments.summary import Row
+from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
 
 SUMMARY_COLUMNS = (
@@ -75,11 +75,11 @@ def _play_table(dataset: ProbeDataset, play: Play) -> pa.Table:
 
     stop = play.stop_reason
     reasons = [reason.name.lower() for reason in StopReason]
-    values = pa.array(play.selection.values, pa.float64())
+    values = pa.array(play.player.values, pa.float64())
     columns = {
         "model": names(cell, [cell.model for cell in dataset.cells]),
         "benchmark": names(cell, [cell.benchmark for cell in dataset.cells]),
-        "controller": names(np.zeros_like(cell), [play.selection.name]),
+        "controller": names(np.zeros_like(cell), [play.player.name]),
         "value": values.take(pa.array(setting)),
         "seed": pa.array(seed, pa.int32()),
         "question": pa.array([q.index for q in dataset.questions], pa.int32()).take(pa.array(question)),

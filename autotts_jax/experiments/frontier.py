@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.play import Play
 from autotts_jax.experiments.summary import ALL_MODELS, Row, resampled
+from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
 
 REFERENCE = "cmc"
@@ -227,8 +227,8 @@ def compare(dataset: ProbeDataset, plays: Sequence[Play], rows: Sequence[Row]) -
     """
     by_name: dict[str, list[Play]] = {}
     for play in plays:
-        by_name.setdefault(play.selection.name, []).append(play)
-    swept = {name: of for name, of in by_name.items() if sum(len(play.selection.values) for play in of) > 1}
+        by_name.setdefault(play.player.name, []).append(play)
+    swept = {name: of for name, of in by_name.items() if sum(len(play.player.values) for play in of) > 1}
     if len(swept) < 2:
         return
     reference = REFERENCE if REFERENCE in swept else next(iter(swept))
@@ -247,7 +247,7 @@ def _compare_on(
     frontiers = {name: frontier_of(*figures) for name, figures in settings.items()}
     reference_tokens = float(weights[0] @ _self_consistency_tokens(dataset)[questions])
     areas = _areas(frontiers, reference_tokens)
-    values = [value for play in swept[reference] for value in play.selection.values]
+    values = [value for play in swept[reference] for value in play.player.values]
     tokens, accuracy = settings[reference]
     for name, frontier in frontiers.items():
         for setting in np.argsort(tokens[0], kind="stable"):

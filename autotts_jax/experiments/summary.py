@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.play import Play
-from autotts_jax.policies.players import label
+from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
 
 ALL_MODELS = "mean of models"
@@ -94,7 +93,7 @@ class Row:
     @property
     def name(self) -> str:
         """The name of the setting, ``controller@value``."""
-        return label(self.controller, self.value)
+        return name_of(self.controller, self.value)
 
 
 def summarise(dataset: ProbeDataset, plays: Sequence[Play], objective: Objective) -> Iterator[Row]:
@@ -138,7 +137,7 @@ def _rows(
 
     for play in plays:
         values = objective.of(play)
-        for index, value in enumerate(play.selection.values):
+        for index, value in enumerate(play.player.values):
             by_question = play.correct[index][:, questions].mean(axis=0)
             baseline = by_question if baseline is None else baseline
             gain = by_question - baseline
@@ -147,7 +146,7 @@ def _rows(
             yield Row(
                 model,
                 benchmark,
-                play.selection.name,
+                play.player.name,
                 value,
                 accuracy=float(accuracy.mean()),
                 accuracy_se=standard_error(accuracy),

@@ -16,7 +16,7 @@ from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Usage
 from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
 from autotts_jax.experiments.summary import Row
-from autotts_jax.policies.players import label
+from autotts_jax.policies.player import name_of
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.statistics import cell_statistics
 
@@ -63,15 +63,21 @@ class Table:
     _repr_html_ = html
 
 
-def columns_table(title: str, headings: Sequence[str]) -> rich_table.Table:
-    """Makes an empty table of numbers, with little padding so that it fits 80 columns.
+def plain_table(title: str | None = None) -> rich_table.Table:
+    """Makes a table without columns, with little around it so that it fits 80 columns.
 
     Args:
-        title: the line above it.
-        headings: the headings of the columns after the first, which has none.
+        title: the line above it; None for none.
     """
-    table = rich_table.Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    table.show_edge, table.padding = False, 0
+    line = None if title is None else Text(title, style="bold")
+    table = rich_table.Table(title=line, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+    table.padding = 0
+    return table
+
+
+def _numbers_table(title: str, headings: Sequence[str]) -> rich_table.Table:
+    """A table of numbers; its first column has no heading."""
+    table = plain_table(title)
     table.add_column("", overflow="fold")
     for heading in headings:
         table.add_column(Text(heading), justify="right", no_wrap=True)
@@ -117,7 +123,7 @@ def summary_table(rows: Sequence[Row]) -> Table:
 def _summary(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.Table:
     headings = ["accuracy, %", "ktokens", "seq. kt", "objective"]
     compared = any(row.name != first for row in rows)
-    table = columns_table(benchmark, [*headings, "Δ accuracy, 95 %"] if compared else headings)
+    table = _numbers_table(benchmark, [*headings, "Δ accuracy, 95 %"] if compared else headings)
     for model in dict.fromkeys(row.model for row in rows):
         add_row(table, model, style="bold")
         for row in rows:
@@ -185,7 +191,7 @@ def _comparison(comparisons: Sequence[Comparison]) -> rich_table.Table:
     model = comparisons[-1].model  # the mean of the models, where there are several, comes last
     reference = comparisons[-1].reference
     headings = ["accuracy, %", "ktokens", "tokens ratio, 95 %", "Δ accuracy, 95 %"]
-    table = columns_table(f"{comparisons[-1].benchmark}, {model}: against {reference}", headings)
+    table = _numbers_table(f"{comparisons[-1].benchmark}, {model}: against {reference}", headings)
     by_controller: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
         if comparison.model == model:
@@ -206,7 +212,7 @@ def _matched(comparison: Comparison) -> tuple[str, ...]:
     ratio, low, high = comparison.tokens_ratio, comparison.ratio_low, comparison.ratio_high
     gain = comparison.accuracy_gain, comparison.gain_low, comparison.gain_high
     return (
-        label(comparison.reference, comparison.value),
+        name_of(comparison.reference, comparison.value),
         f"{100 * comparison.accuracy:.1f}",
         thousands(comparison.tokens),
         "not reached" if math.isnan(ratio) else f"{ratio:.2f} [{low:.2f}, {high:.2f}]".replace("inf", "∞"),
@@ -228,7 +234,7 @@ def statistics_table(dataset: ProbeDataset) -> Table:
         for benchmark in dict.fromkeys(cell.benchmark for cell in dataset.cells):
             members = [index for index, cell in enumerate(dataset.cells) if cell.benchmark == benchmark]
             columns = [cell_statistics(dataset, index) for index in members]
-            table = columns_table(benchmark, [dataset.cells[index].model for index in members])
+            table = _numbers_table(benchmark, [dataset.cells[index].model for index in members])
             for name in columns[0]:
                 add_row(table, name, *(_number(column[name]) for column in columns))
             yield table
@@ -246,7 +252,7 @@ def collection_table(store: Store) -> Table:
     usage = sum((collected.usage for collected in done), Usage())
     branches = sum(collected.unit.size for collected in done)
     probe_tokens = usage.forced / max(usage.probes, 1)
-    table = columns_table(f"{plan.model}/{plan.benchmark}", ["collection"])
+    table = _numbers_table(f"{plan.model}/{plan.benchmark}", ["collection"])
     for name, value in {
         "questions": len(plan.questions),
         "branches": f"{branches:,} of {len(plan.questions) * plan.num_branches:,}",

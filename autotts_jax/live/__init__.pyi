@@ -1,4 +1,4 @@
-from .answer import Answer, LiveExecutor, answer
+from .answering import Answer, LiveExecutor, answer
 from .server import Settings, create_app, serve
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from autotts_jax.core.pool import StopReason
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
-from autotts_jax.live.answer import Answer
+from autotts_jax.live.answering import Answer
 
 try:
     from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator

@@ -28,13 +28,13 @@ from autotts_jax.collect.engine import Cancelled, Engine, EngineError
 from autotts_jax.collect.grading import Grader
 from autotts_jax.collect.simulated import SimulatedEngine
 from autotts_jax.collect.trajectories import Sampling, Trajectories
-from autotts_jax.core.controller import Controller
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
-from autotts_jax.live.answer import Answer, answer
+from autotts_jax.live.answering import Answer, answer
 from autotts_jax.live.chat import Chat, Problem, Reply, event
-from autotts_jax.policies.players import CONTROLLERS, NEURAL, label, select
+from autotts_jax.policies.player import Player
+from autotts_jax.policies.players import CONTROLLERS, NEURAL, select
 
 try:
     import uvicorn
@@ -175,7 +175,7 @@ class _Task:
     """What a request comes to."""
 
     question: str
-    controller: Controller
+    player: Player
     sampling: Sampling
     budget: int
 
@@ -192,16 +192,16 @@ class _Service:
         self._ending = False
         self._engine_failed = False
         self._compiling = threading.Lock()
-        self._compiled: set[type[Controller]] = set()
+        self._compiled: set[str] = set()
         self._begun = int(time.time())
         self._check_length("", settings.sampling)
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         """Compiles before the first request comes; at the end no thread and no process is left."""
-        _, controller = _published(DEFAULT_CONTROLLER, self._settings.max_branches)
+        player = _published(DEFAULT_CONTROLLER, self._settings.max_branches)
         with self._grader:
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._compile, controller)
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._compile, player)
             yield
             self.stop()
             await asyncio.to_thread(self._threads.shutdown)
@@ -240,9 +240,9 @@ class _Service:
         self._check_key(request)
         deadline = asyncio.get_running_loop().time() + self._settings.timeout
         chat = Chat.read(await _body(request, deadline))
-        spec, controller = self._controller(chat.model)
-        task = _Task(chat.question, controller, self._sampling(chat), self._budget(chat))
-        reply = Reply(f"{self._settings.name}:{spec}")
+        player = self._player(chat.model)
+        task = _Task(chat.question, player, self._sampling(chat), self._budget(chat))
+        reply = Reply(f"{self._settings.name}:{player.names[0]}")
         news = self._answered(task, request, deadline)
         # What fails before the first decision is told by the status.
         first = await anext(news)
@@ -261,8 +261,8 @@ class _Service:
         if key is not None and not hmac.compare_digest(given, f"Bearer {key}".encode()):
             raise Problem(401, "the API key is wrong or missing", "invalid_api_key")
 
-    def _controller(self, model: str) -> tuple[str, Controller]:
-        """The label of the controller that is named, and the controller."""
+    def _player(self, model: str) -> Player:
+        """The player that is named."""
         known, width = self._settings.name, self._settings.max_branches
         if model != known and not model.startswith(f"{known}:"):
             raise Problem(404, f"there is no model {model!r}; GET /v1/models lists them", "model_not_found")
@@ -333,12 +333,12 @@ class _Service:
             self._check_length(task.question, task.sampling)
         except InputError as error:
             raise Problem(400, str(error), "context_length_exceeded") from None
-        self._compile(task.controller)
+        self._compile(task.player)
         return answer(
             self._engine,
             task.question,
-            task.controller,
-            self._grader,
+            task.player,
+            grader=self._grader,
             sampling=task.sampling,
             answers=self._settings.answers,
             max_branches=self._settings.max_branches,
@@ -351,22 +351,22 @@ class _Service:
         """Raises an `InputError` if a question does not fit into the model's context."""
         Trajectories(self._engine, question, sampling, extractor(self._settings.answers))
 
-    def _compile(self, controller: Controller) -> None:
-        """Plays a controller without a model when its kind is asked for first; others wait for it."""
+    def _compile(self, player: Player) -> None:
+        """Has a player play without a model when its name is asked for first; others wait for it."""
         sampling = self._settings.sampling
         with self._compiling:
-            if type(controller) in self._compiled:
+            if player.name in self._compiled:
                 return
             answer(
                 SimulatedEngine(mean_tokens=5 * sampling.interval),
                 "Which digit?",
-                controller,
-                self._grader,
+                player,
+                grader=self._grader,
                 sampling=sampling,
                 max_branches=self._settings.max_branches,
                 budget=MAX_TOKENS,
             )
-            self._compiled.add(type(controller))
+            self._compiled.add(player.name)
 
     def _finish(self, cancel: threading.Event, work: asyncio.Future[Answer]) -> None:
         """Counts a question as done, which it is when its thread is, and not when its client is told."""
@@ -437,26 +437,26 @@ async def _left(request: Request) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _published(spec: str, width: int) -> tuple[str, Controller]:
-    """The controller that ``name[@value]`` stands for, without a value the middle one of its family.
-
-    Returns:
-        ``name@value``, and the controller.
+def _published(spec: str, width: int) -> Player:
+    """The player that ``name[@value]`` stands for, without a value the middle one of its family.
 
     Raises:
         InputError: there is none, or it opens more than ``width`` branches.
     """
     if spec.partition("@")[0] not in PUBLISHED:
         raise InputError(f"there is no controller {spec!r}; known are {', '.join(PUBLISHED)}")
-    selection = select(spec)
-    fitting = [
-        (label(selection.name, value), controller)
-        for controller, value in zip(selection.controllers, selection.values, strict=True)
-        if selection.value_name != "branches" or value is None or value <= width
-    ]
+    fitting = [player for player in select(spec).settings() if _fits(player, width)]
     if not fitting:
         raise InputError(f"{spec} opens more branches than the {width} of this server")
     return fitting[len(fitting) // 2]
+
+
+def _fits(player: Player, width: int) -> bool:
+    try:
+        player.check(width)
+    except InputError:
+        return False
+    return True
 
 
 async def _reply(_request: Request, problem: Exception) -> Response:

@@ -2,25 +2,33 @@ from .adaptive_consistency import AdaptiveConsistency
 from .cmc import CMC
 from .early_stopping import EarlyStopping
 from .env_policy import EnvPolicy, PolicyController, as_controller
-from .host_policy import HostPolicy
+from .host_policy import HostPlayer, HostPolicy
 from .neural.policy import NeuralPolicy, neural_family
 from .neural.policy_file import load_policy, save_policy
 from .parallel_probe import ParallelProbe
-from .players import CONTROLLERS, select
+from .player import ControllerPlayer, Play, Player
+from .players import CONTROLLERS, as_player, select
+from .program_player import ProgramPlayer
 from .self_consistency import SelfConsistency
 
 __all__ = [
     "CMC",
     "CONTROLLERS",
     "AdaptiveConsistency",
+    "ControllerPlayer",
     "EarlyStopping",
     "EnvPolicy",
+    "HostPlayer",
     "HostPolicy",
     "NeuralPolicy",
     "ParallelProbe",
+    "Play",
+    "Player",
     "PolicyController",
+    "ProgramPlayer",
     "SelfConsistency",
     "as_controller",
+    "as_player",
     "load_policy",
     "neural_family",
     "save_policy",

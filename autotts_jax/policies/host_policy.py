@@ -13,8 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
+from autotts_jax.core import stepping
 from autotts_jax.core.pool import BranchPool, Pool
 from autotts_jax.core.rollout import Episodes, Results, rollout
+from autotts_jax.core.stepping import Decision, Ended, Executor
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.errors import InputError
 from autotts_jax.policies.env_policy import (
@@ -24,6 +26,8 @@ from autotts_jax.policies.env_policy import (
     check_gamma,
     check_policy,
 )
+from autotts_jax.policies.player import Play, Player, play_all
+from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.typing import Array, Scalar
@@ -103,20 +107,52 @@ class HostController(EnvController):
 
 
 @dataclasses.dataclass(frozen=True)
-class HostPlayer:
+class HostPlayer(Player):
     """A host policy at a γ.
 
     Attributes:
         policy: the policy.
         gamma: γ, the price of an interval that the policy is shown.
+        name: the name in results.
+        values: γ as the name in results has it; None where it has none.
     """
 
     policy: HostPolicy
     gamma: float
+    name: str = "policy"
+    values: tuple[float | None] = (None,)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_policy(self.policy, "predict")
         check_gamma(self.gamma)
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Branches that an episode of the policy's environment can open."""
+        return self.policy.env.max_branches
+
+    def play(
+        self,
+        dataset: ProbeDataset,
+        orders: BranchOrders,
+        *,
+        budget: int | None = None,
+        processes: int = 1,  # noqa: ARG002
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Play:
+        """Plays all episodes in one rollout, with the policy asked before each step."""
+
+        def play(episodes: Episodes) -> Results:
+            return self.rollout(dataset.matrix, orders, episodes, budget=budget, on_progress=on_progress)
+
+        return play_all(self, dataset, orders, play)
+
+    def play_episode(
+        self, executor: Executor, on_decision: Callable[[Decision], None] | None = None
+    ) -> Ended:
+        """Plays one episode, with the policy asked before each step."""
+        controller = HostController(self.gamma, self.policy.env)
+        return stepping.play(controller, executor, on_decision, pause=_Predictions(self.policy))
 
     def rollout(
         self,

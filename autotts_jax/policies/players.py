@@ -1,9 +1,9 @@
-"""Controllers by name, the published ones and a user's own, and policies by import path or by file."""
+"""Players by name, by import path or file, and from Python objects."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from autotts_jax.policies import (
 )
 from autotts_jax.policies.env_policy import as_controller
 from autotts_jax.policies.host_policy import HostPlayer
-from autotts_jax.user_code import load_object, load_policy
+from autotts_jax.policies.player import ControllerPlayer, Player
+from autotts_jax.policies.program_player import ProgramPlayer
+from autotts_jax.user_code import last_lines, load_object
 
 CONTROLLERS: dict[str, Family] = {
     family.name: family
@@ -32,187 +34,168 @@ CONTROLLERS: dict[str, Family] = {
         cmc.FAMILY,
     )
 }
-"""The controllers that come with the package, by the name that the command line knows them by."""
+"""The controllers of this package by their names."""
 
 NEURAL = "neural"
 """Name of learned policies; their parameters are in files."""
 
-
-@dataclasses.dataclass(frozen=True)
-class Selection:
-    """A controller, a released program or a policy, and the values to run it at.
-
-    Attributes:
-        name: how results call it.
-        controllers: the settings, one a value; empty for a released program or a policy on the host.
-        program: a released program's import path; None for all else.
-        values: β, γ or the number of branches of each setting; None where it was not given.
-        host: a policy that runs on the host; None for all else.
-        width: branches that an episode can open, where a policy's environment says so; None for all else.
-        value_name: what the values are called: ``β``, ``γ``, ``branches``.
-    """
-
-    name: str
-    controllers: tuple[Controller, ...]
-    program: str | None
-    values: tuple[float | None, ...]
-    host: HostPlayer | None = None
-    width: int | None = None
-    value_name: str = "value"
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """``name@value`` of each setting."""
-        return tuple(label(self.name, value) for value in self.values)
+GAMMA = 1e-4
+"""γ that policies for environments are shown where nothing else is said."""
 
 
-def label(name: str, value: float | None) -> str:
-    """``name@value``, as `select` reads it; the name alone without a value."""
-    return name if value is None else f"{name}@{value:g}"
+def select(spec: str, gamma: float | None = GAMMA) -> Player:
+    """Selects the player that ``name@value`` stands for; ``name`` alone is its whole family.
 
+    The name is one of `CONTROLLERS`; ``neural`` for the learned policy of this package, or ``neural:path``
+    for one in a file or in a run's folder, whose value is γ; or ``path/to/file.py:NAME`` or ``module:NAME``,
+    where NAME is whatever `as_player` takes.
 
-def select(spec: str) -> Selection:
-    """The controllers that ``name@value`` stands for; ``name`` alone is the whole family.
-
-    The name is one of `CONTROLLERS`; or ``neural`` for the learned policy of this package, and
-    ``neural:path`` for one in a file or in a run's folder, whose value is γ; or ``module:Class`` or
-    ``path/to/file.py:Class`` of a `Controller` or of a released program (a class with ``solve(question)``),
-    whose value is its β.
+    Args:
+        spec: the text.
+        gamma: γ that a policy for an environment is shown where the text has none; None where it must.
 
     Raises:
-        InputError: no such controller, or it has no member at the value.
+        InputError: there is no such player, or it has no setting at the value.
     """
     name, at, text = spec.partition("@")
-    values: tuple[float, ...] = (_number("controller", spec, text),) if at else ()
+    found: Any
     if name.partition(":")[0] == NEURAL:
-        return _neural(spec, name, values)
-    if ":" in name:
-        found = load_object(name)
-        if isinstance(found, type) and not issubclass(found, Controller):
-            return _program(spec, name, found, values)
-        family = _family(spec, found)
+        found = _neural(name)
     elif name in CONTROLLERS:
-        family = CONTROLLERS[name]
+        found = CONTROLLERS[name]
+    elif ":" in name:
+        found = load_object(name, "player")
     else:
         raise InputError(
-            f"unknown controller {name!r}; known are {', '.join([*CONTROLLERS, NEURAL])}, and classes of "
-            "your own as module:Class or path/to/file.py:Class"
+            f"unknown player {name!r}; known are {', '.join([*CONTROLLERS, NEURAL])}, and your own as "
+            "path/to/file.py:NAME or module:NAME"
         )
-    return _of_family(spec, family, values)
-
-
-def _family(spec: str, found: Any) -> Family:
-    """The family that somebody named; a controller alone is a family without values."""
-    if isinstance(found, Family):
-        return found
-    if isinstance(found, type) and issubclass(found, Controller):
-        try:
-            found = found()
-        except TypeError as error:
-            raise InputError(
-                f"controller {spec!r}: {found.__name__}() failed: {error}; name a Family of it, or give its "
-                "fields defaults"
-            ) from error
-    if not isinstance(found, Controller):
-        raise InputError(f"controller {spec!r} is neither a Family nor a Controller nor a program's class")
-    return Family(type(found).__name__, (), lambda _: found)
-
-
-def _of_family(spec: str, family: Family, values: tuple[float, ...]) -> Selection:
-    """Members of a family, all of them where no value is given."""
-    if values and not family.values:
-        raise InputError(f"controller {spec!r}: {family.name} has no values; name it without @")
-    chosen: tuple[float | None, ...] = values or family.values or (None,)
     try:
-        controllers = tuple(family.make(value) for value in chosen)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise InputError(f"controller {spec!r}: {error}") from error
-    if jax.tree_util.all_leaves(controllers):
-        raise InputError(
-            f"controller {spec!r}: class {type(controllers[0]).__name__} is no pytree; decorate it with "
-            "@jax.tree_util.register_dataclass above @dataclasses.dataclass(frozen=True)"
-        )
-    return Selection(family.name, controllers, None, chosen, value_name=family.value_name)
+        return _of_object(found, name, _number(text) if at else None, gamma)
+    except InputError as error:
+        raise InputError(f"player {spec!r}: {error}") from error
 
 
-def select_all(players: Any, gamma: float) -> list[Selection]:
-    """Gives a player or a sequence of players as selections.
+def as_player(player: Any, *, gamma: float | None = GAMMA, name: str | None = None) -> Player:
+    """Makes a player of what a user has.
 
     Args:
-        players: texts as `select` takes them, controllers, policies and selections, or one of these.
-        gamma: the γ that policies are shown.
+        player: a text as `select` takes it; a controller, its class if that takes no arguments, or a family
+            of controllers; the class of a released program, with ``solve(question)``; or a policy for an
+            environment, with ``env`` and ``act`` or ``predict``, its class, or a function that makes one.
+        gamma: γ that a policy for an environment is shown; None where the text has to say it.
+        name: the name in results; by the object when None.
 
     Raises:
-        InputError: one of them is no player.
+        InputError: it is nothing that can play.
     """
-    several = isinstance(players, Sequence) and not isinstance(players, str | tuple)
-    return [_of(player, gamma) for player in (players if several else [players])]
-
-
-def _of(player: Any, gamma: float) -> Selection:
-    if isinstance(player, Selection):
+    if isinstance(player, Player):
         return player
     if isinstance(player, str):
-        return select(player)
-    if isinstance(player, Controller):
-        return Selection(type(player).__name__, (player,), None, (None,))
-    return _policy(type(player).__name__, player, gamma, None)
+        return select(player, gamma)
+    return _of_object(player, name or _described(player), None, gamma)
 
 
-def select_policy(spec: str, gamma: float) -> Selection:
-    """The policy that ``path/to/file.py:Name@γ`` or ``module:Name@γ`` stands for.
-
-    Name is a policy, or a class or a function that makes one when it is called with nothing: an `EnvPolicy`
-    with ``act`` or a `HostPolicy` with ``predict``.
+def as_players(players: Any, gamma: float | None = GAMMA) -> list[Player]:
+    """Makes players of one player or several.
 
     Args:
-        spec: what to select.
-        gamma: the γ that the policy is shown where none is given.
+        players: whatever `as_player` takes, or an iterable of such.
+        gamma: γ that policies for environments are shown.
 
     Raises:
-        InputError: there is no such policy, or it lacks something.
+        InputError: there is none, or one of them is nothing that can play.
     """
-    path, at, text = spec.partition("@")
-    value = _number("policy", spec, text) if at else None
-    policy = load_policy(path)
+    several = isinstance(players, Iterable) and not isinstance(players, str)
+    made = [as_player(player, gamma=gamma) for player in (players if several else [players])]
+    if not made:
+        raise InputError("there are no players; give at least one, as 'cmc@0.5'")
+    return made
+
+
+def _of_object(found: Any, path: str, value: float | None, gamma: float | None) -> Player:
+    """A player of something that a user wrote, which ``path`` leads to or describes."""
+    name = path.rpartition(":")[2]
+    if isinstance(found, Family):
+        return _of_family(found, value)
+    if isinstance(found, type) and hasattr(found, "solve"):
+        beta = None if value is None else check_beta(value)
+        program = path if ":" in path else f"{found.__module__}:{found.__qualname__}"
+        return ProgramPlayer(name, program, (beta,))
+    if isinstance(found, type) or inspect.isroutine(found):
+        try:
+            found = found()
+        except (Exception, SystemExit) as error:
+            raise InputError(f"calling {name}() failed:\n{last_lines(error)}") from error
+    if isinstance(found, Controller):
+        if value is not None:
+            raise InputError(f"{name} is a single controller and has no values; leave the @ out")
+        return ControllerPlayer(name, _pytrees((found,)))
+    if not hasattr(found, "env") and not hasattr(found, "act") and not hasattr(found, "predict"):
+        raise InputError(
+            f"{type(found).__name__} is neither a Controller nor a released program, a Family of controllers "
+            "or a policy; derive it from autotts_jax.Controller, or give it solve(question)"
+        )
+    return _of_policy(found, name, value, gamma)
+
+
+def _of_family(family: Family, value: float | None) -> Player:
+    """A member of a family, or all of them."""
+    values = family.values if value is None else (value,)
+    if not values:
+        raise InputError(f"{family.name} has no values to sweep; give one, as {family.name}@0.5")
     try:
-        return _policy(path.rpartition(":")[2], policy, gamma if value is None else value, value)
-    except InputError as error:
-        raise InputError(f"policy {spec!r}: {error}") from None
+        controllers = tuple(family.make(value) for value in values)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    return ControllerPlayer(family.name, _pytrees(controllers), values, family.value_name)
 
 
-def _policy(name: str, policy: Any, gamma: float, value: float | None) -> Selection:
+def _pytrees(controllers: tuple[Controller, ...]) -> tuple[Controller, ...]:
+    """The controllers, if JAX knows their class."""
+    if jax.tree_util.all_leaves(controllers):
+        raise InputError(
+            f"class {type(controllers[0]).__name__} is no pytree; decorate it with "
+            "@jax.tree_util.register_dataclass above @dataclasses.dataclass(frozen=True)"
+        )
+    return controllers
+
+
+def _of_policy(policy: Any, name: str, value: float | None, gamma: float | None) -> Player:
+    """A policy for an environment, shown a γ."""
+    shown = gamma if value is None else value
+    if shown is None:
+        raise InputError(
+            f"policy {name} is shown the γ of an interval, but the objective has that of a token; give the "
+            f"policy its own, as {name}@1e-4"
+        )
     if hasattr(policy, "predict") and not hasattr(policy, "act"):
-        host = HostPlayer(policy, gamma)
-        return Selection(name, (), None, (value,), host, policy.env.max_branches)
-    return Selection(name, (as_controller(policy, gamma),), None, (value,), None, policy.env.max_branches)
+        return HostPlayer(policy, shown, name, (value,))
+    controller = as_controller(policy, shown)
+    return ControllerPlayer(name, (controller,), (value,), "γ", controller.env.max_branches)
 
 
-def _neural(spec: str, name: str, values: tuple[float, ...]) -> Selection:
-    """A learned policy at some prices."""
+def _neural(name: str) -> Family:
+    """The family of a learned policy."""
     from autotts_jax.policies.neural import policy_file  # Flax takes a second to import.
     from autotts_jax.policies.neural.policy import neural_family
 
     path = name.partition(":")[2]
     policy, _ = policy_file.load_policy(Path(path) if path else policy_file.SHIPPED)
-    return _of_family(spec, neural_family(policy, name), values)
+    return neural_family(policy, name)
 
 
-def _program(spec: str, path: str, kind: type, values: tuple[float, ...]) -> Selection:
-    if not callable(getattr(kind, "solve", None)):
-        raise InputError(
-            f"controller {spec!r}: class {kind.__name__} is neither a Controller nor a released program; "
-            "derive it from autotts_jax.Controller or give it a method solve(question)"
-        )
-    try:
-        betas = tuple(check_beta(value) for value in values)
-    except InputError as error:
-        raise InputError(f"controller {spec!r}: {error}") from None
-    return Selection(kind.__name__, (), path, betas or (None,))
-
-
-def _number(kind: str, spec: str, text: str) -> float:
+def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"{kind} {spec!r}: {text!r} after the @ is not a number") from None
+        raise InputError(f"{text!r} after the @ is not a number") from None
+
+
+def _described(player: Any) -> str:
+    """A name for an object: its class, with the fields of a controller where they are numbers."""
+    kind = player if isinstance(player, type) or inspect.isroutine(player) else type(player)
+    fields = vars(player) if isinstance(player, Controller) and hasattr(player, "__dict__") else {}
+    if not fields or not all(isinstance(value, int | float) for value in fields.values()):
+        return kind.__name__
+    return f"{kind.__name__}({', '.join(f'{value:g}' for value in fields.values())})"

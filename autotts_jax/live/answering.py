@@ -1,16 +1,18 @@
-"""Controllers run live: what they ask of a pool of branches, a language model writes.
+"""Live answers: a language model writes the branches that a controller asks for.
 
-The accounting is the replay core's. A live episode is a replay of a probe matrix that is written just ahead
-of the controller: before an operation, `Trajectories` write as far as it can reach, and what they wrote is
-entered in the matrix; the core then carries the operation out. A controller therefore spends, sees and
-answers what it would in the replay of a collection with the same seed.
+A live episode is a replay of a probe matrix that is written just ahead of the controller: before an
+operation, `Trajectories` write as far as the operation can reach, and what they wrote is entered in the
+matrix; the core then carries the operation out. A controller therefore spends, sees and answers what it would
+in the replay of a collection with the same seed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +22,10 @@ from autotts_jax.collect.answers import Extractor, extractor
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.grading import AnswerBook, Grader
 from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, last_depth
-from autotts_jax.core import stepping
-from autotts_jax.core.controller import Controller
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, Executor, Operation, apply_operation
+from autotts_jax.policies.players import as_player
 from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.equivalence import ERROR
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -32,18 +33,18 @@ from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What came of a question.
+    """An answer, what it cost and how it came about.
 
     Attributes:
         answer: the answer, None where the controller has none.
-        tokens: tokens charged, as a replay would: a branch that ends within its first interval is charged
-            that interval.
-        usage: what the engine really did, probes included.
-        sequential_tokens: the controller's latency proxy.
-        stop: why it ended.
+        tokens: tokens charged as in replay: a branch that ends within its first interval is charged that
+            interval.
+        usage: what the engine did, probes included.
+        sequential_tokens: tokens that had to be generated one after another, a proxy for latency.
+        stop: why the episode ended.
         rounds: rounds of the controller.
-        decisions: what it did, in order.
-        texts: what each opened branch has written, in opening order.
+        decisions: the operations of the controller, in order.
+        texts: the text of each opened branch, in opening order.
     """
 
     answer: str | None
@@ -59,40 +60,54 @@ class Answer:
 def answer(
     engine: Engine,
     question: str,
-    controller: Controller,
-    grader: Grader,
+    player: Any = "cmc@0.5",
     *,
     sampling: Sampling | None = None,
     answers: str | Extractor = "auto",
     max_branches: int = 64,
     budget: int | None = None,
+    grader: Grader | None = None,
     on_decision: Callable[[Decision], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Answer:
-    """Answers a question with a controller.
+    """Answers a question with a language model under a controller.
 
     Args:
-        engine: the model.
+        engine: the model, as `autotts_jax.collect.open_engine` opens it.
         question: the question.
-        controller: any controller that runs in replay.
-        grader: tells which answers are equal.
-        sampling: how branches are sampled and probed.
-        answers: finds the answer in a text, as `answers.extractor` takes it.
-        max_branches: W.
+        player: a player with a single setting, as `autotts_jax.evaluate` takes it.
+        sampling: how branches are sampled and probed; `Sampling()` when None.
+        answers: finds the answer in a text: ``auto`` (the last box, else the last number), ``boxed``,
+            ``number``, ``choice``, ``regex:PATTERN``, ``module:function``, or a function.
+        max_branches: W, branches that can be opened; the environment of a policy has its own.
         budget: tokens that may be charged; None for no limit. As no length is known before a branch has
             ended, an interval is taken to cost Δ, and a full read ``sampling.max_tokens``.
+        grader: tells which answers are equal, and is left open; one is opened for this question when None.
         on_decision: called after each decision.
         cancel: when it is set, the engine drops what is under way.
+
+    Returns:
+        The answer, what it cost and how it came about.
 
     Raises:
         Cancelled: ``cancel`` was set.
         EngineError: the engine cannot go on.
-        InputError: the question does not fit into the model's context, or a setting is wrong.
+        InputError: the question does not fit into the model's context, a setting is wrong, or the player
+            failed.
+
+    Example:
+        >>> import autotts_jax as at
+        >>> from autotts_jax.collect.simulated import SimulatedEngine
+        >>> found = at.answer(SimulatedEngine(), "What is 17 + 25?", "cmc@0.5", max_branches=8)
+        >>> found.answer, found.tokens
     """
     check_budget(budget)
+    playing = as_player(player)
+    playing.check_single()
+    width = playing.width or max_branches
+    playing.check(width)
     sampling = sampling or Sampling()
     trajectories = Trajectories(engine, question, sampling, extractor(answers), cancel)
-    executor = LiveExecutor(trajectories, sampling, AnswerBook(grader), max_branches, budget)
     decisions: list[Decision] = []
 
     def note(decision: Decision) -> None:
@@ -100,7 +115,9 @@ def answer(
         if on_decision is not None:
             on_decision(decision)
 
-    ended = stepping.play(controller, executor, note)
+    with Grader(1) if grader is None else contextlib.nullcontext(grader) as equal:
+        executor = LiveExecutor(trajectories, sampling, AnswerBook(equal), width, budget)
+        ended = playing.play_episode(executor, note)
     return Answer(
         answer=None if ended.answer == ERROR else ended.answer,
         tokens=int(executor.pool.tokens),

@@ -1,0 +1,325 @@
+"""One episode, decision by decision."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import RenderableType
+from rich.text import Text
+
+from autotts_jax.core.pool import UNREVEALED, ReplayPool, StopReason
+from autotts_jax.core.rollout import check_budget
+from autotts_jax.core.stepping import Decision, ReplayExecutor
+from autotts_jax.core.votes import confidence_table
+from autotts_jax.envs.rendering import episode_figure, short_answer
+from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluation import branch_orders, check_width
+from autotts_jax.experiments.files import results_folder
+from autotts_jax.experiments.plots import available, save_figure
+from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
+from autotts_jax.policies.players import as_player
+from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.matrix import NONE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN_VOTES = 3
+OTHER_COLUMNS = 40
+"""Characters that a line of the table has beside branches and votes, which share the rest."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceStep:
+    """One operation of a player, and the vote after it.
+
+    Attributes:
+        decision: the operation; the last of an episode has the action ``answer`` and the branch that gives
+            the answer.
+        votes: votes by answer, most first.
+        final: whether the votes are final answers of finished branches; latest answers of active ones if not.
+        confidence: confidence of that vote.
+    """
+
+    decision: Decision
+    votes: dict[str, int]
+    final: bool
+    confidence: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """An episode that was played; lists have one entry a branch that was opened, in opening order.
+
+    Attributes:
+        title: player, cell, question and seed.
+        steps: what was decided, in order; the last is the answer.
+        answer: the answer given, None for no answer.
+        gold: the gold answer.
+        stop_reason: why the episode ended.
+        finished: whether the branch was read to its end.
+        pruned: whether the branch was pruned.
+        shown: the answers at the depths of the branch, None at a depth that was not revealed.
+    """
+
+    title: str
+    steps: list[TraceStep]
+    answer: str | None
+    gold: str
+    stop_reason: StopReason
+    finished: list[bool]
+    pruned: list[bool]
+    shown: list[list[str | None]]
+
+    def table(self) -> Table:
+        """Shows the episode, a line a decision; rounds that decide the same share a line.
+
+        Returns:
+            A table that prints in 80 columns or more and that a notebook shows.
+        """
+        return Table(self._parts)
+
+    def plot(self) -> Figure:
+        """Draws the episode: branches as rows, depth as columns, coloured by answer.
+
+        Raises:
+            InputError: Matplotlib is missing.
+        """
+        given = "no answer" if self.answer is None else short_answer(self.answer)
+        title = f"{self.title}\nanswered {given}, right is {short_answer(self.gold)}"
+        return episode_figure(
+            title, self.shown, self.finished, self.pruned, answer=self.answer, gold=self.gold
+        )
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Writes ``trace.jsonl``, and ``trace.png`` and ``trace.svg`` where Matplotlib is installed.
+
+        The first line of ``trace.jsonl`` is about the episode; each line after it is a decision.
+
+        Args:
+            folder: where to write them; made if need be.
+
+        Returns:
+            The files.
+
+        Raises:
+            InputError: the folder cannot be written to.
+        """
+        episode = {
+            "title": self.title,
+            "answer": self.answer,
+            "gold": self.gold,
+            "correct": self.answer == self.gold,
+            "stop_reason": self.stop_reason.name.lower(),
+            "tokens": self.steps[-1].decision.tokens,
+        }
+        lines = [episode, *map(_as_line, self.steps)]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        with results_folder(folder) as partial:
+            (partial / "trace.jsonl").write_text(text, encoding="utf-8")
+            if available():
+                save_figure(self.plot(), [partial / "trace.png", partial / "trace.svg"])
+            names = sorted(file.name for file in partial.iterdir())
+        return [Path(folder) / name for name in names]
+
+    def __repr__(self) -> str:
+        return f"Trace of {self.title}: {len(self.steps)} decisions, answer {self.answer}"
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    def _parts(self, width: int) -> Iterator[RenderableType]:
+        table = plain_table()
+        table.padding = (0, 1, 0, 0)
+        half = max((width - OTHER_COLUMNS) // 2, 8)
+        for heading in ("round", "action", "branches", "votes", "confidence", "ktokens"):
+            table.add_column(
+                heading,
+                justify="right" if heading in ("confidence", "ktokens") else "left",
+                max_width=half if heading in ("branches", "votes") else None,
+                no_wrap=True,
+            )
+        for first, last in _alike(self.steps):
+            add_row(
+                table,
+                _rounds(first.decision.round, last.decision.round),
+                first.decision.action,
+                describe_branches(first.decision),
+                describe_votes(first),
+                f"{last.confidence:.3f}",
+                thousands(last.decision.tokens),
+            )
+        yield Text(self.title, style="bold")
+        yield table
+        right = "right" if self.answer == self.gold else f"wrong, it is {self.gold}"
+        reason = self.stop_reason.name.lower().replace("_", " ")
+        yield Text("votes: final answers, (latest answers) in brackets", style="dim")
+        yield Text(f"answer {self.answer} ({right}); stopped: {reason}")
+
+
+def trace(
+    data: ProbeDataset,
+    player: Any,
+    *,
+    cell: str | None = None,
+    question: int = 0,
+    seed: int = 0,
+    protocol: str = "repo100",
+    budget: int | None = None,
+    max_branches: int = 64,
+) -> Trace:
+    """Plays one episode, decision by decision; it is the episode that `autotts_jax.evaluate` plays.
+
+    Args:
+        data: the questions, as `autotts_jax.load` reads them.
+        player: a player with a single setting, as `autotts_jax.evaluate` takes it.
+        cell: ``model/benchmark``; the first cell when None.
+        question: position of the question in its cell.
+        seed: seed of the branch order.
+        protocol: how the order is drawn from the seed, as in `autotts_jax.evaluate`.
+        budget: token budget; None for no limit.
+        max_branches: W, branches that the episode can open; the environment of a policy has its own.
+
+    Returns:
+        The episode: ``table()``, ``plot()``, ``save(folder)``.
+
+    Raises:
+        InputError: there is no such cell or question, or the player has several settings or failed.
+
+    Example:
+        >>> import autotts_jax as at
+        >>> trace = at.trace(at.load("smollm2"), "cmc@0.1", question=3)
+        >>> print(trace.table())
+    """
+    playing = as_player(player)
+    playing.check_single()
+    width = check_width(data, playing, max_branches)
+    playing.check(width)
+    check_budget(budget)
+    row, name = _find(data, cell, question)
+    order = branch_orders(data, protocol, [seed], width).of(row, 0)
+    asked = data.questions[row]
+    pool = ReplayPool.begin(jax.device_put(data.matrix), row, jnp.asarray(order), budget)
+    finals = playing.votes_with_finals(pool)
+    executor = ReplayExecutor(pool, asked.answer)
+    steps: list[TraceStep] = []
+
+    def note(decision: Decision) -> None:
+        steps.append(_step(decision, executor, finals, None))
+
+    ended = playing.play_episode(executor, note)
+    leader = [] if ended.leader == NONE else [ended.leader]
+    tokens = int(executor.pool.tokens)
+    answer = Decision(ended.rounds, "answer", leader, [0] * len(leader), [ended.answer] * len(leader), tokens)
+    steps.append(_step(answer, executor, finals, ended.answer))
+    opened = int(executor.pool.opened)
+    return Trace(
+        title=f"{playing.names[0]} on {name}, question {question}, seed {seed}",
+        steps=steps,
+        answer=ended.answer,
+        gold=asked.gold,
+        stop_reason=ended.stop,
+        finished=np.asarray(executor.pool.finished)[:opened].tolist(),
+        pruned=(~np.asarray(executor.pool.active)[:opened]).tolist(),
+        shown=[
+            [None if key == UNREVEALED else asked.answer(key) for key in keys[:depth]]
+            for keys, depth in zip(
+                np.asarray(executor.pool.revealed_keys).tolist(),
+                np.asarray(executor.pool.depth)[:opened].tolist(),
+                strict=False,
+            )
+        ],
+    )
+
+
+def _find(dataset: ProbeDataset, cell: str | None, question: int) -> tuple[int, str]:
+    """Row of the matrix and name of the cell of a question."""
+    names = [known.name for known in dataset.cells]
+    name = names[0] if cell is None else cell
+    if name not in names:
+        raise InputError(f"there is no cell {name}; there are {', '.join(names)}")
+    rows = dataset.cell_questions(names.index(name))
+    if not 0 <= question < len(rows):
+        raise InputError(f"{name} has no question {question}; it has 0 … {len(rows) - 1}")
+    return int(rows[question]), name
+
+
+def _step(decision: Decision, executor: ReplayExecutor, finals: bool, answer: str | None) -> TraceStep:
+    pool = executor.pool
+    finished, active = np.asarray(pool.finished), np.asarray(pool.active)
+    final = finals and bool(finished.any())
+    answers = executor.answers(np.flatnonzero(finished if final else active).tolist())
+    votes = Counter(text for text in answers if text is not None).most_common()
+    # Among answers with as many votes the given one leads; the controller knows which came first.
+    votes.sort(key=lambda vote: (-vote[1], vote[0] != answer))
+    top = [count for _, count in votes] + [0, 0]
+    confidence = float(confidence_table(pool.width)[top[0], top[1]])
+    return TraceStep(decision, dict(votes), final, confidence)
+
+
+def _rounds(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _alike(steps: Sequence[TraceStep]) -> Iterator[tuple[TraceStep, TraceStep]]:
+    """First and last step of each run of rounds that decide one thing, the same, with the same votes."""
+    alone = Counter(step.decision.round for step in steps)
+
+    def what(numbered: tuple[int, TraceStep]) -> tuple[Any, ...]:
+        number, step = numbered
+        decision = step.decision
+        if alone[decision.round] > 1:
+            return (number,)
+        return (decision.action, decision.branches, decision.intervals, step.votes, step.final)
+
+    for _, run in groupby(enumerate(steps), key=what):
+        same = [step for _, step in run]
+        yield same[0], same[-1]
+
+
+def describe_branches(decision: Decision) -> str:
+    """Writes branches as ranges, by the intervals read where they were advanced: ``+1: 0-3, 7; +2: 4``.
+
+    Args:
+        decision: the decision.
+    """
+    if decision.action != "advance":
+        return _ranges(decision.branches)
+    steps: dict[int, list[int]] = {}
+    for branch, intervals in zip(decision.branches, decision.intervals, strict=True):
+        steps.setdefault(intervals, []).append(branch)
+    return "; ".join(f"+{count}: {_ranges(branches)}" for count, branches in sorted(steps.items()))
+
+
+def describe_votes(step: TraceStep) -> str:
+    """Writes the leading votes, ``204:5 12:1 …``; in brackets where they are not of finished branches.
+
+    Args:
+        step: the step.
+    """
+    votes = list(step.votes.items())
+    parts = [f"{answer[:12]}:{count}" for answer, count in votes[:SHOWN_VOTES]]
+    text = " ".join(parts + ["…"] * (len(votes) > SHOWN_VOTES))
+    return text if step.final else f"({text})"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``[0, 1, 2, 7]`` as ``0-2, 7``."""
+    runs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    spans = [[number for _, number in run] for _, run in runs]
+    return ", ".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)
+
+
+def _as_line(step: TraceStep) -> dict[str, Any]:
+    """A step as a flat record."""
+    votes = {"votes": step.votes, "final": step.final, "confidence": step.confidence}
+    return dataclasses.asdict(step.decision) | votes

@@ -1,0 +1,294 @@
+"""What a player is: the contract between those who can be evaluated and whatever plays them."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Int
+
+from autotts_jax.core import stepping
+from autotts_jax.core.controller import Controller
+from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.rollout import Episodes, Results, rollout
+from autotts_jax.core.stepping import Decision, Ended, Executor
+from autotts_jax.errors import InputError
+from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.orders import BranchOrders
+
+
+class Player(abc.ABC):
+    """Whoever can be evaluated, traced and asked: a controller, a released program, a policy.
+
+    A player has one setting or several, which differ in a value such as β. It plays many episodes of recorded
+    questions at a time with `play`, and one episode of whatever kind, operation by operation, with
+    `play_episode`.
+
+    Attributes:
+        name: the name in results.
+        values: the value of each setting; None for a setting without one.
+        width: branches that its episodes can open; None where whoever plays it chooses.
+    """
+
+    name: str
+    values: tuple[float | None, ...]
+    width: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each setting, ``name@value``."""
+        return tuple(name_of(self.name, value) for value in self.values)
+
+    def check(self, width: int, budget: int | None = None) -> None:  # noqa: ARG002
+        """Checks that the player can play with `play`, before anything is played.
+
+        Args:
+            width: W, branches that an episode can open.
+            budget: token budget of an episode; None for no limit.
+
+        Raises:
+            InputError: it cannot.
+        """
+        if self.width not in (None, width):
+            raise InputError(f"{self.name} opens {self.width} branches, but episodes have {width}")
+
+    @abc.abstractmethod
+    def play(
+        self,
+        dataset: ProbeDataset,
+        orders: BranchOrders,
+        *,
+        budget: int | None = None,
+        processes: int = 1,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Play:
+        """Plays every question under every branch order, with every setting.
+
+        Args:
+            dataset: Q questions.
+            orders: S branch orders of each question, of a length W that the player can play.
+            budget: token budget of an episode; None for no limit.
+            processes: worker processes for players that run in Python alone.
+            on_progress: called now and then with the number of episodes that have ended.
+
+        Returns:
+            The V x S x Q episodes.
+
+        Raises:
+            InputError: the player failed.
+        """
+
+    @abc.abstractmethod
+    def play_episode(
+        self, executor: Executor, on_decision: Callable[[Decision], None] | None = None
+    ) -> Ended:
+        """Plays one episode, one operation at a time, with the only setting.
+
+        Args:
+            executor: carries out the operations; nothing is opened yet.
+            on_decision: called after every operation that changed something.
+
+        Returns:
+            What the episode came to.
+
+        Raises:
+            InputError: the player has several settings, or failed.
+        """
+
+    def settings(self) -> tuple[Player, ...]:
+        """Gives a player for each setting."""
+        return (self,)
+
+    def votes_with_finals(self, pool: BranchPool) -> bool:  # noqa: ARG002
+        """Tells whether finished branches alone vote for the player's answer once there are any.
+
+        Args:
+            pool: a pool in which nothing is opened.
+        """
+        return False
+
+    def check_single(self) -> None:
+        """Checks that the player has a single setting.
+
+        Raises:
+            InputError: it has several.
+        """
+        if len(self.values) != 1:
+            raise InputError(
+                f"{self.name} has {len(self.values)} settings, but this takes one controller at one value; "
+                f"choose one, as {self.names[0]}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Play:
+    """The episodes of one player: V values x S seeds x Q questions.
+
+    Attributes:
+        player: the player.
+        answer: answer texts, None for no answer.
+        correct: whether the answer is the gold answer.
+        tokens: tokens charged.
+        intervals: Σ l_i, intervals read on all branches.
+        probes: |Ω|, probes read.
+        sequential_tokens: tokens that have to be generated one after another, a proxy for latency.
+        branches: branches opened.
+        rounds: rounds of the controller; None for a released program, which has none.
+        stop_reason: `StopReason`; None for a released program.
+        compile_seconds: wall time of tracing and compiling.
+        run_seconds: wall time of running.
+    """
+
+    player: Player
+    answer: np.ndarray[Any, Any]
+    correct: Bool[np.ndarray, "V S Q"]
+    tokens: Int[np.ndarray, "V S Q"]
+    intervals: Int[np.ndarray, "V S Q"]
+    probes: Int[np.ndarray, "V S Q"]
+    sequential_tokens: Int[np.ndarray, "V S Q"]
+    branches: Int[np.ndarray, "V S Q"]
+    rounds: Int[np.ndarray, "V S Q"] | None
+    stop_reason: Int[np.ndarray, "V S Q"] | None
+    compile_seconds: float
+    run_seconds: float
+
+
+def name_of(name: str, value: float | None) -> str:
+    """Writes a setting as ``name@value``, as `autotts_jax.policies.select` reads it.
+
+    Args:
+        name: the player's name.
+        value: the value; None for the name alone.
+    """
+    return name if value is None else f"{name}@{value:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ControllerPlayer(Player):
+    """Controllers of one class.
+
+    Attributes:
+        name: the name in results.
+        controllers: the controller of each setting.
+        values: the value of each setting.
+        value_name: what the values are called: ``β``, ``γ``, ``branches``.
+        width: branches that an episode can open, where the controllers say so.
+    """
+
+    name: str
+    controllers: tuple[Controller, ...]
+    values: tuple[float | None, ...] = (None,)
+    value_name: str = "value"
+    width: int | None = None
+
+    def check(self, width: int, budget: int | None = None) -> None:
+        """Checks that no setting reads more branches than an episode can open."""
+        super().check(width, budget)
+        for name, value in zip(self.names, self.values, strict=True):
+            if self.value_name == "branches" and value is not None and value > width:
+                raise InputError(
+                    f"{name} reads more branches than an episode can open; give it at most {width}, or raise "
+                    "max_branches"
+                )
+
+    def play(
+        self,
+        dataset: ProbeDataset,
+        orders: BranchOrders,
+        *,
+        budget: int | None = None,
+        processes: int = 1,  # noqa: ARG002
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Play:
+        """Plays all episodes in one rollout."""
+
+        def play(episodes: Episodes) -> Results:
+            return rollout(
+                self.controllers,
+                dataset.matrix,
+                orders,
+                episodes,
+                budget=budget,
+                on_progress=on_progress,
+            )
+
+        return play_all(self, dataset, orders, play)
+
+    def play_episode(
+        self, executor: Executor, on_decision: Callable[[Decision], None] | None = None
+    ) -> Ended:
+        """Plays one episode with the controller."""
+        self.check_single()
+        return stepping.play(self.controllers[0], executor, on_decision)
+
+    def settings(self) -> tuple[Player, ...]:
+        """Gives a player for each controller."""
+        settings = zip(self.controllers, self.values, strict=True)
+        return tuple(
+            dataclasses.replace(self, controllers=(controller,), values=(value,))
+            for controller, value in settings
+        )
+
+    def votes_with_finals(self, pool: BranchPool) -> bool:
+        """Tells whether the controllers ask the pool for a vote of finished branches."""
+        asked: set[str] = set()
+
+        def run(pool: BranchPool) -> Any:
+            memory, pool = self.controllers[0].start(_Asking(pool, asked))
+            memory, pool, _ = self.controllers[0].round(memory, pool)
+            return self.controllers[0].vote(memory, pool)
+
+        jax.eval_shape(run, pool)
+        return "vote_finals" in asked
+
+
+def play_all(
+    player: Player, dataset: ProbeDataset, orders: BranchOrders, rollout: Callable[[Episodes], Results]
+) -> Play:
+    """Plays every question under every branch order with every setting, in one rollout.
+
+    Args:
+        player: the player.
+        dataset: the questions.
+        orders: branch orders of each question.
+        rollout: plays episodes.
+    """
+    shape = (len(player.values), orders.num_rows, len(dataset))
+    setting, row, question = (axis.reshape(-1) for axis in np.indices(shape))
+    results = rollout(Episodes(question, row, setting))
+    columns = results._asdict()
+    columns = {name: column.reshape(shape) for name, column in columns.items() if np.ndim(column) == 1}
+    columns["answer"] = _answer_texts(dataset, columns["answer"])
+    return Play(player, **columns, compile_seconds=results.compile_seconds, run_seconds=results.run_seconds)
+
+
+def _answer_texts(dataset: ProbeDataset, ids: Int[np.ndarray, "V S Q"]) -> np.ndarray[Any, Any]:
+    """Answer texts of ids, None for ``NONE``."""
+    texts = np.full((len(dataset), dataset.matrix.vocabulary + 1), None, dtype=object)
+    for row, question in enumerate(dataset.questions):
+        texts[row, : len(question.vocabulary)] = question.vocabulary
+    return texts[np.arange(len(dataset)), ids]  # NONE is -1, the last column
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asking:
+    """A pool that notes which members it is asked for.
+
+    Attributes:
+        pool: the pool.
+        asked: names of what was asked for.
+    """
+
+    pool: BranchPool
+    asked: set[str]
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.add(name)
+        member = getattr(self.pool, name)
+        if name not in ("open", "advance", "probe", "prune", "read"):
+            return member
+        return lambda *arguments, **named: _Asking(member(*arguments, **named), self.asked)
