@@ -3,6 +3,7 @@ from .core.controller import Controller, Family, first_of
 from .core.pool import BranchPool, StopReason
 from .core.rollout import rollout
 from .core.votes import Vote
+from .envs.making import make
 from .errors import InputError
 from .experiments.evaluation import Evaluation, evaluate
 from .experiments.summary import Objective
@@ -25,6 +26,7 @@ __all__ = [
     "evaluate",
     "first_of",
     "load",
+    "make",
     "rollout",
     "testing",
     "trace",

@@ -30,9 +30,8 @@ from rich.table import Table
 from autotts_jax.core import devices
 from autotts_jax.experiments.evaluation import Evaluation, evaluate
 from autotts_jax.experiments.frontier import REFERENCE, Comparison
-from autotts_jax.experiments.play import Play
 from autotts_jax.experiments.summary import ALL_MODELS
-from autotts_jax.policies.players import select
+from autotts_jax.policies import Play, select
 from autotts_jax.replay import embedded
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "train_aime24.toml"
@@ -114,8 +113,8 @@ def held_out(evaluation: Evaluation, fold: np.ndarray) -> Evaluation:
 
     names = [field.name for field in dataclasses.fields(Play) if np.ndim(getattr(policies[0], field.name))]
     columns: dict[str, Any] = {name: of_fold(name) for name in names}
-    selection = dataclasses.replace(policies[0].selection, name=HELD_OUT)
-    joined = dataclasses.replace(policies[0], selection=selection, **columns)
+    player = dataclasses.replace(policies[0].player, name=HELD_OUT)  # type: ignore[type-var]
+    joined = dataclasses.replace(policies[0], player=player, **columns)
     return dataclasses.replace(evaluation, plays=(reference, joined))
 
 

@@ -4,14 +4,10 @@ from typing import Any
 
 import numpy as np
 
+import autotts_jax as at
 from autotts_jax.envs import WidthDepthRounds
-from autotts_jax.experiments.evaluation import evaluate
-from autotts_jax.experiments.play import Play
-from autotts_jax.experiments.summary import Objective, standard_error
-from autotts_jax.policies.cmc import CMC
-from autotts_jax.policies.env_policy import as_controller
-from autotts_jax.policies.host_policy import HostPlayer
-from autotts_jax.policies.players import Selection, select
+from autotts_jax.experiments import standard_error
+from autotts_jax.policies import Play, as_player
 from autotts_jax.replay import synthetic
 
 GAMMA = 1e-4
@@ -53,31 +49,25 @@ def compare(policies: dict[str, Any], orders: int) -> None:
         policies: an `EnvPolicy` or a `HostPolicy` by the name that the table gives it.
         orders: branch orders that each question is played under.
     """
-    cmc = Selection("cmc", tuple(map(CMC.at, BETAS)), None, BETAS)
-    trained = [_selection(*item) for item in policies.items()]
-    plays = evaluate(synthetic(), [select("sc@8"), cmc, *trained], seeds=orders).plays
+    # They are shown the γ of their training.
+    trained = [as_player(policy, gamma=REWARD["gamma"], name=name) for name, policy in policies.items()]
+    players = ["sc@8", *(f"cmc@{beta}" for beta in BETAS), *trained]
+    plays = at.evaluate(synthetic(), players, seeds=orders).plays
     first = _worth(plays[0])[0]
     print(f"\n{'':16}{'accuracy, %':>14}{'ktokens':>9}{'objective':>17}{'over sc@8':>18}")
     for play in plays:
-        rows = zip(play.selection.labels, play.correct, play.tokens, _worth(play), strict=True)
-        for label, correct, tokens, worth in rows:
+        rows = zip(play.player.names, play.correct, play.tokens, _worth(play), strict=True)
+        for name, correct, tokens, worth in rows:
             print(
-                f"{label:16}{_figure(100 * correct.mean(axis=1), 1):>14}{tokens.mean() / 1000:9.1f}"
+                f"{name:16}{_figure(100 * correct.mean(axis=1), 1):>14}{tokens.mean() / 1000:9.1f}"
                 f"{_figure(worth, 4):>17}{_figure(worth - first, 4):>18}"
             )
     print(f"objective: mean of 1{{correct}} - {GAMMA:g} · intervals; ±: standard error over branch orders")
 
 
-def _selection(name: str, policy: Any) -> Selection:
-    gamma, width = REWARD["gamma"], policy.env.max_branches  # It is shown the γ of its training.
-    if hasattr(policy, "predict"):
-        return Selection(name, (), None, (None,), host=HostPlayer(policy, gamma), width=width)
-    return Selection(name, (as_controller(policy, gamma),), None, (None,), width=width)
-
-
 def _worth(play: Play) -> np.ndarray:
     """The objective by value and branch order. Shape (V, S)."""
-    return Objective(GAMMA).of(play).mean(axis=2)
+    return at.Objective(GAMMA).of(play).mean(axis=2)
 
 
 def _figure(per_order: np.ndarray, digits: int) -> str:

@@ -13,11 +13,11 @@ from rich.console import Console
 
 import autotts_jax as at
 from autotts_jax.cli import console
-from autotts_jax.policies.self_consistency import SelfConsistency
+from autotts_jax.policies import SelfConsistency, cmc
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
 HEAVY = ("jax", "jaxlib", "flax", "matplotlib", "pyarrow", "optax", "orbax", "pandas", "scipy")
-NEWCOMERS = ("load", "evaluate")
+NEWCOMERS = ("answer", "evaluate", "load", "make", "trace")
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +65,17 @@ def test_examples_run(name, tmp_path, monkeypatch):
 def test_players_are_texts_controllers_and_policies(dataset):
     def names(players):
         result = at.evaluate(dataset, players, seeds=1, max_branches=8)
-        return [name for play in result.plays for name in play.selection.labels]
+        return [name for play in result.plays for name in play.player.names]
 
     assert names("sc@4") == ["sc@4"]
-    assert names(SelfConsistency(4)) == ["SelfConsistency"]
-    assert names(["sc@4", SelfConsistency(4)]) == ["sc@4", "SelfConsistency"]
+    assert names(SelfConsistency(4)) == ["SelfConsistency(4)"]
+    assert names(("sc@4", SelfConsistency(2), SelfConsistency(4))) == [
+        "sc@4",
+        "SelfConsistency(2)",
+        "SelfConsistency(4)",
+    ]
+    family = at.Family("mine", (1, 2), SelfConsistency, "branches")
+    assert names([family, cmc.FAMILY.make(0.5)])[:2] == ["mine@1", "mine@2"]
 
 
 def test_tables_are_shown_everywhere(result):

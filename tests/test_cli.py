@@ -26,13 +26,10 @@ FILES = {
     "summary.csv",
 }
 OWN_CONTROLLER = """
-import dataclasses, jax
-from autotts_jax.policies.self_consistency import SelfConsistency
+import autotts_jax as at
+from autotts_jax.policies import SelfConsistency
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Mine(SelfConsistency):
-    pass
+mine = at.Family("mine", (1, 2, 4), lambda branches: SelfConsistency(int(branches)), "branches")
 """
 
 
@@ -108,9 +105,9 @@ def test_a_released_program(evaluate):
 def test_a_controller_of_ones_own(evaluate, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(OWN_CONTROLLER)
-    status, out, _ = evaluate("--controllers", f"sc@4,{file}:Mine@4")
+    status, out, _ = evaluate("--controllers", f"sc@4,{file}:mine@4")
     assert status == 0
-    figures = [line.split()[1:6] for line in out.splitlines() if line.startswith(("sc@4", "Mine@4"))]
+    figures = [line.split()[1:6] for line in out.splitlines() if line.startswith(("sc@4", "mine@4"))]
     assert figures[::2] == figures[1::2]
 
 
@@ -192,7 +189,7 @@ def bad_files(tmp_path, folder, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--controllers best", "unknown controller 'best'"),
+        ("--controllers best", "unknown player 'best'"),
         ("--controllers ,", "--controllers names none"),
         ("--controllers cmc@1.2", "β is 1.2"),
         ("--controllers cmc@nan", "β is nan"),
@@ -200,7 +197,7 @@ def bad_files(tmp_path, folder, monkeypatch):
         ("--controllers sc@1.5", "must be a whole number"),
         ("--controllers sc@0", "must be a whole number"),
         ("--controllers sc@9", "reads more branches than an episode can open"),
-        ("--controllers sc@4,sc@4", "sc@4: selected more than once"),
+        ("--controllers sc@4,sc@4", "sc@4: given more than once"),
         ("--controllers sc@4 --controller sc", "exclude each other"),
         ("--controllers sc@4 --beta 0.5", "--beta belongs to --controller"),
         ("--controller cmc --beta 2", "β is 2"),
@@ -259,9 +256,9 @@ def test_values_that_no_option_takes(run, arguments, option):
     [
         ("trace --cell nowhere/none", "there is no cell nowhere/none"),
         ("trace --question 3", "no question 3; it has 0 … 2"),
-        ("trace --controller cmc", "one controller at one value"),
+        ("trace --controller cmc", "cmc has 11 settings, but this takes one controller at one value"),
         ("trace --controller sc@1,asc@2", "'1,asc@2' after the @ is not a number"),
-        (f"trace --controller {EXAMPLES}:OptimalController", "released programs cannot be traced"),
+        ("trace --controller neither.py:Neither", "neither a Controller nor a released program"),
         ("trace --budget -1", "budget is -1"),
         ("trace --beta 0.3", "--beta belongs to --controller"),
         ("trace --out file/results", "cannot write results to file/results"),

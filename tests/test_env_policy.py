@@ -1,31 +1,25 @@
 """Policies of environments in rollouts, on the host and from the command line; controllers as policies."""
 
 import dataclasses
-import sys
 from pathlib import Path
 
 import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from autotts_jax.policies.rounds_player import RoundsPlayer
-from matrices import BRANCHES, QUESTIONS, WIDTH, as_dataset, random_matrix
+from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix
 from test_leaks import BRANCHES as LEAK_BRANCHES
 from test_leaks import WIDTH as LEAK_WIDTH
 from test_leaks import leaks
 
 import autotts_jax  # it registers the environments
-from autotts_jax.cli import main as cli
-from autotts_jax.core import devices
 from autotts_jax.core.pool import StopReason
 from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.envs import WidthDepth, WidthDepthRounds
 from autotts_jax.envs.observations import UNREVEALED
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluation import evaluate
-from autotts_jax.experiments.trace import trace_episode
 from autotts_jax.policies import host_policy
 from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
 from autotts_jax.policies.cmc import CMC
@@ -33,9 +27,8 @@ from autotts_jax.policies.early_stopping import EarlyStopping
 from autotts_jax.policies.env_policy import EnvPolicy, as_controller
 from autotts_jax.policies.host_policy import HostPlayer
 from autotts_jax.policies.parallel_probe import ParallelProbe
-from autotts_jax.policies.players import Selection, select, select_policy
 from autotts_jax.policies.self_consistency import SelfConsistency
-from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "my_policy.py"
 GAMMA = 1e-3
@@ -224,168 +217,9 @@ def test_policies_see_only_what_they_revealed(env, leak_matrix):
     assert leaks(as_controller(drawn(env), GAMMA), leak_matrix) == isinstance(env, Leaky)
 
 
-# --- evaluations and the command line -------------------------------------------------------------------
-
-POLICIES = """
-import jax.numpy as jnp
-import numpy as np
-from autotts_jax.envs import WidthDepth, WidthDepthRounds
-
-class Good:
-    \"\"\"Opens one branch, reads it to its end and answers.\"\"\"
-    env = WidthDepth(4)
-    def act(self, observation, memory):
-        branch = observation["branches"][0]
-        done = jnp.where(branch[2] == 1, jnp.where(branch[3] == 1, 1, 2 + 4), 2)
-        return jnp.where(branch[0] == 0, 0, done), memory
-
-class Host:
-    env = Good.env
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        branch = observation["branches"][:, 0].T
-        done = np.where(branch[2] == 1, np.where(branch[3] == 1, 1, 2 + 4), 2)
-        return np.where(branch[0] == 0, 0, done), None
-
-made = Good()
-def make(): return Good()
-class Init(Good):
-    def __init__(self, path): pass
-class NoEnv(Good):
-    env = None
-class NoAct:
-    env = Good.env
-class Wide(Good):
-    env = WidthDepth(99)
-class Raises(Good):
-    def act(self, observation, memory): return observation["no such"], memory
-class Shape(Good):
-    def act(self, observation, memory): return jnp.zeros(2, int), memory
-class Kind(Good):
-    def act(self, observation, memory): return 1.0, memory
-class Forgets(Good):
-    def start(self): return jnp.zeros(3)
-    def act(self, observation, memory): return 1, memory[:2]
-class HostRaises(Host):
-    def predict(self, observation, state): return observation
-class HostShape(Host):
-    def predict(self, observation, **_): return np.zeros(5), None
-"""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Where the command line is run: ``data/<model>/synthetic.json`` and ``p.py`` with `POLICIES`."""
-    folder = tmp_path_factory.mktemp("work")
-    for model in SYNTHETIC_MODELS[1:2]:
-        (folder / "data" / model.name).mkdir(parents=True)
-        write_json(synthetic(0, [model], 3, 32), folder / "data" / model.name / "synthetic.json")
-    (folder / "p.py").write_text(POLICIES)
-    return folder
-
-
-@pytest.fixture
-def play(monkeypatch, capsys, folder):
-    """Runs ``evaluate``; gives exit status, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.chdir(folder)
-    # JAX is in use already, and tests leave no cache behind.
-    monkeypatch.setattr(devices, "configure", lambda *_: None)
-
-    def play(*arguments):
-        common = [
-            "evaluate",
-            "--data",
-            "data",
-            "--controllers",
-            "sc@1",
-            "--seeds",
-            "2",
-            "--max-branches",
-            "2",
-        ]
-        monkeypatch.setattr(sys, "argv", ["autotts-jax", *common, *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code or 0, *capsys.readouterr()
-
-    return play
-
-
-def test_policies_stand_in_the_table_of_the_controllers(play, tmp_path):
-    policies = ("--policy", f"{EXAMPLE}:MyPolicy", "--policy", "p.py:Good@1e-6", "--policy", "p.py:Host")
-    status, out, err = play(*policies, "--out", tmp_path)
-    assert (status, err) == (0, "")
-    assert max(map(len, out.splitlines()[:-1])) <= 80
-    figures = {line.split()[0]: line.split()[1:] for line in out.splitlines() if "±" in line}
-    assert list(figures)[:4] == ["sc@1", "MyPolicy", "Good@1e-06", "Host"]
-    assert figures["Good@1e-06"] == figures["Host"]
-
-    rows = pq.read_table(tmp_path / "episodes.parquet").to_pylist()
-    by_name = {row["controller"]: [r for r in rows if r["controller"] == row["controller"]] for row in rows}
-    for ours, theirs in zip(by_name["Good"], by_name["sc"], strict=True):
-        assert (ours["answer"], ours["intervals"]) == (theirs["answer"], theirs["intervals"])
-        assert ours["tokens"] >= theirs["tokens"]  # read step by step
-    assert by_name["Good"] == [row | {"controller": "Good", "value": 1e-6} for row in by_name["Host"]]
-    assert {row["stop_reason"] for row in by_name["Good"]} == {"decided"}
-
-
-@pytest.mark.parametrize("name", ["Good", "made", "make"])
-def test_a_policy_may_be_a_class_an_object_or_a_function(folder, name):
-    selection = select_policy(f"{folder / 'p.py'}:{name}@0.5", GAMMA)
-    (controller,) = selection.controllers
-    assert (selection.labels, selection.width) == ((f"{name}@0.5",), 4)
-    assert (type(controller.policy.policy).__name__, controller.gamma) == ("Good", 0.5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("missing.py:P", "policy 'missing.py:P': there is no file missing.py"),
-        ("p.py", "give it as path/to/file.py:Policy"),
-        ("p.py:Other", "p.py has no policy Other; it has jnp, np, WidthDepth, WidthDepthRounds, Good"),
-        ("p.py:Init", "calling Init() failed"),
-        ("p.py:NoEnv", "policy NoEnv has no env; set it to the WidthDepth or WidthDepthRounds"),
-        ("p.py:NoAct", "policy NoAct has no method act"),
-        ("p.py:Good@x", "'x' after the @ is not a number"),
-        ("p.py:Good@-1", "γ is -1"),
-        ("p.py:Host@nan", "γ is nan"),
-        ("p.py:Wide", "an environment of 99 branches, but synthetic-M/synthetic has 32"),
-        ("p.py:Raises", "policy Raises: act failed:"),
-        (
-            "p.py:Shape",
-            "policy Shape: its action is int32[2], but it must be int of shape () for Discrete(14)",
-        ),
-        ("p.py:Kind", "policy Kind: its action is float32[]"),
-        ("p.py:Forgets", "was given the memory float32[3] and returned float32[2]"),
-        ("p.py:HostRaises", "policy HostRaises: predict failed:"),
-        ("p.py:HostShape", "but it must be int of shape (6,)"),
-        ("p.py:Good --policy p.py:Good", "Good: selected more than once"),
-        ("p.py:Good --cost tokens", "say what to show it, as p.py:Good@1e-4"),
-    ],
-)
-def test_what_is_wrong_with_a_policy_is_said(play, arguments, message):
-    status, out, err = play("--policy", *arguments.split())
-    assert (status, out) == (2, "")
-    assert err.startswith("autotts-jax: error: ")
-    assert message in err
-
-
 def test_a_leaf_that_is_no_number_is_refused():
     with pytest.raises(InputError, match=r"policy Drawn is a pytree whose leaf \.weight is str"):
         as_controller(Drawn("much", ATOMIC), GAMMA)
-
-
-def test_a_policys_episodes_are_the_same_under_any_width_and_in_a_trace(matrix):
-    dataset = as_dataset(matrix)
-    policy = Selection("drawn", (as_controller(drawn(ATOMIC), GAMMA),), None, (None,), width=WIDTH)
-    sc = select("sc@6")
-    (play, _) = evaluate(dataset, [policy, sc], seeds=2, max_branches=BRANCHES).plays
-    trace = trace_episode(dataset, policy, question=1, seed=1, max_branches=WIDTH)
-    assert trace.answer == play.answer[0, 1, 1]
-    assert trace.decisions[-1].tokens == play.tokens[0, 1, 1]
-    assert trace.decisions[-1].round == play.rounds[0, 1, 1]
-    with pytest.raises(InputError, match=f"opens {WIDTH} branches, the pool {BRANCHES}"):
-        trace_episode(dataset, policy, max_branches=BRANCHES)
 
 
 # --- controllers as policies ----------------------------------------------------------------------------

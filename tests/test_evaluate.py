@@ -11,7 +11,6 @@ import pytest
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, evaluate
 from autotts_jax.experiments.files import results_folder
-from autotts_jax.experiments.play import Play
 from autotts_jax.experiments.plots import frontier_figure, pareto, save_figure
 from autotts_jax.experiments.summary import (
     ALL_MODELS,
@@ -20,7 +19,7 @@ from autotts_jax.experiments.summary import (
     paired_bootstrap,
     standard_error,
 )
-from autotts_jax.policies.players import select
+from autotts_jax.policies import Play, select
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
 SEEDS, WIDTH = 3, 8
@@ -80,7 +79,7 @@ def play_of(correct, tokens=1, name="sc"):
     columns = dict.fromkeys(("intervals", "probes", "sequential_tokens", "branches", "rounds"), ones[None])
     answer = np.full((1, *ones.shape), "a", object)
     return Play(
-        dataclasses.replace(select(f"{name}@1")),
+        select(f"{name}@1"),
         answer=answer,
         correct=np.asarray(correct, bool)[None],
         tokens=tokens * ones[None],
@@ -214,7 +213,7 @@ def test_progress_names_the_phase_and_ends_at_the_total(dataset):
         max_branches=WIDTH,
         on_progress=lambda *progress: told.append(progress),
     )
-    assert told[0] == ("sc: compiling", 0, 0)
+    assert told[0] == ("sc: starting", 0, 0)
     assert told[-1] == ("sc", 12, 12)
 
 
@@ -309,8 +308,8 @@ def test_a_frontier_of_any_costs_can_be_drawn(rows, tmp_path):
         ("sc@1", {"budget": -1}, "budget is -1"),
         ("sc@9", {}, "sc@9 reads more branches"),
         ("sc@1", {"max_branches": 11}, "10 branches a question, fewer than the 11"),
-        ("sc@1,asc@1,sc@1", {}, "sc@1: selected more than once"),
-        ("cmc,cmc@0.3", {}, "cmc@0.3: selected more than once"),
+        ("sc@1,asc@1,sc@1", {}, "sc@1: given more than once"),
+        ("cmc,cmc@0.3", {}, "cmc@0.3: given more than once"),
         ("examples/released_programs.py:SelfConsistency", {"budget": 5}, "no token budget"),
     ],
 )
@@ -323,7 +322,7 @@ def test_bad_arguments(dataset, controllers, arguments, message):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("best", "unknown controller 'best'; known are sc, asc"),
+        ("best", "unknown player 'best'; known are sc, asc"),
         ("cmc@1.5", "β is 1.5"),
         ("cmc@-0.1", "β is -0.1"),
         ("cmc@nan", "β is nan"),
@@ -334,7 +333,7 @@ def test_bad_arguments(dataset, controllers, arguments, message):
         ("sc@inf", "must be a whole number"),
         ("esc@7", "whole number >= 8"),
         ("missing.py:Mine", "there is no file missing.py"),
-        ("examples/released_programs.py:Mine", "has no class Mine; it has"),
+        ("examples/released_programs.py:Mine", "has no Mine; it has"),
         ("examples/released_programs.py:Branch", "neither a Controller nor a released program"),
         ("examples/released_programs.py:OptimalController@2", "β is 2"),
         ("no_such_module:Mine", "importing no_such_module failed"),
@@ -348,11 +347,13 @@ def test_bad_controllers(spec, message):
 def test_a_controller_must_be_a_pytree(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
-        "from autotts_jax.policies.self_consistency import SelfConsistency\n"
-        "class Mine(SelfConsistency):\n    pass\n"
+        "import autotts_jax as at\n"
+        "from autotts_jax.policies import SelfConsistency\n"
+        "class Sub(SelfConsistency):\n    pass\n"
+        "mine = at.Family('mine', (), lambda branches: Sub(int(branches)), 'branches')\n"
     )
-    with pytest.raises(InputError, match="class Mine is no pytree; decorate it"):
-        select(f"{file}:Mine@1")
+    with pytest.raises(InputError, match="class Sub is no pytree; decorate it"):
+        select(f"{file}:mine@1")
 
 
 def test_results_appear_together_or_not_at_all(tmp_path):

@@ -19,11 +19,10 @@ from autotts_jax.experiments.frontier import (
     hypervolume,
     tokens_at,
 )
-from autotts_jax.experiments.play import Play
 from autotts_jax.experiments.plots import frontier_figure
 from autotts_jax.experiments.summary import ALL_MODELS, Row
 from autotts_jax.experiments.tables import comparison_table
-from autotts_jax.policies.players import Selection
+from autotts_jax.policies import ControllerPlayer, Play
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_compact
 from autotts_jax.replay.dataset import stack
 
@@ -202,7 +201,7 @@ def play_of(name, values, correct, tokens):
     filler = np.ones(correct.shape, np.int64)
     rest = ("intervals", "probes", "sequential_tokens", "branches", "rounds", "stop_reason")
     return Play(
-        Selection(name, (), None, tuple(values)),
+        ControllerPlayer(name, (), tuple(values)),
         answer=np.full(correct.shape, "a", object),
         correct=correct,
         tokens=tokens,
@@ -283,7 +282,7 @@ def test_areas_reach_to_the_tokens_of_64_whole_branches(comparisons, dataset):
 def test_a_question_of_two_models_is_drawn_once():
     data = synthetic(models=SYNTHETIC_MODELS[1:3], questions=9, branches=2)
     plays = tuple(
-        play_of(play.selection.name, play.selection.values, play.correct[..., index], play.tokens[..., index])
+        play_of(play.player.name, play.player.values, play.correct[..., index], play.tokens[..., index])
         for play in random_plays(9)
         for index in [np.tile(np.arange(9), 2)]
     )
@@ -383,9 +382,9 @@ def test_the_reference_is_cmc_or_the_first_that_is_swept(one_question, settings,
 def test_values_that_were_selected_one_by_one_are_a_sweep(dataset):
     together = random_plays(13)
     apart = [
-        play_of(play.selection.name, [value], play.correct[index, None], play.tokens[index, None])
+        play_of(play.player.name, [value], play.correct[index, None], play.tokens[index, None])
         for play in together
-        for index, value in enumerate(play.selection.values)
+        for index, value in enumerate(play.player.values)
     ]
     assert compared(Evaluation(dataset, tuple(apart), 2)) == compared(Evaluation(dataset, together, 2))
 

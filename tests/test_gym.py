@@ -618,7 +618,7 @@ def test_bad_arguments_of_a_vector(data):
         faces.WidthDepthVectorEnv(data, num_envs=0)
     with pytest.raises(InputError, match="unknown autoreset_mode 'Never'; choose one of NextStep, "):
         faces.WidthDepthVectorEnv(data, autoreset_mode="Never")
-    with pytest.raises(TypeError, match="gama"):
+    with pytest.raises(InputError, match="WidthDepth has no setting 'gama'"):
         faces.WidthDepthVectorEnv(data, gama=1.0, max_branches=WIDTH)
 
 

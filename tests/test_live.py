@@ -21,23 +21,31 @@ from autotts_jax.collect import (
     Store,
     collect_unit,
 )
-from autotts_jax.core import pool as branch_pool
-from autotts_jax.core import stepping
-from autotts_jax.core.controller import Controller
 from autotts_jax.core.pool import ReplayPool, StopReason
-from autotts_jax.core.rollout import Episodes, rollout
+from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
 from autotts_jax.errors import InputError
-from autotts_jax.live import programs
-from autotts_jax.live.answer import FIELDS, LivePool, answer
-from autotts_jax.policies.players import select
-from autotts_jax.policies.programs import BudgetError, ReplayQuestion, load_program, question_records
+from autotts_jax.live import answer
+from autotts_jax.policies import select
+from autotts_jax.policies.programs import BudgetError
+from autotts_jax.replay.orders import BranchOrders
 
 pytestmark = pytest.mark.usefixtures("compile_fast")
 
 WIDTH = 16
 SAMPLING = Sampling(interval=20, max_tokens=400, seed=3)
 QUESTIONS = tuple(Problem(text, "7") for text in ("What is 3 + 4?", "What is 9 - 2?", "What is 1 * 7?"))
-CONTROLLERS = ("sc@8", "asc@16", "esc@16", "parallel-probe@16", "cmc@0", "cmc@0.3", "neural@5e-5")
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PLAYERS = (
+    "sc@8",
+    "asc@16",
+    "esc@16",
+    "parallel-probe@16",
+    "cmc@0",
+    "cmc@0.3",
+    "neural@5e-5",
+    f"{EXAMPLES}/my_controller.py:first_finishers@0.25",
+    f"{EXAMPLES}/released_programs.py:OptimalController@0.2",
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,68 +64,36 @@ def dataset(tmp_path_factory):
         return store.export()
 
 
-def controller(spec: str) -> Controller:
-    (found,) = select(spec).controllers
-    return found
-
-
 def live(spec, grader, question=QUESTIONS[0].text, engine=None, **settings):
     engine = engine or SimulatedEngine()
     settings = {"sampling": SAMPLING, "max_branches": WIDTH} | settings
-    return answer(engine, question, controller(spec), grader, **settings)
+    return answer(engine, question, spec, grader=grader, **settings)
 
 
-def replayed(dataset, row: int, controller: Controller) -> tuple[list[tuple], stepping.Ended, ReplayPool]:
-    """What a controller does in replay, as a live run tells of it."""
-    matrix, question = dataset.matrix, dataset.questions[row]
-    pool = ReplayPool.begin(jax.device_put(matrix), row, np.arange(WIDTH, dtype=np.int32))
-    done: list[tuple] = []
-
-    def note(action, before, after):
-        moved = (after.depth > before.depth) | (before.active & ~after.active)
-        ids = np.asarray(branch_pool.answer_ids(after))
-        shown = np.asarray(branch_pool.state_of(after).shown) > 0
-        if (changed := np.flatnonzero(moved)).size:
-            answers = [question.answer(ids[b]) if shown[b] else None for b in changed]
-            done.append((action, changed.tolist(), answers, int(after.tokens)))
-        return after
-
-    def look(pool):
-        return LivePool(**{field.name: getattr(pool, field.name) for field in FIELDS})
-
-    def prune(pool, seen):
-        return note("prune", pool, pool.prune(pool.active & ~seen.active))
-
-    game = stepping.play(controller, look(pool), lambda: False)
-    try:
-        asked = next(game)
-        while True:
-            pool = prune(pool, asked.pool)
-            name = type(asked).__name__.lower()
-            arguments = [bool(asked.probe)] if name in ("open", "advance") else []
-            pool = note(name, pool, getattr(pool, name)(asked.wanted, *arguments))
-            asked = game.send(look(pool))
-    except StopIteration as over:
-        pool = prune(pool, over.value.pool)
-        return done, over.value, pool
+def replayed(dataset, row: int, spec: str) -> tuple[list[Decision], Ended, ReplayPool]:
+    """The episode of a player in replay."""
+    pool = ReplayPool.begin(jax.device_put(dataset.matrix), row, np.arange(WIDTH, dtype=np.int32))
+    executor = ReplayExecutor(pool, dataset.questions[row].answer)
+    decisions: list[Decision] = []
+    ended = select(spec).play_episode(executor, decisions.append)
+    return decisions, ended, executor.pool
 
 
-@pytest.mark.parametrize("spec", CONTROLLERS)
+@pytest.mark.parametrize("spec", PLAYERS)
 def test_a_live_run_is_the_replay_of_a_collection_by_the_same_seeds(spec, dataset, grader):
-    orders = np.arange(WIDTH, dtype=np.int32)[None]
-    rows = np.arange(len(QUESTIONS), dtype=np.int32)
-    episodes = Episodes(rows, 0 * rows, 0 * rows)
-    played = rollout([controller(spec)], dataset.matrix, orders, episodes)
+    orders = BranchOrders(np.arange(WIDTH, dtype=np.int32)[None, None], np.zeros(len(QUESTIONS), np.int32))
+    play = select(spec).play(dataset, orders)
     for row, asked in enumerate(QUESTIONS):
         found = live(spec, grader, asked.text)
-        decisions, ended, _ = replayed(dataset, row, controller(spec))
-        assert [(d.action, d.branches, d.answers, d.tokens) for d in found.decisions] == decisions
-        assert found.answer == dataset.questions[row].answer(played.answer[row])
-        assert found.tokens == played.tokens[row] == int(ended.pool.tokens)
-        assert found.sequential_tokens == played.sequential_tokens[row]
-        assert found.stop == played.stop_reason[row]
-        assert found.rounds == played.rounds[row]
-        assert len(found.texts) == played.branches[row]
+        decisions, ended, pool = replayed(dataset, row, spec)
+        assert found.decisions == decisions
+        assert found.answer == ended.answer == play.answer[0, 0, row]
+        assert found.tokens == int(pool.tokens) == play.tokens[0, 0, row]
+        assert found.sequential_tokens == ended.sequential_tokens == play.sequential_tokens[0, 0, row]
+        assert len(found.texts) == int(pool.opened) == play.branches[0, 0, row]
+        assert (found.stop, found.rounds) == (ended.stop, ended.rounds)
+        if play.rounds is not None:
+            assert (found.stop, found.rounds) == (play.stop_reason[0, 0, row], play.rounds[0, 0, row])
 
 
 def test_real_tokens_are_those_that_were_charged_but_for_short_branches(grader):
@@ -184,35 +160,6 @@ def test_a_question_that_is_too_long_is_refused(grader):
 
 # --- released programs ----------------------------------------------------------------------------------
 
-PROGRAMS = str(Path(__file__).parents[1] / "examples" / "released_programs.py")
-
-
-@pytest.mark.parametrize(
-    ("name", "config"),
-    [
-        ("SelfConsistency", {"max_samples": 8}),
-        ("AdaptiveConsistency", {"max_samples": 16}),
-        ("OptimalController", {"beta": 0.2}),
-        ("ParallelProbe", {"num_chains": 16}),
-    ],
-)
-def test_a_released_program_live_does_what_it_does_in_replay(name, config, dataset, grader):
-    for row, record in enumerate(question_records(dataset)):
-        replay = ReplayQuestion(record, range(WIDTH))
-        expected = load_program(f"{PROGRAMS}:{name}")(config).solve(replay)
-        found = programs.answer(
-            SimulatedEngine(),
-            QUESTIONS[row].text,
-            f"{PROGRAMS}:{name}",
-            config,
-            grader,
-            sampling=SAMPLING,
-            max_branches=WIDTH,
-        )
-        assert found.answer == expected
-        assert (found.sequential_tokens, found.tokens) == replay.get_seq_and_total_tokens()
-        assert len(found.texts) == replay.opened
-
 
 class Greedy:
     """Reads on until the budget forbids it."""
@@ -235,15 +182,25 @@ class Broken(Greedy):
         return question.probe_new()[5]
 
 
-def test_a_released_program_keeps_its_budget_and_its_failures_are_told(grader):
-    def run(name, **settings):
-        program = f"{Path(__file__)}:{name}"
-        return programs.answer(
-            SimulatedEngine(), "What?", program, None, grader, sampling=SAMPLING, **settings
-        )
+class Careless(Greedy):
+    def solve(self, question):
+        try:
+            return question.probe_new()[0]
+        except Exception:
+            return "7"
 
-    found = run("Greedy", budget=330)
+
+def test_a_released_program_keeps_its_budget_and_its_failures_are_told(grader):
+    found = live(f"{__file__}:Greedy", grader, budget=330)
     assert 310 < found.tokens <= 330
     assert found.answer in set("0123456789")
     with pytest.raises(InputError, match=r"Broken' failed(.|\n)*IndexError"):
-        run("Broken")
+        live(f"{__file__}:Broken", grader)
+
+
+def test_a_program_cannot_swallow_what_ended_the_engine(grader):
+    def fail():
+        raise EngineError("the engine is gone")
+
+    with pytest.raises(EngineError, match="gone"):
+        live(f"{__file__}:Careless", grader, engine=Interrupting(1, fail))

@@ -18,13 +18,12 @@ import openai
 import pytest
 import uvicorn
 
+from autotts_jax import live
 from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling, SimulatedEngine
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
-from autotts_jax.live import answer as live
 from autotts_jax.live import server as serving
 from autotts_jax.live.server import Settings, create_app, serve
-from autotts_jax.policies.players import select
 
 KEY = "secret"
 SAMPLING = Sampling(interval=20, max_tokens=160)
@@ -175,12 +174,11 @@ def directly():
     with Grader(workers=1) as grader:
 
         def answer(question, spec="cmc@0.2", sampling=SAMPLING, budget=MAX_TOKENS):
-            (controller,) = select(spec).controllers
             return live.answer(
                 SimulatedEngine(mean_tokens=80),
                 question,
-                controller,
-                grader,
+                spec,
+                grader=grader,
                 sampling=sampling,
                 max_branches=8,
                 budget=budget,

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from autotts_jax.experiments.evaluation import Evaluation
-from autotts_jax.experiments.play import Play
+from autotts_jax.policies import Play, select
 from autotts_jax.policies.neural.policy import NeuralPolicy
-from autotts_jax.policies.players import select
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
 from autotts_jax.user_code import import_place
 
@@ -75,7 +74,7 @@ def test_each_question_is_played_by_the_policy_that_has_not_seen_it():
     evaluation = script.held_out(Evaluation(None, plays, 3), fold)
     assert evaluation.plays[0] is plays[0]
     joined = evaluation.plays[1]
-    assert joined.selection.name == "held out"
+    assert joined.player.name == "held out"
     for value in range(shape[0]):
         for seed in range(3):
             assert joined.tokens[value, seed].tolist() == (fold + 10 * value).tolist()

@@ -1,5 +1,6 @@
 from .environment import AGGREGATES, OBSERVATIONS, Aggregate, Environment, Observation
 from .executor import EnvironmentExecutor, play_in_environment
+from .making import ENVIRONMENTS, make
 from .observations import BRANCH_FEATURES, GLOBAL_FEATURES
 from .params import EnvParams, EnvState
 from .rewards import Reward
@@ -9,6 +10,7 @@ from .width_depth import WidthDepth
 __all__ = [
     "AGGREGATES",
     "BRANCH_FEATURES",
+    "ENVIRONMENTS",
     "GLOBAL_FEATURES",
     "OBSERVATIONS",
     "Aggregate",
@@ -20,5 +22,6 @@ __all__ = [
     "Reward",
     "WidthDepth",
     "WidthDepthRounds",
+    "make",
     "play_in_environment",
 ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -27,6 +26,7 @@ from jaxtyping import Bool, Float, Int, Int32, PRNGKeyArray, UInt32
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.envs.environment import Environment, Observation
+from autotts_jax.envs.making import build
 from autotts_jax.envs.params import EnvParams, EnvState
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
@@ -214,10 +214,8 @@ class _Face:
     def _set_up(self, data: Data, encoding: str, render_mode: str | None, settings: dict[str, Any]) -> None:
         if render_mode is not None and render_mode not in RENDER_MODES:
             raise InputError(f"unknown render_mode {render_mode!r}; choose one of {', '.join(RENDER_MODES)}")
-        static = {name: settings.pop(name) for name in _arguments(self.kind) if name in settings}
-        self.environment = self.kind(**static)
         matrix, self._recorded = _load(data, encoding)
-        self.params = self.environment.make_params(matrix, **settings)
+        self.environment, self.params = build(self.kind, matrix, settings)
         self.render_mode = render_mode
         self._keep_history = render_mode is not None and self.environment.obs != "history"
 
@@ -285,10 +283,6 @@ def _load(data: Data, encoding: str) -> tuple[ProbeMatrix, Int[np.ndarray, " Q"]
         data = embedded.load("synthetic" if data is None else data, encoding)
     branches = np.array([cell.num_branches for cell in data.cells])
     return data.matrix, branches[data.matrix.cell]
-
-
-def _arguments(kind: type[Environment]) -> list[str]:
-    return list(inspect.signature(kind).parameters)
 
 
 def _is_integer(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from typing import Any, NamedTuple, Protocol
 
@@ -76,15 +75,16 @@ class EnvController(Controller):
 
     The pool's width has to be the environment's. The answer is the environment's aggregate, and where the
     environment truncates an episode it ends for `StopReason.STEP_LIMIT`.
+
+    Attributes:
+        env: the environment.
+        gamma: γ, the price of an interval that the policy is shown.
+        max_steps: the step limit; the environment's own for the data when None.
     """
 
+    env: Environment
     gamma: float
     max_steps: int | None
-
-    @property
-    @abc.abstractmethod
-    def env(self) -> Environment:
-        """The environment."""
 
     def begin(self, pool: BranchPool, own: Any) -> PolicyMemory:
         """Makes the memory at the start of an episode.
@@ -157,7 +157,7 @@ class PolicyController(EnvController):
     max_steps: int | None = dataclasses.field(default=None, metadata={"static": True})
 
     @property
-    def env(self) -> Environment:
+    def env(self) -> Environment:  # type: ignore[override]
         """The policy's environment."""
         return self._policy.env
 

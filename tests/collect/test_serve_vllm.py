@@ -22,7 +22,6 @@ from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling  # noqa
 from autotts_jax.core.rollout import MAX_TOKENS  # noqa: E402
 from autotts_jax.live import answer  # noqa: E402
 from autotts_jax.live.server import Settings, create_app  # noqa: E402
-from autotts_jax.policies import select  # noqa: E402
 
 CLIENTS = 32
 CONTROLLER = "cmc@0.3"
@@ -101,15 +100,14 @@ def visit(address, number):
 
 def directly(engine, numbers):
     """The answers without a server, by number."""
-    (controller,) = select(CONTROLLER).controllers
     with Grader(1) as grader, ThreadPoolExecutor(4) as threads:
 
         def ask(number):
             return answer(
                 engine,
                 question(number),
-                controller,
-                grader,
+                CONTROLLER,
+                grader=grader,
                 sampling=SAMPLING,
                 max_branches=SETTINGS.max_branches,
                 budget=MAX_TOKENS,

@@ -25,7 +25,6 @@ from autotts_jax.collect import (
     collect_missing,
     last_depth,
 )
-from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.errors import InputError
 from autotts_jax.live import answer
 from autotts_jax.policies import select
@@ -144,16 +143,14 @@ def test_a_collection_again_is_the_same_whatever_runs_at_once(engine, run, tmp_p
 @pytest.mark.parametrize("spec", CONTROLLERS)
 def test_a_live_run_is_the_replay_of_the_collection(spec, engine, run):
     dataset = read_files(str(run[0].folder))
-    (controller,) = select(spec).controllers
-    rows = np.arange(len(PLAN.questions), dtype=np.int32)
-    orders = BranchOrders(np.arange(WIDTH, dtype=np.int32)[None, None], 0 * rows)
-    played = rollout([controller], dataset.matrix, orders, Episodes(rows, 0 * rows, 0 * rows))
+    orders = BranchOrders(np.arange(WIDTH, dtype=np.int32)[None, None], np.zeros(len(dataset), np.int32))
+    play = select(spec).play(dataset, orders)
     with Grader(1) as grader:
         for row, asked in enumerate(PLAN.questions):
-            live = answer(engine, asked.text, controller, grader, sampling=PLAN.sampling, max_branches=WIDTH)
-            assert live.answer == dataset.questions[row].answer(played.answer[row])
-            assert live.tokens == played.tokens[row]
-            assert live.rounds == played.rounds[row]
-            assert live.stop == played.stop_reason[row]
-            assert len(live.texts) == played.branches[row]
+            live = answer(engine, asked.text, spec, grader=grader, sampling=PLAN.sampling, max_branches=WIDTH)
+            assert live.answer == play.answer[0, 0, row]
+            assert live.tokens == play.tokens[0, 0, row]
+            assert live.rounds == play.rounds[0, 0, row]
+            assert live.stop == play.stop_reason[0, 0, row]
+            assert len(live.texts) == play.branches[0, 0, row]
     assert engine.running == 0
