@@ -1,5 +1,7 @@
-"""The documents are right: commands and code run, links lead somewhere, and versions agree."""
+"""Documents and docstrings are right: code, commands and examples run, links work, and versions agree."""
 
+import doctest
+import importlib
 import re
 import shlex
 import subprocess
@@ -16,6 +18,12 @@ from autotts_jax.core import devices
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = [
+    file.relative_to(ROOT).with_suffix("")
+    for file in sorted((ROOT / "autotts_jax").rglob("*.py"))
+    if ">>> " in file.read_text(encoding="utf-8")
+]
+"""Modules with examples in their docstrings."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 LEFT_OUT = "…"
@@ -58,6 +66,13 @@ def test_commands_and_code_run_in_the_order_of_the_document(document, monkeypatc
                 printed = run(command, monkeypatch, capsys)
                 missing = [line for line in shown if line not in printed]
                 assert not missing, f"{document.name}: {command} does not print {missing}"
+
+
+@pytest.mark.usefixtures("checkout")
+@pytest.mark.parametrize("module", EXAMPLES, ids=str)
+def test_examples_in_docstrings_run(module):
+    name = ".".join(module.parts).removesuffix(".__init__")
+    assert not doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS).failed
 
 
 def commands(block):
