@@ -207,7 +207,7 @@ class Leaky(WidthDepthRounds):
 
     def observe(self, pool, *arguments):
         seen = super().observe(pool, *arguments)
-        return seen | {"globals": seen["globals"] + pool._episode.length[0]}
+        return seen | {"globals": seen["globals"] + pool.hidden.length[0]}
 
 
 @pytest.mark.parametrize(

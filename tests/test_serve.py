@@ -507,7 +507,7 @@ def reachable(address):
     [("127.0.0.1", None, False), ("0.0.0.0", None, True), ("0.0.0.0", KEY, False)],
 )
 def test_it_warns_where_others_can_reach_it_without_a_key(monkeypatch, capsys, host, key, warns):
-    monkeypatch.setattr(serving._Server, "run", lambda *_: None)
+    monkeypatch.setattr(serving.uvicorn.Server, "run", lambda *_: None)
     serve(Engine(), Settings("sim", SAMPLING, api_key=key), host, 0)
     assert ("no API key" in capsys.readouterr().err) == warns
 

@@ -167,7 +167,7 @@ class MaskSeesLength(WidthDepth):
 
 def right_one(pool, _):
     """An aggregation that knows the answer."""
-    right = pool.answer_keys == pool._matrix.gold[pool.hidden.question]
+    right = pool.answer_keys == pool._matrix.gold[pool.hidden.question]  # noqa: SLF001
     leader = jnp.argmax(pool.active & right).astype(jnp.int32)
     return dataclasses.replace(pool.vote(pool.active), leader=leader)
 
