@@ -10,6 +10,7 @@ from .experiments.summary import Objective
 from .experiments.tracing import Trace, trace
 from .live.answering import answer
 from .replay import ProbeDataset, load
+from .training.entry import train
 
 __all__ = [
     "BranchPool",
@@ -30,6 +31,7 @@ __all__ = [
     "rollout",
     "testing",
     "trace",
+    "train",
 ]
 
 __version__: str

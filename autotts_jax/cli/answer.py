@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import autotts_jax as at
+from autotts_jax import policies
 from autotts_jax.cli.console import console, working
 from autotts_jax.cli.options import AnswersOption, BetaOption, EngineOptions, LimitOptions, SamplingOptions
 
@@ -39,10 +40,9 @@ def answer(
     """Answer a question with a model under a controller, and print what it took."""
     with working() as on_progress:
         from autotts_jax.core import devices
-        from autotts_jax.policies import select
 
         devices.configure()
-        player = select(controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}")
+        player = policies.select(controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}")
         player.check_single()
         settings = sampling.sampling()
 

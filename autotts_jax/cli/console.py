@@ -1,4 +1,4 @@
-"""What the commands share: a progress bar, Ctrl-C, reading data and printing."""
+"""What the commands share: a progress bar, Ctrl-C, and printing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from autotts_jax.replay.dataset import ProbeDataset
 
 INTERRUPTED = 130
 
@@ -122,19 +119,3 @@ def print_written(files: Sequence[Path]) -> None:
         print(f"wrote {', '.join(file.name for file in files)} to {files[0].parent}")
         if not any(file.suffix == ".png" for file in files):
             print("for pictures as well: pip install 'autotts-jax[plot]'")
-
-
-def read_data(
-    data: Sequence[str] | None, encoding: str, on_progress: Callable[[str, int, int], None]
-) -> ProbeDataset:
-    """Reads what ``--data`` names, the synthetic data without it.
-
-    Args:
-        data: names, files, folders or globs.
-        encoding: ``exact`` or ``equiv``.
-        on_progress: told that data is being read.
-    """
-    from autotts_jax.replay import embedded
-
-    on_progress("reading data", 0, 0)
-    return embedded.load(data or "synthetic", encoding)

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from autotts_jax.cli.console import console, read_data, working
+import autotts_jax as at
+from autotts_jax import collect, experiments, replay
+from autotts_jax.cli.console import console, working
 from autotts_jax.cli.options import DataArgument, EncodingOption
 from autotts_jax.errors import InputError
 
@@ -22,18 +24,16 @@ FilesArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="Files,
 def info(data: DataArgument, encoding: EncodingOption = "exact") -> None:
     """Print statistics of probe matrices and the progress of collections."""
     with working() as on_progress:
-        from autotts_jax.collect.store import Store, is_collection
-        from autotts_jax.experiments.tables import collection_table, statistics_table
-
-        stores = [Store(Path(place)) for place in data if is_collection(Path(place))]
-        tables = [collection_table(store) for store in stores]
+        stores = [collect.Store(Path(place)) for place in data if collect.is_collection(Path(place))]
+        tables = [experiments.collection_table(store) for store in stores]
         # Of an unfinished collection, the questions that are complete.
         growing = {store.folder: store for store in stores if store.missing()}
         for store in growing.values():
             if dataset := store.dataset():
-                tables.append(statistics_table(dataset))
+                tables.append(experiments.statistics_table(dataset))
         if rest := [place for place in data if Path(place) not in growing]:
-            tables.append(statistics_table(read_data(rest, encoding, on_progress)))
+            on_progress("reading data", 0, 0)
+            tables.append(experiments.statistics_table(at.load(rest, encoding)))
     for table in tables:
         console().print(table)
 
@@ -49,10 +49,8 @@ def import_(
     """Convert the AutoTTS or Parallel-Probe release to one compact file for each cell."""
     lines: list[str] = []
     with working("the files written so far are complete") as on_progress:
-        from autotts_jax.collect.releases import import_release
-
         on_progress("importing", 0, 0)
-        files = import_release(source, out, lines.append)
+        files = collect.import_release(source, out, lines.append)
     print(*lines, f"wrote {len(files)} files to {out}", sep="\n")
 
 
@@ -67,13 +65,11 @@ def convert(
 ) -> None:
     """Convert probe matrices to one compact file, or one cell to AutoTTS JSON."""
     with working() as on_progress:
-        from autotts_jax.replay.autotts_json import write_json
-        from autotts_jax.replay.compact import write_compact
-
-        writers = {".npz": write_compact, ".json": write_json}
+        writers = {".npz": replay.write_compact, ".json": replay.write_json}
         if out.suffix not in writers:
             raise InputError(f"--out {out}: the suffix must be .npz (compact) or .json (AutoTTS)")
-        dataset = read_data(data, encoding, on_progress)
+        on_progress("reading data", 0, 0)
+        dataset = at.load(data, encoding)
         on_progress("writing", 0, 0)
         writers[out.suffix](dataset, out)
     print(f"wrote {out}: {len(dataset.cells)} cells, {len(dataset)} questions")
@@ -85,13 +81,11 @@ def validate(data: FilesArgument) -> None:
     lines = []
     bad = 0
     with working() as on_progress:
-        from autotts_jax.replay.reading import find_files, read_file
-
-        files = sorted({file for pattern in data for file in find_files(pattern)})
+        files = sorted({file for pattern in data for file in replay.find_files(pattern)})
         for done, file in enumerate(files):
             on_progress("checking", done, len(files))
             try:
-                lines.append(f"good  {file}: {len(read_file(file))} questions")
+                lines.append(f"good  {file}: {len(replay.read_files(file))} questions")
             except InputError as error:
                 lines.append(f"bad   {error}")
                 bad += 1

@@ -9,15 +9,12 @@ import json
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from autotts_jax import collect
 from autotts_jax.errors import InputError
-
-if TYPE_CHECKING:
-    from autotts_jax.collect.engine import Engine
-    from autotts_jax.collect.trajectories import Sampling
 
 MAX_SEED = 2**32 - 1
 
@@ -151,16 +148,16 @@ class EngineOptions:
         """The name of the model without the folders or the organisation before it."""
         return Path(self.model).name if self.model else self.engine
 
-    def opener(self) -> Callable[[], Engine]:
+    def opener(self) -> Callable[[], collect.Engine]:
         """What opens the engine; it can be sent to another process.
 
         Raises:
             InputError: an engine option is not written as NAME=VALUE.
         """
-        from autotts_jax.collect.engines import open_engine
-
         options = _engine_arguments(self.engine_option or ())
-        return functools.partial(open_engine, self.engine, self.model, options, self.base_url, self.api_key)
+        return functools.partial(
+            collect.open_engine, self.engine, self.model, options, self.base_url, self.api_key
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,15 +184,13 @@ class SamplingOptions:
         32
     )
 
-    def sampling(self, probes_per_prefix: int = 1, logprobs: bool = False) -> Sampling:
+    def sampling(self, probes_per_prefix: int = 1, logprobs: bool = False) -> collect.Sampling:
         r"""The settings; ``\n`` in the suffix, as a shell passes it, stands for a new line.
 
         Raises:
             InputError: a setting is out of range.
         """
-        from autotts_jax.collect.trajectories import Sampling
-
-        return Sampling(
+        return collect.Sampling(
             interval=self.interval,
             max_tokens=self.max_tokens,
             temperature=self.temperature,

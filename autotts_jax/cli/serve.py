@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from autotts_jax import live
 from autotts_jax.cli.console import working
 from autotts_jax.cli.options import AnswersOption, EngineOptions, LimitOptions, SamplingOptions
 
@@ -42,10 +43,9 @@ def serve(
     """Answer OpenAI clients with a model under a controller, which they name: model="NAME:cmc@0.5"."""
     with working("the server has ended") as on_progress:
         from autotts_jax.core import devices
-        from autotts_jax.live import server
 
         devices.configure()
-        settings = server.Settings(
+        settings = live.Settings(
             name=name or engine.model_name,
             sampling=sampling.sampling(),
             answers=answers,
@@ -58,4 +58,4 @@ def serve(
         on_progress("loading the model", 0, 0)
         opened = engine.opener()()
     with contextlib.closing(opened):
-        server.serve(opened, settings, host, port)
+        live.serve(opened, settings, host, port)

@@ -233,7 +233,7 @@ def _play_with_pauses(
         memory = pause(run.lanes.body.memory, np.asarray(run.lanes.rounds))
         body = dataclasses.replace(run.lanes.body, memory=memory)
         run = run._replace(lanes=dataclasses.replace(run.lanes, body=body))
-        run = play(run, target, np.asarray(run.time)[0] + np.int32(1))
+        run = play(run, target, np.max(run.time) + np.int32(1))
         if on_progress:
             on_progress(int(np.sum(run.ended)))
     return run
