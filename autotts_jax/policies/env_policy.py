@@ -254,7 +254,7 @@ def check_gamma(gamma: float) -> None:
         raise InputError(f"γ is {gamma}, but it must be a finite number of at least 0")
 
 
-def check_action(name: str, space: spaces.Space, action: Any, batch: tuple[int, ...]) -> None:
+def check_action(name: str, space: spaces.Space[Any], action: Any, batch: tuple[int, ...]) -> None:
     """Checks the shape and dtype of an action or a batch of actions.
 
     Args:

@@ -71,7 +71,7 @@ class Checkpoints:
     def __enter__(self) -> Checkpoints:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self._manager.close()
 
     def save(self, state: RunState, tree: Any) -> None:

@@ -38,7 +38,7 @@ class DataSettings(Settings):
     folds: int = 5
     fold: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.paths == ():
             raise InputError("paths is empty; name at least one, or leave it out for the synthetic data")
         if self.folds < 2:
@@ -59,7 +59,7 @@ class NetworkSettings(Settings):
     hidden: int = 16
     actions: Literal["rounds", "atomic"] = "rounds"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.hidden < 1:
             raise InputError(f"hidden is {self.hidden}, but it must be at least 1")
 
@@ -83,7 +83,7 @@ class ObjectiveSettings(Settings):
     voters: int = 0
     difficulty_std: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.gamma[0] <= self.gamma[1]:
             raise InputError(
                 f"gamma is {list(self.gamma)}, but it must be the lowest and the highest γ, both positive"
@@ -126,7 +126,7 @@ class Config(Settings):
     objective: ObjectiveSettings = ObjectiveSettings()
     warm_start: WarmStartSettings | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.warm_start is not None and self.network.actions == "atomic":
             raise InputError(
                 "warm_start is given, but its teachers decide in rounds, which a policy of atomic actions "

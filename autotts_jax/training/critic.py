@@ -66,7 +66,7 @@ def shares_of_finals(matrix: ProbeMatrix) -> Float[Array, "Q V"]:
         matrix: the probe matrix.
     """
 
-    def of_question(answers, lengths):
+    def of_question(answers: Array, lengths: Array) -> Array:
         finals = jnp.take_along_axis(answers, lengths[:, None], axis=1)[:, 0]
         voters = (lengths > 0) & (finals != NONE)
         ids = jnp.where(voters, finals, matrix.vocabulary)
@@ -146,6 +146,6 @@ def apply_critic(parameters: Parameters, privileged: Privileged, inputs: Inputs)
 
 
 @functools.cache
-def _structure() -> nnx.GraphDef:
+def _structure() -> nnx.GraphDef[Critic]:
     with jax.ensure_compile_time_eval():
         return nnx.split(Critic(rngs=nnx.Rngs(0)))[0]

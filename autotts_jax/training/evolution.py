@@ -49,7 +49,7 @@ class EvolutionSettings(Settings):
     max_branches: int = 32
     kind: Literal["evolution"] = "evolution"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.population < 2 or self.population % 2:
             raise InputError(f"population is {self.population}, but it must be an even number of at least 2")
         for name in ("std", "learning_rate", "decay_updates", "num_gammas", "max_branches"):

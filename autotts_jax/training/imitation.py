@@ -246,17 +246,25 @@ def clone(
 
 
 @functools.partial(jax.jit, static_argnames=("updates", "batch"))
-def _clone(parameters, demonstrations, key, *, updates: int, batch: int, rate: float):
+def _clone(
+    parameters: Parameters,
+    demonstrations: Demonstrations,
+    key: PRNGKeyArray,
+    *,
+    updates: int,
+    batch: int,
+    rate: float,
+) -> tuple[Parameters, Array]:
     optimiser = optax.adam(optax.cosine_decay_schedule(rate, updates))
     count = demonstrations.action.answer.shape[0]
 
-    def loss(parameters, rows):
-        def of_row(row):
+    def loss(parameters: Parameters, rows: Demonstrations) -> Array:
+        def of_row(row: Demonstrations) -> Array:
             return -HEAD.log_prob(apply_network(parameters, row.inputs, row.mask), row.action)
 
         return jnp.mean(jax.vmap(of_row)(rows))
 
-    def update(carry, key):
+    def update(carry: tuple[Parameters, Any], key: PRNGKeyArray) -> tuple[tuple[Parameters, Any], Array]:
         parameters, state = carry
         drawn = jax.random.randint(key, (batch,), 0, count)
         rows = jax.tree.map(lambda leaf: leaf[drawn], demonstrations)
@@ -295,7 +303,7 @@ class WarmStartSettings(Settings):
     updates: int = 5_000
     learning_rate: float = 6e-3
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name != "until_peak" and not 0 < value < np.inf:

@@ -129,7 +129,13 @@ class _Training:
     """
 
     def __init__(
-        self, trainer, settings: RunSettings, folder: Path, checkpoints: Checkpoints, validate, save_policy
+        self,
+        trainer: Trainer,
+        settings: RunSettings,
+        folder: Path,
+        checkpoints: Checkpoints,
+        validate: Callable[[Any], Mapping[str, Any]],
+        save_policy: Callable[[Path, Any], None],
     ):
         self._trainer = trainer
         self._settings = settings
@@ -217,9 +223,9 @@ def _signals_kept() -> Iterator[Callable[[], int]]:
     """
     received: list[int] = []
 
-    def keep(number, _frame):
+    def keep(number: int, _frame: object) -> None:
         received.append(number)
-        signal.signal(number, before[number])
+        signal.signal(number, before[signal.Signals(number)])
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}

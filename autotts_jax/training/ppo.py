@@ -83,7 +83,7 @@ class PPOSettings(Settings):
     target_kl: float = 0.05
     kind: Literal["ppo"] = dataclasses.field(default="ppo", metadata={"static": True})
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value, least = getattr(self, field.name), 1 if field.metadata else 0
             most = 1 if field.name in ("clip", "gae_lambda") else math.inf
@@ -372,7 +372,7 @@ def play(
 
     play_step = jax.vmap(functools.partial(_step, head, environment, params, network, assess))
 
-    def step(carry, key):
+    def step(carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Transition]:
         following, last, played = play_step(carry, jax.random.split(key, settings.num_envs))
         # Assessing the last state of a truncated episode is half the work of a step, and seldom needed.
         cut_off = jax.lax.cond(
@@ -478,7 +478,7 @@ def advantages(
         gae_lambda: λ.
     """
 
-    def back(later, played):
+    def back(later: jax.Array, played: Any) -> tuple[jax.Array, jax.Array]:
         td_error, ended = played
         advantage = td_error + jnp.where(ended, 0, gae_lambda * later)
         return advantage, advantage
@@ -530,7 +530,7 @@ def loss(settings: PPOSettings, weights: Weights, batch: Batch) -> tuple[Float[A
     """
     head = head_of(weights.network)
 
-    def of_step(row: Batch):
+    def of_step(row: Batch) -> tuple[Array, Array, Array]:
         logits = apply_network(weights.network, row.inputs, row.mask)
         value = apply_critic(weights.critic, row.privileged, row.inputs)
         return head.log_prob(logits, row.action) - row.log_prob, head.entropy(logits), value
@@ -552,6 +552,10 @@ def loss(settings: PPOSettings, weights: Weights, batch: Batch) -> tuple[Float[A
     }
 
 
+_Learner = tuple[Weights, optax.OptState]
+"""What gradient steps change: the weights, and the moments of the optimiser."""
+
+
 def _learn(
     settings: PPOSettings, state: PPOState, batch: Batch, key: PRNGKeyArray, mesh: Mesh | None
 ) -> tuple[Weights, optax.OptState, Metrics]:
@@ -561,18 +565,20 @@ def _learn(
     size = settings.num_envs * settings.num_steps
     batch = jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[2:]), batch)
 
-    def descend(learner, rows):
+    def descend(learner: _Learner, rows: Array) -> tuple[_Learner, Metrics]:
         weights, moments = learner
         minibatch = jax.tree.map(lambda leaf: leaf[rows], batch)
         gradient, metrics = gradient_of(weights, _constrained(minibatch, mesh, SHARED))
         change, moments = optimiser.update(gradient, moments)
         return (optax.apply_updates(weights, change), moments), metrics
 
-    def rest(learner, rows):
+    def rest(learner: _Learner, rows: Array) -> tuple[_Learner, Metrics]:
         _, metrics = jax.eval_shape(descend, learner, rows)
         return learner, jax.tree.map(lambda metric: jnp.zeros(metric.shape, metric.dtype), metrics)
 
-    def step(carry, rows):
+    def step(
+        carry: tuple[_Learner, Array], rows: Array
+    ) -> tuple[tuple[_Learner, Array], tuple[Metrics, Array]]:
         learner, near = carry
         learner, metrics = jax.lax.cond(near, descend, rest, learner, rows)
         return (learner, near & (metrics["kl"] <= settings.target_kl)), (metrics, near)
@@ -588,7 +594,7 @@ def _learn(
 def _optimiser(settings: PPOSettings, step: int | Int32[Array, ""]) -> optax.GradientTransformation:
     """Optimises the policy and the critic apart, as their gradients have nothing to do with each other."""
 
-    def of(rate):
+    def of(rate: float) -> optax.GradientTransformation:
         decayed = optax.linear_schedule(rate, 0.0, settings.decay_updates)(step)
         return optax.chain(optax.clip_by_global_norm(settings.max_norm), optax.adam(decayed))
 

@@ -28,7 +28,7 @@ class RunSettings(Settings):
     patience: int | None = None
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, least in (("updates", 0), ("validate_every", 1), ("checkpoint_every", 1), ("patience", 1)):
             value = getattr(self, name)
             if value is not None and value < least:

@@ -102,7 +102,7 @@ def fit(
         return np.zeros(len(VOTE_INPUTS), np.float32)
     data = [jnp.asarray(part[telling]) for part in (columns, answers, voting, right)]
 
-    def value_and_gradient(point):
+    def value_and_gradient(point: np.ndarray) -> tuple[float, np.ndarray]:
         loss, gradient = _loss(jnp.asarray(point, jnp.float32), *data)
         return float(loss), np.asarray(gradient, float)
 
@@ -125,7 +125,7 @@ def _loss(
     """Computes the mean negative log-likelihood of the right answers; the last coordinate is the power."""
     coefficients, power = point[:-1], point[-1]
 
-    def of_episode(columns, answers, voting, right):
+    def of_episode(columns: Array, answers: Array, voting: Array, right: Array) -> Array:
         weight = votes.weigh(answers, jax.nn.softmax(coefficients @ columns, where=voting))
         score = power * jnp.log(jnp.maximum(weight, TINY))
         # An answer with c votes is there c times.
