@@ -375,6 +375,17 @@ def test_a_pause_sees_and_sets_what_controllers_remember():
     assert reports[-1] == ORDERS.num_rows * QUESTIONS
 
 
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_pause_waits_for_the_slowest_device(lanes):
+    """Episodes are dealt in turn, and those of one device are all longer than those of the other."""
+    row, question = (axis.reshape(-1) for axis in np.indices((ORDERS.num_rows, QUESTIONS)))
+    episodes = Episodes(question, row, np.arange(len(row)) % 2)
+    for controllers in ([Plain(2, 2), Plain(2, 9)], [Plain(2, 9), Plain(2, 2)]):
+        played = rollout(controllers, random_matrix(8), ORDERS, episodes, lanes=lanes, pause=lambda m, _: m)
+        expected = rollout(controllers, random_matrix(8), ORDERS, episodes)
+        chex.assert_trees_all_equal(figures(played), figures(expected))
+
+
 def test_progress_is_reported_up_to_the_end():
     reports = []
     rollout([Plain(2, 3)], random_matrix(0), ORDERS, grid(1), on_progress=reports.append)
