@@ -105,8 +105,8 @@ class BranchPool(Protocol):
     def labels(self) -> Int32[Array, " W"]:
         """Label of the latest revealed answer of each branch; ``NONE`` where there is none.
 
-        Equal answers have equal labels throughout an episode, and answers that were revealed earlier have
-        smaller labels. Labels carry no other meaning.
+        Answers have the labels 0, 1, … in the order in which they were first revealed; among those of one
+        operation the order is by branch, then by depth.
         """
 
     @property
@@ -254,7 +254,7 @@ class ReplayPool(BranchPool):
     _state: mdp.State
     _equivalence: UInt32[Array, "W words"] | None
     _labels: Int32[Array, " V"] | None
-    _clock: Int32[Array, ""]
+    _labelled: Int32[Array, ""]
     _budget: Scalar | None
 
     @classmethod
@@ -293,7 +293,7 @@ class ReplayPool(BranchPool):
             _state=state,
             _equivalence=masks,
             _labels=jnp.full(matrix.vocabulary, NEVER, jnp.int32) if labels else None,
-            _clock=jnp.int32(0),
+            _labelled=jnp.int32(0),
             _budget=budget,
         )
 
@@ -374,9 +374,13 @@ class ReplayPool(BranchPool):
             raise NotKeptError("revealed")
         depth = jnp.arange(self.max_depth, dtype=jnp.uint32)
         revealed = (words[:, depth // mdp.WORD] >> (depth % mdp.WORD)) & 1 == 1
+        return jnp.where(revealed, self._ids, UNREVEALED)
+
+    @property
+    def _ids(self) -> Int32[Array, "W K"]:
+        """Answer ids at all depths, revealed or not."""
         at = self._episode.start[:, None] + jnp.arange(self.max_depth)
-        ids = jnp.asarray(self._matrix.answers).reshape(-1)[at].astype(jnp.int32)
-        return jnp.where(revealed, ids, UNREVEALED)
+        return jnp.asarray(self._matrix.answers).reshape(-1)[at].astype(jnp.int32)
 
     @checked
     def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
@@ -429,7 +433,8 @@ class ReplayPool(BranchPool):
 
     @checked
     def advance(self, count: Int[Array, " W"], probe: bool = True) -> ReplayPool:
-        return self._then(mdp.advance(self._episode, self._state, count, self._budget, probe))
+        state = mdp.advance(self._episode, self._state, count, self._budget, probe)
+        return self._then(state, every_depth=probe)
 
     @checked
     def probe(self, mask: Bool[Array, " W"]) -> ReplayPool:
@@ -443,23 +448,34 @@ class ReplayPool(BranchPool):
     def read(self, count: Scalar) -> ReplayPool:
         return self._then(mdp.read_full(self._episode, self._state, count, self._budget))
 
-    def _then(self, state: mdp.State) -> ReplayPool:
+    def _then(self, state: mdp.State, every_depth: bool = False) -> ReplayPool:
         """Returns the pool after an action, with the answers that it revealed for the first time labelled.
 
-        A label is the moment of the first reveal: a clock of actions, then the branch.
+        Args:
+            state: the state after the action.
+            every_depth: whether it may have revealed several answers of a branch, and then those at all
+                depths that were passed.
         """
-        pool = dataclasses.replace(self, _state=state)
         if self._labels is None:
-            return pool
-        ids = mdp.answers(self._matrix, self._episode, state)
-        shown = (state.shown > self._state.shown) & (ids != NONE)
-        moment = self._clock + jnp.arange(self.width, dtype=jnp.int32)
-        labels = (
-            jnp.asarray(self._labels)
-            .at[jnp.where(shown, ids, self._matrix.vocabulary)]
-            .min(moment, mode="drop")
+            return dataclasses.replace(self, _state=state)
+        if every_depth:
+            ids, depth = self._ids, jnp.arange(self.max_depth)
+            fresh = (self.depth[:, None] <= depth) & (depth < state.depth[:, None])
+        else:
+            ids = mdp.answers(self._matrix, self._episode, state)
+            fresh = state.shown > self._state.shown
+        known = jnp.asarray(self._labels)
+        new = fresh & (ids != NONE) & (known[ids] == NEVER)
+        place = jnp.arange(ids.size, dtype=jnp.int32).reshape(ids.shape)
+        first = jnp.full_like(known, ids.size).at[jnp.where(new, ids, known.size)].min(place, mode="drop")
+        leads = new & (first[ids] == place)
+        label = self._labelled + (jnp.cumsum(leads.reshape(-1), dtype=jnp.int32) - 1).reshape(ids.shape)
+        return dataclasses.replace(
+            self,
+            _state=state,
+            _labels=known.at[jnp.where(leads, ids, known.size)].set(label, mode="drop"),
+            _labelled=self._labelled + jnp.sum(leads, dtype=jnp.int32),
         )
-        return dataclasses.replace(pool, _labels=labels, _clock=self._clock + self.width)
 
     # --- for the owner of the episode ----------------------------------------------------------------------
 
