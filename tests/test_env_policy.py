@@ -1,39 +1,25 @@
-"""Policies of environments in rollouts, on the host and from the command line; controllers as policies."""
+"""Policies of environments in rollouts and on the host."""
 
 import dataclasses
-from pathlib import Path
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from autotts_jax.policies.rounds_player import RoundsPlayer
-from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix
+from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix, shared_orders
 from test_leaks import BRANCHES as LEAK_BRANCHES
 from test_leaks import WIDTH as LEAK_WIDTH
 from test_leaks import leaks
 
-import autotts_jax  # it registers the environments
-from autotts_jax.core.pool import StopReason
-from autotts_jax.core.rollout import Episodes, rollout
+from autotts_jax.core import Episodes, StopReason, rollout
 from autotts_jax.envs import WidthDepth, WidthDepthRounds
-from autotts_jax.envs.observations import UNREVEALED
 from autotts_jax.errors import InputError
-from autotts_jax.policies import host_policy
-from autotts_jax.policies.adaptive_consistency import AdaptiveConsistency
-from autotts_jax.policies.cmc import CMC
-from autotts_jax.policies.early_stopping import EarlyStopping
-from autotts_jax.policies.env_policy import EnvPolicy, as_controller
-from autotts_jax.policies.host_policy import HostPlayer
-from autotts_jax.policies.parallel_probe import ParallelProbe
-from autotts_jax.policies.self_consistency import SelfConsistency
+from autotts_jax.policies import EnvPolicy, HostPlayer, as_controller, host_policy
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "my_policy.py"
 GAMMA = 1e-3
-ORDERS = np.stack([np.random.default_rng(s).permutation(BRANCHES)[:WIDTH] for s in range(8)]).astype(np.int32)
-EPISODES = Episodes(*(a.reshape(-1) for a in np.indices((QUESTIONS, len(ORDERS)))), np.zeros(16, int))
+ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:WIDTH] for s in range(8)])
+EPISODES = Episodes(*(a.reshape(-1) for a in np.indices((QUESTIONS, ORDERS.num_rows))), np.zeros(16, int))
 
 
 @jax.tree_util.register_dataclass
@@ -138,7 +124,7 @@ def test_a_rollout_plays_what_stepping_the_environment_does(matrix, env):
     params = env.make_params(matrix, gamma=GAMMA)
     step = jax.jit(jax.vmap(lambda q, o: step_through(policy, params, q, o)))
     answer, correct, tokens, time, answered, total = jax.device_get(
-        step(EPISODES.question, ORDERS[EPISODES.order])
+        step(EPISODES.question, ORDERS.of(EPISODES.question, EPISODES.row))
     )
     np.testing.assert_array_equal(played.answer, answer)
     np.testing.assert_array_equal(played.correct, correct)
@@ -189,7 +175,7 @@ def test_policies_that_differ_in_arrays_or_in_gamma_share_a_compilation(matrix):
         traces = Counting.traces if len(tokens) == 1 else traces
     assert len(tokens) == 3
     assert Counting.traces == traces
-    both = [controller.at(1e-3), controller]
+    both = [dataclasses.replace(controller, gamma=1e-3), controller]
     again = rollout(both, matrix, ORDERS, EPISODES._replace(setting=np.arange(16) % 2))
     assert tuple(again.tokens[1::2]) in {one[1::2] for one in tokens}
 
@@ -220,86 +206,6 @@ def test_policies_see_only_what_they_revealed(env, leak_matrix):
 def test_a_leaf_that_is_no_number_is_refused():
     with pytest.raises(InputError, match=r"policy Drawn is a pytree whose leaf \.weight is str"):
         as_controller(Drawn("much", ATOMIC), GAMMA)
-
-
-# --- controllers as policies ----------------------------------------------------------------------------
-
-PLAYED = 8
-"""Branches that controllers may open."""
-
-
-@pytest.fixture(scope="module")
-def rounds_env(leak_matrix):
-    return gymnasium.make(
-        "WidthDepthRounds-v0", data=leak_matrix, max_branches=PLAYED, obs="history", max_steps=500
-    )
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class LastOne(SelfConsistency):
-    """Answers what the last branch says, whatever the majority is."""
-
-    def vote(self, memory, pool):  # noqa: ARG002
-        return pool.vote(jnp.arange(pool.width) == pool.width - 1)
-
-
-@pytest.mark.parametrize(
-    "controller",
-    [
-        CMC.of_beta(0.5),
-        ParallelProbe(PLAYED, stability=10, prune_patience=3, warm_up=4, burst=5),
-        SelfConsistency(PLAYED),
-        AdaptiveConsistency(PLAYED),
-        EarlyStopping(PLAYED, window=4),
-        LastOne(PLAYED),
-    ],
-    ids=lambda controller: type(controller).__name__,
-)
-def test_a_controller_plays_gymnasium_as_it_plays_a_rollout(controller, rounds_env, leak_matrix):
-    orders = np.stack([np.random.default_rng(s).permutation(LEAK_BRANCHES)[:PLAYED] for s in range(2)])
-    question, row = (axis.reshape(-1) for axis in np.indices((leak_matrix.num_questions, len(orders))))
-    results = rollout([controller], leak_matrix, orders, Episodes(question, row, np.zeros_like(row)))
-    episode = jax.jit(lambda *which: autotts_jax.testing.controllers.play_episode(controller, *which))
-    player = RoundsPlayer(controller)
-    for e, (q, order) in enumerate(zip(question, orders[row], strict=True)):
-        state = episode(leak_matrix, q, order)[0]["state"]
-        player.reset()
-        observation, info = rounds_env.reset(options={"question": q, "order": order})
-        terminated = False
-        while not terminated:
-            observation, _, terminated, truncated, info = rounds_env.step(player.act(observation, info))
-            assert not info["invalid_action"]
-            assert not truncated
-        assert info["answer"] == results.answer[e]
-        assert ((observation["history"] != UNREVEALED).sum(axis=1) == state.depth).all()
-        beyond = leak_matrix.interval[q] * leak_matrix.lengths[q, order] - leak_matrix.tokens[q, order]
-        stepwise = np.where(state.full, np.maximum(beyond, 0), 0).sum()
-        assert info["tokens"] == results.tokens[e] + stepwise
-
-
-def test_a_rounds_player_needs_the_history():
-    with pytest.raises(InputError, match="obs='history'"):
-        RoundsPlayer(CMC.of_beta(0.5)).act({"branches": np.zeros((PLAYED, 13))}, {})
-
-
-def test_a_rounds_player_ends_where_the_budget_does(leak_matrix):
-    env = gymnasium.make(
-        "WidthDepthRounds-v0", data=leak_matrix, max_branches=PLAYED, obs="history", budget=20_000
-    )
-    orders = np.arange(PLAYED)[None]
-    player = RoundsPlayer(ParallelProbe(PLAYED))
-    for q in range(2):
-        results = rollout(
-            [ParallelProbe(PLAYED)], leak_matrix, orders, Episodes([q], [0], [0]), budget=20_000
-        )
-        player.reset()
-        observation, info = env.reset(options={"question": q, "order": orders[0]})
-        terminated = False
-        while not terminated:
-            observation, _, terminated, _, info = env.step(player.act(observation, info))
-        assert (info["answer"], info["tokens"]) == (results.answer[0], results.tokens[0])
-        assert results.stop_reason[0] == StopReason.BUDGET
 
 
 def test_a_random_key_in_memory_is_refused():
