@@ -143,11 +143,10 @@ class EnvironmentExecutor(Executor):
         """Ends the episode with the answer of a branch.
 
         Args:
-            leader: the branch; ``NONE`` for whatever the environment would answer.
+            leader: the branch; ``NONE`` for no answer.
         """
-        if leader != NONE:
-            disagrees = np.asarray(self.pool.active) & ~np.asarray(self.pool.agrees(leader))
-            self.carry_out(Operation("prune", disagrees))
+        disagrees = np.asarray(self.pool.active) & ~np.asarray(self.pool.agrees(leader))
+        self.carry_out(Operation("prune", disagrees))
         self._take(_ANSWER)
 
     def _advance(self, branch: int, count: int, probe: bool) -> None:

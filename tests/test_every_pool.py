@@ -1,0 +1,432 @@
+"""Every player on every pool: in batches, step by step in replay, on a running model, in an environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matrices import BRANCHES, random_matrix, shared_orders
+from matrices import WIDTH as SMALL_WIDTH
+
+import autotts_jax  # noqa: F401  # registers the environments
+from autotts_jax.collect import Grader, Plan, Problem, Sampling, SimulatedEngine, Store, collect_unit
+from autotts_jax.core import (
+    UNREVEALED,
+    BranchPool,
+    Decision,
+    Ended,
+    Episodes,
+    Operation,
+    ReplayExecutor,
+    ReplayPool,
+    StopReason,
+    rollout,
+)
+from autotts_jax.core.stepping import SteppedPool
+from autotts_jax.envs import EnvironmentExecutor, play_in_environment
+from autotts_jax.errors import InputError
+from autotts_jax.live import answer
+from autotts_jax.policies import (
+    CMC,
+    AdaptiveConsistency,
+    EarlyStopping,
+    NeuralPolicy,
+    ParallelProbe,
+    SelfConsistency,
+    as_player,
+)
+from autotts_jax.policies.neural.policy import initial_parameters
+from autotts_jax.policies.programs import load_program
+from autotts_jax.replay import NONE, BranchOrders
+
+pytestmark = pytest.mark.usefixtures("compile_fast")
+
+WIDTH = 16
+GAMMA, KAPPA = 1e-4, 0.5
+SAMPLING = Sampling(interval=20, max_tokens=400, seed=3)
+QUESTIONS = tuple(Problem(text, "7") for text in ("What is 3 + 4?", "What is 9 - 2?", "What is 1 * 7?"))
+ORDERS = BranchOrders(np.arange(WIDTH, dtype=np.int32)[None, None], np.zeros(len(QUESTIONS), np.int32))
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def random_atomic_policy() -> NeuralPolicy:
+    """A network with random parameters, scaled up so that it does many things, by atomic actions."""
+    parameters = initial_parameters(4, jax.random.key(12), "atomic")
+    return NeuralPolicy(jax.tree.map(lambda leaf: 3 * leaf, parameters), 1e-4)
+
+
+PROGRAMS = f"{EXAMPLES}/released_programs.py"
+
+
+class ConsistencyProgram(load_program(f"{PROGRAMS}:SelfConsistency")):
+    def __init__(self, config=None):  # noqa: ARG002
+        super().__init__({"max_samples": 8})
+
+
+class AdaptiveProgram(load_program(f"{PROGRAMS}:AdaptiveConsistency")):
+    def __init__(self, config=None):  # noqa: ARG002
+        super().__init__({"max_samples": WIDTH})
+
+
+class ParallelProgram(load_program(f"{PROGRAMS}:ParallelProbe")):
+    def __init__(self, config=None):  # noqa: ARG002
+        super().__init__({"num_chains": WIDTH})
+
+
+PLAYERS = {
+    "SC": "sc@8",
+    "ASC": "asc@16",
+    "ESC": "esc@16",
+    "Parallel-Probe": "parallel-probe@16",
+    "CMC of the least budget": "cmc@0",
+    "CMC": "cmc@0.3",
+    "neural": "neural@5e-5",
+    "neural, atomic": random_atomic_policy,
+    "own controller": f"{EXAMPLES}/my_controller.py:first_finishers@0.25",
+    "program": f"{PROGRAMS}:OptimalController@0.2",
+    "SC as a program": f"{__file__}:ConsistencyProgram",
+    "ASC as a program": f"{__file__}:AdaptiveProgram",
+    "Parallel-Probe as a program": f"{__file__}:ParallelProgram",
+}
+
+
+@functools.cache
+def player(name):
+    found = PLAYERS[name]
+    return as_player(found() if callable(found) else found)
+
+
+@pytest.fixture(scope="module")
+def grader():
+    with Grader(1) as grader:
+        yield grader
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """What a collection with the live runs' seed has recorded."""
+    plan = Plan("simulated", "sums", QUESTIONS, num_branches=WIDTH, chunk=8, sampling=SAMPLING)
+    with Store.writing(tmp_path_factory.mktemp("live") / "run", plan, {}) as store:
+        for unit in store.missing():
+            store.write(collect_unit(SimulatedEngine(), plan, unit))
+        return store.export()
+
+
+class Watched(gymnasium.Wrapper):
+    """Keeps what the environment told last."""
+
+    def reset(self, **kwargs):
+        observation, self.told = self.env.reset(**kwargs)
+        return observation, self.told
+
+    def step(self, action):
+        *rest, self.told = self.env.step(action)
+        return *rest, self.told
+
+
+@pytest.fixture(scope="module")
+def make(dataset):
+    """Makes an environment over the dataset."""
+
+    def make(name="WidthDepth-v0", **settings):
+        common = {"data": dataset.matrix, "max_branches": WIDTH, "obs": "history"}
+        settings = common | {"gamma": GAMMA, "kappa_probe": KAPPA} | settings
+        return Watched(gymnasium.make(name, disable_env_checker=True, **settings))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def environment(make):
+    return make()
+
+
+class Played(NamedTuple):
+    """An episode that was played one operation at a time."""
+
+    decisions: list[Decision]
+    ended: Ended
+    pool: BranchPool
+
+
+def replayed(dataset, row, play, budget=None) -> Played:
+    pool = ReplayPool.begin(jax.device_put(dataset.matrix), row, ORDERS.of(row, 0), budget)
+    return stepped(ReplayExecutor(pool, dataset.questions[row].answer), play)
+
+
+def stepped(executor, play) -> Played:
+    decisions: list[Decision] = []
+    ended = play(executor, decisions.append)
+    return Played(decisions, ended, executor.pool)
+
+
+def in_environment(env, row, play, budget=None) -> tuple[Played, EnvironmentExecutor]:
+    options = {"question": row, "order": ORDERS.of(row, 0)}
+    executor = EnvironmentExecutor(env, options=options, budget=budget)
+    return stepped(executor, play), executor
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+def test_a_player_plays_the_same_episode_everywhere(name, dataset, grader, environment):
+    batch = player(name).play(dataset, ORDERS)
+    for row, question in enumerate(QUESTIONS):
+        replay = replayed(dataset, row, player(name).play_episode)
+        decisions, ended, pool = replay
+        assert ended.answer == batch.answer[0, 0, row]
+        assert ended.sequential_tokens == batch.sequential_tokens[0, 0, row]
+        assert int(pool.tokens) == batch.tokens[0, 0, row]
+        assert int(pool.intervals) == batch.intervals[0, 0, row]
+        assert int(pool.probes) == batch.probes[0, 0, row]
+        assert int(pool.opened) == batch.branches[0, 0, row]
+        if batch.rounds is not None:
+            assert (ended.rounds, ended.stop) == (batch.rounds[0, 0, row], batch.stop_reason[0, 0, row])
+
+        live = answer(
+            SimulatedEngine(),
+            question.text,
+            player(name),
+            grader=grader,
+            sampling=SAMPLING,
+            max_branches=WIDTH,
+        )
+        assert live.decisions == decisions
+        assert (live.answer, live.stop, live.rounds) == (ended.answer, ended.stop, ended.rounds)
+        assert live.sequential_tokens == ended.sequential_tokens
+        assert live.tokens == int(pool.tokens)
+        assert len(live.texts) == int(pool.opened)
+
+        played, executor = in_environment(environment, row, player(name).play_episode)
+        assert_same_in_environment(dataset, row, played, replay)
+        assert_environment_answers(dataset, row, environment, executor, played, ended)
+
+
+def assert_same_in_environment(dataset, row, played, replay):
+    """The same but for names of answers, and for tokens of full reads, which are charged as stepwise."""
+    assert [(d.round, d.action, d.branches, d.intervals) for d in played.decisions] == [
+        (d.round, d.action, d.branches, d.intervals) for d in replay.decisions
+    ]
+    numbers: dict[str | None, str | None] = {None: None}
+    beyond, full = stepwise_beyond(dataset.matrix, row), 0
+    for ours, theirs in zip(played.decisions, replay.decisions, strict=True):
+        for number, text in zip(ours.answers, theirs.answers, strict=True):
+            assert numbers.setdefault(number, text) == text
+        full += sum(beyond[ours.branches]) if ours.action == "read" else 0
+        assert ours.tokens == theirs.tokens + full
+    assert len(set(numbers.values())) == len(numbers)
+    assert numbers[played.ended.answer] == replay.ended.answer
+    assert played.ended[1:4] == replay.ended[1:4]  # leader, stop and rounds
+    assert full or played.ended.sequential_tokens == replay.ended.sequential_tokens
+    for name in ("depth", "active", "finished", "revealed_depth", "opened", "intervals", "probes"):
+        assert np.array_equal(getattr(played.pool, name), getattr(replay.pool, name)), name
+
+
+def stepwise_beyond(matrix, row):
+    """By how much reading each branch step by step exceeds its tokens."""
+    return np.maximum(matrix.interval[row] * matrix.lengths[row] - matrix.tokens[row], 0)
+
+
+def assert_environment_answers(dataset, row, env, executor, played, ended):
+    """The environment answers as the player does, and pays for it."""
+    executor.answer_with(played.ended.leader)
+    told = env.told
+    assert dataset.questions[row].answer(told["answer"]) == ended.answer
+    assert told["correct"] == (ended.answer == dataset.questions[row].gold)
+    assert told["tokens"] == int(played.pool.tokens)
+    cost = told["intervals"] + KAPPA * told["probes"]
+    assert executor.total_reward == pytest.approx(told["correct"] - GAMMA * cost, abs=1e-6)
+
+
+BUDGET = 900
+BUDGETED = ("Parallel-Probe", "CMC", "neural", "neural, atomic", "own controller")
+"""Players that read step by step: a full read that exceeds the budget is left out, and its steps are not."""
+
+
+@pytest.mark.parametrize("name", BUDGETED)
+def test_a_budget_ends_the_same_episode_everywhere(name, dataset, make):
+    env = make(budget=BUDGET)
+    batch = player(name).play(dataset, ORDERS, budget=BUDGET)
+    assert (batch.tokens <= BUDGET).all()
+    assert StopReason.BUDGET in batch.stop_reason
+    for row in range(len(QUESTIONS)):
+        replay = replayed(dataset, row, player(name).play_episode, BUDGET)
+        assert replay.ended.answer == batch.answer[0, 0, row]
+        assert (replay.ended.rounds, replay.ended.stop) == (
+            batch.rounds[0, 0, row],
+            batch.stop_reason[0, 0, row],
+        )
+        assert int(replay.pool.tokens) == batch.tokens[0, 0, row]
+        played, executor = in_environment(env, row, player(name).play_episode, BUDGET)
+        assert_same_in_environment(dataset, row, played, replay)
+        assert_environment_answers(dataset, row, env, executor, played, replay.ended)
+
+
+# --- environments ---------------------------------------------------------------------------------------
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LastOne(SelfConsistency):
+    """Answers what the last branch says, whatever the majority is."""
+
+    def vote(self, memory, pool):  # noqa: ARG002
+        return pool.vote(jnp.arange(pool.width) == pool.width - 1)
+
+
+SMALL = random_matrix(5, abstain=0.2)
+"""Answers that may not vote, finals that do not repeat the last probe, and steps that exceed T and do not."""
+SMALL_ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:SMALL_WIDTH] for s in range(3)])
+
+
+@pytest.mark.parametrize(
+    ("controller", "aggregate"),
+    [
+        (CMC.of_beta(0.5), "majority"),
+        (ParallelProbe(SMALL_WIDTH, stability=10, prune_patience=3, warm_up=4, burst=5), "majority"),
+        (ParallelProbe(SMALL_WIDTH, stability=10, prune_patience=3, warm_up=4, burst=5), "latest"),
+        (SelfConsistency(SMALL_WIDTH), "majority"),
+        (AdaptiveConsistency(SMALL_WIDTH), "majority"),
+        (EarlyStopping(SMALL_WIDTH, window=2), "majority"),
+        (LastOne(SMALL_WIDTH), "latest"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_the_environment_answers_as_the_controller_does(controller, aggregate, make):
+    env = make(data=SMALL, max_branches=SMALL_WIDTH, aggregate=aggregate)
+    question, row = (axis.reshape(-1) for axis in np.indices((SMALL.num_questions, SMALL_ORDERS.num_rows)))
+    results = rollout([controller], SMALL, SMALL_ORDERS, Episodes(question, row, 0 * row))
+    for e, (q, order) in enumerate(zip(question.tolist(), SMALL_ORDERS.of(question, row), strict=True)):
+        decisions: list[Decision] = []
+        ended, reward = play_in_environment(
+            controller, env, options={"question": q, "order": order}, on_decision=decisions.append
+        )
+        assert env.told["answer"] == results.answer[e]
+        assert (ended.rounds, ended.stop) == (results.rounds[e], results.stop_reason[e])
+        assert sum(sum(decision.intervals) for decision in decisions) == results.intervals[e]
+        assert (env.told["intervals"], env.told["probes"]) == (results.intervals[e], results.probes[e])
+        full = [b for decision in decisions if decision.action == "read" for b in decision.branches]
+        stepwise = np.sum(stepwise_beyond(SMALL, q)[order[full]])
+        assert env.told["tokens"] == results.tokens[e] + stepwise
+        paid = GAMMA * (env.told["intervals"] + KAPPA * env.told["probes"])
+        assert reward == pytest.approx(results.correct[e] - paid, abs=1e-6)
+
+
+def test_the_seed_draws_the_episode(make):
+    env = make()
+    told = []
+    for seed in (1, 1, 2):
+        play_in_environment(CMC.of_beta(0.3), env, seed=seed)
+        told.append(dict(env.told, action_mask=None))
+    assert told[0] == told[1] != told[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("WidthDepth-v0", {"obs": "features"}, "obs='history'"),
+        ("WidthDepth-v0", {"obs": "flat"}, "obs='history'"),
+        ("WidthDepth-v0", {"fused": True}, "or is fused"),
+        ("WidthDepthRounds-v0", {}, "other actions than WidthDepth-v0's"),
+        ("WidthDepth-v0", {"max_steps": 9}, "larger max_steps"),
+    ],
+)
+def test_environments_that_do_not_fit_are_refused(make, name, settings, message):
+    with pytest.raises(InputError, match=message):
+        play_in_environment(CMC.of_beta(0.3), make(name, **settings))
+
+
+# --- the contract ---------------------------------------------------------------------------------------
+
+MEMBERS = {name: member for name, member in vars(BranchPool).items() if not name.startswith("_")}
+PROPERTIES = [name for name, member in MEMBERS.items() if isinstance(member, property)]
+OPERATIONS = [
+    Operation("open", np.int32(6)),
+    Operation("advance", np.array([3, 2, 99, 0, 1, 99] + [0] * 10, np.int32)),
+    Operation("prune", np.arange(WIDTH) == 5),
+    Operation("open", np.int32(1), probe=False),
+    Operation("advance", np.array([0, 2] + [0] * 14, np.int32), probe=False),
+    Operation("probe", np.arange(WIDTH) == 1),
+    Operation("read", np.int32(2)),
+]
+
+
+@pytest.fixture(scope="module")
+def same_state(dataset, make):
+    """Pools of every kind after the same operations, but for names of answers and tokens of full reads."""
+    budget = 10_000
+    replay = ReplayPool.begin(jax.device_put(dataset.matrix), 0, ORDERS.of(0, 0), budget)
+    options = {"question": 0, "order": ORDERS.of(0, 0)}
+    executors = [
+        ReplayExecutor(replay, str),
+        EnvironmentExecutor(make(budget=budget), options=options, budget=budget),
+    ]
+    for executor in executors:
+        for operation in OPERATIONS:
+            executor.carry_out(operation)
+    replay, observed = (executor.pool for executor in executors)
+    return {
+        "ReplayPool": replay,
+        "ObservedPool": observed,
+        "SteppedPool over a replay": SteppedPool(replay),
+        "SteppedPool over an environment": SteppedPool(observed),
+    }
+
+
+KINDS = ("ReplayPool", "SteppedPool over a replay")
+OBSERVED = ("ObservedPool", "SteppedPool over an environment")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *OBSERVED])
+def test_every_pool_offers_the_whole_protocol(kind, same_state, dataset):
+    pool, replay = same_state[kind], same_state["ReplayPool"]
+    # An environment's own pool carries nothing out: that is the stepping driver's part.
+    asked = set(MEMBERS) - ({"open", "advance", "probe", "read"} if kind == "ObservedPool" else set())
+    for name in asked:
+        assert getattr(type(pool), name, None) is not MEMBERS[name], name
+        assert hasattr(pool, name), name
+    charged_stepwise = np.isin(np.arange(WIDTH), [7, 8]) & (kind in OBSERVED)
+    beyond = np.where(charged_stepwise, stepwise_beyond(dataset.matrix, 0), 0)
+    for name in PROPERTIES:
+        ours, theirs = getattr(pool, name), getattr(replay, name)
+        if name in ("answer_keys", "revealed_keys"):
+            assert same_names(ours, theirs), name
+        elif name == "num_keys":
+            assert ours > np.max(pool.answer_keys)
+        elif name == "branch_tokens":
+            assert np.array_equal(ours, theirs + beyond)
+        elif name == "tokens":
+            assert int(ours) == int(theirs) + beyond.sum()
+        else:
+            for our, their in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+                assert np.array_equal(our, their), name
+                assert np.asarray(our).dtype == np.asarray(their).dtype, name
+    everyone, rank = jnp.ones(WIDTH, bool), jnp.arange(WIDTH, 0, -1)
+    for branch in (0, 5, 6, 12, NONE):
+        assert np.array_equal(pool.agrees(branch), replay.agrees(branch))
+        assert (int(pool.answer_key(branch)) == NONE) == (int(replay.answer_key(branch)) == NONE)
+        assert branch == NONE or int(pool.answer_key(branch)) == int(pool.answer_keys[branch])
+    for voters in (everyone, pool.active, ~everyone):
+        assert jax.tree.map(int, pool.vote(voters)) == jax.tree.map(int, replay.vote(voters))
+        assert jax.tree.map(int, pool.vote(voters, rank)) == jax.tree.map(int, replay.vote(voters, rank))
+        assert jax.tree.map(int, pool.vote_finals(voters, rank)) == jax.tree.map(
+            int, replay.vote_finals(voters, rank)
+        )
+    assert jax.tree.map(int, pool.vote_finals()) == jax.tree.map(int, replay.vote_finals())
+    mask = np.arange(WIDTH) < 3
+    for name in ("active", "live", "admissible", "budget_spent"):
+        pruned, expected = (jax.tree.leaves(getattr(p.prune(mask), name)) for p in (pool, replay))
+        assert all(map(np.array_equal, pruned, expected)), name
+
+
+def same_names(ours, theirs):
+    """Whether names are a one-to-one renaming of others, and what has none has none."""
+    ours, theirs = np.ravel(ours).tolist(), np.ravel(theirs).tolist()
+    renamed = {NONE: NONE, UNREVEALED: UNREVEALED}
+    same = all(renamed.setdefault(name, other) == other for name, other in zip(ours, theirs, strict=True))
+    return same and len(set(renamed.values())) == len(renamed)
