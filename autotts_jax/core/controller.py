@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
@@ -88,6 +89,55 @@ class Family:
     values: tuple[float, ...]
     make: Callable[[float], Controller]
     value_name: str = "value"
+
+
+def checked_start(controller: Controller, pool: Pool) -> tuple[Memory, Pool]:
+    """Calls `Controller.start`, and checks what it returns.
+
+    Args:
+        controller: the controller.
+        pool: a pool in which nothing is opened.
+
+    Raises:
+        InputError: it did not return a memory and a pool.
+    """
+    returned = controller.start(pool)
+    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], type(pool)):
+        raise InputError(
+            f"{type(controller).__name__}.start must return (memory, pool), not {returned!r:.80}"
+        )
+    return returned
+
+
+def checked_round(controller: Controller, memory: Memory, pool: Pool) -> tuple[Memory, Pool, Scalar]:
+    """Calls `Controller.round`, and checks what it returns.
+
+    Args:
+        controller: the controller.
+        memory: what the controller remembers.
+        pool: the pool.
+
+    Raises:
+        InputError: it did not return a memory of the same shapes, a pool, and a `StopReason`.
+    """
+    name, returned = type(controller).__name__, controller.round(memory, pool)
+    if not isinstance(returned, tuple) or len(returned) != 3 or not isinstance(returned[1], type(pool)):
+        raise InputError(f"{name}.round must return (memory, pool, stop), not {returned!r:.80}")
+    stop = returned[2]
+    known = not isinstance(stop, bool | float) and jnp.issubdtype(jnp.result_type(stop), jnp.integer)
+    if not known or jnp.ndim(stop) or (isinstance(stop, int) and stop not in set(StopReason)):
+        raise InputError(f"{name}.round returned the stop reason {stop!r:.80}; return a StopReason")
+    before, after = _shapes(memory), _shapes(returned[0])
+    if before != after:
+        raise InputError(
+            f"{name}.round was given the memory {before} and returned {after}; shapes must stay as start "
+            "made them"
+        )
+    return returned
+
+
+def _shapes(memory: Memory) -> str:
+    return str(jax.tree.map(lambda leaf: list(jnp.shape(leaf)), memory))
 
 
 def first_of(*rules: tuple[Bool[Array, ""], StopReason]) -> Int32[Array, ""]:

@@ -21,8 +21,9 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import PyTreeDef
 from jaxtyping import Int, Int16, Int32
 
+from autotts_jax.checks import whole
 from autotts_jax.core.compiling import COMPILER_OPTIONS
-from autotts_jax.core.controller import Controller, Memory
+from autotts_jax.core.controller import Controller, Memory, checked_round, checked_start
 from autotts_jax.core.lanes import (
     Lane,
     LanePlay,
@@ -407,7 +408,7 @@ def _lane_play(
             revealed="revealed" in keep,
             finals=finals,
         )
-        memory, pool = table.settings.controller(setting).start(pool)
+        memory, pool = checked_start(table.settings.controller(setting), pool)
         return _Body(setting, pool.without_matrix(), memory)
 
     def opened(lane: Lane) -> tuple[Controller, Memory, ReplayPool]:
@@ -416,7 +417,7 @@ def _lane_play(
 
     def play_round(lane: Lane) -> tuple[_Body, Scalar]:
         controller, memory, pool = opened(lane)
-        memory, pool, stop = controller.round(memory, pool)
+        memory, pool, stop = checked_round(controller, memory, pool)
         stop = end_of_round(stop, pool, lane.rounds + 1)
         return _Body(lane.body.setting, pool.without_matrix(), memory), stop
 
@@ -552,7 +553,7 @@ def _bucket_size(size: int) -> int:
 
 
 def check_budget(budget: int | None) -> None:
-    """Checks that a token budget can be counted down from.
+    """Checks that a token budget is a whole number that can be counted down from.
 
     Args:
         budget: token budget; None for no limit.
@@ -560,11 +561,12 @@ def check_budget(budget: int | None) -> None:
     Raises:
         InputError: it is negative or too large.
     """
-    if budget is not None and not 0 <= budget <= MAX_TOKENS:
-        raise InputError(
-            f"the token budget is {budget}, but it must be between 0 and {MAX_TOKENS}; "
-            "leave it out for no limit"
-        )
+    if budget is None:
+        return
+    try:
+        whole("the token budget", budget, 0, MAX_TOKENS)
+    except InputError as error:
+        raise InputError(f"{error}; leave it out for no limit") from None
 
 
 def _check(

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from autotts_jax.core.controller import Controller, Memory
+from autotts_jax.core.controller import Controller, Memory, checked_round, checked_start
 from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, StopReason
 from autotts_jax.core.rollout import Pause, end_of_round, kind_of
 from autotts_jax.core.votes import Vote
@@ -346,7 +346,7 @@ def _step(step: Callable[[BranchPool], _Asked | _Done], stepper: Stepper) -> tup
 @functools.partial(jax.jit, static_argnames="kind")
 def _start(controller: Controller, pool: SteppedPool, kind: Any) -> _Asked | _Done:  # noqa: ARG001
     try:
-        memory, pool = controller.start(pool)
+        memory, pool = checked_start(controller, pool)
     except _NotKnownYet as unknown:
         return unknown.args[0]
     return _Done(memory, jnp.int32(StopReason.RUNNING), pool.active)
@@ -361,7 +361,7 @@ def _round(
     kind: Any,  # noqa: ARG001
 ) -> _Asked | _Done:
     try:
-        memory, pool, stop = controller.round(memory, pool)
+        memory, pool, stop = checked_round(controller, memory, pool)
     except _NotKnownYet as unknown:
         return unknown.args[0]
     return _Done(memory, end_of_round(stop, pool, rounds), pool.active)

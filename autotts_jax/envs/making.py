@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from autotts_jax.envs.environment import Environment
@@ -11,6 +13,7 @@ from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.embedded import load
 from autotts_jax.replay.matrix import ProbeMatrix
 
 ENVIRONMENTS: dict[str, type[Environment]] = {
@@ -20,14 +23,16 @@ ENVIRONMENTS: dict[str, type[Environment]] = {
 """The environments by the ids that Gymnasium knows them by."""
 
 
-def make(name: str, data: ProbeDataset, **settings: Any) -> tuple[Environment, EnvParams]:
+def make(
+    name: str, data: ProbeDataset | str | Path | Sequence[str | Path], **settings: Any
+) -> tuple[Environment, EnvParams]:
     """Makes a functional environment, to be used under ``jit`` and ``vmap``, and its parameters.
 
     ``gymnasium.make`` makes the same environments with the interface of Gymnasium.
 
     Args:
         name: ``WidthDepth-v0``, one atomic action a step, or ``WidthDepthRounds-v0``, one round a step.
-        data: the questions, as `autotts_jax.load` reads them.
+        data: the questions: a dataset, or whatever `autotts_jax.load` takes.
         **settings: settings of the class, as ``max_branches``, and of its `Environment.make_params`, as
             ``gamma``.
 
@@ -47,7 +52,8 @@ def make(name: str, data: ProbeDataset, **settings: Any) -> tuple[Environment, E
     """
     if name not in ENVIRONMENTS:
         raise InputError(f"unknown environment {name!r}; choose one of {', '.join(ENVIRONMENTS)}")
-    return build(ENVIRONMENTS[name], data.matrix, settings)
+    dataset = data if isinstance(data, ProbeDataset) else load(data)
+    return build(ENVIRONMENTS[name], dataset.matrix, settings)
 
 
 def build(

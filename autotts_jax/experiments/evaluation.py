@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from autotts_jax.checks import whole
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import plots
@@ -36,10 +37,14 @@ from autotts_jax.experiments.tables import Table, comparison_table, summary_tabl
 from autotts_jax.policies.player import Play, Player
 from autotts_jax.policies.players import as_players
 from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.embedded import load
 from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+MAX_SEED = 2**32 - 1
+"""The largest seed of a branch order."""
 
 PROTOCOLS = {"repo100": 100, "paper64": 64}
 """Resampling protocols and their number of seeds."""
@@ -216,7 +221,7 @@ class Evaluation:
 
 
 def evaluate(
-    data: ProbeDataset,
+    data: ProbeDataset | str | Path | Sequence[str | Path],
     players: Any,
     *,
     protocol: str = "repo100",
@@ -230,7 +235,7 @@ def evaluate(
     """Plays every player on the same episodes, each question under each seed.
 
     Args:
-        data: the questions, as `autotts_jax.load` reads them.
+        data: the questions: a dataset, or whatever `autotts_jax.load` takes.
         players: a player or several. A player is a text such as ``"cmc@0.5"``, ``"sc"`` for all values of a
             family, ``"neural@1e-4"`` or ``"path/to/file.py:NAME@0.5"``; a controller or a family of
             controllers; the class of a released program; or a policy for an environment.
@@ -270,9 +275,10 @@ def evaluate(
         400
     """
     _check_protocol(protocol)
-    seeds = PROTOCOLS[protocol] if seeds is None else seeds
-    if seeds < 1:
-        raise InputError(f"the number of seeds is {seeds}, but it must be at least 1")
+    data = data if isinstance(data, ProbeDataset) else load(data)
+    seeds = whole("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEED)
+    max_branches = whole("max_branches", max_branches, 1)
+    processes = whole("processes", processes, 1)
     check_budget(budget)
     made = as_players(players, objective.gamma if objective.unit == "intervals" else None)
     _check_distinct(made)
@@ -339,8 +345,8 @@ def check_width(dataset: ProbeDataset, player: Player, max_branches: int) -> int
         if cell.num_branches < width:
             whose = f"{player.name} opens in its environment" if player.width else "an episode can open"
             raise InputError(
-                f"{cell.source}: {cell.name} has {cell.num_branches} branches a question, fewer than the "
-                f"{width} that {whose}; set max_branches to {cell.num_branches} or less"
+                f"{cell.name} has {cell.num_branches} branches a question, fewer than the {width} that "
+                f"{whose}; set max_branches to {cell.num_branches} or less"
             )
     return width
 

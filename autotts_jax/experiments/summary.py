@@ -35,10 +35,11 @@ class Objective:
 
     def __post_init__(self) -> None:
         for name in ("gamma", "kappa_probe"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise InputError(
-                    f"{name} is {getattr(self, name)}, but it must be a finite number of at least 0"
-                )
+            value = getattr(self, name)
+            if not isinstance(value, int | float | np.number) or not 0 <= value < np.inf:
+                raise InputError(f"{name} is {value!r}, but it must be a finite number of at least 0")
+        if self.unit not in ("intervals", "tokens"):
+            raise InputError(f"unit is {self.unit!r}, but it must be 'intervals' or 'tokens'")
         if self.kappa_probe and self.unit == "tokens":
             raise InputError("kappa_probe is counted in intervals; leave it out where the cost is in tokens")
 

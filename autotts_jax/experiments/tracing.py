@@ -16,18 +16,20 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from autotts_jax.checks import whole
 from autotts_jax.core.pool import UNREVEALED, ReplayPool, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, ReplayExecutor
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.envs.rendering import episode_figure, short_answer
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluation import branch_orders, check_width
+from autotts_jax.experiments.evaluation import MAX_SEED, branch_orders, check_width
 from autotts_jax.experiments.files import results_folder
 from autotts_jax.experiments.plots import available, save_figure
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
 from autotts_jax.policies.players import as_player
 from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.embedded import load
 from autotts_jax.replay.matrix import NONE
 
 if TYPE_CHECKING:
@@ -167,7 +169,7 @@ class Trace:
 
 
 def trace(
-    data: ProbeDataset,
+    data: ProbeDataset | str | Path | Sequence[str | Path],
     player: Any,
     *,
     cell: str | None = None,
@@ -180,7 +182,7 @@ def trace(
     """Plays one episode, decision by decision; it is the episode that `autotts_jax.evaluate` plays.
 
     Args:
-        data: the questions, as `autotts_jax.load` reads them.
+        data: the questions: a dataset, or whatever `autotts_jax.load` takes.
         player: a player with a single setting, as `autotts_jax.evaluate` takes it.
         cell: ``model/benchmark``; the first cell when None.
         question: position of the question in its cell.
@@ -200,6 +202,9 @@ def trace(
         >>> trace = at.trace(at.load("smollm2"), "cmc@0.1", question=3)
         >>> print(trace.table())
     """
+    data = data if isinstance(data, ProbeDataset) else load(data)
+    question, seed = whole("question", question), whole("seed", seed, 0, MAX_SEED)
+    max_branches = whole("max_branches", max_branches, 1)
     playing = as_player(player)
     playing.check_single()
     width = check_width(data, playing, max_branches)

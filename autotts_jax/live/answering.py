@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autotts_jax.checks import whole
 from autotts_jax.collect.answers import Extractor, extractor
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.grading import AnswerBook, Grader
@@ -102,6 +103,7 @@ def answer(
         >>> found.answer, found.tokens
     """
     check_budget(budget)
+    max_branches = whole("max_branches", max_branches, 1)
     playing = as_player(player)
     playing.check_single()
     width = playing.width or max_branches

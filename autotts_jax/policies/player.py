@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from autotts_jax.core import stepping
-from autotts_jax.core.controller import Controller
+from autotts_jax.core.controller import Controller, checked_round, checked_start
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.rollout import Episodes, Results, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
@@ -238,9 +238,10 @@ class ControllerPlayer(Player):
         asked: set[str] = set()
 
         def run(pool: BranchPool) -> Any:
-            memory, pool = self.controllers[0].start(_Asking(pool, asked))
-            memory, pool, _ = self.controllers[0].round(memory, pool)
-            return self.controllers[0].vote(memory, pool)
+            controller = self.controllers[0]
+            memory, pool = checked_start(controller, _Asking(pool, asked))
+            memory, pool, _ = checked_round(controller, memory, pool)
+            return controller.vote(memory, pool)
 
         jax.eval_shape(run, pool)
         return "vote_finals" in asked

@@ -56,8 +56,8 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
         their paths.
 
     Raises:
-        InputError: a path matches no file, the encoding is unknown or not available for the data, or one cell
-            is in two files.
+        InputError: the data is not named by text or paths, a path matches no file, the encoding is unknown or
+            not available for the data, or one cell is in two files.
         DataError: a file is wrong.
 
     Example:
@@ -69,6 +69,8 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
         ('What is 17 + 16?', '33')
     """
     places = [data] if isinstance(data, str | Path) else data
+    if not isinstance(places, Sequence) or not all(isinstance(place, str | Path) for place in places):
+        raise InputError(f"data is {data!r}, but it must be a name, a path, or several of them")
     names = dict.fromkeys(str(place) for place in places if place in EMBEDDED)
     files = [place for place in places if place not in EMBEDDED]
     datasets = [EMBEDDED[name](encoding) for name in names]
