@@ -17,6 +17,7 @@ from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.envs.rewards import Reward
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.actions import HEADS
+from autotts_jax.policies.neural.network import GLOBAL_INPUTS
 from autotts_jax.policies.neural.policy import apply_network, initial_parameters
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -76,7 +77,7 @@ def played(trainer, params):
     """The state before the first update, and the rounds that it plays."""
     state = trainer.init(KEY)
     play_key, *_ = jax.random.split(jax.random.wrap_key_data(state.key), 3)
-    return state, play(SETTINGS, params, state, play_key)[1]
+    return state, play(SETTINGS, params, state, play_key)[2]
 
 
 play = jax.jit(ppo.play)
@@ -164,7 +165,7 @@ def test_an_episode_that_is_cut_off_is_worth_what_the_critic_expects_of_its_last
     network = state.weights.network
     network = network | {"of_episode": network["of_episode"] | {"bias": jnp.array([-30.0, 1.0])}}
     state = state._replace(weights=state.weights._replace(network=network))
-    episodes, rounds = play(SETTINGS, params, state, KEY)
+    lanes, taken, rounds = play(SETTINGS, params, state, KEY)
     assert np.sum(rounds.truncated) > 5
     np.testing.assert_allclose(
         np.where(rounds.terminated, rounds.value, rounds.next_value), rounds.value, rtol=1e-6
@@ -177,8 +178,26 @@ def test_an_episode_that_is_cut_off_is_worth_what_the_critic_expects_of_its_last
         time += 1
         assert np.array_equal(truncated, ~np.asarray(terminated) & (time == STEP_LIMIT))
         time[np.asarray(terminated | truncated)] = 0
-    assert np.array_equal(episodes.state.time, time)
-    assert np.array_equal(episodes.recurrent.round, time)
+    for count in (lanes.rounds, lanes.body.state.time, lanes.body.recurrent.round):
+        assert np.array_equal(count, time)
+    assert taken == SETTINGS.num_envs + np.sum(rounds.terminated | rounds.truncated)
+    assert len(set(np.asarray(lanes.episode).tolist())) == SETTINGS.num_envs
+
+
+def test_every_episode_begins_alike(played):
+    """But for γ; and what a step leads to is what the next one begins with."""
+    rounds = jax.tree.map(np.asarray, played[1])
+    ended = rounds.terminated | rounds.truncated
+    first = np.concatenate([np.ones_like(ended[:1]), ended[:-1]])
+    assert first[1:].sum() > 20
+    gamma = GLOBAL_INPUTS.index("gamma")
+    branches, episode = rounds.inputs.branches[first], np.delete(rounds.inputs.episode[first], gamma, axis=1)
+    assert (branches == branches[0]).all()
+    assert (episode == episode[0]).all()
+    assert len(np.unique(rounds.inputs.episode[first][:, gamma])) == first.sum()
+    for name in ("right", "will_be", "is_now", "to_read"):
+        assert (getattr(rounds.privileged, name)[first] == 0).all()
+    np.testing.assert_array_equal(rounds.next_value[:-1][~first[1:]], rounds.value[1:][~first[1:]])
 
 
 def test_an_episode_is_worth_the_sum_of_its_rewards(played):
@@ -196,7 +215,8 @@ def test_an_episode_is_worth_the_sum_of_its_rewards(played):
 def test_shares_of_finals_and_privileged_features(params):
     """By counting, and in states of the rollout: the critic knows what is right and what is yet to come."""
     matrix = random_matrix(0, abstain=0.2)
-    shares = np.asarray(critic.shares_of_finals(matrix))
+    finals_of = critic.shares_of_finals(matrix)
+    shares = np.asarray(finals_of.share)
     for question in range(matrix.num_questions):
         finals = matrix.answers[question, np.arange(BRANCHES), matrix.lengths[question]].tolist()
         count = Counter(answer for answer in finals if answer != NONE)
@@ -210,7 +230,7 @@ def test_shares_of_finals_and_privileged_features(params):
         for action in ([0, 3, 0, 0, 0, 0], [0, 0, 2, 1, 3, 0]):
             _, state, *_ = ENVIRONMENT.step_env(KEY, state, jnp.array(action), params)
         return state, critic.privileged_features(
-            state, state.pool.with_matrix(params.matrix), params.matrix, shares[1]
+            state, state.pool.with_matrix(params.matrix), params.matrix, finals_of
         )
 
     state, features = after_two_rounds()
@@ -409,7 +429,7 @@ def test_agents_train_side_by_side(params, parameters):
         state, expected = one.update(one.init(key))
         ours = jax.tree.map(lambda leaf, agent=agent: leaf[agent], (both, metrics))
         assert_close(ours[0].weights, state.weights)
-        assert_same(ours[0].environments, state.environments)
+        assert_same(ours[0].lanes, state.lanes)
         assert_close(ours[1], expected)
 
 
@@ -424,8 +444,8 @@ def test_two_devices_do_what_one_does(params, parameters, trainer):
         alone, theirs = trainer.update(alone)
         assert_close(ours, theirs)
     assert_close(shared.weights, alone.weights)
-    assert_same(shared.environments, alone.environments)
-    assert shared.environments.state.time.sharding.shard_shape((SETTINGS.num_envs,)) == (16,)
+    assert_same(shared.lanes, alone.lanes)
+    assert shared.lanes.body.state.time.sharding.shard_shape((SETTINGS.num_envs,)) == (16,)
     assert len(shared.weights.network["trunk"]["kernel"].sharding.device_set) == 2
 
 
@@ -456,17 +476,17 @@ def test_an_update_by_atomic_actions(atomic):
     assert metrics["episodes"] > 20
     assert not np.array_equal(state.weights.network["trunk"]["kernel"], kernel)
     # The policy remembers rounds, of which there are fewer than actions.
-    deepest = np.max(state.environments.state.pool.depth, axis=1)
+    deepest = np.max(state.lanes.body.state.pool.depth, axis=1)
     assert np.all(
-        (state.environments.recurrent.round == deepest) | (state.environments.recurrent.round == deepest - 1)
+        (state.lanes.body.recurrent.round == deepest) | (state.lanes.body.recurrent.round == deepest - 1)
     )
-    assert np.sum(state.environments.recurrent.round) < np.sum(state.environments.state.time)
+    assert np.sum(state.lanes.body.recurrent.round) < np.sum(state.lanes.body.state.time)
 
 
 def test_the_first_gradient_by_atomic_actions_is_the_policy_gradient(atomic):
     """As in rounds."""
     state = atomic.init(KEY)
-    batch = batch_of(play(SETTINGS, atomic._params, state, KEY)[1])
+    batch = batch_of(play(SETTINGS, atomic._params, state, KEY)[2])
     weights = state.weights
     (_, metrics), gradient = loss_and_gradient(SETTINGS, weights, batch)
     assert metrics["kl"] == pytest.approx(0, abs=1e-6)

@@ -45,7 +45,7 @@ class LanePlay(NamedTuple):
     Attributes:
         begin: from an episode's number in the queue, the body at its start.
         round: from a lane, its body after one more round and a `StopReason`.
-        end: from a lane whose episode has ended, its results; a pytree of arrays.
+        end: from a lane whose episode has ended, its results; a pytree of arrays, or an empty one.
         record: from a lane before and after a round, what to record of the round; None to record nothing.
     """
 
@@ -63,9 +63,9 @@ class Run(NamedTuple):
         taken: episodes taken from the queue. Shape ().
         ended: episodes whose results are written. Shape ().
         time: rounds of the loop. Shape ().
-        results: what `LanePlay.end` gave, by episode; see `unpack_results`.
-        records: what `LanePlay.record` gave, by round of the loop and lane; leaves have leading axes (T, L).
-            None where nothing is recorded.
+        results: what `LanePlay.end` gave, packed by `pack`; leaves have a leading axis of the queue's length.
+        records: what `LanePlay.record` gave, packed; leaves have leading axes (T, L), rounds of the loop and
+            lanes.
     """
 
     lanes: Lane
@@ -73,7 +73,7 @@ class Run(NamedTuple):
     ended: Int32[Array, ""]
     time: Int32[Array, ""]
     results: dict[str, Array]
-    records: Any = None
+    records: dict[str, Array]
 
 
 def play_lanes(
@@ -103,7 +103,7 @@ def play_lanes(
 
     @jax.vmap
     def end(lane: Lane) -> dict[str, Array]:
-        return _pack(play.end(lane))
+        return pack(play.end(lane))
 
     def holds(lanes: Lane) -> Bool[Array, " L"]:
         return lanes.episode < num_episodes
@@ -116,17 +116,21 @@ def play_lanes(
     def in_time(time: Scalar) -> Bool[Array, ""]:
         return jnp.bool_(True) if until is None else jnp.less(time, until)
 
-    def play_round(carry: tuple[Lane, Array, Any]) -> tuple[Lane, Array, Any]:
+    @jax.vmap
+    def record(before: Lane, after: Lane) -> dict[str, Array]:
+        return {} if play.record is None else pack(play.record(before, after))
+
+    def play_round(
+        carry: tuple[Lane, Array, dict[str, Array]],
+    ) -> tuple[Lane, Array, dict[str, Array]]:
         lanes, time, records = carry
         after = jax.vmap(functools.partial(_play_round, play))(lanes)
-        if play.record is not None:
-            rows = jax.vmap(play.record)(lanes, after)
-            records = jax.tree.map(lambda column, row: column.at[time].set(row), records, rows)
+        rows = record(lanes, after)
+        records = jax.tree.map(lambda column, row: jnp.asarray(column).at[time].set(row), records, rows)
         return after, time + 1, records
 
     def replace(run: Run, out: Bool[Array, " L"]) -> Run:
         counted = out & holds(run.lanes)
-        row = jnp.where(counted, run.lanes.episode, jax.tree.leaves(run.results)[0].shape[0])
         number = run.taken + jnp.cumsum(out) - 1
         coming = Lane(
             body=begin(number),
@@ -134,13 +138,16 @@ def play_lanes(
             rounds=jnp.zeros_like(run.lanes.rounds),
             stop=jnp.where(number < num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED).astype(jnp.int32),
         )
+
+        def write(column: Array, rows: Array) -> Array:
+            row = jnp.where(counted, run.lanes.episode, column.shape[0])
+            return jnp.asarray(column).at[row].set(rows, mode="drop")
+
         return run._replace(
             lanes=jax.tree.map(functools.partial(_where, out), coming, run.lanes),
             taken=run.taken + jnp.sum(out, dtype=jnp.int32),
             ended=run.ended + jnp.sum(counted, dtype=jnp.int32),
-            results=jax.tree.map(
-                lambda column, rows: column.at[row].set(rows, mode="drop"), run.results, end(run.lanes)
-            ),
+            results=jax.tree.map(write, run.results, end(run.lanes)),
         )
 
     def play_on(run: Run) -> Run:
@@ -150,11 +157,14 @@ def play_lanes(
             play_round,
             (run.lanes, run.time, run.records),
         )
-        run = run._replace(lanes=lanes, time=time, records=records)
         out = replaceable(lanes, run.taken)
+        # Without the records, which a conditional would copy.
+        run = run._replace(lanes=lanes, time=time, records={})
         if until is None:
-            return replace(run, out)
-        return jax.lax.cond(jnp.sum(out) >= want, replace, lambda run, _: run, run, out)
+            run = replace(run, out)
+        else:
+            run = jax.lax.cond(jnp.sum(out) >= want, replace, lambda run, _: run, run, out)
+        return run._replace(records=records)
 
     def goes_on(run: Run) -> Bool[Array, ""]:
         # Whatever the time, the first episodes are taken from the queue.
@@ -212,39 +222,45 @@ def empty_run(shapes: Shapes, lanes: int, num_episodes: Scalar, *, results: int,
         stop=np.full(lanes, StopReason.EXHAUSTED, np.int32),
     )
     zero = np.zeros((), np.int32)
-    packed = zeros(jax.eval_shape(_pack, shapes.results), results)
-    return Run(empty, zero, zero, zero, packed, zeros(shapes.record, rounds, lanes))
+    ends, records = jax.eval_shape(pack, shapes.results), jax.eval_shape(pack, shapes.record)
+    return Run(empty, zero, zero, zero, zeros(ends, results), zeros(records, rounds, lanes))
 
 
-def _pack(results: Any) -> dict[str, Array]:
+def pack(tree: Any) -> dict[str, Array]:
     """Joins all leaves of a dtype to one vector, so that a single scatter writes them.
 
     XLA fails on scatters of one shape when it fuses them to one pass, as `XLA_FLAGS` has it do.
+
+    Args:
+        tree: a pytree of arrays.
+
+    Returns:
+        A vector by name of the dtype.
     """
     parts: dict[str, list[Array]] = {}
-    for leaf in jax.tree.leaves(results):
+    for leaf in jax.tree.leaves(tree):
         parts.setdefault(jnp.result_type(leaf).name, []).append(jnp.reshape(leaf, -1))
     return {name: jnp.concatenate(vectors) for name, vectors in parts.items()}
 
 
-def unpack_results(results: dict[str, np.ndarray], shapes: Shapes) -> Any:
-    """Restores what `LanePlay.end` gave.
+def unpack(packed: dict[str, Any], like: Any) -> Any:
+    """Restores what `pack` joined.
 
     Args:
-        results: rows of `Run.results`.
-        shapes: as `trace_shapes` finds them.
+        packed: vectors by name of the dtype, with any leading axes.
+        like: a pytree like the one that was packed, or its shapes and dtypes.
 
     Returns:
-        A pytree whose leaves have the rows as a leading axis.
+        A pytree whose leaves have the leading axes in front.
     """
-    used = dict.fromkeys(results, 0)
+    used = dict.fromkeys(packed, 0)
 
-    def take(leaf: jax.ShapeDtypeStruct) -> np.ndarray:
-        rows, first = results[leaf.dtype.name], used[leaf.dtype.name]
+    def take(leaf: Any) -> Any:
+        vectors, first = packed[leaf.dtype.name], used[leaf.dtype.name]
         used[leaf.dtype.name] += leaf.size
-        return rows[:, first : first + leaf.size].reshape(-1, *leaf.shape)
+        return vectors[..., first : first + leaf.size].reshape(*vectors.shape[:-1], *leaf.shape)
 
-    return jax.tree.map(take, shapes.results)
+    return jax.tree.map(take, like)
 
 
 def _where(mask: Bool[Array, " *L"], new: Array, old: Array) -> Array:

@@ -32,7 +32,7 @@ from autotts_jax.core.lanes import (
     empty_run,
     play_lanes,
     trace_shapes,
-    unpack_results,
+    unpack,
 )
 from autotts_jax.core.pool import BranchPool, NotKeptError, ReplayPool, StopReason, winner
 from autotts_jax.errors import InputError
@@ -207,8 +207,9 @@ def rollout(
             if on_progress:
                 on_progress(min(int(np.sum(run.ended)), len(place)))
     packed = jax.tree.map(lambda leaf: np.asarray(leaf)[place], run.results)
-    rows, ends = unpack_results(packed, shapes)
-    records = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], run.records)
+    rows, ends = unpack(packed, shapes.results)
+    packed = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], run.records)
+    records = unpack(packed, shapes.record)
     if shared:
         total = len(episodes.question)
         rows, ends, records = jax.tree.map(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.envs import EnvState
@@ -59,25 +59,43 @@ def reward_unit(state: EnvState) -> Float[Array, ""]:
     return 1 + state.gamma * TYPICAL_READS * state.pool.width
 
 
-def shares_of_finals(matrix: ProbeMatrix) -> Float[Array, "Q V"]:
-    """Returns the share of each answer among the finals of all branches recorded for a question.
+class FinalShares(NamedTuple):
+    """Shares of answers among the finals of all branches that are recorded for a question.
+
+    Attributes:
+        share: share of each answer. Shape (Q, V).
+        leader: the answer with the largest share. Shape (Q,).
+        first: its share. Shape (Q,).
+        second: the largest share of another answer. Shape (Q,).
+    """
+
+    share: Float[Array, "Q V"]
+    leader: Int[Array, " Q"]
+    first: Float[Array, " Q"]
+    second: Float[Array, " Q"]
+
+
+def shares_of_finals(matrix: ProbeMatrix) -> FinalShares:
+    """Counts the finals of each question.
 
     Args:
         matrix: the probe matrix.
     """
 
-    def of_question(answers: Array, lengths: Array) -> Array:
+    def of_question(answers: Array, lengths: Array) -> FinalShares:
         finals = jnp.take_along_axis(answers, lengths[:, None], axis=1)[:, 0]
         voters = (lengths > 0) & (finals != NONE)
         ids = jnp.where(voters, finals, matrix.vocabulary)
         count = jnp.zeros(matrix.vocabulary).at[ids].add(1.0, mode="drop")
-        return count / jnp.maximum(jnp.sum(voters), 1)
+        share = count / jnp.maximum(jnp.sum(voters), 1)
+        leader = jnp.argmax(share)
+        return FinalShares(share, leader, share[leader], jnp.max(share.at[leader].set(0)))
 
     return jax.vmap(of_question)(jnp.asarray(matrix.answers), jnp.asarray(matrix.lengths))
 
 
 def privileged_features(
-    state: EnvState, pool: ReplayPool, matrix: ProbeMatrix, finals: Float[Array, " V"]
+    state: EnvState, pool: ReplayPool, matrix: ProbeMatrix, finals: FinalShares
 ) -> Privileged:
     """Computes the privileged features of a state.
 
@@ -85,20 +103,20 @@ def privileged_features(
         state: the state.
         pool: its pool, with the matrix.
         matrix: the probe matrix.
-        finals: the row of `shares_of_finals` of its question.
+        finals: its `shares_of_finals`.
     """
-    hidden = pool.hidden
+    hidden, question = pool.hidden, state.question
+    known = state.target != NONE
     # Where no answer counts as right, one that no branch gives.
-    target = jnp.where(state.target == NONE, matrix.vocabulary, state.target)
+    target = jnp.where(known, state.target, matrix.vocabulary)
     at_end = jnp.asarray(matrix.answers).reshape(-1)[hidden.start + hidden.length]
-    is_right = jnp.arange(matrix.vocabulary) == target
     active = jnp.maximum(jnp.sum(pool.active), 1)
     to_read = jnp.sum(jnp.where(pool.live, hidden.length + 1 - pool.depth, 0)) / (TYPICAL_READS * pool.width)
     share_of_cost = 1 - 1 / reward_unit(state)
     features = Privileged(
         right=state.answer == target,
-        share=jnp.sum(finals, where=is_right),
-        rival=jnp.max(finals, where=~is_right, initial=0),
+        share=jnp.where(known, finals.share[question, state.target], 0),
+        rival=jnp.where(finals.leader[question] == target, finals.second[question], finals.first[question]),
         will_be=jnp.sum(pool.active & (at_end == target)) / active,
         is_now=jnp.sum(pool.active & (state.tracker.keys == target)) / active,
         to_read=to_read,

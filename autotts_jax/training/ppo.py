@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,10 +24,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Bool, Float, Int32, PRNGKeyArray, UInt32
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS
-from autotts_jax.core.pool import ReplayPool
+from autotts_jax.core.controller import first_of
+from autotts_jax.core.lanes import Lane, LanePlay, Run, pack, play_lanes, unpack
+from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.envs import Environment, EnvParams, EnvState
 from autotts_jax.errors import InputError
-from autotts_jax.policies.neural.actions import ActionHead
 from autotts_jax.policies.neural.network import Inputs, RecurrentState, encode, initial_state
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network, head_of
 from autotts_jax.training.critic import (
@@ -41,6 +42,9 @@ from autotts_jax.training.critic import (
 from autotts_jax.training.settings import Settings
 from autotts_jax.training.trainer import Metrics
 from autotts_jax.typing import Array
+
+ENDLESS = 2**31 - 1
+"""Length of the queue of episodes."""
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are cut to it: where exp overflows, even a gradient that the clip discards is not a number."""
@@ -111,7 +115,7 @@ class Weights(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """An environment between two steps.
+    """An episode between two updates.
 
     Attributes:
         state: the environment's state.
@@ -128,14 +132,16 @@ class PPOState(NamedTuple):
     Attributes:
         weights: what is learned.
         optimiser: Adam's moments.
-        environments: the environments; leaves have a leading axis E.
+        lanes: E episodes in flight, each a `Carry`; leaves have a leading axis E.
+        taken: episodes begun so far. Shape ().
         key: key data. Shape (2,).
         step: updates made. Shape ().
     """
 
     weights: Weights
     optimiser: optax.OptState
-    environments: Carry
+    lanes: Lane
+    taken: Int32[Array, ""]
     key: UInt32[Array, " 2"]
     step: Int32[Array, ""]
 
@@ -228,13 +234,20 @@ def init(
         The state.
     """
     reset_key, critic_key, key = jax.random.split(key, 3)
-    keys = jax.random.split(reset_key, settings.num_envs)
     environment = head_of(parameters).environment(settings.max_branches)
-    environments = jax.vmap(functools.partial(_start, environment, params))(keys)
+    number = jnp.arange(settings.num_envs, dtype=jnp.int32)
+    zeros = jnp.zeros_like(number)
+    body = jax.vmap(lambda number: start(environment, params, jax.random.fold_in(reset_key, number)))(number)
     critic = nnx.to_pure_dict(nnx.state(Critic(rngs=nnx.Rngs(critic_key))))
     weights = Weights(parameters, critic)
-    moments = _optimiser(settings, 0).init(weights)
-    state = PPOState(weights, moments, environments, jax.random.key_data(key), jnp.int32(0))
+    state = PPOState(
+        weights,
+        _optimiser(settings, 0).init(weights),
+        Lane(body, episode=number, rounds=zeros, stop=zeros + StopReason.RUNNING),
+        jnp.int32(settings.num_envs),
+        jax.random.key_data(key),
+        jnp.int32(0),
+    )
     return _constrained(state, mesh, PLACES)
 
 
@@ -256,7 +269,7 @@ def update(
         were made, and ``learned``, their share of all steps.
     """
     play_key, learn_key, key = jax.random.split(jax.random.wrap_key_data(jnp.asarray(state.key)), 3)
-    environments, played = play(settings, params, state, play_key)
+    lanes, taken, played = play(settings, params, state, play_key)
     advantage = advantages(
         played.reward,
         played.value,
@@ -280,7 +293,7 @@ def update(
         "explained_variance": 1 - jnp.var(advantage) / jnp.var(target),
         **learned,
     }
-    state = PPOState(weights, moments, environments, jax.random.key_data(key), state.step + 1)
+    state = PPOState(weights, moments, lanes, taken, jax.random.key_data(key), state.step + 1)
     return _constrained(state, mesh, PLACES), metrics
 
 
@@ -291,7 +304,7 @@ _update = jax.jit(update, static_argnums=3, donate_argnums=2, compiler_options=C
 WHOLE, SHARED = PartitionSpec(), PartitionSpec("devices")
 """A copy on each device, or a part on each."""
 
-PLACES = PPOState(WHOLE, WHOLE, SHARED, WHOLE, WHOLE)  # type: ignore[arg-type]
+PLACES = PPOState(WHOLE, WHOLE, SHARED, WHOLE, WHOLE, WHOLE)  # type: ignore[arg-type]
 """The placement of each part of a state."""
 
 
@@ -341,10 +354,40 @@ class Transition(NamedTuple):
     objective: Float[Array, "..."]
 
 
+class _Assessment(NamedTuple):
+    """A state as the policy and the critic see it.
+
+    Attributes:
+        inputs: the network's inputs.
+        recurrent: the policy's recurrent state with this state in it.
+        privileged: the critic's privileged features.
+        value: the critic's value.
+    """
+
+    inputs: Inputs
+    recurrent: RecurrentState
+    privileged: Privileged
+    value: Float[Array, ""]
+
+
+class _Body(NamedTuple):
+    """An episode in a lane.
+
+    Attributes:
+        carry: the episode.
+        assessed: its state, assessed.
+        last: the step that led to the state; zeros before the first.
+    """
+
+    carry: Carry
+    assessed: _Assessment
+    last: Transition
+
+
 def play(
     settings: PPOSettings, params: EnvParams, state: PPOState, key: PRNGKeyArray
-) -> tuple[Carry, Transition]:
-    """Plays `PPOSettings.num_steps` steps in every environment, one episode after the other.
+) -> tuple[Lane, Int32[Array, ""], Transition]:
+    """Plays `PPOSettings.num_steps` steps in every lane, one episode after the other.
 
     Args:
         settings: the settings.
@@ -353,107 +396,123 @@ def play(
         key: the key to draw actions and episodes with.
 
     Returns:
-        The environments after the steps, and the transitions, with leading axes (T, E).
+        The lanes after the steps, the episodes begun so far, and the transitions, with leading axes (T, E).
     """
-    network = functools.partial(apply_network, state.weights.network)
-    head = head_of(state.weights.network)
-    environment = head.environment(settings.max_branches)
-    finals = shares_of_finals(params.matrix)
-
-    def assess(carry: Carry) -> Assessment:
-        pool = carry.state.pool.with_matrix(params.matrix)
-        inputs, recurrent = encode(pool, carry.recurrent, carry.state.gamma, environment.atomic)
-        privileged = privileged_features(carry.state, pool, params.matrix, finals[carry.state.question])
-        value = apply_critic(state.weights.critic, privileged, inputs)
-        return Assessment(pool, inputs, recurrent, privileged, value)
-
-    def value(carry: Carry) -> Float[Array, ""]:
-        return assess(carry).value
-
-    play_step = jax.vmap(functools.partial(_step, head, environment, params, network, assess))
-
-    def step(carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Transition]:
-        following, last, played = play_step(carry, jax.random.split(key, settings.num_envs))
-        # Assessing the last state of a truncated episode is half the work of a step, and seldom needed.
-        cut_off = jax.lax.cond(
-            jnp.any(played.truncated), jax.vmap(value), lambda _: jnp.zeros_like(played.value), last
-        )
-        return following, played._replace(next_value=cut_off)
-
-    carry, played = jax.lax.scan(step, state.environments, jax.random.split(key, settings.num_steps))
-    next_value = jnp.concatenate([played.value[1:], jax.vmap(value)(carry)[None]])
-    next_value = jnp.where(played.truncated, played.next_value, next_value)
-    return carry, played._replace(next_value=next_value)
+    player = _Player(settings, params, state.weights, key)
+    rows = settings.num_steps, settings.num_envs
+    zero = jnp.int32(0)
+    run = Run(
+        lanes=dataclasses.replace(state.lanes, body=jax.vmap(player.resume)(state.lanes.body)),
+        taken=state.taken,
+        ended=zero,
+        time=zero,
+        results={},
+        records=jax.tree.map(lambda leaf: jnp.zeros(rows + leaf.shape, leaf.dtype), pack(player.blank)),
+    )
+    run = play_lanes(
+        LanePlay(
+            begin=player.begin,
+            round=player.step,
+            end=lambda _: (),
+            record=lambda _, after: after.body.last,
+        ),
+        run,
+        num_episodes=ENDLESS,
+        target=ENDLESS,
+        refill=1,
+        until=settings.num_steps,
+    )
+    lanes = dataclasses.replace(run.lanes, body=run.lanes.body.carry)
+    return lanes, run.taken, unpack(run.records, player.blank)
 
 
-class Assessment(NamedTuple):
-    """A state as the policy and the critic see it.
+class _Player:
+    """Plays episodes during an update.
+
+    Args:
+        settings: the settings.
+        params: parameters of the environment.
+        weights: parameters of the policy and the critic.
+        key: the key to draw actions and episodes with.
 
     Attributes:
-        pool: its pool, with the matrix.
-        inputs: the network's inputs.
-        recurrent: the policy's recurrent state from here on.
-        privileged: the critic's privileged features.
-        value: the critic's value.
+        blank: a transition of zeros.
     """
 
-    pool: ReplayPool
-    inputs: Inputs
-    recurrent: RecurrentState
-    privileged: Privileged
-    value: Float[Array, ""]
+    def __init__(self, settings: PPOSettings, params: EnvParams, weights: Weights, key: PRNGKeyArray):
+        self._params, self._weights = params, weights
+        self._head = head_of(weights.network)
+        self._environment = self._head.environment(settings.max_branches)
+        self._finals = shares_of_finals(params.matrix)
+        self._reset_key, self._act_key = jax.random.split(key)
+        self.blank: Transition = cast(Any, None)
+        zero = jnp.int32(0)
+        shapes = jax.eval_shape(lambda: self.step(Lane(self.begin(zero), zero, zero, zero))[0].last)
+        self.blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    def begin(self, number: Int32[Array, ""]) -> _Body:
+        """Begins an episode."""
+        carry = start(self._environment, self._params, jax.random.fold_in(self._reset_key, number))
+        # The pool of no particular episode: under ``vmap`` little is then computed for every lane.
+        assessed = self._assess(carry, carry.state.pool.unopened(self._params.matrix))
+        return _Body(carry, assessed, self.blank)
+
+    def resume(self, carry: Carry) -> _Body:
+        """Continues an episode with the weights of this update."""
+        return _Body(carry, self._assess(carry, self._pool(carry)), self.blank)
+
+    def step(self, lane: Lane) -> tuple[_Body, Int32[Array, ""]]:
+        """Plays a step."""
+        before, assessed, _ = lane.body
+        head, environment = self._head, self._environment
+        mask = head.mask(self._pool(before))
+        logits = apply_network(self._weights.network, assessed.inputs, mask)
+        key = jax.random.fold_in(jax.random.fold_in(self._act_key, lane.episode), lane.rounds)
+        action = head.sample(key, logits)
+        _, state, reward, terminated, info = environment.step_env(
+            key, before.state, head.for_environment(action), self._params
+        )
+        truncated = ~terminated & environment.is_truncated(state, self._params)
+        after = Carry(state, assessed.recurrent._replace(tracker=state.tracker))
+        following = self._assess(after, self._pool(after))
+        transition = Transition(
+            inputs=assessed.inputs,
+            privileged=assessed.privileged,
+            mask=mask,
+            action=action,
+            log_prob=head.log_prob(logits, action),
+            value=assessed.value,
+            reward=reward / reward_unit(state),
+            next_value=following.value,
+            terminated=terminated,
+            truncated=truncated,
+            correct=info["correct"],
+            tokens=info["tokens"],
+            objective=info["correct"] - state.gamma * info["cost"],
+        )
+        stop = first_of((terminated, StopReason.DECIDED), (truncated, StopReason.STEP_LIMIT))
+        return _Body(after, following, transition), stop
+
+    def _pool(self, carry: Carry) -> ReplayPool:
+        return carry.state.pool.with_matrix(self._params.matrix)
+
+    def _assess(self, carry: Carry, pool: ReplayPool) -> _Assessment:
+        state = carry.state
+        inputs, recurrent = encode(pool, carry.recurrent, state.gamma, self._environment.atomic)
+        privileged = privileged_features(state, pool, self._params.matrix, self._finals)
+        value = apply_critic(self._weights.critic, privileged, inputs)
+        return _Assessment(inputs, recurrent, privileged, value)
 
 
-def _start(environment: Environment, params: EnvParams, key: PRNGKeyArray) -> Carry:
+def start(environment: Environment, params: EnvParams, key: PRNGKeyArray) -> Carry:
+    """Starts an episode.
+
+    Args:
+        environment: the environment.
+        params: its parameters.
+        key: the key to draw the episode with.
+    """
     return Carry(environment.reset_env(key, params)[1], initial_state(environment.max_branches))
-
-
-def _step(
-    head: ActionHead,
-    environment: Environment,
-    params: EnvParams,
-    network: Callable[[Inputs, Any], Any],
-    assess: Callable[[Carry], Assessment],
-    carry: Carry,
-    key: PRNGKeyArray,
-) -> tuple[Carry, Carry, Transition]:
-    """Plays a step of one environment.
-
-    Returns:
-        The environment after it, with the next episode where this one ended; with this episode's last state;
-        and the transition, but for the next value.
-    """
-    act_key, reset_key = jax.random.split(key)
-    assessed = assess(carry)
-    mask = head.mask(assessed.pool)
-    logits = network(assessed.inputs, mask)
-    action = head.sample(act_key, logits)
-    _, state, reward, terminated, info = environment.step_env(
-        reset_key, carry.state, head.for_environment(action), params
-    )
-    truncated = ~terminated & environment.is_truncated(state, params)
-    last = Carry(state, assessed.recurrent._replace(tracker=state.tracker))
-    following = jax.tree.map(
-        lambda new, old: jnp.where(terminated | truncated, new, old),
-        _start(environment, params, reset_key),
-        last,
-    )
-    played = Transition(
-        inputs=assessed.inputs,
-        privileged=assessed.privileged,
-        mask=mask,
-        action=action,
-        log_prob=head.log_prob(logits, action),
-        value=assessed.value,
-        reward=reward / reward_unit(state),
-        next_value=jnp.zeros_like(assessed.value),
-        terminated=terminated,
-        truncated=truncated,
-        correct=info["correct"],
-        tokens=info["tokens"],
-        objective=info["correct"] - state.gamma * info["cost"],
-    )
-    return following, last, played
 
 
 def advantages(
