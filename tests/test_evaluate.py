@@ -333,7 +333,7 @@ def test_bad_arguments(dataset, controllers, arguments, message):
         ("sc@inf", "must be a whole number"),
         ("esc@7", "whole number >= 8"),
         ("missing.py:Mine", "there is no file missing.py"),
-        ("examples/released_programs.py:Mine", "has no Mine; it has"),
+        ("examples/released_programs.py:Mine", "has no player Mine; it has"),
         ("examples/released_programs.py:Branch", "neither a Controller nor a released program"),
         ("examples/released_programs.py:OptimalController@2", "β is 2"),
         ("no_such_module:Mine", "importing no_such_module failed"),

@@ -10,7 +10,6 @@ import pytest
 
 from autotts_jax.experiments.evaluation import Evaluation
 from autotts_jax.policies import Play, select
-from autotts_jax.policies.neural.policy import NeuralPolicy
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
 from autotts_jax.user_code import import_place
 
@@ -63,7 +62,7 @@ def test_folds_are_compared_on_what_each_was_trained_without(tmp_path, compiling
 def test_each_question_is_played_by_the_policy_that_has_not_seen_it():
     script, _, _ = import_place("script", f"{SCRIPT}:held_out")
     fold = np.array([2, 0, 1, 1, 0])
-    shape = (len(NeuralPolicy.family), 3, len(fold))
+    shape = (len(select("neural").values), 3, len(fold))
 
     def play(selection, number):
         figures = np.full(shape, number) + np.arange(shape[0])[:, None, None] * 10

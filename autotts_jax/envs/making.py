@@ -49,6 +49,7 @@ def make(
         >>> env, params = at.make("WidthDepthRounds-v0", at.load("smollm2"), max_branches=8)
         >>> observation, state = env.reset(jax.random.key(0), params)
         >>> observation["branches"].shape
+        (8, 12)
     """
     if name not in ENVIRONMENTS:
         raise InputError(f"unknown environment {name!r}; choose one of {', '.join(ENVIRONMENTS)}")

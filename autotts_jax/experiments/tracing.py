@@ -199,8 +199,22 @@ def trace(
 
     Example:
         >>> import autotts_jax as at
-        >>> trace = at.trace(at.load("smollm2"), "cmc@0.1", question=3)
+        >>> trace = at.trace(at.load("smollm2"), "cmc@0", question=4)
         >>> print(trace.table())
+        cmc@0 on SmolLM2-135M-Instruct/arithmetic, question 4, seed 0
+        round  action   branches  votes        confidence  ktokens
+        ───────────────────────────────────────────────────────────
+        0      open     0-1       (12:1 10:1)       0.500     0.02
+        1      advance  +1: 0-1   (12:1 10:1)       0.500     0.03
+        2      advance  +1: 0-1   22:1              0.750     0.04
+        3      advance  +1: 1     22:1              0.750     0.05
+        4      advance  +1: 1     22:1              0.750     0.06
+        4      open     2         22:1              0.750     0.07
+        5      advance  +1: 1-2   22:2              0.875     0.08
+        6      advance  +1: 1     22:2              0.875     0.09
+        6      answer   0         22:2              0.875     0.09
+        votes: final answers, (latest answers) in brackets
+        answer 22 (right); stopped: decided
     """
     data = data if isinstance(data, ProbeDataset) else load(data)
     question, seed = whole("question", question), whole("seed", seed, 0, MAX_SEED)

@@ -98,9 +98,10 @@ def answer(
 
     Example:
         >>> import autotts_jax as at
-        >>> from autotts_jax.collect.simulated import SimulatedEngine
+        >>> from autotts_jax.collect import SimulatedEngine
         >>> found = at.answer(SimulatedEngine(), "What is 17 + 25?", "cmc@0.5", max_branches=8)
         >>> found.answer, found.tokens
+        ('7', 2500)
     """
     check_budget(budget)
     max_branches = whole("max_branches", max_branches, 1)

@@ -122,7 +122,7 @@ def _of_object(found: Any, path: str, value: float | None, gamma: float | None) 
         beta = None if value is None else check_beta(value)
         program = path if ":" in path else f"{found.__module__}:{found.__qualname__}"
         return ProgramPlayer(name, program, (beta,))
-    if isinstance(found, type) or inspect.isroutine(found):
+    if inspect.isroutine(found) or (isinstance(found, type) and _is_player(found)):
         try:
             found = found()
         except (Exception, SystemExit) as error:
@@ -131,12 +131,20 @@ def _of_object(found: Any, path: str, value: float | None, gamma: float | None) 
         if value is not None:
             raise InputError(f"{name} is a single controller and has no values; leave the @ out")
         return ControllerPlayer(name, _pytrees((found,)))
-    if not hasattr(found, "env") and not hasattr(found, "act") and not hasattr(found, "predict"):
+    if not _is_player(found):
+        kind = found if isinstance(found, type) else type(found)
         raise InputError(
-            f"{type(found).__name__} is neither a Controller nor a released program, a Family of controllers "
-            "or a policy; derive it from autotts_jax.Controller, or give it solve(question)"
+            f"{kind.__name__} is neither a Controller nor a released program, a Family of controllers or a "
+            "policy; derive it from autotts_jax.Controller, or give it solve(question)"
         )
     return _of_policy(found, name, value, gamma)
+
+
+def _is_player(found: Any) -> bool:
+    """Whether something is a controller or looks like a policy; or a class is one of these."""
+    if isinstance(found, Controller) or (isinstance(found, type) and issubclass(found, Controller)):
+        return True
+    return any(hasattr(found, name) for name in ("env", "act", "predict"))
 
 
 def _of_family(family: Family, value: float | None) -> Player:
