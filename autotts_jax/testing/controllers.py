@@ -6,16 +6,17 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from autotts_jax.core.controller import Controller
+from autotts_jax.core.controller import Controller, Memory
 from autotts_jax.core.mdp import State
-from autotts_jax.core.pool import ReplayPool, StopReason, winner
+from autotts_jax.core.pool import UNREVEALED, ReplayPool
+from autotts_jax.core.rollout import Episodes, Hooks, rollout
 from autotts_jax.replay.generator import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.typing import Array, Scalar
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.typing import Array
 
 MOST_TOKENS = 50_000
 
@@ -52,20 +53,19 @@ def check_controller(
     """
     if matrix is None:
         matrix = synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32).matrix
-    play = jax.jit(lambda matrix, question, order: play_episode(controller, matrix, question, order))
     rng = np.random.default_rng(seed)
     for episode in range(episodes):
         question = episode % matrix.num_questions
         order = rng.permutation(matrix.num_branches)[:max_branches]
-        first, answer = play(matrix, question, order)
+        first, answer = _play(controller, matrix, question, order)
         scrambled, ids = scramble(matrix, question, order, first["state"], rng)
-        second, second_answer = play(scrambled, question, order)
+        second, second_answer = _play(controller, scrambled, question, order)
         changed = [
             name
             for name in first
             if not all(map(np.array_equal, jax.tree.leaves(first[name]), jax.tree.leaves(second[name])))
         ]
-        if int(second_answer) != (NONE if answer == NONE else ids[answer]):
+        if second_answer != (NONE if answer == NONE else ids[answer]):
             changed.append("answer")
         if changed:
             raise AssertionError(
@@ -74,32 +74,24 @@ def check_controller(
             )
 
 
-def play_episode(
-    controller: Controller, matrix: ProbeMatrix, question: Scalar, order: Int[Array, " W"]
-) -> tuple[dict[str, Any], Int[Array, ""]]:
-    """Plays an episode to its end; under ``jit``.
+def _play(
+    controller: Controller, matrix: ProbeMatrix, question: int, order: Int[np.ndarray, " W"]
+) -> tuple[dict[str, Any], int]:
+    """Plays an episode: its final state, its rounds and its stop reason; and the id of its answer."""
+    orders = BranchOrders(order[None, None], np.zeros(matrix.num_questions, np.int32))
+    episode = Episodes(np.array([question]), np.zeros(1, int), np.zeros(1, int))
+    device = jax.local_devices()[:1]
+    played = rollout([controller], matrix, orders, episode, lanes=1, devices=device, hooks=HOOKS)
+    state, _ = jax.tree.map(lambda leaf: leaf[0], played.ends)
+    return {"state": state, "rounds": played.rounds, "stop": played.stop_reason}, int(played.answer[0])
 
-    Args:
-        controller: the controller.
-        matrix: the probe matrix.
-        question: index of the question.
-        order: branches in opening order.
 
-    Returns:
-        Its final ``state``, its ``rounds`` and ``stop`` reason; and the id of its answer.
-    """
-    memory, pool = controller.start(ReplayPool.begin(matrix, question, order))
+def _final_state(controller: Controller, memory: Memory, pool: ReplayPool) -> tuple[State, Array]:  # noqa: ARG001
+    # Looking at the revealed answers has the rollout keep which they are.
+    return pool.state, pool.revealed_keys == UNREVEALED
 
-    def step(carry: tuple[Any, ReplayPool, Array, Array]) -> tuple[Any, ReplayPool, Array, Array]:
-        memory, pool, rounds, _ = carry
-        memory, pool, stop = controller.round(memory, pool)
-        return memory, pool, rounds + 1, jnp.asarray(stop, jnp.int32)
 
-    running = jnp.int32(StopReason.RUNNING)
-    memory, pool, rounds, stop = jax.lax.while_loop(
-        lambda carry: carry[3] == StopReason.RUNNING, step, (memory, pool, jnp.int32(0), running)
-    )
-    return {"state": pool.state, "rounds": rounds, "stop": stop}, winner(pool, controller.vote(memory, pool))
+HOOKS = Hooks(at_end=_final_state)  # type: ignore[arg-type]  # a rollout's pools are of this kind
 
 
 def scramble(
