@@ -513,7 +513,7 @@ def test_a_vector_needs_a_reset_first(make_vec):
 @pytest.mark.parametrize("name", IDS)
 def test_one_compilation_serves_all_episodes(make, make_vec, name):
     def counts():
-        # What is compiled has no public name, and JAX tells no number of compilations.
+        # Nothing public tells how often a function was compiled.
         compiled = (faces._begin_one, faces._play_one, faces._begin_all, faces._play_all)  # noqa: SLF001
         return [function._cache_size() for function in compiled]  # noqa: SLF001
 

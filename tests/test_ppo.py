@@ -342,6 +342,11 @@ def test_the_critic_is_drawn_to_the_target_and_the_entropy_up(played, batch):
 # --- updates --------------------------------------------------------------------------------------------
 
 
+def compilations():
+    """How often an update was compiled; nothing public tells."""
+    return ppo._update._cache_size()  # noqa: SLF001
+
+
 def test_updates_repeat_themselves_and_compile_once(trainer, params, parameters):
     """Bit for bit, through a copy on the host too; other rates and prices compile nothing anew."""
     first = trainer.init(KEY)
@@ -349,7 +354,7 @@ def test_updates_repeat_themselves_and_compile_once(trainer, params, parameters)
     assert first.key.dtype == np.uint32
     stored = jax.tree.map(np.asarray, first)
     state, metrics = trainer.update(first)
-    compiled = ppo._update._cache_size()
+    compiled = compilations()
     key = np.array(state.key)
     third, after = trainer.update(state)
     other = dataclasses.replace(SETTINGS, learning_rate=1e-2, clip=0.3, gae_lambda=0.5)
@@ -358,7 +363,7 @@ def test_updates_repeat_themselves_and_compile_once(trainer, params, parameters)
         PPO(other, dear, parameters, ONE_DEVICE).init(KEY)
     )
     again, repeated = trainer.update(jax.device_put(stored, jax.tree.map(lambda leaf: leaf.sharding, third)))
-    assert ppo._update._cache_size() == compiled
+    assert compilations() == compiled
     assert_same(repeated, metrics)
     resumed, repeated = trainer.update(again)
     assert_same((resumed, repeated), (third, after))
@@ -406,7 +411,7 @@ def test_an_update_stops_learning_once_it_has_gone_too_far(params, parameters):
 @pytest.mark.parametrize(("step", "expected"), [(0, -1e-2), (40, -5e-3), (80, 0), (200, 0)])
 def test_the_learning_rate_falls_to_zero(step, expected):
     """Adam's first step is the learning rate, whatever the gradient."""
-    optimiser = ppo._optimiser(SETTINGS, jnp.int32(step))
+    optimiser = ppo._optimiser(SETTINGS, jnp.int32(step))  # noqa: SLF001
     weights, gradient = Weights(jnp.float32(0), jnp.float32(0)), Weights(jnp.float32(0.3), jnp.float32(-1e6))
     change, _ = optimiser.update(gradient, optimiser.init(weights))
     assert change.network == pytest.approx(expected, rel=1e-4)
@@ -461,11 +466,14 @@ def test_every_reward_can_be_learned_from(reward, parameters):
 
 
 @pytest.fixture(scope="module")
-def atomic():
+def atomic_params():
+    return HEADS["atomic"].environment(WIDTH).make_params(random_matrix(0, abstain=0.2), gamma=(1e-3, 1e-1))
+
+
+@pytest.fixture(scope="module")
+def atomic(atomic_params):
     """The trainer of a policy of atomic actions."""
-    environment = HEADS["atomic"].environment(WIDTH)
-    params = environment.make_params(random_matrix(0, abstain=0.2), gamma=(1e-3, 1e-1))
-    return PPO(SETTINGS, params, initial_parameters(4, KEY, "atomic"), ONE_DEVICE)
+    return PPO(SETTINGS, atomic_params, initial_parameters(4, KEY, "atomic"), ONE_DEVICE)
 
 
 def test_an_update_by_atomic_actions(atomic):
@@ -483,10 +491,10 @@ def test_an_update_by_atomic_actions(atomic):
     assert np.sum(state.lanes.body.recurrent.round) < np.sum(state.lanes.body.state.time)
 
 
-def test_the_first_gradient_by_atomic_actions_is_the_policy_gradient(atomic):
+def test_the_first_gradient_by_atomic_actions_is_the_policy_gradient(atomic, atomic_params):
     """As in rounds."""
     state = atomic.init(KEY)
-    batch = batch_of(play(SETTINGS, atomic._params, state, KEY)[2])
+    batch = batch_of(play(SETTINGS, atomic_params, state, KEY)[2])
     weights = state.weights
     (_, metrics), gradient = loss_and_gradient(SETTINGS, weights, batch)
     assert metrics["kl"] == pytest.approx(0, abs=1e-6)
