@@ -316,15 +316,17 @@ def test_a_full_read_beyond_the_budget_is_left_out():
     assert int(read_full(episode, state, WIDTH, budget - 1).opened) == 1
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), orders, st.lists(FUSED, max_size=30))
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), orders, st.lists(FUSED, min_size=10, max_size=30))
 def test_labels_count_the_answers_in_the_order_of_their_reveal(seed, order, actions):
     matrix = random_matrix(seed, abstain=0.2)
     pool = begin_pool(matrix, 0, order)
     number = {}
-    for kind, branches in in_rounds(actions):
+    for kind, branches in in_rounds([("new", 0), ("new", 0), *actions]):
         before = np.asarray(pool.depth)
-        pool = by_operations(pool, [(kind, branch) for branch in branches])
+        # CONTINUE is doubled, so that operations pass depths.
+        times = 2 if kind == "more" else 1
+        pool = by_operations(pool, [(kind, branch) for branch in branches for _ in range(times)])
         for i, (old, new) in enumerate(zip(before, np.asarray(pool.depth), strict=True)):
             revealed = matrix.answers[0, order[i]][old:new]
             for found in revealed[-1:] if kind == "full" else revealed:
