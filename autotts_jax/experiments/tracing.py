@@ -217,7 +217,7 @@ def trace(
         answer 22 (right); stopped: decided
     """
     data = data if isinstance(data, ProbeDataset) else load(data)
-    question, seed = whole("question", question), whole("seed", seed, 0, MAX_SEED)
+    question, seed = whole("question", question, least=None), whole("seed", seed, 0, MAX_SEED)
     max_branches = whole("max_branches", max_branches, 1)
     playing = as_player(player)
     playing.check_single()
