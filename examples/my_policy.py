@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from autotts_jax.envs import WidthDepthRounds
-from autotts_jax.envs.observations import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES
+from autotts_jax.envs import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES, WidthDepthRounds
 from autotts_jax.policies import EnvPolicy
 
 PATIENCE = 8

@@ -446,7 +446,8 @@ def test_an_engine_that_failed_shows_in_the_health_until_it_works_again(address,
 # --- the server -------------------------------------------------------------------------------------------
 
 
-def test_sigterm_ends_the_server_and_what_is_under_way(capsys):
+def test_sigterm_ends_the_server_and_what_is_under_way(caplog):
+    caplog.set_level("INFO", "uvicorn.error")
     engine = Engine()
     address = f"http://127.0.0.1:{free_port()}"
     before = set(threading.enumerate())
@@ -466,7 +467,7 @@ def test_sigterm_ends_the_server_and_what_is_under_way(capsys):
         serve(engine, SETTINGS, port=int(address.rpartition(":")[2]))
         told.result()
     assert (engine.running, engine.cancelled) == (0, 1)
-    assert f"autotts-jax: serving at {address}/v1\n" in capsys.readouterr().err
+    assert f"serving at {address}/v1\n" in caplog.text
     assert signal.getsignal(signal.SIGTERM) is handler
     assert set(threading.enumerate()) == before
 
@@ -506,10 +507,10 @@ def reachable(address):
     ("host", "key", "warns"),
     [("127.0.0.1", None, False), ("0.0.0.0", None, True), ("0.0.0.0", KEY, False)],
 )
-def test_it_warns_where_others_can_reach_it_without_a_key(monkeypatch, capsys, host, key, warns):
+def test_it_warns_where_others_can_reach_it_without_a_key(monkeypatch, caplog, host, key, warns):
     monkeypatch.setattr(serving.uvicorn.Server, "run", lambda *_: None)
     serve(Engine(), Settings("sim", SAMPLING, api_key=key), host, 0)
-    assert ("no API key" in capsys.readouterr().err) == warns
+    assert ("no API key" in caplog.text) == warns
 
 
 def test_a_port_that_is_taken_is_an_error_of_the_user():

@@ -1,7 +1,7 @@
 from .environment import AGGREGATES, OBSERVATIONS, Aggregate, Environment, Observation
 from .executor import EnvironmentExecutor, play_in_environment
 from .making import ENVIRONMENTS, make
-from .observations import BRANCH_FEATURES, GLOBAL_FEATURES
+from .observations import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES
 from .params import EnvParams, EnvState
 from .rewards import Reward
 from .rounds import WidthDepthRounds
@@ -11,6 +11,7 @@ __all__ = [
     "AGGREGATES",
     "BRANCH_FEATURES",
     "ENVIRONMENTS",
+    "GAMMA_DECADES",
     "GLOBAL_FEATURES",
     "OBSERVATIONS",
     "Aggregate",

@@ -16,7 +16,6 @@ import ipaddress
 import logging
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -101,6 +100,8 @@ class Settings:
 def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> None:
     """Serves until Ctrl-C or SIGTERM, and then returns; call it in the main thread. The engine stays open.
 
+    The address is logged, and a warning if others can reach it without a key.
+
     Args:
         engine: the model.
         settings: what is served.
@@ -116,13 +117,13 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
         raise InputError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
-    if settings.api_key is None and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-        print(
-            f"autotts-jax: warning: {host} can be reached from other machines and there is no API key, so "
-            "everybody who reaches it can use the model",
-            file=sys.stderr,
-        )
     config = uvicorn.Config(app, timeout_graceful_shutdown=GRACE_SECONDS)
+    if settings.api_key is None and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
+        _LOG.warning(
+            "%s can be reached from other machines and there is no API key, so everybody who reaches it can "
+            "use the model",
+            host,
+        )
     # uvicorn ends in order, and then raises the signal that it was sent once more.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -133,7 +134,11 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
 
 
 def create_app(engine: Engine, settings: Settings) -> Starlette:
-    """The web application, for a server of one's own; it needs its lifespan run, and a process to itself.
+    """Makes the web application, for a server of one's own; its lifespan must run, in a process of its own.
+
+    Args:
+        engine: the model.
+        settings: what is served.
 
     Raises:
         InputError: no question fits into the model's context, or a setting is wrong.
@@ -153,7 +158,7 @@ def create_app(engine: Engine, settings: Settings) -> Starlette:
 
 
 class _Server(uvicorn.Server):
-    """A server that says where it is, and drops what is under way when it is told to end."""
+    """A server that logs its address, and drops the questions under way when it is told to end."""
 
     def __init__(self, config: uvicorn.Config, service: _Service):
         super().__init__(config)
@@ -163,7 +168,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        print(f"autotts-jax: serving at http://{shown}:{port}/v1", file=sys.stderr, flush=True)
+        _LOG.info("serving at http://%s:%d/v1", shown, port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.stop()
