@@ -21,9 +21,11 @@ from autotts_jax.policies.neural.network import GLOBAL_INPUTS
 from autotts_jax.policies.neural.policy import apply_network, initial_parameters
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.training import critic, ppo
+from autotts_jax.training import critic, experience, ppo
+from autotts_jax.training.advantages import advantages
 from autotts_jax.training.critic import Privileged
-from autotts_jax.training.ppo import PPO, Batch, PPOSettings, Weights, advantages
+from autotts_jax.training.experience import Weights
+from autotts_jax.training.ppo import PPO, Batch, PPOSettings
 
 pytestmark = pytest.mark.usefixtures("compile_fast")
 
@@ -77,10 +79,13 @@ def played(trainer, params):
     """The state before the first update, and the rounds that it plays."""
     state = trainer.init(KEY)
     play_key, *_ = jax.random.split(jax.random.wrap_key_data(state.key), 3)
-    return state, play(SETTINGS, params, state, play_key)[2]
+    return state, play(SETTINGS, params, state, play_key)[1]
 
 
-play = jax.jit(ppo.play)
+@jax.jit
+def play(settings, params, state, key):
+    """The lanes after the steps of an update, and the transitions."""
+    return experience.play(state.weights, params, state.lanes, key, settings.max_branches, settings.num_steps)
 
 
 def assert_same(one, other):
@@ -165,7 +170,7 @@ def test_an_episode_that_is_cut_off_is_worth_what_the_critic_expects_of_its_last
     network = state.weights.network
     network = network | {"of_episode": network["of_episode"] | {"bias": jnp.array([-30.0, 1.0])}}
     state = state._replace(weights=state.weights._replace(network=network))
-    lanes, taken, rounds = play(SETTINGS, params, state, KEY)
+    (lanes, taken), rounds = play(SETTINGS, params, state, KEY)
     assert np.sum(rounds.truncated) > 5
     np.testing.assert_allclose(
         np.where(rounds.terminated, rounds.value, rounds.next_value), rounds.value, rtol=1e-6
@@ -268,16 +273,19 @@ def batch_of(rounds):
     rounds = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rounds)
     rng = np.random.default_rng(0)
     advantage, target = rng.normal(size=(2, rounds.reward.size)).astype(np.float32)
-    return Batch(
-        rounds.inputs, rounds.privileged, rounds.mask, rounds.action, rounds.log_prob, advantage, target
-    )
+    return Batch(rounds, advantage, target)
+
+
+def likelier(batch, nats):
+    """The steps, with actions that have become so much likelier since."""
+    return batch.step._replace(log_prob=batch.step.log_prob - nats)
 
 
 def logits_of(weights, batch):
     def of_step(inputs, mask):
         return apply_network(weights.network, inputs, mask)
 
-    return jax.jit(jax.vmap(of_step))(batch.inputs, batch.mask)
+    return jax.jit(jax.vmap(of_step))(batch.step.inputs, batch.step.mask)
 
 
 def test_the_first_gradient_is_the_policy_gradient(played, batch):
@@ -289,13 +297,13 @@ def test_the_first_gradient_is_the_policy_gradient(played, batch):
     assert metrics["kl"] == pytest.approx(0, abs=1e-6)
     assert metrics["clip_fraction"] == 0
     logits, advantage = jax.tree.map(np.asarray, logits_of(weights, batch)), batch.advantage
-    answered = np.asarray(batch.action.answer)
+    answered = np.asarray(batch.step.action.answer)
     p = scipy.special.expit(logits.answer)
     bias = gradient.network["of_episode"]["bias"]
     assert bias[0] == pytest.approx(-np.mean(advantage * (answered - p)), abs=1e-5)
     choice = scipy.special.softmax(logits.choice, axis=1)
-    chosen = np.arange(choice.shape[1])[:, None] == np.asarray(batch.action.choice)[:, None]
-    each = np.sum((chosen - choice) * np.asarray(batch.mask.choice), axis=2)
+    chosen = np.arange(choice.shape[1])[:, None] == np.asarray(batch.step.action.choice)[:, None]
+    each = np.sum((chosen - choice) * np.asarray(batch.step.mask.choice), axis=2)
     expected = -np.mean((advantage * ~answered)[:, None] * each, axis=0)
     np.testing.assert_allclose(gradient.network["of_branch"]["bias"][: len(expected)], expected, atol=1e-5)
 
@@ -307,7 +315,7 @@ def test_the_clip_stops_what_has_gone_far_enough(played, batch):
 
     ones = np.ones_like(batch.advantage)
     for shift, sign, bound in ((1, 1, 1.2), (1, -1, np.e), (-1, 1, 1 / np.e), (-1, -1, 0.8)):
-        moved = batch._replace(log_prob=batch.log_prob - shift, advantage=sign * ones)
+        moved = batch._replace(step=likelier(batch, shift), advantage=sign * ones)
         (_, metrics), gradient = loss_and_gradient(settings, weights, moved)
         steepest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(gradient.network))
         assert metrics["policy_loss"] == pytest.approx(-sign * bound, rel=1e-4)
@@ -315,7 +323,7 @@ def test_the_clip_stops_what_has_gone_far_enough(played, batch):
         assert metrics["clip_fraction"] == 1
         assert metrics["kl"] == pytest.approx(np.exp(shift) - 1 - shift, rel=1e-4)
     # So far off that the ratio is no number, the gradient still is one.
-    far = batch._replace(log_prob=batch.log_prob - 500, advantage=ones)
+    far = batch._replace(step=likelier(batch, 500), advantage=ones)
     (total, _), gradient = loss_and_gradient(settings, weights, far)
     assert np.isfinite(total)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
@@ -327,10 +335,10 @@ def test_the_critic_is_drawn_to_the_target_and_the_entropy_up(played, batch):
     settings = dataclasses.replace(SETTINGS, entropy_weight=0.1)
     (total, metrics), gradient = loss_and_gradient(settings, weights, still)
     critic = jax.jit(jax.vmap(ppo.apply_critic, (None, 0, 0)))
-    value = np.asarray(critic(weights.critic, batch.privileged, batch.inputs))
+    value = np.asarray(critic(weights.critic, batch.step.privileged, batch.step.inputs))
     assert metrics["value_loss"] == pytest.approx(np.mean((value - batch.target) ** 2), rel=1e-5)
     # Its two outputs are weighed by the price.
-    weight, slope = np.asarray(batch.privileged.share_of_cost), 2 * (value - batch.target)
+    weight, slope = np.asarray(batch.step.privileged.share_of_cost), 2 * (value - batch.target)
     expected = [np.mean((1 - weight) * slope), -np.mean(weight * slope)]
     np.testing.assert_allclose(gradient.critic["last"]["bias"], expected, rtol=1e-3, atol=1e-6)
     entropy = jnp.mean(jax.jit(jax.vmap(HEADS["rounds"].entropy))(logits_of(weights, batch)))
@@ -342,19 +350,17 @@ def test_the_critic_is_drawn_to_the_target_and_the_entropy_up(played, batch):
 # --- updates --------------------------------------------------------------------------------------------
 
 
-def compilations():
-    """How often an update was compiled; nothing public tells."""
-    return ppo._update._cache_size()  # noqa: SLF001
-
-
 def test_updates_repeat_themselves_and_compile_once(trainer, params, parameters):
-    """Bit for bit, through a copy on the host too; other rates and prices compile nothing anew."""
+    """Bit for bit, through a copy on the host too; other rates and values of γ compile nothing anew."""
     first = trainer.init(KEY)
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(first))
     assert first.key.dtype == np.uint32
     stored = jax.tree.map(np.asarray, first)
     state, metrics = trainer.update(first)
-    compiled = compilations()
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _seconds, **_: compiled.append(event) if "backend_compile" in event else None
+    )
     key = np.array(state.key)
     third, after = trainer.update(state)
     other = dataclasses.replace(SETTINGS, learning_rate=1e-2, clip=0.3, gae_lambda=0.5)
@@ -363,7 +369,9 @@ def test_updates_repeat_themselves_and_compile_once(trainer, params, parameters)
         PPO(other, dear, parameters, ONE_DEVICE).init(KEY)
     )
     again, repeated = trainer.update(jax.device_put(stored, jax.tree.map(lambda leaf: leaf.sharding, third)))
-    assert compilations() == compiled
+    assert not compiled
+    jax.jit(lambda x: x + 41)(1.0)
+    assert compiled  # or it would not have been noticed
     assert_same(repeated, metrics)
     resumed, repeated = trainer.update(again)
     assert_same((resumed, repeated), (third, after))
@@ -411,7 +419,7 @@ def test_an_update_stops_learning_once_it_has_gone_too_far(params, parameters):
 @pytest.mark.parametrize(("step", "expected"), [(0, -1e-2), (40, -5e-3), (80, 0), (200, 0)])
 def test_the_learning_rate_falls_to_zero(step, expected):
     """Adam's first step is the learning rate, whatever the gradient."""
-    optimiser = ppo._optimiser(SETTINGS, jnp.int32(step))  # noqa: SLF001
+    optimiser = ppo.make_optimiser(SETTINGS, jnp.int32(step))
     weights, gradient = Weights(jnp.float32(0), jnp.float32(0)), Weights(jnp.float32(0.3), jnp.float32(-1e6))
     change, _ = optimiser.update(gradient, optimiser.init(weights))
     assert change.network == pytest.approx(expected, rel=1e-4)
@@ -450,7 +458,7 @@ def test_two_devices_do_what_one_does(params, parameters, trainer):
         assert_close(ours, theirs)
     assert_close(shared.weights, alone.weights)
     assert_same(shared.lanes, alone.lanes)
-    assert shared.lanes.body.state.time.sharding.shard_shape((SETTINGS.num_envs,)) == (16,)
+    assert shared.lanes.lane.body.state.time.sharding.shard_shape((SETTINGS.num_envs,)) == (16,)
     assert len(shared.weights.network["trunk"]["kernel"].sharding.device_set) == 2
 
 
@@ -466,40 +474,38 @@ def test_every_reward_can_be_learned_from(reward, parameters):
 
 
 @pytest.fixture(scope="module")
-def atomic_params():
-    return HEADS["atomic"].environment(WIDTH).make_params(random_matrix(0, abstain=0.2), gamma=(1e-3, 1e-1))
-
-
-@pytest.fixture(scope="module")
-def atomic(atomic_params):
-    """The trainer of a policy of atomic actions."""
-    return PPO(SETTINGS, atomic_params, initial_parameters(4, KEY, "atomic"), ONE_DEVICE)
+def atomic():
+    """The trainer of a policy of atomic actions, and what it plays."""
+    environment = HEADS["atomic"].environment(WIDTH)
+    params = environment.make_params(random_matrix(0, abstain=0.2), gamma=(1e-3, 1e-1))
+    return PPO(SETTINGS, params, initial_parameters(4, KEY, "atomic"), ONE_DEVICE), params
 
 
 def test_an_update_by_atomic_actions(atomic):
-    first = atomic.init(KEY)
+    trainer, _ = atomic
+    first = trainer.init(KEY)
     kernel = np.array(first.weights.network["trunk"]["kernel"])
-    state, metrics = atomic.update(first)
+    state, metrics = trainer.update(first)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state.weights, metrics)))
     assert metrics["episodes"] > 20
     assert not np.array_equal(state.weights.network["trunk"]["kernel"], kernel)
     # The policy remembers rounds, of which there are fewer than actions.
-    deepest = np.max(state.lanes.body.state.pool.depth, axis=1)
-    assert np.all(
-        (state.lanes.body.recurrent.round == deepest) | (state.lanes.body.recurrent.round == deepest - 1)
-    )
-    assert np.sum(state.lanes.body.recurrent.round) < np.sum(state.lanes.body.state.time)
+    env_state, recurrent = state.lanes.lane.body
+    deepest = np.max(env_state.pool.depth, axis=1)
+    assert np.all((recurrent.round == deepest) | (recurrent.round == deepest - 1))
+    assert np.sum(recurrent.round) < np.sum(env_state.time)
 
 
-def test_the_first_gradient_by_atomic_actions_is_the_policy_gradient(atomic, atomic_params):
+def test_the_first_gradient_by_atomic_actions_is_the_policy_gradient(atomic):
     """As in rounds."""
-    state = atomic.init(KEY)
-    batch = batch_of(play(SETTINGS, atomic_params, state, KEY)[2])
+    trainer, params = atomic
+    state = trainer.init(KEY)
+    batch = batch_of(play(SETTINGS, params, state, KEY)[1])
     weights = state.weights
     (_, metrics), gradient = loss_and_gradient(SETTINGS, weights, batch)
     assert metrics["kl"] == pytest.approx(0, abs=1e-6)
     p = scipy.special.softmax(logits_of(weights, batch), axis=1)
-    chosen = np.arange(p.shape[1]) == np.asarray(batch.action)[:, None]
+    chosen = np.arange(p.shape[1]) == np.asarray(batch.step.action)[:, None]
     each = -np.mean(batch.advantage[:, None] * (chosen - p), axis=0)
     np.testing.assert_allclose(gradient.network["of_episode"]["bias"], each[:2], atol=1e-5)
     of_branches = each[2:].reshape(3, WIDTH).sum(axis=1)

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,27 +24,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Bool, Float, Int32, PRNGKeyArray, UInt32
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS
-from autotts_jax.core.controller import first_of
-from autotts_jax.core.lanes import Lane, LanePlay, Run, pack, play_lanes, unpack
-from autotts_jax.core.pool import ReplayPool, StopReason
-from autotts_jax.envs import Environment, EnvParams, EnvState
+from autotts_jax.envs import EnvParams
 from autotts_jax.errors import InputError
-from autotts_jax.policies.neural.network import Inputs, RecurrentState, encode, initial_state
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network, head_of
-from autotts_jax.training.critic import (
-    Critic,
-    Privileged,
-    apply_critic,
-    privileged_features,
-    reward_unit,
-    shares_of_finals,
-)
+from autotts_jax.training.advantages import advantages
+from autotts_jax.training.critic import Critic, apply_critic
+from autotts_jax.training.experience import Lanes, Transition, Weights, begin_lanes, play
 from autotts_jax.training.settings import Settings
 from autotts_jax.training.trainer import Metrics
 from autotts_jax.typing import Array
-
-ENDLESS = 2**31 - 1
-"""Length of the queue of episodes."""
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are cut to it: where exp overflows, even a gradient that the clip discards is not a number."""
@@ -102,46 +90,20 @@ class PPOSettings(Settings):
             )
 
 
-class Weights(NamedTuple):
-    """What is learned.
-
-    Attributes:
-        network: parameters of the policy.
-        critic: parameters of the critic.
-    """
-
-    network: Parameters
-    critic: Parameters
-
-
-class Carry(NamedTuple):
-    """An episode between two updates.
-
-    Attributes:
-        state: the environment's state.
-        recurrent: the policy's recurrent state.
-    """
-
-    state: EnvState
-    recurrent: RecurrentState
-
-
 class PPOState(NamedTuple):
     """What is carried from update to update.
 
     Attributes:
         weights: what is learned.
         optimiser: Adam's moments.
-        lanes: E episodes in flight, each a `Carry`; leaves have a leading axis E.
-        taken: episodes begun so far. Shape ().
+        lanes: the episodes in flight.
         key: key data. Shape (2,).
         step: updates made. Shape ().
     """
 
     weights: Weights
     optimiser: optax.OptState
-    lanes: Lane
-    taken: Int32[Array, ""]
+    lanes: Lanes
     key: UInt32[Array, " 2"]
     step: Int32[Array, ""]
 
@@ -234,20 +196,11 @@ def init(
         The state.
     """
     reset_key, critic_key, key = jax.random.split(key, 3)
-    environment = head_of(parameters).environment(settings.max_branches)
-    number = jnp.arange(settings.num_envs, dtype=jnp.int32)
-    zeros = jnp.zeros_like(number)
-    body = jax.vmap(lambda number: start(environment, params, jax.random.fold_in(reset_key, number)))(number)
     critic = nnx.to_pure_dict(nnx.state(Critic(rngs=nnx.Rngs(critic_key))))
     weights = Weights(parameters, critic)
-    state = PPOState(
-        weights,
-        _optimiser(settings, 0).init(weights),
-        Lane(body, episode=number, rounds=zeros, stop=zeros + StopReason.RUNNING),
-        jnp.int32(settings.num_envs),
-        jax.random.key_data(key),
-        jnp.int32(0),
-    )
+    moments = make_optimiser(settings, 0).init(weights)
+    lanes = begin_lanes(parameters, params, settings.max_branches, settings.num_envs, reset_key)
+    state = PPOState(weights, moments, lanes, jax.random.key_data(key), jnp.int32(0))
     return _constrained(state, mesh, PLACES)
 
 
@@ -269,7 +222,9 @@ def update(
         were made, and ``learned``, their share of all steps.
     """
     play_key, learn_key, key = jax.random.split(jax.random.wrap_key_data(jnp.asarray(state.key)), 3)
-    lanes, taken, played = play(settings, params, state, play_key)
+    lanes, played = play(
+        state.weights, params, state.lanes, play_key, settings.max_branches, settings.num_steps
+    )
     advantage = advantages(
         played.reward,
         played.value,
@@ -280,9 +235,7 @@ def update(
     )
     target = advantage + played.value
     normal = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8)
-    batch = Batch(
-        played.inputs, played.privileged, played.mask, played.action, played.log_prob, normal, target
-    )
+    batch = Batch(played, normal, target)
     weights, moments, learned = _learn(settings, state, batch, learn_key, mesh)
     ended = played.terminated | played.truncated
     metrics = {
@@ -293,7 +246,7 @@ def update(
         "explained_variance": 1 - jnp.var(advantage) / jnp.var(target),
         **learned,
     }
-    state = PPOState(weights, moments, lanes, taken, jax.random.key_data(key), state.step + 1)
+    state = PPOState(weights, moments, lanes, jax.random.key_data(key), state.step + 1)
     return _constrained(state, mesh, PLACES), metrics
 
 
@@ -304,7 +257,7 @@ _update = jax.jit(update, static_argnums=3, donate_argnums=2, compiler_options=C
 WHOLE, SHARED = PartitionSpec(), PartitionSpec("devices")
 """A copy on each device, or a part on each."""
 
-PLACES = PPOState(WHOLE, WHOLE, SHARED, WHOLE, WHOLE, WHOLE)  # type: ignore[arg-type]
+PLACES = PPOState(WHOLE, WHOLE, Lanes(SHARED, WHOLE), WHOLE, WHOLE)  # type: ignore[arg-type]
 """The placement of each part of a state."""
 
 
@@ -317,259 +270,16 @@ def _constrained(tree: Any, mesh: Mesh | None, places: Any) -> Any:
     )
 
 
-# --- playing --------------------------------------------------------------------------------------------
-
-
-class Transition(NamedTuple):
-    """A step as it was played; leaves have leading axes (T, E), steps and environments.
-
-    Attributes:
-        inputs: the network's inputs.
-        privileged: the critic's privileged features.
-        mask: what was admissible.
-        action: what was done.
-        log_prob: log-probability of the action.
-        value: the critic's value of the state before the step.
-        reward: the reward, in the episode's `reward_unit` like the values.
-        next_value: the critic's value of the state after the step, in the same episode.
-        terminated: the episode ended with an answer.
-        truncated: the step limit ended the episode.
-        correct: the answer that would be given after the step is the gold one.
-        tokens: tokens charged so far.
-        objective: 1{correct} - γ·C so far.
-    """
-
-    inputs: Inputs
-    privileged: Privileged
-    mask: Any
-    action: Any
-    log_prob: Float[Array, "..."]
-    value: Float[Array, "..."]
-    reward: Float[Array, "..."]
-    next_value: Float[Array, "..."]
-    terminated: Bool[Array, "..."]
-    truncated: Bool[Array, "..."]
-    correct: Bool[Array, "..."]
-    tokens: Int32[Array, "..."]
-    objective: Float[Array, "..."]
-
-
-class _Assessment(NamedTuple):
-    """A state as the policy and the critic see it.
-
-    Attributes:
-        inputs: the network's inputs.
-        recurrent: the policy's recurrent state with this state in it.
-        privileged: the critic's privileged features.
-        value: the critic's value.
-    """
-
-    inputs: Inputs
-    recurrent: RecurrentState
-    privileged: Privileged
-    value: Float[Array, ""]
-
-
-class _Body(NamedTuple):
-    """An episode in a lane.
-
-    Attributes:
-        carry: the episode.
-        assessed: its state, assessed.
-        last: the step that led to the state; zeros before the first.
-    """
-
-    carry: Carry
-    assessed: _Assessment
-    last: Transition
-
-
-def play(
-    settings: PPOSettings, params: EnvParams, state: PPOState, key: PRNGKeyArray
-) -> tuple[Lane, Int32[Array, ""], Transition]:
-    """Plays `PPOSettings.num_steps` steps in every lane, one episode after the other.
-
-    Args:
-        settings: the settings.
-        params: parameters of the environment.
-        state: the state to continue from.
-        key: the key to draw actions and episodes with.
-
-    Returns:
-        The lanes after the steps, the episodes begun so far, and the transitions, with leading axes (T, E).
-    """
-    player = _Player(settings, params, state.weights, key)
-    rows = settings.num_steps, settings.num_envs
-    zero = jnp.int32(0)
-    run = Run(
-        lanes=dataclasses.replace(state.lanes, body=jax.vmap(player.resume)(state.lanes.body)),
-        taken=state.taken,
-        ended=zero,
-        time=zero,
-        results={},
-        records=jax.tree.map(lambda leaf: jnp.zeros(rows + leaf.shape, leaf.dtype), pack(player.blank)),
-    )
-    run = play_lanes(
-        LanePlay(
-            begin=player.begin,
-            round=player.step,
-            end=lambda _: (),
-            record=lambda _, after: after.body.last,
-        ),
-        run,
-        num_episodes=ENDLESS,
-        target=ENDLESS,
-        refill=1,
-        until=settings.num_steps,
-    )
-    lanes = dataclasses.replace(run.lanes, body=run.lanes.body.carry)
-    return lanes, run.taken, unpack(run.records, player.blank)
-
-
-class _Player:
-    """Plays episodes during an update.
-
-    Args:
-        settings: the settings.
-        params: parameters of the environment.
-        weights: parameters of the policy and the critic.
-        key: the key to draw actions and episodes with.
-
-    Attributes:
-        blank: a transition of zeros.
-    """
-
-    def __init__(self, settings: PPOSettings, params: EnvParams, weights: Weights, key: PRNGKeyArray):
-        self._params, self._weights = params, weights
-        self._head = head_of(weights.network)
-        self._environment = self._head.environment(settings.max_branches)
-        self._finals = shares_of_finals(params.matrix)
-        self._reset_key, self._act_key = jax.random.split(key)
-        self.blank: Transition = cast(Any, None)
-        zero = jnp.int32(0)
-        shapes = jax.eval_shape(lambda: self.step(Lane(self.begin(zero), zero, zero, zero))[0].last)
-        self.blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-    def begin(self, number: Int32[Array, ""]) -> _Body:
-        """Begins an episode."""
-        carry = start(self._environment, self._params, jax.random.fold_in(self._reset_key, number))
-        # The pool of no particular episode: under ``vmap`` little is then computed for every lane.
-        assessed = self._assess(carry, carry.state.pool.unopened(self._params.matrix))
-        return _Body(carry, assessed, self.blank)
-
-    def resume(self, carry: Carry) -> _Body:
-        """Continues an episode with the weights of this update."""
-        return _Body(carry, self._assess(carry, self._pool(carry)), self.blank)
-
-    def step(self, lane: Lane) -> tuple[_Body, Int32[Array, ""]]:
-        """Plays a step."""
-        before, assessed, _ = lane.body
-        head, environment = self._head, self._environment
-        mask = head.mask(self._pool(before))
-        logits = apply_network(self._weights.network, assessed.inputs, mask)
-        key = jax.random.fold_in(jax.random.fold_in(self._act_key, lane.episode), lane.rounds)
-        action = head.sample(key, logits)
-        _, state, reward, terminated, info = environment.step_env(
-            key, before.state, head.for_environment(action), self._params
-        )
-        truncated = ~terminated & environment.is_truncated(state, self._params)
-        after = Carry(state, assessed.recurrent._replace(tracker=state.tracker))
-        following = self._assess(after, self._pool(after))
-        transition = Transition(
-            inputs=assessed.inputs,
-            privileged=assessed.privileged,
-            mask=mask,
-            action=action,
-            log_prob=head.log_prob(logits, action),
-            value=assessed.value,
-            reward=reward / reward_unit(state),
-            next_value=following.value,
-            terminated=terminated,
-            truncated=truncated,
-            correct=info["correct"],
-            tokens=info["tokens"],
-            objective=info["correct"] - state.gamma * info["cost"],
-        )
-        stop = first_of((terminated, StopReason.DECIDED), (truncated, StopReason.STEP_LIMIT))
-        return _Body(after, following, transition), stop
-
-    def _pool(self, carry: Carry) -> ReplayPool:
-        return carry.state.pool.with_matrix(self._params.matrix)
-
-    def _assess(self, carry: Carry, pool: ReplayPool) -> _Assessment:
-        state = carry.state
-        inputs, recurrent = encode(pool, carry.recurrent, state.gamma, self._environment.atomic)
-        privileged = privileged_features(state, pool, self._params.matrix, self._finals)
-        value = apply_critic(self._weights.critic, privileged, inputs)
-        return _Assessment(inputs, recurrent, privileged, value)
-
-
-def start(environment: Environment, params: EnvParams, key: PRNGKeyArray) -> Carry:
-    """Starts an episode.
-
-    Args:
-        environment: the environment.
-        params: its parameters.
-        key: the key to draw the episode with.
-    """
-    return Carry(environment.reset_env(key, params)[1], initial_state(environment.max_branches))
-
-
-def advantages(
-    reward: Float[Array, "T E"],
-    value: Float[Array, "T E"],
-    next_value: Float[Array, "T E"],
-    terminated: Bool[Array, "T E"],
-    truncated: Bool[Array, "T E"],
-    gae_lambda: float | Float[Array, ""],
-) -> Float[Array, "T E"]:
-    """Computes generalised advantage estimates (arXiv 1506.02438), undiscounted.
-
-    A terminated episode brings nothing more; a truncated one would have gone on, and the critic predicts what
-    it would have brought. Neither depends on the episode that is played after it.
-
-    Args:
-        reward: r_t.
-        value: V(s_t).
-        next_value: V(s_{t+1}) of the same episode, even where it was truncated.
-        terminated: the episode ended with this step.
-        truncated: it was truncated after this step.
-        gae_lambda: λ.
-    """
-
-    def back(later: jax.Array, played: Any) -> tuple[jax.Array, jax.Array]:
-        td_error, ended = played
-        advantage = td_error + jnp.where(ended, 0, gae_lambda * later)
-        return advantage, advantage
-
-    td_error = reward + jnp.where(terminated, 0, next_value) - value
-    _, advantage = jax.lax.scan(
-        back, jnp.zeros_like(value[0]), (td_error, terminated | truncated), reverse=True
-    )
-    return advantage
-
-
-# --- learning -------------------------------------------------------------------------------------------
-
-
 class Batch(NamedTuple):
-    """Steps to learn from; the leaves' leading axes are as in `Transition`, or one, B.
+    """Steps to learn from; the leaves' leading axes are (T, E), steps and environments, or one, B.
 
     Attributes:
-        inputs: the network's inputs.
-        privileged: the critic's privileged features.
-        mask: what was admissible.
-        action: what was done.
-        log_prob: log-probability of the action when it was played.
-        advantage: the advantage, normalised.
+        step: the step as it was played.
+        advantage: its advantage, normalised.
         target: the value that the critic should have predicted.
     """
 
-    inputs: Inputs
-    privileged: Privileged
-    mask: Any
-    action: Any
-    log_prob: Float[Array, "..."]
+    step: Transition
     advantage: Float[Array, "..."]
     target: Float[Array, "..."]
 
@@ -589,10 +299,11 @@ def loss(settings: PPOSettings, weights: Weights, batch: Batch) -> tuple[Float[A
     """
     head = head_of(weights.network)
 
-    def of_step(row: Batch) -> tuple[Array, Array, Array]:
-        logits = apply_network(weights.network, row.inputs, row.mask)
-        value = apply_critic(weights.critic, row.privileged, row.inputs)
-        return head.log_prob(logits, row.action) - row.log_prob, head.entropy(logits), value
+    def of_step(row: Batch) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+        step = row.step
+        logits = apply_network(weights.network, step.inputs, step.mask)
+        value = apply_critic(weights.critic, step.privileged, step.inputs)
+        return head.log_prob(logits, step.action) - step.log_prob, head.entropy(logits), value
 
     log_ratio, entropy, value = jax.vmap(of_step)(batch)
     ratio = jnp.exp(jnp.minimum(log_ratio, MAX_LOG_RATIO))
@@ -612,32 +323,31 @@ def loss(settings: PPOSettings, weights: Weights, batch: Batch) -> tuple[Float[A
 
 
 _Learner = tuple[Weights, optax.OptState]
-"""What gradient steps change: the weights, and the moments of the optimiser."""
 
 
 def _learn(
     settings: PPOSettings, state: PPOState, batch: Batch, key: PRNGKeyArray, mesh: Mesh | None
 ) -> tuple[Weights, optax.OptState, Metrics]:
     """Makes epochs of gradient steps, until one finds the policy too far from the one that played."""
-    optimiser = _optimiser(settings, state.step)
+    optimiser = make_optimiser(settings, state.step)
     gradient_of = jax.grad(functools.partial(loss, settings), has_aux=True)
     size = settings.num_envs * settings.num_steps
     batch = jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[2:]), batch)
 
-    def descend(learner: _Learner, rows: Array) -> tuple[_Learner, Metrics]:
+    def descend(learner: _Learner, rows: Int32[Array, " B"]) -> tuple[_Learner, Metrics]:
         weights, moments = learner
         minibatch = jax.tree.map(lambda leaf: leaf[rows], batch)
         gradient, metrics = gradient_of(weights, _constrained(minibatch, mesh, SHARED))
         change, moments = optimiser.update(gradient, moments)
         return (optax.apply_updates(weights, change), moments), metrics
 
-    def rest(learner: _Learner, rows: Array) -> tuple[_Learner, Metrics]:
+    def rest(learner: _Learner, rows: Int32[Array, " B"]) -> tuple[_Learner, Metrics]:
         _, metrics = jax.eval_shape(descend, learner, rows)
         return learner, jax.tree.map(lambda metric: jnp.zeros(metric.shape, metric.dtype), metrics)
 
     def step(
-        carry: tuple[_Learner, Array], rows: Array
-    ) -> tuple[tuple[_Learner, Array], tuple[Metrics, Array]]:
+        carry: tuple[_Learner, Bool[Array, ""]], rows: Int32[Array, " B"]
+    ) -> tuple[tuple[_Learner, Bool[Array, ""]], tuple[Metrics, Bool[Array, ""]]]:
         learner, near = carry
         learner, metrics = jax.lax.cond(near, descend, rest, learner, rows)
         return (learner, near & (metrics["kl"] <= settings.target_kl)), (metrics, near)
@@ -650,8 +360,13 @@ def _learn(
     return weights, moments, means | {"learned": jnp.mean(made)}
 
 
-def _optimiser(settings: PPOSettings, step: int | Int32[Array, ""]) -> optax.GradientTransformation:
-    """Optimises the policy and the critic apart, as their gradients have nothing to do with each other."""
+def make_optimiser(settings: PPOSettings, step: int | Int32[Array, ""]) -> optax.GradientTransformation:
+    """Makes the optimiser of an update, apart for the policy and the critic, whose gradients are unrelated.
+
+    Args:
+        settings: the settings.
+        step: updates made before.
+    """
 
     def of(rate: float) -> optax.GradientTransformation:
         decayed = optax.linear_schedule(rate, 0.0, settings.decay_updates)(step)
