@@ -3,20 +3,17 @@
     python benchmarks/training_runs.py --data 'path/to/*/aime24.json' --test 'path/to/*/aime25.json'
     python benchmarks/training_runs.py --data 'path/to/*/aime24.json' --folds --out runs/folds
 
-Every run is one ``autotts-jax train`` in a folder of its own under --out. A run that was interrupted is
-resumed, and one that has ended is not made again. With --folds, run k is trained without fold k, and the
-policies are also compared on the training questions, each played by the policy that was trained without it.
-``curves.png`` shows validation during training.
+Every run has a folder of its own under --out. A run that was interrupted is resumed, and one that has ended
+is not made again. With --folds, run k is trained without fold k, and the policies are also compared on the
+training questions, each played by the policy that was trained without it. ``curves.png`` shows validation
+during training.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,14 +25,11 @@ from rich.console import Console
 from rich.table import Table
 
 from autotts_jax.core import devices
-from autotts_jax.experiments.evaluation import Evaluation, evaluate
-from autotts_jax.experiments.frontier import REFERENCE, Comparison
-from autotts_jax.experiments.summary import ALL_MODELS
+from autotts_jax.experiments import ALL_MODELS, REFERENCE, Comparison, Evaluation, evaluate
 from autotts_jax.policies import Play, select
-from autotts_jax.replay import embedded
+from autotts_jax.replay import load
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "train_aime24.toml"
-COMMAND = (sys.executable, "-c", "from autotts_jax.cli.main import main; main()", "train")
 BETAS = (0.3, 0.5, 0.8, 1.0)
 HELD_OUT = "held out"
 CURVES = {
@@ -59,43 +53,38 @@ def main(
     out: Annotated[Path, typer.Option(help="Where runs and results go.")] = Path("runs/seeds"),
 ) -> None:
     devices.configure()  # the trainers use JAX when they are imported
-    from autotts_jax.training.config import fold_of, read_config
+    from autotts_jax import training
 
-    settings = read_config(config).changed(data)
+    settings = training.read_config(config).changed(data)
     folders = [out / f"run-{seed}" for seed in range(settings.data.folds if folds else runs)]
     for seed, folder in enumerate(folders):
-        arguments = ["--config", str(config), "--seed", str(seed), *["--fold", str(seed)] * folds]
-        train(arguments + [word for path in data or [] for word in ("--data", path)], folder)
-    draw_curves(folders, out / "curves.png")
+        began = time.perf_counter()
+        # A run that has ended is resumed, too: that makes no update, and refuses another configuration.
+        resume = (folder / "manifest.json").is_file()
+        run = training.train(settings, out=folder, resume=resume, seed=seed, fold=seed if folds else None)
+        if run.stopped_by:
+            raise typer.Exit(128 + run.stopped_by)
+        print(f"{folder}: {time.perf_counter() - began:.0f} s")
+    draw_curves({folder.name: training.read_metrics(folder) for folder in folders}, out / "curves.png")
     controllers = [select(REFERENCE), *(select(f"neural:{folder}") for folder in folders)]
     if folds:
-        questions = embedded.load(settings.data.paths or "synthetic", settings.data.encoding)
+        questions = load(settings.data.paths or "synthetic", settings.data.encoding)
         evaluation = evaluate(questions, controllers, seeds=orders)
-        show(held_out(evaluation, fold_of(questions, len(folders))), out / HELD_OUT)
+        show(held_out(evaluation, training.fold_of(questions, len(folders))), out / HELD_OUT)
     if test:
-        others = embedded.load(test, settings.data.encoding)
+        others = load(test, settings.data.encoding)
         show(evaluate(others, controllers, seeds=orders), out / "test")
 
 
-def train(arguments: Sequence[str], folder: Path) -> None:
-    """Makes a run, or what is left of it."""
-    # One that has ended is resumed, too: that makes nothing anew, and refuses a run of another configuration.
-    resume = ["--resume"] if (folder / "manifest.json").is_file() else []
-    began = time.perf_counter()
-    subprocess.run([*COMMAND, *arguments, "--out", str(folder), *resume], check=True)
-    print(f"{folder}: {time.perf_counter() - began:.0f} s")
-
-
-def draw_curves(folders: Sequence[Path], file: Path) -> None:
-    """Validation by update, a line for each run."""
+def draw_curves(metrics: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None:
+    """Draws validation metrics by update, a line for each run."""
     figure = Figure(figsize=(10, 3), layout="constrained")
     panels = figure.subplots(1, len(CURVES))
-    for folder in folders:
-        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        metrics = [entry for entry in map(json.loads, lines) if "validation/objective" in entry]
-        updates = [entry["update"] for entry in metrics]
+    for run, entries in metrics.items():
+        validated = [entry for entry in entries if "validation/objective" in entry]
+        updates = [entry["update"] for entry in validated]
         for panel, (name, (label, scale)) in zip(panels, CURVES.items(), strict=True):
-            panel.plot(updates, [entry[name] * scale for entry in metrics], label=folder.name)
+            panel.plot(updates, [entry[name] * scale for entry in validated], label=run)
             panel.set_xlabel("update")
             panel.set_ylabel(label)
             panel.grid(alpha=0.25)
@@ -104,7 +93,7 @@ def draw_curves(folders: Sequence[Path], file: Path) -> None:
 
 
 def held_out(evaluation: Evaluation, fold: np.ndarray) -> Evaluation:
-    """The policies of all folds as one, which plays each question as the one does that has not seen it."""
+    """Joins the policies of all folds to one that plays each question as the one trained without it."""
     reference, *policies = evaluation.plays
 
     def of_fold(name: str) -> np.ndarray:
@@ -119,7 +108,7 @@ def held_out(evaluation: Evaluation, fold: np.ndarray) -> Evaluation:
 
 
 def show(evaluation: Evaluation, folder: Path) -> None:
-    """Writes what `autotts-jax evaluate` writes, and prints the comparisons."""
+    """Writes the results of an evaluation, and prints the comparisons."""
     evaluation.save(folder)
     comparisons = [of for of in evaluation.frontier().comparisons if of.controller != REFERENCE]
     for model, benchmark in dict.fromkeys((of.model, of.benchmark) for of in comparisons):
@@ -129,22 +118,22 @@ def show(evaluation: Evaluation, folder: Path) -> None:
 
 
 def table(title: str, comparisons: Sequence[Comparison]) -> Table:
-    """Each policy against CMC: share of its tokens at its accuracy, and gain in points at its tokens."""
+    """Compares each policy with CMC: share of CMC's tokens at equal accuracy, gain at equal tokens."""
     shown = Table(title=title, box=box.SIMPLE_HEAD)
     shown.add_column("policy")
     for name in ("ratio", "gain"):
         for beta in BETAS:
             shown.add_column(f"{name}, β {beta}", justify="right")
-    figures = {
+    lines = {
         name: against_reference([of for of in comparisons if of.controller == name])
         for name in dict.fromkeys(of.controller for of in comparisons)
     }
-    if len(figures) > 1:
-        columns = np.array(list(figures.values()))
-        figures |= {"median": np.median(columns, axis=0), "mean": columns.mean(axis=0)}
+    if len(lines) > 1:
+        columns = np.array(list(lines.values()))
+        lines |= {"median": np.median(columns, axis=0), "mean": columns.mean(axis=0)}
         with np.errstate(invalid="ignore"):  # where a policy does not reach an accuracy
-            figures["spread"] = columns.std(axis=0, ddof=1)
-    for name, (*line,) in figures.items():
+            lines["spread"] = columns.std(axis=0, ddof=1)
+    for name, (*line,) in lines.items():
         ratios, gains = line[: len(BETAS)], line[len(BETAS) :]
         shown.add_row(
             Path(name).name, *(f"{ratio:.2f}" for ratio in ratios), *(f"{gain:+.2f}" for gain in gains)
@@ -153,7 +142,7 @@ def table(title: str, comparisons: Sequence[Comparison]) -> Table:
 
 
 def against_reference(comparisons: Sequence[Comparison]) -> np.ndarray:
-    """Ratios of tokens, then gains in points, at `BETAS`; infinite where there is none."""
+    """Returns ratios of tokens, then gains in points, at `BETAS`; infinite where there is none."""
     at = {of.value: of for of in comparisons}
     ratios = [np.nan_to_num(at[beta].tokens_ratio, nan=np.inf) for beta in BETAS]
     gains = [np.nan_to_num(100 * at[beta].accuracy_gain, nan=-np.inf) for beta in BETAS]

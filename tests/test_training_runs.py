@@ -65,8 +65,8 @@ def test_each_question_is_played_by_the_policy_that_has_not_seen_it():
     shape = (len(select("neural").values), 3, len(fold))
 
     def play(selection, number):
-        figures = np.full(shape, number) + np.arange(shape[0])[:, None, None] * 10
-        return Play(selection, *(figures for _ in range(9)), compile_seconds=1.0, run_seconds=1.0)
+        column = np.full(shape, number) + np.arange(shape[0])[:, None, None] * 10
+        return Play(selection, *(column for _ in range(9)), compile_seconds=1.0, run_seconds=1.0)
 
     reference, policy = select("cmc"), select("neural")
     plays = play(reference, 7), *(play(policy, number) for number in range(3))
