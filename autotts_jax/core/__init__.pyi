@@ -2,6 +2,7 @@ from .compiling import COMPILER_OPTIONS
 from .controller import Controller, Family, Memory, check_beta, check_branches, first_of
 from .pool import UNREVEALED, BranchPool, Pool, ReplayPool, StopReason, winner
 from .rollout import Episodes, Hooks, Results, rollout
+from .scrambling import scramble
 from .stepping import Decision, Ended, Executor, Operation, ReplayExecutor, Stepper
 from .votes import Vote
 
@@ -29,5 +30,6 @@ __all__ = [
     "check_branches",
     "first_of",
     "rollout",
+    "scramble",
     "winner",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -13,12 +12,11 @@ from autotts_jax.core.controller import Controller, Memory
 from autotts_jax.core.mdp import State
 from autotts_jax.core.pool import UNREVEALED, ReplayPool
 from autotts_jax.core.rollout import Episodes, Hooks, rollout
+from autotts_jax.core.scrambling import scramble
 from autotts_jax.replay.generator import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.typing import Array
-
-MOST_TOKENS = 50_000
 
 
 def check_controller(
@@ -92,50 +90,3 @@ def _final_state(controller: Controller, memory: Memory, pool: ReplayPool) -> tu
 
 
 HOOKS = Hooks(at_end=_final_state)  # type: ignore[arg-type]  # a rollout's pools are of this kind
-
-
-def scramble(
-    matrix: ProbeMatrix, question: int, order: Int[np.ndarray, " W"], state: State, rng: np.random.Generator
-) -> tuple[ProbeMatrix, Int[np.ndarray, " V"]]:
-    """Replaces everything in a matrix that an episode did not reveal by noise.
-
-    Args:
-        matrix: the probe matrix.
-        question: index of the episode's question.
-        order: branches of the episode in opening order.
-        state: its final state.
-        rng: draws the noise.
-
-    Returns:
-        The matrix, and the new id of each old answer id.
-    """
-    answers, lengths, tokens = (
-        np.array(array[question]) for array in (matrix.answers, matrix.lengths, matrix.tokens)
-    )
-    ids = rng.permutation(matrix.vocabulary).astype(np.int16)
-    depth = np.zeros(matrix.num_branches, int)
-    depth[order] = state.depth
-    revealed = np.zeros(answers.shape, bool)
-    bits = np.unpackbits(np.asarray(state.revealed).astype("<u4").view(np.uint8), axis=1, bitorder="little")
-    revealed[order] = bits[:, : answers.shape[1]]
-
-    unfinished = depth <= lengths
-    longest = answers.shape[1] - 1
-    lengths = np.where(unfinished, rng.integers(np.clip(depth, 1, longest), longest + 1), lengths)
-    tokens = np.where(unfinished, rng.integers(1, MOST_TOKENS, matrix.num_branches), tokens)
-    noise = rng.integers(0, matrix.vocabulary, answers.shape).astype(np.int16)
-    answers = np.where(revealed, np.where(answers < 0, answers, ids[answers]), noise)
-
-    def replaced(array: Array, row: Any) -> np.ndarray:
-        array = np.array(array)
-        array[question] = row
-        return array
-
-    scrambled = dataclasses.replace(
-        matrix,
-        answers=replaced(matrix.answers, answers),
-        lengths=replaced(matrix.lengths, lengths),
-        tokens=replaced(matrix.tokens, tokens),
-        gold=replaced(matrix.gold, rng.integers(0, matrix.vocabulary)),
-    )
-    return scrambled, ids

@@ -1,0 +1,65 @@
+"""Replaces everything that an episode did not reveal by noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from autotts_jax.core.mdp import State
+from autotts_jax.replay.matrix import ProbeMatrix
+from autotts_jax.typing import Array
+
+MOST_TOKENS = 50_000
+
+
+def scramble(
+    matrix: ProbeMatrix, question: int, order: Int[np.ndarray, " W"], state: State, rng: np.random.Generator
+) -> tuple[ProbeMatrix, Int[np.ndarray, " V"]]:
+    """Replaces everything in a matrix that an episode did not reveal by noise, and permutes answer ids.
+
+    Deeper answers, unopened branches, lengths and tokens of unfinished branches and the gold answer become
+    noise. A controller that depends on the revealed answers alone plays the same episode again.
+
+    Args:
+        matrix: the probe matrix.
+        question: index of the episode's question.
+        order: branches of the episode in opening order.
+        state: its final state.
+        rng: draws the noise.
+
+    Returns:
+        The matrix, and the new id of each old answer id.
+    """
+    answers, lengths, tokens = (
+        np.array(array[question]) for array in (matrix.answers, matrix.lengths, matrix.tokens)
+    )
+    ids = rng.permutation(matrix.vocabulary).astype(np.int16)
+    depth = np.zeros(matrix.num_branches, int)
+    depth[order] = state.depth
+    revealed = np.zeros(answers.shape, bool)
+    bits = np.unpackbits(np.asarray(state.revealed).astype("<u4").view(np.uint8), axis=1, bitorder="little")
+    revealed[order] = bits[:, : answers.shape[1]]
+
+    unfinished = depth <= lengths
+    longest = answers.shape[1] - 1
+    lengths = np.where(unfinished, rng.integers(np.clip(depth, 1, longest), longest + 1), lengths)
+    tokens = np.where(unfinished, rng.integers(1, MOST_TOKENS, matrix.num_branches), tokens)
+    noise = rng.integers(0, matrix.vocabulary, answers.shape).astype(np.int16)
+    answers = np.where(revealed, np.where(answers < 0, answers, ids[answers]), noise)
+
+    def replaced(array: Array, row: Any) -> np.ndarray:
+        array = np.array(array)
+        array[question] = row
+        return array
+
+    scrambled = dataclasses.replace(
+        matrix,
+        answers=replaced(matrix.answers, answers),
+        lengths=replaced(matrix.lengths, lengths),
+        tokens=replaced(matrix.tokens, tokens),
+        gold=replaced(matrix.gold, rng.integers(0, matrix.vocabulary)),
+    )
+    return scrambled, ids
