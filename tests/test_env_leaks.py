@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from test_leaks import BRANCHES, QUESTIONS, matrix_behind
 
+from autotts_jax.core import scramble
 from autotts_jax.envs import WidthDepth, WidthDepthRounds
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.testing.controllers import scramble
 
 WIDTH, TRIALS = 3, 12
 SEEN = ("invalid_action", "tokens", "intervals", "probes", "cost", "interval", "question", "action_mask")

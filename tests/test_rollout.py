@@ -246,6 +246,12 @@ def test_labels_name_answers_by_first_showing(seed):
     assert list(first.values()) == sorted(first.values())
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Static(SelfConsistency):
+    branches: int = dataclasses.field(metadata={"static": True})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -254,6 +260,7 @@ def test_labels_name_answers_by_first_showing(seed):
             {"controllers": [Plain(1, 1), SelfConsistency(1)]},
             "got .*Plain.*Self",
         ),
+        ({"controllers": [Static(1), Static(2)]}, "but these Static differ in static fields"),
         ({"episodes": Episodes([], [], [])}, "at least one episode"),
         ({"episodes": Episodes([QUESTIONS], [0], [0])}, "question is outside 0 … 1"),
         ({"episodes": Episodes([0], [-1], [0])}, "row is outside 0 … 4"),

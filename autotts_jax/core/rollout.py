@@ -581,6 +581,11 @@ def _check(
     kinds = {type(controller).__name__ for controller in controllers}
     if len(kinds) != 1:
         raise InputError(f"a rollout needs controllers of one class, got {sorted(kinds) or 'none'}")
+    if len({kind_of(controller) for controller in controllers}) > 1:
+        raise InputError(
+            f"a rollout needs controllers that differ in traced fields alone, but these {kinds.pop()} differ "
+            "in static fields or in structure; make every hyper-parameter a number or an array"
+        )
     if len(episodes.question) == 0:
         raise InputError("a rollout needs at least one episode")
     check_budget(budget)

@@ -1,0 +1,110 @@
+"""Executors that play recorded episodes in other ways than one operation of a replay at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
+
+from autotts_jax.core.controller import Controller, Memory, checked_round, checked_start
+from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.core.rollout import end_of_round
+from autotts_jax.core.scrambling import MOST_TOKENS
+from autotts_jax.core.stepping import Decision, Operation, ReplayExecutor, Stepper, apply_operation
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+
+
+class RoundExecutor(ReplayExecutor):
+    """Plays a controller on a `ReplayPool` as a rollout does; a round is one operation.
+
+    Args:
+        controller: the controller.
+        pool: the pool, in which nothing is opened.
+        spell: gives the text of an answer id, None for no answer.
+    """
+
+    def __init__(self, controller: Controller, pool: ReplayPool, spell: Callable[[int], str | None]):
+        super().__init__(pool, spell)
+        self._controller = controller
+        self._memory: Memory = None
+        self._stop = int(StopReason.RUNNING)
+        self._start = jax.jit(lambda controller, pool: checked_start(controller, pool))
+        self._round = jax.jit(lambda controller, memory, pool: checked_round(controller, memory, pool))
+
+    def play(self) -> list[Decision]:
+        """Plays the episode.
+
+        Returns:
+            What each round changed; the actions are ``start`` and ``round``.
+        """
+        decisions: list[Decision] = []
+        stepper = Stepper(self, decisions.append)
+        stepper.carry_out(Operation("start", jnp.int32(0)))
+        while self._stop == StopReason.RUNNING:
+            stepper.round += 1
+            stepper.carry_out(Operation("round", jnp.int32(stepper.round)))
+        return decisions
+
+    def carry_out(self, operation: Operation) -> None:
+        """Plays the start of the controller, or one round."""
+        if operation.action == "start":
+            self._memory, self.pool = self._start(self._controller, self.pool)
+            return
+        self._memory, self.pool, stop = self._round(self._controller, self._memory, self.pool)
+        self._stop = int(end_of_round(stop, self.pool, operation.argument))
+
+
+class WrittenAheadExecutor(ReplayExecutor):
+    """Plays over a matrix that is written just ahead of the controller, as a live episode does.
+
+    Before an operation, what it can reach is copied from the recorded matrix. What was not read yet is not
+    there: answers are missing, and branches are as long as they can be.
+
+    Args:
+        matrix: the recorded matrix.
+        question: index of the question.
+        order: the branch order.
+        spell: gives the text of an answer id, None for no answer.
+    """
+
+    def __init__(
+        self,
+        matrix: ProbeMatrix,
+        question: int,
+        order: Int[np.ndarray, " W"],
+        spell: Callable[[int], str | None],
+    ):
+        self._recorded = matrix
+        self._question = question
+        self._order = order
+        self._written = dataclasses.replace(
+            matrix,
+            answers=np.full_like(matrix.answers, NONE),
+            lengths=np.full_like(matrix.lengths, matrix.max_depth - 1),
+            tokens=np.full_like(matrix.tokens, MOST_TOKENS),
+            gold=np.full_like(matrix.gold, NONE),
+        )
+        pool = ReplayPool.begin(jax.device_put(self._written), question, order, equivalence=False)
+        super().__init__(pool, spell)
+
+    def carry_out(self, operation: Operation) -> None:
+        """Writes what an operation reads, and carries it out."""
+        reached = np.asarray(apply_operation(self.pool, operation).depth)
+        written, recorded, question = self._written, self._recorded, self._question
+        for branch, depth in zip(self._order.tolist(), reached.tolist(), strict=True):
+            length = int(recorded.lengths[question, branch])
+            known = min(depth, length + 1)
+            written.answers[question, branch, :known] = recorded.answers[question, branch, :known]
+            if depth > length:
+                written.lengths[question, branch] = length
+                written.tokens[question, branch] = recorded.tokens[question, branch]
+        # A copy, which nobody writes to while it is on its way to the device.
+        self.pool = _with_longer_matrix(self.pool, jax.tree.map(np.copy, written))
+        super().carry_out(operation)
+
+
+_with_longer_matrix = jax.jit(ReplayPool.with_longer_matrix)
