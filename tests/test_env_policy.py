@@ -9,13 +9,13 @@ import pytest
 from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix, shared_orders
 from test_leaks import BRANCHES as LEAK_BRANCHES
 from test_leaks import WIDTH as LEAK_WIDTH
-from test_leaks import leaks
 
 from autotts_jax.core import Episodes, StopReason, rollout
 from autotts_jax.envs import WidthDepth, WidthDepthRounds
 from autotts_jax.errors import InputError
 from autotts_jax.policies import EnvPolicy, HostPlayer, as_controller, host_policy
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
+from autotts_jax.testing import check_controller
 
 GAMMA = 1e-3
 ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:WIDTH] for s in range(8)])
@@ -188,6 +188,11 @@ def leak_matrix():
     return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=LEAK_BRANCHES).matrix
 
 
+@pytest.mark.parametrize("env", [WidthDepth(WIDTH), WidthDepthRounds(LEAK_WIDTH, obs="history")], ids=name)
+def test_policies_pass_the_check_of_controllers(env, leak_matrix):
+    check_controller(as_controller(drawn(env), GAMMA), leak_matrix, max_branches=env.max_branches)
+
+
 class Leaky(WidthDepthRounds):
     """Shows the length of a branch."""
 
@@ -196,11 +201,9 @@ class Leaky(WidthDepthRounds):
         return seen | {"globals": seen["globals"] + pool.hidden.length[0]}
 
 
-@pytest.mark.parametrize(
-    "env", [WidthDepth(LEAK_WIDTH), WidthDepthRounds(LEAK_WIDTH, obs="history"), Leaky(LEAK_WIDTH)], ids=name
-)
-def test_policies_see_only_what_they_revealed(env, leak_matrix):
-    assert leaks(as_controller(drawn(env), GAMMA), leak_matrix) == isinstance(env, Leaky)
+def test_an_environment_that_shows_what_was_not_revealed_is_caught(leak_matrix):
+    with pytest.raises(AssertionError, match="scramble check"):
+        check_controller(as_controller(drawn(Leaky(LEAK_WIDTH)), GAMMA), leak_matrix, max_branches=LEAK_WIDTH)
 
 
 def test_a_leaf_that_is_no_number_is_refused():
