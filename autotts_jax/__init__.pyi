@@ -9,7 +9,9 @@ from .experiments.evaluation import Evaluation, evaluate
 from .experiments.summary import Objective
 from .experiments.tracing import Trace, trace
 from .live.answering import answer
+from .policies.sealed.cast import Sealing
 from .replay import ProbeDataset, load
+from .sandbox import Sandbox
 from .training.entry import train
 
 __all__ = [
@@ -20,6 +22,8 @@ __all__ = [
     "InputError",
     "Objective",
     "ProbeDataset",
+    "Sandbox",
+    "Sealing",
     "StopReason",
     "Trace",
     "Vote",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import importlib.machinery
 import importlib.util
+import linecache
 import sys
 import traceback
 from pathlib import Path
@@ -16,31 +19,92 @@ TRACEBACK_LINES = 8
 """Lines of a traceback that a message shows."""
 
 
-def import_place(kind: str, path: str) -> tuple[ModuleType, str, str]:
-    """Imports the module of ``module.name:Name`` or ``path/to/file.py:Name``.
+@dataclasses.dataclass(frozen=True)
+class UserCode:
+    """Somebody's code that was found and not run.
+
+    Attributes:
+        path: ``module.name:Name`` or ``path/to/file.py:Name``, as it was given.
+        kind: what the path names, for messages: ``class``, ``policy``, ``function``.
+        source: the text of the file; None for a module.
+    """
+
+    path: str
+    kind: str = "class"
+    source: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The file or the module."""
+        return self.path.rpartition(":")[0]
+
+    @property
+    def name(self) -> str:
+        """The name in it."""
+        return self.path.rpartition(":")[2]
+
+    def load(self) -> Any:
+        """Runs the code.
+
+        Returns:
+            What is named.
+
+        Raises:
+            InputError: the module or the name is missing, or running it fails.
+        """
+        try:
+            if self.source is None:
+                module = importlib.import_module(self.place)
+            else:
+                module = _run(self.place, self.source)
+        except (Exception, SystemExit) as error:
+            raise InputError(
+                f"{self.kind} {self.path!r}: importing {self.place} failed:\n{last_lines(error)}"
+            ) from error
+        if not hasattr(module, self.name):
+            names = [key for key in vars(module) if not key.startswith("_")]
+            raise InputError(
+                f"{self.kind} {self.path!r}: {self.place} has no {self.kind} {self.name}; it has "
+                f"{', '.join(names) or 'none'}"
+            )
+        return getattr(module, self.name)
+
+    def package(self) -> tuple[str, str, list[str]] | None:
+        """Finds the package or module that has to be imported first, without importing it.
+
+        Returns:
+            Its name, its file, and the folders of its modules; None for a file, or where there is none.
+        """
+        name = self.place.partition(".")[0]
+        spec = None if self.source is not None else importlib.machinery.PathFinder.find_spec(name)
+        if spec is None or spec.origin is None:
+            return None
+        return name, spec.origin, list(spec.submodule_search_locations or ())
+
+
+def find_code(path: str, kind: str = "class") -> UserCode:
+    """Finds code, and reads it where it is in a file; nothing of it is run.
 
     Args:
-        kind: what the path names, for messages: ``class``, ``policy``, ``function``.
-        path: an import path or a file, a colon, and a name in it.
-
-    Returns:
-        The module, the part of the path before the colon, and the name.
+        path: ``module.name:Name`` or ``path/to/file.py:Name``.
+        kind: what the path names, for messages.
 
     Raises:
-        InputError: the file or module is missing, or importing it fails.
+        InputError: the path is none of these, or the file is missing or no text.
     """
     place, _, name = path.rpartition(":")
     if not place or not name:
         raise InputError(
             f"{kind} {path!r}: give it as path/to/file.py:{kind.title()} or module.name:{kind.title()}"
         )
-    file = Path(place) if place.endswith(".py") else None
-    if file and not file.is_file():
+    if not place.endswith(".py"):
+        return UserCode(path, kind)
+    if not Path(place).is_file():
         raise InputError(f"{kind} {path!r}: there is no file {place}")
     try:
-        return _import_file(file) if file else importlib.import_module(place), place, name
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{kind} {path!r}: importing {place} failed:\n{last_lines(error)}") from error
+        return UserCode(path, kind, Path(place).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{kind} {path!r}: cannot read {place}: {error}") from error
 
 
 def load_object(path: str, kind: str = "class") -> Any:
@@ -56,38 +120,7 @@ def load_object(path: str, kind: str = "class") -> Any:
     Raises:
         InputError: the file, module or name is missing, or importing it fails.
     """
-    module, place, name = import_place(kind, path)
-    if not hasattr(module, name):
-        raise _missing(kind, path, module, place, name)
-    return getattr(module, name)
-
-
-def load_class(path: str) -> type:
-    """Imports a class.
-
-    Args:
-        path: ``module.name:Class`` or ``path/to/file.py:Class``.
-
-    Returns:
-        The class.
-
-    Raises:
-        InputError: the file, module or class is missing, or importing it fails.
-    """
-    module, place, name = import_place("class", path)
-    found = getattr(module, name, None)
-    if not isinstance(found, type):
-        raise _missing("class", path, module, place, name)
-    return found
-
-
-def _missing(kind: str, path: str, module: ModuleType, place: str, name: str) -> InputError:
-    names = [
-        key
-        for key, value in vars(module).items()
-        if not key.startswith("_") and (kind != "class" or isinstance(value, type))
-    ]
-    return InputError(f"{kind} {path!r}: {place} has no {kind} {name}; it has {', '.join(names) or 'none'}")
+    return find_code(path, kind).load()
 
 
 def last_lines(error: BaseException) -> str:
@@ -103,12 +136,12 @@ def last_lines(error: BaseException) -> str:
     return "\n".join(lines[-TRACEBACK_LINES:])
 
 
-def _import_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"autotts_jax_user_{path.stem}", path)
-    assert spec is not None  # for the type checker: a .py file has a loader
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up while it is being executed.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+def _run(file: str, source: str) -> ModuleType:
+    """Runs the text of a file as a module."""
+    module = ModuleType(f"autotts_jax_user_{Path(file).stem}")
+    module.__file__ = file
+    # Dataclasses look their module up while it is being run, and tracebacks show lines of it.
+    sys.modules[module.__name__] = module
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    exec(compile(source, file, "exec"), module.__dict__)
     return module

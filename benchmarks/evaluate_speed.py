@@ -3,17 +3,21 @@
     python benchmarks/evaluate_speed.py --data ../shared/replay/Qwen3-8B/aime24.json
 
 The first table has, for each controller, episodes a second on the compiled path (all devices, compilation
-apart, median of repeats) and through the released interface (examples/released_programs.py, one process), and
-checks that both gave the same answers and tokens. The second has the compiled path by number of lanes.
+apart, median of repeats) and of programs of the released interface (examples/released_programs.py): unsealed in
+this process, and sealed in one process, as the package runs them. It checks that all gave the same answers and
+tokens. The second has the compiled path by number of lanes.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
 
+import in_process
 import jax
 import numpy as np
 import typer
@@ -25,11 +29,8 @@ from autotts_jax.core import Episodes, devices, rollout
 from autotts_jax.core.rollout import LANES
 from autotts_jax.experiments.evaluation import branch_orders
 from autotts_jax.policies.players import select
-from autotts_jax.policies.programs import evaluate_program, program_episodes, question_records
 from autotts_jax.replay import SYNTHETIC_MODELS, read_files, synthetic
 
-PROGRAMS = Path(__file__).parents[1] / "examples" / "released_programs.py"
-CACHED = Path(__file__).parent / "cached_programs.py"
 CASES = {
     "sc@64": [("SelfConsistency", {"max_samples": 64})],
     "asc@64": [("AdaptiveConsistency", {"max_samples": 64})],
@@ -61,28 +62,40 @@ def main(
 
 def against_released(dataset, orders, repeats: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
-    headings = ("episodes", "compile, s", "compiled, ms", "episodes/s")
-    for heading in ("controller", *headings, "released, ms", "ratio", "cached, ms", "ratio"):
+    headings = ("episodes", "compile, s", "compiled, ms", "episodes/s", "released, ms", "ratio")
+    for heading in ("controller", *headings, "cached, ms", "ratio", "sealed, ms", "sealed/released"):
         table.add_column(heading, justify="left" if heading == "controller" else "right")
-    for names, programs in CASES.items():
-        results, seconds = compiled(names, dataset, orders, repeats)
-        played, released_seconds = released(PROGRAMS, programs, dataset, orders, repeats)
-        assert np.array_equal(results.tokens, played["tokens"]), names
-        assert np.array_equal(results.correct, played["correct"]), names
-        _, cached_seconds = released(CACHED, programs, dataset, orders, repeats)
-        episodes = len(played)
-        table.add_row(
-            names,
-            str(episodes),
-            f"{results.compile_seconds:.1f}",
-            f"{seconds * 1000:.1f}",
-            f"{episodes / seconds:,.0f}",
-            f"{released_seconds * 1000:.0f}",
-            f"{released_seconds / seconds:.0f}x",
-            f"{cached_seconds * 1000:.0f}",
-            f"{cached_seconds / seconds:.0f}x",
-        )
-    table.caption = "cached: the released programs, but each confidence computed once (cached_programs.py)"
+    asked = in_process.records(dataset)
+    with tempfile.TemporaryDirectory() as folder:
+        cached = Path(folder) / "cached_programs.py"
+        cached.write_text(in_process.cached_source())
+        plain, quick = in_process.load(in_process.PROGRAMS), in_process.load(cached)
+        for names, programs in CASES.items():
+            results, seconds = compiled(names, dataset, orders, repeats)
+            played, released_ms = timed(repeats, released, plain, programs, asked, orders)
+            again, cached_ms = timed(repeats, released, quick, programs, asked, orders)
+            players = [configured(in_process.PROGRAMS, name, config) for name, config in programs]
+            shut, sealed_ms = timed(repeats, sealed, players, dataset, orders)
+            for correct, tokens in (played, again, shut):
+                assert np.array_equal(results.tokens, tokens), names
+                assert np.array_equal(results.correct, correct), names
+            table.add_row(
+                names,
+                str(len(results.tokens)),
+                f"{results.compile_seconds:.1f}",
+                f"{seconds * 1000:.1f}",
+                f"{len(results.tokens) / seconds:,.0f}",
+                f"{released_ms:.0f}",
+                f"{released_ms / seconds / 1000:.0f}x",
+                f"{cached_ms:.0f}",
+                f"{cached_ms / seconds / 1000:.0f}x",
+                f"{sealed_ms:.0f}",
+                f"{sealed_ms / released_ms:.2f}x",
+            )
+    table.caption = (
+        "cached: the released programs, but each confidence computed once; "
+        "sealed: the released programs as the package runs them, in one process"
+    )
     return table
 
 
@@ -112,22 +125,33 @@ def compiled(names: str, dataset, orders, repeats: int, lanes: int | None = None
     return first, statistics.median(run.run_seconds for run in runs)
 
 
-def released(file: Path, programs, dataset, orders, repeats: int) -> tuple[np.ndarray, float]:
-    """The same episodes through the released interface in one process, and the median of their run times.
+def released(module, programs, asked, orders) -> tuple[np.ndarray, np.ndarray]:
+    """What the programs of a module came to in this process: right answers and tokens of all episodes."""
+    parts = [in_process.play(getattr(module, name), config, asked, orders) for name, config in programs]
+    correct, tokens = zip(*parts, strict=True)
+    return np.concatenate(correct, None), np.concatenate(tokens, None)
 
-    They are repeated while that takes less than a second.
-    """
-    records = question_records(dataset)
-    row, question = np.indices((orders.num_rows, len(dataset)))
-    episodes = program_episodes(orders.of(question, row), range(orders.num_rows))
-    for name, config in programs:  # imports what the programs need, so that it is not timed
-        evaluate_program(f"{file}:{name}", config, records, episodes[:1])
+
+def configured(file: Path, name: str, config):
+    """A program of a file as a sealed player with settings of its own."""
+    return dataclasses.replace(select(f"{file}:{name}"), config=config)
+
+
+def sealed(players, dataset, orders) -> tuple[np.ndarray, np.ndarray]:
+    """The same of sealed programs."""
+    plays = [player.play(dataset, orders) for player in players]
+    correct, tokens = ([getattr(play, name) for play in plays] for name in ("correct", "tokens"))
+    return np.concatenate(correct, None), np.concatenate(tokens, None)
+
+
+def timed(repeats: int, run, *arguments):
+    """What a function returns, and the median of its wall times in ms; repeated while that takes a second."""
     seconds: list[float] = []
     while not seconds or (len(seconds) < repeats and sum(seconds) < 1):
         began = time.perf_counter()
-        parts = [evaluate_program(f"{file}:{name}", config, records, episodes) for name, config in programs]
+        result = run(*arguments)
         seconds.append(time.perf_counter() - began)
-    return np.concatenate(parts), statistics.median(seconds)
+    return result, 1000 * statistics.median(seconds)
 
 
 def cpu_model() -> str:

@@ -45,3 +45,37 @@ def as_dataset(matrix: ProbeMatrix, model: str = "model", benchmark: str = "benc
 
 matrices = st.integers(0, 2**32 - 1).map(random_matrix)
 orders = st.permutations(range(BRANCHES)).map(lambda order: np.array(order[:WIDTH], np.int32))
+
+
+def spelled_dataset(*questions) -> ProbeDataset:
+    """Questions given by the spelled answers of each branch, tokens of each branch, the gold answer and Δ.
+
+    All are of one cell; a question's index in its file is 7 more than its position.
+    """
+    vocabularies = [tuple(dict.fromkeys(text for row in rows for text in row)) for rows, *_ in questions]
+    shape = len(questions), max(len(rows) for rows, *_ in questions)
+    depths = max(len(row) for rows, *_ in questions for row in rows)
+    answers = np.full((*shape, depths), NONE, np.int16)
+    lengths, tokens = np.ones(shape, np.int32), np.ones(shape, np.int32)
+    gold = np.full(len(questions), NONE, np.int16)
+    for q, (rows, totals, right, _) in enumerate(questions):
+        known = vocabularies[q]
+        for b, row in enumerate(rows):
+            answers[q, b, : len(row)] = [known.index(text) for text in row]
+            lengths[q, b] = len(row) - 1
+        tokens[q, : len(totals)] = totals
+        gold[q] = known.index(right) if right in known else NONE
+    matrix = ProbeMatrix(
+        answers=answers,
+        lengths=lengths,
+        tokens=tokens,
+        gold=gold,
+        interval=np.array([interval for *_, interval in questions], np.int32),
+        cell=np.zeros(len(questions), np.int32),
+        vocabulary=max(map(len, vocabularies)),
+    )
+    asked = tuple(
+        Question(q + 7, f"question {q}", right or "", vocabulary)
+        for q, ((_, _, right, _), vocabulary) in enumerate(zip(questions, vocabularies, strict=True))
+    )
+    return ProbeDataset(matrix, asked, (Cell("model", "benchmark", shape[1], "", ""),), EXACT)

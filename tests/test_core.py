@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledgers import question_of
 from matrices import BRANCHES, QUESTIONS, WIDTH, as_dataset, matrices, orders, random_matrix
 
 from autotts_jax.core import Operation, ReplayExecutor, ReplayPool, mdp, votes, winner
 from autotts_jax.envs import WidthDepth
-from autotts_jax.policies.programs import BranchError, ReplayQuestion, question_records
+from autotts_jax.policies.sealed.question import BranchError
 from autotts_jax.replay.matrix import NONE
 
 INDEX = np.arange(WIDTH)
@@ -107,15 +108,15 @@ def test_all_faces_end_in_the_same_state_cost_and_answer(matrix, order, question
         assert same(shown["finals"], finals)
 
     words = as_dataset(matrix).questions[question]
-    released, latest, dropped = by_program(matrix, question, order, actions, budget)
+    released, books, latest, dropped = by_program(matrix, question, order, actions, budget)
     opened = released.opened
     assert int(state.opened) == opened
-    assert state.depth[:opened].tolist() == released.depth
-    assert expected["branch_tokens"][:opened].tolist() == released.branch_tokens
+    assert state.depth[:opened].tolist() == books.depth
+    assert expected["branch_tokens"][:opened].tolist() == books.branch_tokens
     assert [words.answer(i) for i in expected["answers"][:opened].tolist()] == latest
     assert np.flatnonzero(~np.asarray(state.active[:opened])).tolist() == sorted(dropped)
-    assert int(expected["probes"]) == released.probes
-    assert int(expected["intervals"]) == released.intervals
+    assert int(expected["probes"]) == books.probes
+    assert int(expected["intervals"]) == sum(books.depth)
     assert int(expected["tokens"]) == released.get_seq_and_total_tokens()[1]
     voted = Counter(text for branch, text in enumerate(latest) if branch not in dropped).most_common(1)
     assert words.answer(int(answer)) == (voted[0][0] if voted else None)
@@ -177,7 +178,7 @@ def by_environment(pool, actions):
 
 def by_program(matrix, question, order, actions, budget):
     """Through what a released program is given; also its latest answers, and the branches it gave up."""
-    released = ReplayQuestion(question_records(as_dataset(matrix))[question], order.tolist(), budget)
+    released, books = question_of(as_dataset(matrix), order, question=question, budget=budget)
     latest, dropped = [], set()
     for action, branch in actions:
         try:
@@ -191,7 +192,7 @@ def by_program(matrix, question, order, actions, budget):
                 latest[branch] = released.probe_more(branch)[0]
         except IndexError:  # a BranchError, or a branch of `latest` that was never opened
             pass
-    return released, latest, dropped
+    return released, books, latest, dropped
 
 
 def intervals(branches):
@@ -337,8 +338,7 @@ def test_labels_count_the_answers_in_the_order_of_their_reveal(seed, order, acti
 
 
 def test_the_released_interface_refuses_what_is_inadmissible():
-    record = question_records(as_dataset(random_matrix(2)))[0]
-    question = ReplayQuestion(record, [0])
+    question, _ = question_of(as_dataset(random_matrix(2)), [0])
     question.get_new_branch_final_answer()
     with pytest.raises(BranchError):
         question.probe_new()

@@ -43,7 +43,6 @@ from autotts_jax.policies import (
     as_player,
 )
 from autotts_jax.policies.neural.policy import initial_parameters
-from autotts_jax.policies.programs import load_program
 from autotts_jax.replay import NONE, BranchOrders
 
 pytestmark = pytest.mark.usefixtures("compile_fast")
@@ -65,19 +64,9 @@ def random_atomic_policy() -> NeuralPolicy:
 PROGRAMS = f"{EXAMPLES}/released_programs.py"
 
 
-class ConsistencyProgram(load_program(f"{PROGRAMS}:SelfConsistency")):
-    def __init__(self, config=None):  # noqa: ARG002
-        super().__init__({"max_samples": 8})
-
-
-class AdaptiveProgram(load_program(f"{PROGRAMS}:AdaptiveConsistency")):
-    def __init__(self, config=None):  # noqa: ARG002
-        super().__init__({"max_samples": WIDTH})
-
-
-class ParallelProgram(load_program(f"{PROGRAMS}:ParallelProbe")):
-    def __init__(self, config=None):  # noqa: ARG002
-        super().__init__({"num_chains": WIDTH})
+def program(name, **config):
+    """A program of the examples with settings of its own."""
+    return dataclasses.replace(as_player(f"{PROGRAMS}:{name}"), config=config)
 
 
 PLAYERS = {
@@ -91,9 +80,9 @@ PLAYERS = {
     "neural, atomic": random_atomic_policy,
     "own controller": f"{EXAMPLES}/my_controller.py:first_finishers@0.25",
     "program": f"{PROGRAMS}:OptimalController@0.2",
-    "SC as a program": f"{__file__}:ConsistencyProgram",
-    "ASC as a program": f"{__file__}:AdaptiveProgram",
-    "Parallel-Probe as a program": f"{__file__}:ParallelProgram",
+    "SC as a program": functools.partial(program, "SelfConsistency", max_samples=8),
+    "ASC as a program": functools.partial(program, "AdaptiveConsistency", max_samples=WIDTH),
+    "Parallel-Probe as a program": functools.partial(program, "ParallelProbe", num_chains=WIDTH),
 }
 
 

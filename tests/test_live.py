@@ -17,7 +17,7 @@ from autotts_jax.collect import (
 from autotts_jax.core.pool import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.live import answer
-from autotts_jax.policies.programs import BudgetError
+from autotts_jax.policies.sealed.question import BudgetError
 
 pytestmark = pytest.mark.usefixtures("compile_fast")
 

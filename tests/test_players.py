@@ -13,6 +13,7 @@ from autotts_jax.policies import (
     ControllerPlayer,
     HostPlayer,
     ProgramPlayer,
+    Sealing,
     SelfConsistency,
     as_player,
     select,
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("compile_fast")
 EXAMPLES = Path(__file__).parents[1] / "examples"
 WIDTH = 4
 GAMMA = 1e-3
+TRUSTED = Sealing(trusted=True)
 POLICIES = """
 import jax.numpy as jnp
 import numpy as np
@@ -95,7 +97,8 @@ def play(monkeypatch, capsys, folder):
     monkeypatch.setattr(devices, "configure", lambda *_: None)
 
     def play(*arguments):
-        command = ["autotts-jax", "evaluate", "--data", "data", "--seeds", "2", "--max-branches", "2"]
+        command = ["autotts-jax", "evaluate", "--trusted", "--data", "data", "--seeds", "2"]
+        command += ["--max-branches", "2"]
         monkeypatch.setattr(sys, "argv", [*command, *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             cli.main()
@@ -109,11 +112,11 @@ def play(monkeypatch, capsys, folder):
 
 @pytest.mark.parametrize("name", ["Good", "made", "make"])
 def test_a_policy_may_be_a_class_an_object_or_a_function(folder, name):
-    player = select(f"{folder / 'p.py'}:{name}@0.5")
+    player = select(f"{folder / 'p.py'}:{name}@0.5", sealing=TRUSTED)
     (controller,) = player.controllers
     assert (player.names, player.width) == ((f"{name}@0.5",), WIDTH)
     assert (type(controller.policy.policy).__name__, controller.gamma) == ("Good", 0.5)
-    assert select(f"{folder / 'p.py'}:{name}", GAMMA).controllers[0].gamma == GAMMA
+    assert select(f"{folder / 'p.py'}:{name}", GAMMA, TRUSTED).controllers[0].gamma == GAMMA
 
 
 def test_a_family_has_a_setting_for_each_value():
@@ -128,7 +131,7 @@ def test_a_family_has_a_setting_for_each_value():
 def test_objects_are_named_by_what_they_are(folder):
     assert as_player(SelfConsistency(4)).names == ("SelfConsistency(4)",)
     assert as_player(SelfConsistency(4), name="mine").names == ("mine",)
-    player = as_player(f"{folder / 'p.py'}:Host")
+    player = as_player(f"{folder / 'p.py'}:Host", sealing=TRUSTED)
     assert isinstance(player, HostPlayer)
     assert as_player(player.policy, gamma=GAMMA).names == ("Host",)
     programs = select(f"{EXAMPLES}/released_programs.py:OptimalController@0.5")

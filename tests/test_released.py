@@ -1,8 +1,7 @@
 """The released interface: its accounting, its programs, and parity with the released evaluator."""
 
-import multiprocessing
-import subprocess
-import sys
+import dataclasses
+import random
 import textwrap
 from pathlib import Path
 
@@ -10,27 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ledgers import question_of
+from matrices import spelled_dataset
 
 from autotts_jax.errors import InputError
-from autotts_jax.policies.programs import (
-    NO_ANSWER,
-    RESULT,
-    BranchError,
-    BudgetError,
-    ProgramEpisode,
-    QuestionRecord,
-    ReplayQuestion,
-    evaluate_program,
-    load_program,
-    program_episodes,
-    question_records,
-)
-from autotts_jax.replay.dataset import EQUIV, Cell, ProbeDataset, Question
-from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.policies import Sealing, select
+from autotts_jax.policies.sealed.question import BranchError, BudgetError
+from autotts_jax.replay import NONE, BranchOrders
 from autotts_jax.replay.orders import paper64_orders, repo100_orders
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "released_programs.py"
-CACHED = Path(__file__).parents[1] / "benchmarks" / "cached_programs.py"
 PROGRAMS = {
     "asc64": ("AdaptiveConsistency", {"max_samples": 64, "threshold": 0.95}),
     "esc64": ("EarlyStoppingConsistency", {"max_samples": 64, "window_size": 8}),
@@ -41,70 +29,68 @@ PROGRAMS = {
 SEEDS = range(100)
 
 # Branch 0 ends after its last probe's interval, branch 1 within it (Δ·L = 1000 > T = 900).
-RECORD = QuestionRecord(
-    cell="model/benchmark",
-    index=7,
-    answers=[["1", "2", "2"], ["3", "3", "3"], ["4", "5"]],
-    tokens=[1200, 900, 600],
-    interval=500,
-    gold="2",
-)
-EPISODE = ProgramEpisode(question=0, seed=3, order=[0, 1, 2])
+QUESTION = ([["1", "2", "2"], ["3", "3", "3"], ["4", "5"]], [1200, 900, 600], "2", 500)
+DATA = spelled_dataset(QUESTION)
+COLUMNS = ("answer", "correct", "tokens", "intervals", "probes", "sequential_tokens", "branches")
 
 
-def totals(question: ReplayQuestion) -> tuple[int, int, int, int]:
+def totals(question, ledger):
     sequential, total = question.get_seq_and_total_tokens()
-    return sequential, total, question.intervals, question.probes
+    return sequential, total, sum(ledger.depth), ledger.probes
+
+
+def asked(order, budget=None):
+    return question_of(DATA, order, budget=budget)
 
 
 # --- one episode ----------------------------------------------------------------------------------------
 
 
 def test_nothing_read_costs_nothing():
-    question = ReplayQuestion(RECORD, [0, 1, 2])
-    assert totals(question) == (0, 0, 0, 0)
+    question, ledger = asked([0, 1, 2])
+    assert totals(question, ledger) == (0, 0, 0, 0)
     assert question.opened == 0
 
 
 def test_stepwise_reading_shows_each_depth_and_charges_the_longer_of_probes_and_tokens():
-    question = ReplayQuestion(RECORD, [0, 1])
+    question, ledger = asked([0, 1])
     assert question.probe_new() == ("1", 0, False)
-    assert question.branch_tokens == [500]
+    assert ledger.branch_tokens == [500]
     assert question.probe_more(0) == ("2", False)
-    assert question.branch_tokens == [1000]
+    assert ledger.branch_tokens == [1000]
     assert question.probe_more(0) == ("2", True)
-    assert question.branch_tokens == [1200]
+    assert ledger.branch_tokens == [1200]
 
     assert question.probe_new() == ("3", 1, False)
     assert [question.probe_more(1) for _ in range(2)] == [("3", False), ("3", True)]
-    assert question.branch_tokens == [1200, 1000]
-    assert question.depth == [3, 3]
-    assert totals(question) == (1200, 2200, 6, 6)
+    assert ledger.branch_tokens == [1200, 1000]
+    assert ledger.depth == [3, 3]
+    assert totals(question, ledger) == (1200, 2200, 6, 6)
 
 
 def test_full_read_costs_its_tokens_even_where_the_probes_span_more():
-    question = ReplayQuestion(RECORD, [1, 0])
+    question, ledger = asked([1, 0])
     assert question.get_new_branch_final_answer() == "3"
-    assert question.branch_tokens == [900]
-    assert totals(question) == (900, 900, 3, 1)
+    assert ledger.branch_tokens == [900]
+    assert totals(question, ledger) == (900, 900, 3, 1)
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_finished_branch_repeats_its_final_answer_for_free(full):
-    question = ReplayQuestion(RECORD, [2])
+    question, ledger = asked([2])
     if full:
         question.get_new_branch_final_answer()
     else:
         question.probe_new()
         question.probe_more(0)
-    before = totals(question)
+    before = totals(question, ledger)
     assert question.probe_more(0) == ("5", True)
-    assert totals(question) == before
+    assert totals(question, ledger) == before
 
 
 @pytest.mark.parametrize("base", [IndexError, ValueError])
 def test_branch_errors_are_caught_as_either_base(base):
-    question = ReplayQuestion(RECORD, [2])
+    question, ledger = asked([2])
     for index in (0, -1):
         with pytest.raises(base):
             question.probe_more(index)
@@ -115,60 +101,53 @@ def test_branch_errors_are_caught_as_either_base(base):
     for index in (1, -1):
         with pytest.raises(BranchError, match="not open"):
             question.probe_more(index)
-    assert totals(question) == (500, 500, 1, 1)
+    assert totals(question, ledger) == (500, 500, 1, 1)
 
 
 def test_budget_admits_what_fits_exactly_and_nothing_more():
-    question = ReplayQuestion(RECORD, [0, 2, 1], budget=1800)
+    question, ledger = asked([0, 2, 1], 1800)
     question.probe_new()
     question.probe_more(0)
     question.probe_more(0)  # 1200
     assert question.get_new_branch_final_answer() == "5"  # 1800
-    before = totals(question)
+    before = totals(question, ledger)
     for action in (question.probe_new, question.get_new_branch_final_answer):
-        with pytest.raises(BudgetError, match=r"^(500|900) more"):
+        with pytest.raises(BudgetError, match="exceeds the token budget"):
             action()
-    assert totals(question) == before
+    assert totals(question, ledger) == before
     assert question.opened == 2
     assert question.probe_more(0) == ("2", True)
 
 
 def test_budget_stops_a_branch_where_it_is():
-    question = ReplayQuestion(RECORD, [0], budget=1100)
+    question, ledger = asked([0], 1100)
     question.probe_new()
     question.probe_more(0)
     with pytest.raises(BudgetError):
         question.probe_more(0)
-    assert question.depth == [2]
-    assert totals(question) == (1000, 1000, 2, 2)
+    assert ledger.depth == [2]
+    assert totals(question, ledger) == (1000, 1000, 2, 2)
 
 
 @st.composite
-def questions(draw) -> QuestionRecord:
+def questions(draw):
     interval = draw(st.integers(1, 9))
     lengths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
-    return QuestionRecord(
-        cell="",
-        index=0,
-        answers=[
-            [f"{branch}.{depth}" for depth in range(length + 1)] for branch, length in enumerate(lengths)
-        ],
-        tokens=[draw(st.integers(1, 6 * interval)) for _ in lengths],
-        interval=interval,
-        gold=None,
-    )
+    answers = [[f"{branch}.{depth}" for depth in range(length + 1)] for branch, length in enumerate(lengths)]
+    return answers, [draw(st.integers(1, 6 * interval)) for _ in lengths], None, interval
 
 
 @given(
-    record=questions(),
+    asks=questions(),
     actions=st.lists(st.sampled_from(["new", "full", -1, 0, 1, 2, 3, 4]), max_size=40),
     budget=st.none() | st.integers(0, 100),
 )
-def test_every_state_costs_what_its_depths_cost(record, actions, budget):
-    question = ReplayQuestion(record, range(len(record.answers)), budget)
+def test_every_state_costs_what_its_depths_cost(asks, actions, budget):
+    recorded, tokens_of, _, interval = asks
+    question, ledger = question_of(spelled_dataset(asks), range(len(recorded)), budget=budget)
     full = []
     for action in actions:
-        before = (list(question.depth), list(question.branch_tokens), question.probes)
+        before = (list(ledger.depth), list(ledger.branch_tokens), ledger.probes)
         try:
             if action == "new":
                 question.probe_new()
@@ -178,49 +157,20 @@ def test_every_state_costs_what_its_depths_cost(record, actions, budget):
                 full.append(True)
             else:
                 answer, finished = question.probe_more(action)
-                assert answer == record.answers[action][question.depth[action] - 1]
-                assert finished == (question.depth[action] == len(record.answers[action]))
+                assert answer == recorded[action][ledger.depth[action] - 1]
+                assert finished == (ledger.depth[action] == len(recorded[action]))
         except BranchError:
-            assert before == (question.depth, question.branch_tokens, question.probes)
+            assert before == (ledger.depth, ledger.branch_tokens, ledger.probes)
     expected = []
-    for depth, read_in_full, answers, tokens in zip(
-        question.depth, full, record.answers, record.tokens, strict=False
-    ):
+    for depth, read_in_full, answers, tokens in zip(ledger.depth, full, recorded, tokens_of, strict=False):
         length = len(answers) - 1
-        stepwise = record.interval * depth if depth <= length else max(record.interval * length, tokens)
+        stepwise = interval * depth if depth <= length else max(interval * length, tokens)
         expected.append(tokens if read_in_full else stepwise)
-    assert question.branch_tokens == expected
+    assert ledger.branch_tokens == expected
     assert question.get_seq_and_total_tokens() == (max(expected, default=0), sum(expected))
-    assert question.probes == sum(1 if f else depth for depth, f in zip(question.depth, full, strict=True))
+    assert ledger.probes == sum(1 if f else depth for depth, f in zip(ledger.depth, full, strict=True))
     assert budget is None or sum(expected) <= budget
-
-
-# --- records --------------------------------------------------------------------------------------------
-
-
-def test_records_spell_answers_and_leave_padding_out():
-    # Two cells stacked: the second has one branch and two probes less than the arrays hold.
-    dataset = ProbeDataset(
-        matrix=ProbeMatrix(
-            answers=np.array([[[0, NONE, 1], [1, 1, NONE]], [[0, 0, NONE], [NONE] * 3]], np.int16),
-            lengths=np.array([[2, 1], [1, 1]], np.int32),
-            tokens=np.array([[1100, 700], [600, 1]], np.int32),
-            gold=np.array([1, NONE], np.int16),
-            interval=np.array([500, 250], np.int32),
-            cell=np.array([0, 1], np.int32),
-            vocabulary=2,
-        ),
-        questions=(
-            Question(4, "first?", "1/2", ("7", "0.5")),
-            Question(5, "second?", "unparsable", ("8",)),
-        ),
-        cells=(Cell("a", "x", 2, "", ""), Cell("b", "x", 1, "", "")),
-        encoding=EQUIV,
-    )
-    assert question_records(dataset) == [
-        QuestionRecord("a/x", 4, [["7", NO_ANSWER, "0.5"], ["0.5", "0.5"]], [1100, 700], 500, "0.5"),
-        QuestionRecord("b/x", 5, [["8", "8"]], [600], 250, None),
-    ]
+    assert question.opened == len(ledger.depth)
 
 
 # --- programs -------------------------------------------------------------------------------------------
@@ -242,31 +192,40 @@ def program_file(tmp_path):
     return write
 
 
+def run(program, orders=((0, 1, 2),), data=DATA, config=None, spellings=True, **settings):
+    """Plays a program on every question under each order; its results as rows of `COLUMNS`."""
+    player = select(program, sealing=Sealing(spellings=spellings))
+    table = BranchOrders(np.array(orders, np.int16)[None], np.zeros(len(data), np.int32))
+    play = dataclasses.replace(player, config=config).play(data, table, **settings)
+    return [tuple(row) for row in zip(*(getattr(play, name)[0].ravel() for name in COLUMNS), strict=True)]
+
+
 def test_program_by_file_and_by_module(tmp_path, monkeypatch):
-    by_file = load_program(f"{EXAMPLES}:SelfConsistency")
-    assert by_file({"max_samples": 3}).solve(ReplayQuestion(RECORD, [0, 1, 2])) == "2"
+    assert run(f"{EXAMPLES}:SelfConsistency", config={"max_samples": 3})[0][0] == "2"
     package = tmp_path / "my_programs"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "first.py").write_text("class First:\n    def solve(self, question):\n        return ''\n")
+    (package / "answers.py").write_text("NONE = ''\n")
+    (package / "first.py").write_text(
+        "from .answers import NONE\n\n\nclass First:\n    def solve(self, question):\n        return NONE\n"
+        "    def __init__(self, config=None):\n        pass\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
-    assert load_program("my_programs.first:First").__module__ == "my_programs.first"
+    assert run("my_programs.first:First")[0][:3] == (None, False, 0)
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("SelfConsistency", "give it as"),
         ("no_such_file.py:X", "no file"),
         ("no_such_module:X", "No module named 'no_such_module'"),
         (f"{EXAMPLES}:Missing", "SelfConsistency, AdaptiveConsistency"),
-        (f"{EXAMPLES}:majority", "no class majority"),
-        (f"{EXAMPLES}:Branch", "no method solve"),
+        (f"{EXAMPLES}:Branch", "Branch is neither a Controller nor a released program"),
     ],
 )
 def test_programs_that_are_not_there(spec, message):
     with pytest.raises(InputError, match=message):
-        load_program(spec)
+        select(spec)
 
 
 @pytest.mark.parametrize("statement", ["1 / 0", "def", "raise SystemExit('stop')", "import no_such_module"])
@@ -274,37 +233,44 @@ def test_program_file_that_fails_on_import(tmp_path, statement):
     file = tmp_path / "broken.py"
     file.write_text(statement)
     with pytest.raises(InputError, match=r"(?s)importing .*broken\.py failed:.*(Error|SystemExit: stop)"):
-        load_program(f"{file}:X")
-
-
-def test_an_example_that_runs_out_of_branches_raises_like_the_question():
-    program = load_program(f"{EXAMPLES}:SelfConsistency")({"max_samples": 4})
-    with pytest.raises(IndexError, match="no branch is left"):
-        program.solve(ReplayQuestion(RECORD, [0, 1, 2]))
+        select(f"{file}:X")
 
 
 # --- evaluation -----------------------------------------------------------------------------------------
 
 
-def test_results_of_an_episode(program_file):
+@pytest.mark.parametrize("spellings", [False, True])
+def test_results_of_an_episode(program_file, spellings):
     program = program_file("question.probe_new()\nreturn question.get_new_branch_final_answer()")
-    results = evaluate_program(program, None, [RECORD], [EPISODE, ProgramEpisode(0, 4, [1, 0])])
-    expected = [("3", False, 1400, 4, 2, 900, 2), ("2", True, 1700, 4, 2, 1200, 2)]
-    assert results.dtype == RESULT
-    assert results.tolist() == expected
+    results = run(program, [(0, 1, 2), (1, 0, 2)], spellings=spellings)
+    assert results == [("3", False, 1400, 4, 2, 900, 2), ("2", True, 1700, 4, 2, 1200, 2)]
 
 
-@pytest.mark.parametrize(("body", "answer"), [("return None", None), ("return 2", None), ("return '2'", "2")])
-def test_program_that_reads_nothing(program_file, body, answer):
-    (result,) = evaluate_program(program_file(body), {}, [RECORD], [EPISODE])
-    assert result.tolist() == (answer, answer == "2", 0, 0, 0, 0, 0)
+@pytest.mark.parametrize(
+    "body", ["return None", "return 2", "return '2'", "return float('nan')", "return [1]"]
+)
+def test_what_was_not_shown_is_no_answer(program_file, body):
+    assert run(program_file(body)) == [(None, False, 0, 0, 0, 0, 0)]
 
 
 def test_no_answer_is_never_right(program_file):
-    record = QuestionRecord("model/benchmark", 0, [["ERR", "ERR"]], [600], 500, None)
-    program = program_file("question.probe_new()\nreturn question.probe_more(0)[0]")
-    (result,) = evaluate_program(program, None, [record], [ProgramEpisode(0, 0, [0])])
-    assert (result["answer"], result["correct"]) == ("ERR", False)
+    data = spelled_dataset(([["", ""]], [600], None, 500))
+    data.matrix.answers[:] = NONE
+    program = program_file(
+        "question.probe_new()\nassert question.probe_more(0) == ('ERR', True)\nreturn 'ERR'"
+    )
+    assert run(program, [(0,)], data)[0][:2] == (None, False)
+
+
+def test_labels_are_numbered_as_the_episode_sees_them(program_file):
+    program = program_file(
+        """
+        seen = [question.probe_new()[0], question.probe_new()[0], question.probe_more(0)[0]]
+        assert seen == ["a0", "a1", "a2"], seen
+        return seen[2]
+        """
+    )
+    assert run(program, spellings=False)[0][:2] == ("2", True)
 
 
 @pytest.mark.parametrize("config", [None, {}, {"beta": 0.5, "extra": [1]}])
@@ -314,73 +280,47 @@ def test_each_instance_gets_its_own_config(program_file, config):
         if self.config is not None:
             self.config["seen"] = True
     """
-    assert len(evaluate_program(program_file(body), config, [RECORD], [EPISODE] * 2)) == 2
+    assert len(run(program_file(body), [(0, 1, 2)] * 2, config=config)) == 2
 
 
-@pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize(
     ("body", "line"),
     [
         ("return question.probe_more(5)", "BranchError: branch 5 is not open"),
         ("sys.exit(3)", "SystemExit: 3"),
+        ("assert question.get_new_branch_final_answer() == '4', 'other'", "AssertionError: other"),
     ],
 )
-def test_program_that_raises(program_file, processes, body, line):
-    program = program_file(body)
+def test_program_that_raises(program_file, body, line):
     with pytest.raises(InputError) as caught:
-        evaluate_program(program, None, [RECORD], [EPISODE] * 3, processes)
+        run(program_file(body), [(0, 1, 2)] * 3)
     message = str(caught.value)
-    assert message.startswith(f"program {program!r} failed on question 7 of model/benchmark, seed 3:")
+    assert message.startswith("program 'Program' failed on question 7 of model/benchmark, seed ")
     assert body in message
     assert line in message
     assert len(message.splitlines()) < 12
 
 
 def test_program_that_ends_its_process(program_file):
-    with pytest.raises(InputError, match="worker process ended"):
-        evaluate_program(program_file("os._exit(1)"), None, [RECORD], [EPISODE], processes=2)
-
-
-def test_interrupt_ends_workers_that_never_would(program_file):
-    program = program_file("time.sleep(0 if question.get_new_branch_final_answer() == '2' else 600)")
-    episodes = [EPISODE, *[ProgramEpisode(0, 0, [1])] * 10]
-
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        evaluate_program(program, None, [RECORD], episodes, processes=2, on_progress=interrupt)
-    assert multiprocessing.active_children() == []
+    with pytest.raises(InputError, match="its process ended itself with status 1"):
+        run(program_file("os._exit(1)"), processes=2)
 
 
 def test_processes_and_progress_do_not_change_results():
-    rng = np.random.default_rng(0)
-    records = []
-    for index in range(5):
-        answers = [rng.choice(["1", "2", "3"], rng.integers(4, 20)).tolist() for _ in range(16)]
-        records.append(QuestionRecord("m/b", index, answers, rng.integers(1, 9000, 16).tolist(), 500, "1"))
-    episodes = program_episodes(paper64_orders(5, 16, range(6)), range(6))
+    rng = random.Random(0)
+    asks = []
+    for _ in range(5):
+        answers = [[rng.choice("123") for _ in range(rng.randrange(4, 20))] for _ in range(16)]
+        asks.append((answers, [rng.randrange(1, 9000) for _ in answers], "1", 500))
+    data = spelled_dataset(*asks)
+    orders = paper64_orders(1, 16, range(6))[:, 0]
     program, config = f"{EXAMPLES}:OptimalController", {"beta": 0.2}
     seen: list[int] = []
-    serial = evaluate_program(program, config, records, episodes)
-    parallel = evaluate_program(program, config, records, episodes, processes=2, on_progress=seen.append)
-    assert serial.tolist() == parallel.tolist()
+    serial = run(program, orders, data, config)
+    parallel = run(program, orders, data, config, processes=2, on_progress=seen.append)
+    assert serial == parallel
     assert seen == sorted(set(seen))
-    assert seen[-1] == len(episodes) == 30
-
-
-def test_arguments_that_do_not_fit():
-    program = f"{EXAMPLES}:SelfConsistency"
-    assert evaluate_program(program, None, [RECORD], []).shape == (0,)
-    with pytest.raises(InputError, match="processes"):
-        evaluate_program(program, None, [RECORD], [EPISODE], processes=0)
-    with pytest.raises(InputError, match="question 0, seed 1"):
-        evaluate_program(program, None, [RECORD], [ProgramEpisode(0, 1, [0, 3])])
-
-
-def test_workers_need_no_jax():
-    code = "import sys, autotts_jax.policies.programs; sys.exit('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert seen[-1] == len(serial) == 30
 
 
 # --- protocols ------------------------------------------------------------------------------------------
@@ -406,31 +346,28 @@ def test_paper64_orders_depend_on_seed_and_question_alone():
 # --- parity with the released evaluator -----------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def released_cells(replay_dir, golden_dir):
-    """Every cell with golden values: its name, and their questions as records."""
+@pytest.mark.slow
+@pytest.mark.parametrize("controller", PROGRAMS)
+def test_example_programs_match_the_released_evaluator(controller, replay_dir, golden_dir, tmp_path):
+    """Most of their time goes into SciPy's Beta distribution: here each value of it is computed once."""
+    cached = tmp_path / "cached.py"
+    cached.write_text(
+        EXAMPLES.read_text() + "\nimport functools\n\nconfidence = functools.cache(confidence)\n"
+    )
     from autotts_jax.replay import read_files
 
     names = [file.stem for file in (golden_dir / "episodes").glob("*.npz")]
     dataset = read_files([replay_dir / f"{name.replace('_', '/')}.json" for name in names])
-    return [cell.name.replace("/", "_") for cell in dataset.cells], question_records(dataset)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("controller", PROGRAMS)
-def test_example_programs_match_the_released_evaluator(controller, released_cells, golden_dir):
-    """Most of their time goes into SciPy's Beta distribution: here each value of it is computed once."""
-    names, records = released_cells
     name, config = PROGRAMS[controller]
-    orders = np.broadcast_to(repo100_orders(128, SEEDS)[:, None], (len(SEEDS), len(records), 128))
-    episodes = program_episodes(orders, SEEDS)
-    results = evaluate_program(f"{CACHED}:{name}", config, records, episodes, processes=2)
-    cells = results.reshape(len(SEEDS), len(names), -1)
+    player = dataclasses.replace(select(f"{cached}:{name}"), config=config)
+    orders = BranchOrders(repo100_orders(128, SEEDS)[None], np.zeros(len(dataset), np.int32))
+    play = player.play(dataset, orders, processes=2)
     mismatches = {}
-    for index, cell in enumerate(names):
-        with np.load(golden_dir / "episodes" / f"{cell}.npz") as golden:
+    for index, cell in enumerate(dataset.cells):
+        of_cell = dataset.cell_questions(index)
+        with np.load(golden_dir / "episodes" / f"{cell.name.replace('/', '_')}.npz") as golden:
             for field in ("correct", "tokens"):
-                wrong = int((cells[field][:, index] != golden[f"{controller}/{field}"]).sum())
+                wrong = int((getattr(play, field)[0][:, of_cell] != golden[f"{controller}/{field}"]).sum())
                 if wrong:
-                    mismatches[cell, field] = wrong
+                    mismatches[cell.name, field] = wrong
     assert mismatches == {}

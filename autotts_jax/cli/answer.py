@@ -14,7 +14,14 @@ import typer
 import autotts_jax as at
 from autotts_jax import policies
 from autotts_jax.cli.console import console, working
-from autotts_jax.cli.options import AnswersOption, BetaOption, EngineOptions, LimitOptions, SamplingOptions
+from autotts_jax.cli.options import (
+    AnswersOption,
+    BetaOption,
+    EngineOptions,
+    LimitOptions,
+    SamplingOptions,
+    SealOptions,
+)
 
 if TYPE_CHECKING:
     from autotts_jax.core import Decision
@@ -34,6 +41,7 @@ def answer(
     sampling: SamplingOptions,
     answers: AnswersOption = "auto",
     limits: LimitOptions,
+    seal: SealOptions,
     trace: Annotated[bool, typer.Option("--trace", help="Print each decision.")] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
@@ -42,7 +50,8 @@ def answer(
         from autotts_jax.core import devices
 
         devices.configure()
-        player = policies.select(controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}")
+        spec = controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}"
+        player = policies.select(spec, sealing=seal.sealing())
         player.check_single()
         settings = sampling.sampling()
 

@@ -17,6 +17,7 @@ from autotts_jax.cli.options import (
     EncodingOption,
     OutOption,
     ProtocolOption,
+    SealOptions,
 )
 from autotts_jax.errors import InputError
 
@@ -24,6 +25,7 @@ DEFAULT_CONTROLLERS = "sc@64,asc@64,esc@64,parallel-probe@64,cmc"
 
 
 def evaluate(
+    *,
     data: DataOption = None,
     controllers: Annotated[
         str | None,
@@ -65,6 +67,7 @@ def evaluate(
         int | None,
         typer.Option(metavar="N", help="Processes for a released program.", show_default="all cores", min=1),
     ] = None,
+    seal: SealOptions,
     out: OutOption = None,
     cache: CacheOption = True,
 ) -> None:
@@ -96,6 +99,7 @@ def evaluate(
             budget=budget,
             objective=objective,
             processes=processes or devices.usable_cores(),
+            sealing=seal.sealing(),
             on_progress=on_progress,
         )
         on_progress("summary", 0, 0)

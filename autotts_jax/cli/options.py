@@ -15,11 +15,14 @@ import typer
 
 from autotts_jax import collect
 from autotts_jax.errors import InputError
+from autotts_jax.policies.sealed.cast import Sealing
+from autotts_jax.sandbox.process import Sandbox
 
 MAX_SEED = 2**32 - 1
 
 EncodingName = Literal["exact", "equiv"]
 ProtocolName = Literal["repo100", "paper64"]
+SandboxLevel = Literal["kernel", "process"]
 EngineName = Literal["vllm", "server", "simulated"]
 
 
@@ -88,6 +91,34 @@ OutOption = Annotated[
 CacheOption = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Keep compiled programs in a per-user folder.")
 ]
+
+
+@dataclasses.dataclass(frozen=True)
+class SealOptions:
+    """The options that say how somebody's code is run."""
+
+    trusted: Annotated[
+        bool,
+        typer.Option(
+            "--trusted",
+            help="Run your own controllers and policies here, unchecked. Programs are sealed all the same.",
+        ),
+    ] = False
+    spellings: Annotated[
+        bool, typer.Option("--spellings", help="Show programs answers as they are spelled, not as labels.")
+    ] = False
+    sandbox: Annotated[
+        SandboxLevel | None,
+        typer.Option(
+            help="What a sandbox has to be worth: confined by the kernel, or a process alone.",
+            show_default="the best there is",
+        ),
+    ] = None
+
+    def sealing(self) -> Sealing:
+        """What the options say."""
+        return Sealing(self.trusted, self.spellings, Sandbox(self.sandbox))
+
 
 # --- language models ------------------------------------------------------------------------------------
 

@@ -18,12 +18,14 @@ from autotts_jax.cli.options import (
     EncodingOption,
     OutOption,
     ProtocolOption,
+    SealOptions,
 )
 
 DEFAULT_TRACED = "cmc@0.5"
 
 
 def trace(
+    *,
     controller: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="A controller, as in evaluate.", show_default=DEFAULT_TRACED),
@@ -44,6 +46,7 @@ def trace(
     protocol: ProtocolOption = "repo100",
     budget: BudgetOption = None,
     max_branches: BranchesOption = 64,
+    seal: SealOptions,
     out: OutOption = None,
 ) -> None:
     """Show one episode decision by decision.
@@ -68,6 +71,7 @@ def trace(
             protocol=protocol,
             budget=budget,
             max_branches=max_branches,
+            sealing=seal.sealing(),
         )
         files = episode.save(out) if out is not None else []
     console().print(episode.table())

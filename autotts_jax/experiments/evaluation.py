@@ -36,6 +36,7 @@ from autotts_jax.experiments.summary import DEFAULT_OBJECTIVE, Objective, Row, s
 from autotts_jax.experiments.tables import Table, comparison_table, summary_table
 from autotts_jax.policies.player import Play, Player
 from autotts_jax.policies.players import as_players
+from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.embedded import load
 from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
@@ -121,7 +122,7 @@ class Evaluation:
         Returns:
             A table that prints in 80 columns and that a notebook shows.
         """
-        return summary_table(self.rows)
+        return summary_table(self.rows, self.plays)
 
     def summary(self) -> pa.Table:
         """Gives the mean accuracy, cost and objective of each setting, one row a setting and model.
@@ -214,6 +215,7 @@ class Evaluation:
                     "episodes": int(play.tokens.size),
                     "compile_seconds": round(play.compile_seconds, 3),
                     "run_seconds": round(play.run_seconds, 3),
+                    "seal": None if play.seal is None else dataclasses.asdict(play.seal),
                 }
                 for play in self.plays
             ],
@@ -230,6 +232,7 @@ def evaluate(
     budget: int | None = None,
     objective: Objective = DEFAULT_OBJECTIVE,
     processes: int = 1,
+    sealing: Sealing = SEALED,
     on_progress: OnProgress | None = None,
 ) -> Evaluation:
     """Plays every player on the same episodes, each question under each seed.
@@ -247,7 +250,9 @@ def evaluate(
         budget: token budget of an episode; None for no limit.
         objective: what an episode is worth in the results; its γ is also what policies are shown that come
             without one.
-        processes: worker processes for released programs.
+        processes: processes for released programs.
+        sealing: how code is run that comes from files and modules, and released programs always: by default
+            in a process without gold answers, confined as well as the machine can, with its results checked.
         on_progress: called with what is running, how many of its episodes have ended, and how many it has.
 
     Returns:
@@ -280,7 +285,7 @@ def evaluate(
     max_branches = whole("max_branches", max_branches, 1)
     processes = whole("processes", processes, 1)
     check_budget(budget)
-    made = as_players(players, objective.gamma if objective.unit == "intervals" else None)
+    made = as_players(players, objective.gamma if objective.unit == "intervals" else None, sealing)
     _check_distinct(made)
     widths = [check_width(data, player, max_branches) for player in made]
     for player, width in zip(made, widths, strict=True):

@@ -16,7 +16,7 @@ from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Usage
 from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
 from autotts_jax.experiments.summary import Row
-from autotts_jax.policies.player import name_of
+from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.statistics import cell_statistics
 
@@ -98,11 +98,12 @@ def add_row(table: rich_table.Table, *cells: str, style: str | None = None) -> N
 # --- evaluations ----------------------------------------------------------------------------------------
 
 
-def summary_table(rows: Sequence[Row]) -> Table:
+def summary_table(rows: Sequence[Row], plays: Sequence[Play] = ()) -> Table:
     """Accuracy and cost: one table a benchmark, in it a section for each model and a line for each setting.
 
     Args:
         rows: the summary of an evaluation.
+        plays: what it played, to say how code was run that is not of this package.
     """
     first = rows[0].name
 
@@ -116,8 +117,21 @@ def summary_table(rows: Sequence[Row]) -> Table:
             "95 % interval by paired bootstrap over questions",
             style="dim",
         )
+        for how, names in _seals(plays).items():
+            yield Text(f"{how}: {', '.join(names)}", style="dim")
 
     return Table(parts)
+
+
+def _seals(plays: Sequence[Play]) -> dict[str, list[str]]:
+    """Names of players by how they were run; without those of this package."""
+    names: dict[str, list[str]] = {}
+    for play in plays:
+        if play.seal is not None:
+            shown = ", shown spellings" if play.seal.spellings else ""
+            how = "unchecked" if play.seal.level is None else f"sealed ({play.seal.level}{shown})"
+            names.setdefault(how, []).append(play.player.name)
+    return names
 
 
 def _summary(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.Table:

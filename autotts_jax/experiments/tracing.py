@@ -28,6 +28,7 @@ from autotts_jax.experiments.files import results_folder
 from autotts_jax.experiments.plots import available, save_figure
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
 from autotts_jax.policies.players import as_player
+from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.embedded import load
 from autotts_jax.replay.matrix import NONE
@@ -178,6 +179,7 @@ def trace(
     protocol: str = "repo100",
     budget: int | None = None,
     max_branches: int = 64,
+    sealing: Sealing = SEALED,
 ) -> Trace:
     """Plays one episode, decision by decision; it is the episode that `autotts_jax.evaluate` plays.
 
@@ -190,6 +192,7 @@ def trace(
         protocol: how the order is drawn from the seed, as in `autotts_jax.evaluate`.
         budget: token budget; None for no limit.
         max_branches: W, branches that the episode can open; the environment of a policy has its own.
+        sealing: how code from files and modules is run, as in `autotts_jax.evaluate`.
 
     Returns:
         The episode: ``table()``, ``plot()``, ``save(folder)``.
@@ -219,7 +222,7 @@ def trace(
     data = data if isinstance(data, ProbeDataset) else load(data)
     question, seed = whole("question", question, least=None), whole("seed", seed, 0, MAX_SEED)
     max_branches = whole("max_branches", max_branches, 1)
-    playing = as_player(player)
+    playing = as_player(player, sealing=sealing)
     playing.check_single()
     width = check_width(data, playing, max_branches)
     playing.check(width)

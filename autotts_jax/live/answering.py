@@ -27,6 +27,7 @@ from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, Executor, Operation, apply_operation
 from autotts_jax.policies.players import as_player
+from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.equivalence import ERROR
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -68,6 +69,7 @@ def answer(
     max_branches: int = 64,
     budget: int | None = None,
     grader: Grader | None = None,
+    sealing: Sealing = SEALED,
     on_decision: Callable[[Decision], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Answer:
@@ -84,6 +86,7 @@ def answer(
         budget: tokens that may be charged; None for no limit. As no length is known before a branch has
             ended, an interval is taken to cost Δ, and a full read ``sampling.max_tokens``.
         grader: tells which answers are equal, and is left open; one is opened for this question when None.
+        sealing: how code from files and modules is run, as in `autotts_jax.evaluate`.
         on_decision: called after each decision.
         cancel: when it is set, the engine drops what is under way.
 
@@ -105,7 +108,7 @@ def answer(
     """
     check_budget(budget)
     max_branches = whole("max_branches", max_branches, 1)
-    playing = as_player(player)
+    playing = as_player(player, sealing=sealing)
     playing.check_single()
     width = playing.width or max_branches
     playing.check(width)

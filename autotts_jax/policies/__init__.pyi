@@ -6,9 +6,11 @@ from .host_policy import HostPlayer, HostPolicy
 from .neural.policy import NeuralPolicy, neural_family
 from .neural.policy_file import load_policy, save_policy
 from .parallel_probe import ParallelProbe
-from .player import ControllerPlayer, Play, Player
+from .player import ControllerPlayer, Play, Player, Seal
 from .players import CONTROLLERS, as_player, select
-from .program_player import ProgramPlayer
+from .sealed.cast import Sealing
+from .sealed.player import SealedPlayer
+from .sealed.program import ProgramPlayer
 from .self_consistency import SelfConsistency
 
 __all__ = [
@@ -26,6 +28,9 @@ __all__ = [
     "Player",
     "PolicyController",
     "ProgramPlayer",
+    "Seal",
+    "SealedPlayer",
+    "Sealing",
     "SelfConsistency",
     "as_controller",
     "as_player",

@@ -115,12 +115,14 @@ class HostPlayer(Player):
         gamma: γ, the price of an interval that the policy is shown.
         name: the name in results.
         values: γ as the name in results has it; None where it has none.
+        trusted: see `Player`.
     """
 
     policy: HostPolicy
     gamma: float
     name: str = "policy"
     values: tuple[float | None] = (None,)
+    trusted: bool = True
 
     def __post_init__(self) -> None:
         check_policy(self.policy, "predict")

@@ -32,11 +32,13 @@ class Player(abc.ABC):
         name: the name in results.
         values: the value of each setting; None for a setting without one.
         width: branches that its episodes can open; None where whoever plays it chooses.
+        trusted: whether it is somebody's code that runs in this process, unchecked.
     """
 
     name: str
     values: tuple[float | None, ...]
     width: int | None = None
+    trusted: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -141,6 +143,7 @@ class Play:
         stop_reason: `StopReason`; None for a released program.
         compile_seconds: wall time of tracing and compiling.
         run_seconds: wall time of running.
+        seal: how code was run that is not of this package; None for what is.
     """
 
     player: Player
@@ -155,6 +158,40 @@ class Play:
     stop_reason: Int[np.ndarray, "V S Q"] | None
     compile_seconds: float
     run_seconds: float
+    seal: Seal | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Seal:
+    """How code was run that is not of this package, and what its results were checked for.
+
+    Attributes:
+        level: what its sandbox was worth: ``kernel`` or ``process``; None where it ran in this process.
+        checks: the checks that it passed; none of code that ran in this process.
+        spellings: whether it was shown answers as they are spelled.
+    """
+
+    level: str | None = None
+    checks: tuple[str, ...] = ()
+    spellings: bool = False
+
+
+def check_branches_of(player: Player, width: int) -> None:
+    """Checks that no setting of a player reads more branches than an episode can open.
+
+    Args:
+        player: the player; what its values are called is its ``value_name``.
+        width: W.
+
+    Raises:
+        InputError: one does.
+    """
+    for name, value in zip(player.names, player.values, strict=True):
+        if getattr(player, "value_name", None) == "branches" and value is not None and value > width:
+            raise InputError(
+                f"{name} reads more branches than an episode can open; give it at most {width}, or raise "
+                "max_branches"
+            )
 
 
 def name_of(name: str, value: float | None) -> str:
@@ -177,6 +214,7 @@ class ControllerPlayer(Player):
         values: the value of each setting.
         value_name: what the values are called: ``β``, ``γ``, ``branches``.
         width: branches that an episode can open, where the controllers say so.
+        trusted: see `Player`.
     """
 
     name: str
@@ -184,16 +222,12 @@ class ControllerPlayer(Player):
     values: tuple[float | None, ...] = (None,)
     value_name: str = "value"
     width: int | None = None
+    trusted: bool = False
 
     def check(self, width: int, budget: int | None = None) -> None:
         """Checks that no setting reads more branches than an episode can open."""
         super().check(width, budget)
-        for name, value in zip(self.names, self.values, strict=True):
-            if self.value_name == "branches" and value is not None and value > width:
-                raise InputError(
-                    f"{name} reads more branches than an episode can open; give it at most {width}, or raise "
-                    "max_branches"
-                )
+        check_branches_of(self, width)
 
     def play(
         self,
@@ -263,12 +297,26 @@ def play_all(
     results = rollout(Episodes(question, row, setting))
     columns = results._asdict()
     columns = {name: column.reshape(shape) for name, column in columns.items() if np.ndim(column) == 1}
-    columns["answer"] = _answer_texts(dataset, columns["answer"])
-    return Play(player, **columns, compile_seconds=results.compile_seconds, run_seconds=results.run_seconds)
+    columns["answer"] = answer_texts(dataset, columns["answer"])
+    return Play(
+        player,
+        **columns,
+        compile_seconds=results.compile_seconds,
+        run_seconds=results.run_seconds,
+        seal=Seal() if player.trusted else None,
+    )
 
 
-def _answer_texts(dataset: ProbeDataset, ids: Int[np.ndarray, "V S Q"]) -> np.ndarray[Any, Any]:
-    """Answer texts of ids, None for ``NONE``."""
+def answer_texts(dataset: ProbeDataset, ids: Int[np.ndarray, "V S Q"]) -> np.ndarray[Any, Any]:
+    """Spells answers.
+
+    Args:
+        dataset: Q questions.
+        ids: ids of answers.
+
+    Returns:
+        The texts, None for ``NONE``. Shape (V, S, Q).
+    """
     texts = np.full((len(dataset), dataset.matrix.vocabulary + 1), None, dtype=object)
     for row, question in enumerate(dataset.questions):
         texts[row, : len(question.vocabulary)] = question.vocabulary

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import linecache
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,14 @@ from autotts_jax.policies import (
     parallel_probe,
     self_consistency,
 )
-from autotts_jax.policies.env_policy import as_controller
+from autotts_jax.policies.env_policy import PolicyController, as_controller
 from autotts_jax.policies.host_policy import HostPlayer
 from autotts_jax.policies.player import ControllerPlayer, Player
-from autotts_jax.policies.program_player import ProgramPlayer
-from autotts_jax.user_code import last_lines, load_object
+from autotts_jax.policies.sealed.cast import SEALED, Cast, Sealing, printable
+from autotts_jax.policies.sealed.child import PROGRAM
+from autotts_jax.policies.sealed.player import SealedPlayer
+from autotts_jax.policies.sealed.program import ProgramPlayer
+from autotts_jax.user_code import UserCode, find_code, last_lines
 
 CONTROLLERS: dict[str, Family] = {
     family.name: family
@@ -43,7 +48,7 @@ GAMMA = 1e-4
 """γ that policies for environments are shown where nothing else is said."""
 
 
-def select(spec: str, gamma: float | None = GAMMA) -> Player:
+def select(spec: str, gamma: float | None = GAMMA, sealing: Sealing = SEALED) -> Player:
     """Selects the player that ``name@value`` stands for; ``name`` alone is its whole family.
 
     The name is one of `CONTROLLERS`; ``neural`` for the learned policy of this package, or ``neural:path``
@@ -53,30 +58,33 @@ def select(spec: str, gamma: float | None = GAMMA) -> Player:
     Args:
         spec: the text.
         gamma: γ that a policy for an environment is shown where the text has none; None where it must.
+        sealing: how code from files and modules is run.
 
     Raises:
         InputError: there is no such player, or it has no setting at the value.
     """
     name, at, text = spec.partition("@")
-    found: Any
+    found: Family
     if name.partition(":")[0] == NEURAL:
         found = _neural(name)
     elif name in CONTROLLERS:
         found = CONTROLLERS[name]
     elif ":" in name:
-        found = load_object(name, "player")
+        return _of_code(name, _number(text) if at else None, gamma, sealing)
     else:
         raise InputError(
             f"unknown player {name!r}; known are {', '.join([*CONTROLLERS, NEURAL])}, and your own as "
             "path/to/file.py:NAME or module:NAME"
         )
     try:
-        return _of_object(found, name, _number(text) if at else None, gamma)
+        return _of_family(found, _number(text) if at else None)
     except InputError as error:
         raise InputError(f"player {spec!r}: {error}") from error
 
 
-def as_player(player: Any, *, gamma: float | None = GAMMA, name: str | None = None) -> Player:
+def as_player(
+    player: Any, *, gamma: float | None = GAMMA, name: str | None = None, sealing: Sealing = SEALED
+) -> Player:
     """Makes a player of what a user has.
 
     Args:
@@ -85,6 +93,7 @@ def as_player(player: Any, *, gamma: float | None = GAMMA, name: str | None = No
             environment, with ``env`` and ``act`` or ``predict``, its class, or a function that makes one.
         gamma: γ that a policy for an environment is shown; None where the text has to say it.
         name: the name in results; by the object when None.
+        sealing: how programs, and code from files and modules, are run.
 
     Raises:
         InputError: it is nothing that can play.
@@ -92,36 +101,105 @@ def as_player(player: Any, *, gamma: float | None = GAMMA, name: str | None = No
     if isinstance(player, Player):
         return player
     if isinstance(player, str):
-        return select(player, gamma)
-    return _of_object(player, name or _described(player), None, gamma)
+        return select(player, gamma, sealing)
+    if is_program(player):
+        cast = Cast(_code_of(player), sealing.sandbox)
+        cast.describe()
+        return ProgramPlayer(name or player.__name__, cast, sealing=sealing)
+    return of_object(player, name or _described(player), None, gamma)
 
 
-def as_players(players: Any, gamma: float | None = GAMMA) -> list[Player]:
+def as_players(players: Any, gamma: float | None = GAMMA, sealing: Sealing = SEALED) -> list[Player]:
     """Makes players of one player or several.
 
     Args:
         players: whatever `as_player` takes, or an iterable of such.
         gamma: γ that policies for environments are shown.
+        sealing: how programs, and code from files and modules, are run.
 
     Raises:
         InputError: there is none, or one of them is nothing that can play.
     """
     several = isinstance(players, Iterable) and not isinstance(players, str)
-    made = [as_player(player, gamma=gamma) for player in (players if several else [players])]
+    made = [as_player(player, gamma=gamma, sealing=sealing) for player in (players if several else [players])]
     if not made:
         raise InputError("there are no players; give at least one, as 'cmc@0.5'")
     return made
 
 
+def _of_code(path: str, value: float | None, gamma: float | None, sealing: Sealing) -> Player:
+    """A player of what a file or a module holds; it is loaded here only where it is trusted."""
+    own = path.startswith("autotts_jax.")
+    code = find_code(path, "player")
+    cast = Cast(code, sealing.sandbox, value, gamma)
+    if own or sealing.trusted:
+        found = code.load()
+        if not is_program(found):
+            return of_object(found, path, value, gamma, trusted=not own)
+    says = cast.describe()
+    if says.get("kind") == PROGRAM:
+        beta = None if value is None else check_beta(value)
+        return ProgramPlayer(code.name, cast, (beta,), sealing)
+    values, width = says.get("values"), says.get("width")
+    numbers = isinstance(values, list) and all(v is None or isinstance(v, int | float) for v in values)
+    if not numbers or not values or not (width is None or isinstance(width, int)):
+        raise InputError(f"player {path!r} does not say what its values are")
+    name, value_name = (printable(says.get(key)) for key in ("name", "value_name"))
+    return SealedPlayer(name, cast, tuple(values), value_name, width)
+
+
+def is_program(found: Any) -> bool:
+    """Tells whether something is the class of a released program.
+
+    Args:
+        found: anything.
+    """
+    return isinstance(found, type) and hasattr(found, "solve")
+
+
+def _code_of(program: type) -> UserCode:
+    """The code of a class, which a process of its own can load."""
+    path = f"{program.__module__}:{program.__qualname__}"
+    code = UserCode(path, "program")
+    if program.__module__ != "__main__" and code.package() is not None:
+        return code
+    file = inspect.getsourcefile(program) or ""
+    source = "".join(linecache.getlines(file))
+    if not source or "<locals>" in path:
+        raise InputError(
+            f"the source of program {path!r} cannot be found; define it at the top of a file or of a cell"
+        )
+    return UserCode(f"{file}:{program.__qualname__}", "program", source)
+
+
+def of_object(
+    found: Any, path: str, value: float | None, gamma: float | None, trusted: bool | None = None
+) -> Player:
+    """Makes a player of an object in this process.
+
+    Args:
+        found: a controller, its class, a family, or a policy for an environment; no released program.
+        path: where it was found, or what it is called.
+        value: the setting that is asked for; None for all.
+        gamma: γ that a policy for an environment is shown where ``value`` is None.
+        trusted: whether it is somebody's code; by its class when None.
+
+    Raises:
+        InputError: it is nothing that can play.
+    """
+    player = _of_object(found, path, value, gamma)
+    if isinstance(player, ControllerPlayer):
+        if trusted is None:
+            kind = type(player.controllers[0])
+            trusted = not kind.__module__.startswith("autotts_jax.") or kind is PolicyController
+        return dataclasses.replace(player, trusted=trusted)
+    return player
+
+
 def _of_object(found: Any, path: str, value: float | None, gamma: float | None) -> Player:
-    """A player of something that a user wrote, which ``path`` leads to or describes."""
     name = path.rpartition(":")[2]
     if isinstance(found, Family):
         return _of_family(found, value)
-    if isinstance(found, type) and hasattr(found, "solve"):
-        beta = None if value is None else check_beta(value)
-        program = path if ":" in path else f"{found.__module__}:{found.__qualname__}"
-        return ProgramPlayer(name, program, (beta,))
     if inspect.isroutine(found) or (isinstance(found, type) and _is_player(found)):
         try:
             found = found()

@@ -1,0 +1,107 @@
+"""A pool of what has been shown of an episode, whoever holds the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Int, Int32
+
+from autotts_jax.core import votes
+from autotts_jax.core.mdp import Admissible
+from autotts_jax.core.pool import UNREVEALED, BranchPool
+from autotts_jax.core.votes import Vote
+from autotts_jax.replay.matrix import NONE
+from autotts_jax.typing import Array, Scalar
+
+if TYPE_CHECKING:
+    _Protocol = BranchPool
+else:
+    _Protocol = object  # operations are left to the executor
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ObservedPool(_Protocol):
+    """What has been shown of an episode, as a `BranchPool` without operations but pruning.
+
+    Its keys are labels: answers are numbered in the order in which they were revealed.
+    """
+
+    depth: Int32[Array, " W"]
+    active: Bool[Array, " W"]
+    finished: Bool[Array, " W"]
+    revealed_keys: Int32[Array, "W K"]
+    admissible: Admissible
+    interval: Int32[Array, ""]
+    budget: Int32[Array, ""] | None
+    intervals: Int32[Array, ""]
+    probes: Int32[Array, ""]
+    branch_tokens: Int32[Array, " W"]
+    tokens: Int32[Array, ""]
+
+    @property
+    def width(self) -> int:
+        return self.revealed_keys.shape[0]
+
+    @property
+    def max_depth(self) -> int:
+        return self.revealed_keys.shape[1]
+
+    @property
+    def num_keys(self) -> int:
+        return self.width * self.max_depth
+
+    @property
+    def opened(self) -> Int32[Array, ""]:
+        return jnp.sum(self.depth > 0, dtype=jnp.int32)
+
+    @property
+    def live(self) -> Bool[Array, " W"]:
+        return self.active & ~self.finished
+
+    @property
+    def revealed_depth(self) -> Int32[Array, " W"]:
+        depths = jnp.arange(1, self.max_depth + 1, dtype=jnp.int32)
+        return jnp.max(jnp.where(self.revealed_keys == UNREVEALED, 0, depths), axis=1)
+
+    @property
+    def answer_keys(self) -> Int32[Array, " W"]:
+        depth = self.revealed_depth
+        latest = jnp.take_along_axis(self.revealed_keys, jnp.maximum(depth - 1, 0)[:, None], axis=1)[:, 0]
+        return jnp.where(depth > 0, latest, NONE)
+
+    @property
+    def labels(self) -> Int32[Array, " W"]:
+        """The keys."""
+        return self.answer_keys
+
+    @property
+    def budget_spent(self) -> Bool[Array, ""]:
+        could = (self.opened < self.width) | jnp.any(self.live)
+        return could & ~(self.admissible.branch | jnp.any(self.admissible.advance))
+
+    def answer_key(self, branch: Scalar) -> Int32[Array, ""]:
+        return jnp.where(jnp.asarray(branch) == NONE, NONE, self.answer_keys[branch])
+
+    def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
+        keys = self.answer_keys
+        return (keys == keys[branch]) & (keys != NONE) & (branch != NONE)
+
+    def vote(self, voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
+        return votes.vote(self.answer_keys, voters, rank)
+
+    def vote_finals(
+        self, voters: Bool[Array, " W"] | None = None, rank: Int[Array, " W"] | None = None
+    ) -> Vote:
+        finals = self.finished & (self.revealed_depth == self.depth)
+        return self.vote(finals if voters is None else finals & voters, rank)
+
+    def prune(self, mask: Bool[Array, " W"]) -> ObservedPool:
+        allowed = self.admissible
+        left = Admissible(
+            allowed.branch, allowed.advance & ~mask, allowed.probe & ~mask, allowed.prune & ~mask
+        )
+        return dataclasses.replace(self, active=self.active & ~mask, admissible=left)

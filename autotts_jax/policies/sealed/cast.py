@@ -1,0 +1,154 @@
+"""Somebody's code in processes of its own, each of which has loaded it and waits for work."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from autotts_jax.errors import InputError
+from autotts_jax.sandbox.messages import Message
+from autotts_jax.sandbox.process import Child, Sandbox, code_files
+from autotts_jax.user_code import UserCode
+
+_MODULE = "autotts_jax.policies.sealed.child"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sealing:
+    """How code is run that somebody else wrote.
+
+    Attributes:
+        trusted: load controllers and policies from files and modules into this process, and check nothing.
+        spellings: show programs answers as they are spelled, not as labels.
+        sandbox: limits of the processes that it runs in.
+    """
+
+    trusted: bool = False
+    spellings: bool = False
+    sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
+
+
+SEALED = Sealing()
+"""How code is run where nothing else is said: in a process of its own, and checked."""
+
+
+class Cast:
+    """Children that run one piece of code.
+
+    A child ends with the thread that started it, so each thread is given those that it started.
+
+    Args:
+        code: the code.
+        sandbox: limits.
+        value: the setting that is asked for; None for all.
+        gamma: γ that a policy for an environment is shown where nothing else is said.
+    """
+
+    def __init__(
+        self, code: UserCode, sandbox: Sandbox, value: float | None = None, gamma: float | None = None
+    ):
+        self.code = code
+        self._sandbox = sandbox
+        self._gamma = gamma
+        self._job = {"code": dataclasses.asdict(code), "value": value, "gamma": gamma}
+        self._idle: dict[int, list[Child]] = {}
+
+    def at(self, value: float | None) -> Cast:
+        """Gives children of another setting.
+
+        Args:
+            value: the setting.
+        """
+        return Cast(self.code, self._sandbox, value, self._gamma)
+
+    @contextlib.contextmanager
+    def children(self, number: int, *, fresh: int = 0) -> Iterator[tuple[list[Child], list[Child]]]:
+        """Lends children, which have loaded the code.
+
+        Args:
+            number: how many.
+            fresh: how many more that have played nothing and are ended afterwards.
+
+        Yields:
+            Those, and the fresh ones.
+
+        Raises:
+            InputError: the code cannot be loaded.
+            SandboxError: the machine does not offer the sandbox.
+        """
+        idle = self._idle.setdefault(threading.get_ident(), [])
+        lent = [idle.pop() for _ in range(min(number, len(idle)))]
+        begun: list[Child] = []
+        try:
+            # All are started before the first is waited for.
+            begun += [self._start() for _ in range(number - len(lent) + fresh)]
+            for child in begun:
+                self._load(child)
+            cut = len(begun) - fresh
+            yield [*lent, *begun[:cut]], begun[cut:]
+        except BaseException:
+            for child in [*lent, *begun]:
+                child.close()
+            raise
+        for child in begun[cut:]:
+            child.close()
+        idle += [*lent, *begun[:cut]]
+
+    def describe(self) -> Mapping[str, Any]:
+        """Loads the code in a child, and asks what it is.
+
+        Raises:
+            InputError: the code cannot be loaded.
+            SandboxError: the machine does not offer the sandbox.
+        """
+        child = self._start()
+        try:
+            says = self._load(child).says
+        except BaseException:
+            child.close()
+            raise
+        self._idle.setdefault(threading.get_ident(), []).append(child)
+        return says
+
+    def _start(self) -> Child:
+        package = self.code.package()
+        name = f"player {self.code.path!r}"
+        if package is None:
+            return Child(_MODULE, self._sandbox, name=name)
+        _, file, folders = package
+        readable = [place for folder in folders for place in code_files(folder)] or [file]
+        packages = {package[0]: (file, folders)}
+        return Child(
+            _MODULE, self._sandbox, readable=readable, listable=folders, packages=packages, name=name
+        )
+
+    def _load(self, child: Child) -> Message:
+        loaded = child.begin().ask(self._job)
+        fail_if_failed(loaded)
+        return loaded
+
+
+def fail_if_failed(message: Message) -> None:
+    """Raises what a child says went wrong.
+
+    Args:
+        message: a message of a child.
+
+    Raises:
+        InputError: it says that something failed.
+    """
+    if "failed" in message.says:
+        raise InputError(printable(message.says["failed"]))
+
+
+def printable(text: Any) -> str:
+    """Makes text of a child safe to show: no control characters, and not too much of it.
+
+    Args:
+        text: what the child sent as text.
+    """
+    kept = "".join(c if c.isprintable() or c == "\n" else "�" for c in str(text)[-4000:])
+    return "\n".join(kept.splitlines()[-12:])

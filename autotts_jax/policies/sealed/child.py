@@ -1,0 +1,84 @@
+"""What a sealed player's process does: it loads the player, then plays what the parent asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autotts_jax.errors import InputError
+from autotts_jax.sandbox.channel import Channel
+from autotts_jax.user_code import UserCode, last_lines
+
+if TYPE_CHECKING:
+    from autotts_jax.policies.player import Player
+
+PROGRAM, PLAYER = "program", "player"
+"""What somebody's code can be."""
+
+Arrays = Mapping[str, np.ndarray]
+Says = Mapping[str, Any]
+
+
+def main(channel: Channel) -> None:
+    """Serves a parent until it ends this process.
+
+    Args:
+        channel: to the parent.
+    """
+    says, _ = channel.receive()
+    try:
+        found = UserCode(**says["code"]).load()
+        if isinstance(found, type) and hasattr(found, "solve"):
+            channel.send({"kind": PROGRAM})
+            serve = {"solve": lambda says, _: _solve(channel, found, says)}
+        else:
+            player = _player(found, says)
+            channel.send(
+                {
+                    "kind": PLAYER,
+                    "name": player.name,
+                    "values": player.values,
+                    "value_name": getattr(player, "value_name", "value"),
+                    "width": player.width,
+                }
+            )
+            serve = _services(channel, player)
+        while True:
+            says, arrays = channel.receive()
+            serve[says["do"]](says, arrays)
+    except InputError as error:
+        channel.send({"failed": str(error)})
+    except MemoryError:
+        channel.send({"failed": "it ran out of memory"})
+    except (Exception, SystemExit) as error:
+        channel.send({"failed": last_lines(error)})
+
+
+def _solve(channel: Channel, program: type, says: Says) -> None:
+    from autotts_jax.policies.sealed.solving import Solver
+
+    Solver(channel, program, says["config"], says["width"], says["spelled"]).play(says["slots"])
+
+
+def _player(found: Any, says: Says) -> Player:
+    from autotts_jax.core import devices
+
+    devices.configure(compilation_cache=False)
+    from autotts_jax.policies.players import of_object
+
+    return of_object(found, says["code"]["path"], says["value"], says["gamma"])
+
+
+def _services(channel: Channel, player: Player) -> dict[str, Callable[[Says, Arrays], None]]:
+    from autotts_jax.policies.sealed import playing
+
+    settings = player.settings()
+
+    return {
+        "play": lambda says, arrays: playing.play(channel, player, says, arrays),
+        "episode": lambda says, arrays: playing.play_episode(
+            channel, settings[says["setting"]], says, arrays
+        ),
+    }

@@ -1,0 +1,392 @@
+"""Controllers and policies that somebody else wrote, as players: they run sealed, and are checked."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autotts_jax.core.mdp import State
+from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.core.scrambling import scramble
+from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, ReplayExecutor, Stepper
+from autotts_jax.policies.player import Play, Player, Seal, answer_texts, check_branches_of
+from autotts_jax.policies.sealed.cast import Cast, fail_if_failed, printable
+from autotts_jax.policies.sealed.playing import COLUMNS, Labels, matrix_arrays, seen
+from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.sandbox.process import Child, SandboxError
+
+CHECKED = 8
+"""Episodes that are checked, at most; each of another question."""
+
+MOST_OPERATIONS = 100_000
+"""Operations of an episode that is played one operation at a time, so that each episode ends."""
+
+STEPPED, SCRAMBLE = "stepped replay", "scramble"
+"""The checks, as results name them."""
+
+
+class _Checked(NamedTuple):
+    """An episode that is checked: setting, row of the branch orders and question."""
+
+    setting: int
+    row: int
+    question: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SealedPlayer(Player):
+    """A controller, a family of them, or a policy, in processes that hold no gold answers.
+
+    One process plays all episodes on a matrix without gold, in which the ids of answers are permuted. As it
+    holds what an episode does not reveal, a second one, which has seen nothing, plays some of the episodes
+    again: one operation at a time, on a pool that this process keeps, and on a matrix in which everything
+    that the episode did not reveal is noise. Both must come to the same.
+
+    Attributes:
+        name: the name in results.
+        cast: processes that have loaded the code.
+        values: the value of each setting.
+        value_name: what the values are called.
+        width: branches that an episode can open, where the code says so.
+    """
+
+    name: str
+    cast: Cast
+    values: tuple[float | None, ...] = (None,)
+    value_name: str = "value"
+    width: int | None = None
+
+    def play(
+        self,
+        dataset: ProbeDataset,
+        orders: BranchOrders,
+        *,
+        budget: int | None = None,
+        processes: int = 1,  # noqa: ARG002
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Play:
+        """Plays all episodes in one rollout of the child, and checks some of them in another."""
+        self.check(orders.width, budget)
+        began = time.perf_counter()
+        draw = np.random.default_rng(secrets.randbits(64))
+        checked = [
+            _Checked(int(draw.integers(len(self.values))), int(draw.integers(orders.num_rows)), int(question))
+            for question in draw.permutation(len(dataset))[:CHECKED]
+        ]
+        with (
+            self.cast.children(1, fresh=1) as ((child,), (fresh,)),
+            concurrent.futures.ThreadPoolExecutor(1) as beside,
+        ):
+            check = _Check(self, dataset.matrix, orders, checked, budget, draw)
+            warm = beside.submit(check.warm_up, fresh)
+            try:
+                played = self.rollout(child, dataset.matrix, orders, budget, draw, on_progress)
+                warm.result()
+            except BaseException:
+                fresh.close()
+                raise
+            for episode in checked:
+                check.repeat(fresh, episode, played, _place(dataset, episode, self.names[episode.setting]))
+            level = fresh.level
+        ids = played.pop("answer")
+        seconds = played.pop("seconds")
+        return Play(
+            self,
+            answer=answer_texts(dataset, ids),
+            correct=(ids != NONE) & (ids == np.asarray(dataset.matrix.gold)),
+            **played,
+            compile_seconds=seconds[0],
+            run_seconds=time.perf_counter() - began - seconds[0],
+            seal=Seal(level, (STEPPED,) if budget is not None else (STEPPED, SCRAMBLE)),
+        )
+
+    def play_episode(
+        self, executor: Executor, on_decision: Callable[[Decision], None] | None = None
+    ) -> Ended:
+        """Plays one episode with the controller in its process."""
+        self.check_single()
+        with self.cast.children(1) as ((child,), _):
+            return self.step(child, 0, executor, on_decision)
+
+    def check(self, width: int, budget: int | None = None) -> None:
+        """Checks that no setting reads more branches than an episode can open."""
+        super().check(width, budget)
+        check_branches_of(self, width)
+
+    def settings(self) -> tuple[Player, ...]:
+        """Gives a player for each setting."""
+        if len(self.values) == 1:
+            return (self,)
+        return tuple(
+            dataclasses.replace(self, cast=self.cast.at(value), values=(value,)) for value in self.values
+        )
+
+    # --- in a child ----------------------------------------------------------------------------------------
+
+    def rollout(
+        self,
+        child: Child,
+        matrix: ProbeMatrix,
+        orders: BranchOrders,
+        budget: int | None,
+        draw: np.random.Generator,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> dict[str, Any]:
+        """Has a child play every question under every branch order with every setting.
+
+        Args:
+            child: the child.
+            matrix: the questions, whose gold answers it does not get.
+            orders: branch orders of each question.
+            budget: token budget of an episode; None for no limit.
+            draw: draws the permutations of answer ids.
+            on_progress: called with the number of episodes that have ended.
+
+        Returns:
+            Ids of answers and what `COLUMNS` lists, of shape (V, S, Q), and seconds of compiling and running.
+
+        Raises:
+            InputError: the player failed, or sent what cannot be.
+        """
+        questions, size = np.shape(matrix.answers)[0], matrix.vocabulary
+        ids = draw.permuted(np.tile(np.arange(size), (questions, 1)), axis=1)
+        at = np.arange(questions)[:, None, None]
+        answers = np.asarray(matrix.answers)
+        arrays = matrix_arrays(matrix) | {
+            "answers": np.where(answers == NONE, NONE, ids[at, answers]).astype(np.int16),
+            "table": np.asarray(orders.table),
+            "group": np.asarray(orders.group),
+        }
+        message = child.ask({"do": "play", "vocabulary": size, "budget": budget}, arrays)
+        done = 0
+        while "done" in message.says:
+            if _whole(child, message.says["done"]) <= done:
+                raise child.broke_protocol("progress that does not grow")
+            done = message.says["done"]
+            if on_progress is not None:
+                on_progress(done)
+            message = child.receive()
+        fail_if_failed(message)
+        shape = (len(self.values), orders.num_rows, questions)
+        for name in ("answer", *COLUMNS):
+            column = message.arrays.get(name)
+            if column is None or column.dtype != np.int32 or column.shape != shape:
+                raise child.broke_protocol(f"results without {name}")
+        seconds = [message.says.get(name) for name in ("compile_seconds", "run_seconds")]
+        if not all(isinstance(value, float) and 0 <= value < 1e6 for value in seconds):
+            raise child.broke_protocol("results without times")
+        played = {name: message.arrays[name] for name in COLUMNS}
+        answer = message.arrays["answer"]
+        least = NONE if np.any(answer == NONE) else 0
+        _check_ranges(child, played, answer, least, size, orders.width)
+        back = np.argsort(ids, axis=1)
+        played["answer"] = np.where(answer == NONE, NONE, back[np.arange(questions), answer])
+        return played | {"seconds": seconds}
+
+    def step(
+        self,
+        child: Child,
+        setting: int,
+        executor: Executor,
+        on_decision: Callable[[Decision], None] | None = None,
+    ) -> Ended:
+        """Has a child play one episode, whose operations are carried out here.
+
+        Args:
+            child: the child.
+            setting: number of the setting.
+            executor: carries out the operations; nothing is opened yet.
+            on_decision: called after every operation that changed something.
+
+        Raises:
+            InputError: the player failed, or asked for what cannot be.
+        """
+        told: list[Decision] = []
+        stepper = Stepper(executor, None if on_decision is None else told.append)
+        labels = Labels(executor.pool.num_keys)
+
+        def shown() -> dict[str, np.ndarray]:
+            return seen(executor.pool, labels.of(np.asarray(executor.pool.revealed_keys)))
+
+        tell = on_decision is not None
+        child.send({"do": "episode", "setting": setting, "tell": tell}, shown())
+        for _ in range(MOST_OPERATIONS):
+            message = child.receive()
+            fail_if_failed(message)
+            if "operation" in message.says:
+                stepper.carry_out(_operation(child, message.says, message.arrays.get("argument"), executor))
+                child.send({}, shown())
+            elif "round" in message.says:
+                number = _whole(child, message.says["round"])
+                for decision in told:
+                    assert on_decision is not None
+                    on_decision(dataclasses.replace(decision, round=number))
+                told.clear()
+            else:
+                return _ended(child, message.says, executor)
+        raise child.broke_protocol(f"more than {MOST_OPERATIONS} operations in one episode")
+
+
+class _Check:
+    """Plays some episodes again in a child that has seen none of them.
+
+    Args:
+        player: the player.
+        matrix: the probe matrix.
+        orders: branch orders.
+        episodes: the episodes.
+        budget: token budget; None for no limit.
+        draw: draws noise.
+    """
+
+    def __init__(
+        self,
+        player: SealedPlayer,
+        matrix: ProbeMatrix,
+        orders: BranchOrders,
+        episodes: Sequence[_Checked],
+        budget: int | None,
+        draw: np.random.Generator,
+    ):
+        self._player = player
+        self._matrix = matrix
+        self._budget = budget
+        self._draw = draw
+        self._order = {episode: np.asarray(orders.of(episode.question, episode.row)) for episode in episodes}
+
+    def warm_up(self, child: Child) -> None:
+        """Has the child compile what it will play, on noise."""
+        draw = np.random.default_rng(secrets.randbits(64))
+        episode, order = next(iter(self._order.items()))
+        alone = self._matrix.select(np.array([episode.question]))
+        untouched = ReplayPool.begin(alone, 0, jnp.asarray(order)).state
+        noise, _ = scramble(alone, 0, order, untouched, draw)
+        self._play_batch(child, noise, episode, draw)
+        self._step(child, noise, episode)
+
+    def repeat(self, child: Child, episode: _Checked, played: dict[str, Any], name: str) -> None:
+        """Plays an episode again, twice; raises a `SandboxError` where it comes to something else."""
+        before = {column: int(values[episode]) for column, values in _columns(played).items()}
+        alone = self._matrix.select(np.array([episode.question]))
+        stepped, state = self._step(child, alone, episode)
+        _require_equal(before, stepped, "played one operation at a time, on what is revealed alone", name)
+        if self._budget is not None:
+            return  # A budget that refuses a branch tells its length, which noise would change.
+        noise, ids = scramble(alone, 0, self._order[episode], state, self._draw)
+        again = self._play_batch(child, noise, episode, self._draw)
+        if before["answer"] != NONE:
+            before["answer"] = int(ids[before["answer"]])
+        _require_equal(before, again, "played where all that it did not reveal is noise", name)
+
+    def _play_batch(
+        self, child: Child, matrix: ProbeMatrix, episode: _Checked, draw: np.random.Generator
+    ) -> dict[str, int]:
+        orders = BranchOrders(self._order[episode][None, None], np.zeros(1, np.int32))
+        played = self._player.rollout(child, matrix, orders, self._budget, draw)
+        return {column: int(values[episode.setting, 0, 0]) for column, values in _columns(played).items()}
+
+    def _step(self, child: Child, matrix: ProbeMatrix, episode: _Checked) -> tuple[dict[str, int], State]:
+        pool = ReplayPool.begin(jax.device_put(matrix), 0, jnp.asarray(self._order[episode]), self._budget)
+        executor = ReplayExecutor(pool, str)
+        ended = self._player.step(child, episode.setting, executor)
+        pool = executor.pool
+        answer = NONE if ended.leader == NONE else int(pool.answer_key(ended.leader))
+        return {
+            "answer": answer,
+            "tokens": int(pool.tokens),
+            "intervals": int(pool.intervals),
+            "probes": int(pool.probes),
+            "sequential_tokens": ended.sequential_tokens,
+            "branches": int(pool.opened),
+            "rounds": ended.rounds,
+            "stop_reason": int(ended.stop),
+        }, pool.state
+
+
+def _columns(played: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {name: played[name] for name in ("answer", *COLUMNS)}
+
+
+def _require_equal(before: dict[str, int], after: dict[str, int], how: str, name: str) -> None:
+    differ = [column for column in before if before[column] != after[column]]
+    if differ:
+        shown = "; ".join(
+            f"{column.replace('_', ' ')} {before[column]}, then {after[column]}" for column in differ
+        )
+        raise SandboxError(
+            f"{name} came to something else when it was {how}: {shown}. Its decisions depend on what the "
+            "episode does not reveal, or on what it keeps outside its memory; "
+            "autotts_jax.testing.check_controller shows the first decision that differs"
+        )
+
+
+def _check_ranges(
+    child: Child, played: dict[str, np.ndarray], answer: np.ndarray, least: int, size: int, width: int
+) -> None:
+    """Checks that results can be: what is charged, and how it hangs together."""
+    if np.any(answer < least) or np.any(answer >= size):
+        raise child.broke_protocol("an answer that does not exist")
+    for name in COLUMNS:
+        if np.any(played[name] < 0):
+            raise child.broke_protocol(f"negative {name}")
+    if np.any(played["branches"] > width):
+        raise child.broke_protocol("more branches than there are")
+    if np.any(played["sequential_tokens"] > played["tokens"]):
+        raise child.broke_protocol("more sequential tokens than tokens")
+    if np.any(played["stop_reason"] > max(StopReason)):
+        raise child.broke_protocol("an unknown reason to stop")
+
+
+def _operation(child: Child, says: Any, argument: np.ndarray | None, executor: Executor) -> Operation:
+    """The operation that a child asks for."""
+    action, pool = says["operation"], executor.pool
+    wanted = {
+        "open": ((), np.int32),
+        "read": ((), np.int32),
+        "advance": ((pool.width,), np.int32),
+        "probe": ((pool.width,), np.bool_),
+        "prune": ((pool.width,), np.bool_),
+    }
+    shape, dtype = wanted.get(action, (None, None)) if isinstance(action, str) else (None, None)
+    if argument is None or argument.shape != shape or argument.dtype != dtype:
+        raise child.broke_protocol("an operation that does not exist")
+    if dtype == np.int32:
+        argument = np.clip(argument, 0, max(pool.width, pool.max_depth))
+    return Operation(action, argument, says.get("probe") is not False)
+
+
+def _ended(child: Child, says: Any, executor: Executor) -> Ended:
+    """What a child says an episode came to."""
+    pool = executor.pool
+    leader, stop = says.get("leader"), says.get("stop")
+    rounds, sequential = _whole(child, says.get("rounds")), _whole(child, says.get("sequential_tokens"))
+    opened, tokens = int(pool.opened), int(pool.tokens)
+    if not isinstance(leader, int) or not NONE <= leader < opened:
+        raise child.broke_protocol("an answer of a branch that is not open")
+    if not isinstance(stop, int) or stop not in set(StopReason) or sequential > tokens:
+        raise child.broke_protocol("an end that cannot be")
+    answer = None if leader == NONE else executor.answers([leader])[0]
+    return Ended(answer, leader, StopReason(stop), rounds, sequential)
+
+
+def _whole(child: Child, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
+        raise child.broke_protocol(f"{value!r:.40} for a number")
+    return value
+
+
+def _place(dataset: ProbeDataset, episode: _Checked, name: str) -> str:
+    """Says which episode it is."""
+    question = dataset.questions[episode.question]
+    cell = dataset.cells[int(dataset.matrix.cell[episode.question])]
+    return f"{name}: the episode of question {question.index} of {printable(cell.name)}, seed {episode.row},"

@@ -1,0 +1,186 @@
+"""The child's side of players in JAX: it plays rollouts on a matrix without gold, and single episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from autotts_jax.core.mdp import Admissible
+from autotts_jax.core.observed import ObservedPool
+from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.stepping import Decision, Executor, Operation
+from autotts_jax.policies.player import Player
+from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.sandbox.channel import Channel
+
+_ACTIONS = tuple(field.name for field in dataclasses.fields(Admissible))
+
+COLUMNS = (
+    "tokens",
+    "intervals",
+    "probes",
+    "sequential_tokens",
+    "branches",
+    "rounds",
+    "stop_reason",
+)
+"""What a child says of each episode besides the answer."""
+
+
+def matrix_arrays(matrix: ProbeMatrix) -> dict[str, np.ndarray]:
+    """What a child is told of a probe matrix: all but gold and cells.
+
+    Args:
+        matrix: the matrix.
+    """
+    names = ("answers", "lengths", "tokens", "interval")
+    return {name: np.asarray(getattr(matrix, name)) for name in names}
+
+
+def play(channel: Channel, player: Player, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Plays all episodes that the parent asks for, and sends what they came to.
+
+    Args:
+        channel: to the parent.
+        player: the player.
+        says: size of the vocabulary and the budget.
+        arrays: the matrix, and branch orders as ``table`` and ``group``.
+    """
+    size, branches = says["vocabulary"], arrays["answers"].shape[1]
+    questions = len(arrays["answers"])
+    matrix = ProbeMatrix(
+        **{name: arrays[name] for name in ("answers", "lengths", "tokens", "interval")},
+        gold=np.full(questions, NONE, np.int16),
+        cell=np.zeros(questions, np.int32),
+        vocabulary=size,
+    )
+    spelled = tuple(map(str, range(size)))
+    dataset = ProbeDataset(
+        matrix,
+        tuple(Question(index, "", "", spelled) for index in range(questions)),
+        (Cell("", "", branches, "", ""),),
+        EXACT,
+    )
+    told = 0
+
+    def tell(done: int) -> None:
+        nonlocal told
+        if done > told:
+            told = done
+            channel.send({"done": done})
+
+    orders = BranchOrders(arrays["table"], arrays["group"])
+    played = player.play(dataset, orders, budget=says["budget"], on_progress=tell)
+    answer = np.array([NONE if text is None else int(text) for text in played.answer.flat], np.int32)
+    columns = {name: np.asarray(getattr(played, name), np.int32) for name in COLUMNS}
+    seconds = {"compile_seconds": played.compile_seconds, "run_seconds": played.run_seconds}
+    channel.send(seconds, columns | {"answer": answer.reshape(played.answer.shape)})
+
+
+def play_episode(
+    channel: Channel, player: Player, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Plays one episode, whose operations the parent carries out.
+
+    Args:
+        channel: to the parent.
+        player: a player with a single setting.
+        says: whether the parent wants to know the rounds of decisions.
+        arrays: what `seen` gave in the beginning.
+    """
+
+    def tell(decision: Decision) -> None:
+        channel.send({"round": decision.round})
+
+    ended = player.play_episode(PipeExecutor(channel, arrays), tell if says["tell"] else None)
+    channel.send(
+        {
+            "leader": int(ended.leader),
+            "stop": int(ended.stop),
+            "rounds": int(ended.rounds),
+            "sequential_tokens": int(ended.sequential_tokens),
+        }
+    )
+
+
+class PipeExecutor(Executor):
+    """Has the parent carry out operations, and knows what it shows.
+
+    Args:
+        channel: to the parent.
+        arrays: what `seen` gave in the beginning.
+    """
+
+    pool: ObservedPool
+
+    def __init__(self, channel: Channel, arrays: Mapping[str, np.ndarray]):
+        self._channel = channel
+        self.pool = _pool(arrays)
+
+    def carry_out(self, operation: Operation) -> None:
+        """Asks the parent to carry out an operation."""
+        says = {"operation": operation.action, "probe": operation.probe}
+        argument = np.asarray(operation.argument)
+        argument = argument if argument.dtype == bool else argument.astype(np.int32)
+        self.pool = _pool(self._channel.ask(says, {"argument": argument}).arrays)
+
+    def answers(self, branches: Sequence[int]) -> list[str | None]:
+        """Gives the labels of answers, which only the parent can spell."""
+        labels = np.asarray(self.pool.answer_keys)[list(branches)].tolist()
+        return [None if label == NONE else str(label) for label in labels]
+
+
+def _pool(arrays: Mapping[str, np.ndarray]) -> ObservedPool:
+    parts = dict(arrays)
+    allowed = Admissible(*(parts.pop(f"admissible_{name}") for name in _ACTIONS))
+    return ObservedPool(admissible=allowed, **{"budget": None, **parts})  # type: ignore[abstract, arg-type]
+
+
+def seen(pool: BranchPool, labels: np.ndarray) -> dict[str, np.ndarray]:
+    """What is shown of a pool.
+
+    Args:
+        pool: the pool.
+        labels: label of the answer at each depth, in place of its keys. Shape (W, K).
+    """
+    fields = dict(jax.device_get(_look(pool)))
+    allowed = fields.pop("admissible")
+    fields |= {f"admissible_{name}": getattr(allowed, name) for name in _ACTIONS}
+    budget = {} if pool.budget is None else {"budget": np.asarray(pool.budget, np.int32)}
+    return {name: np.asarray(field) for name, field in fields.items()} | budget | {"revealed_keys": labels}
+
+
+@jax.jit
+def _look(pool: BranchPool) -> dict[str, Any]:
+    names = ("depth", "active", "finished", "admissible", "interval", "intervals", "probes", "branch_tokens")
+    return {name: getattr(pool, name) for name in (*names, "tokens")}
+
+
+class Labels:
+    """Numbers answers in the order in which an episode reveals them, in place of a pool's keys.
+
+    Args:
+        num_keys: an upper bound of the keys.
+    """
+
+    def __init__(self, num_keys: int):
+        self._label = np.full(num_keys, NONE, np.int32)
+        self._count = 0
+
+    def of(self, keys: np.ndarray) -> np.ndarray:
+        """Gives the label of the answer at each depth.
+
+        Args:
+            keys: `BranchPool.revealed_keys` after each operation in turn. Shape (W, K).
+        """
+        revealed = keys[keys >= 0]
+        for key in dict.fromkeys(revealed[self._label[revealed] == NONE].tolist()):
+            self._label[key] = self._count
+            self._count += 1
+        return np.where(keys >= 0, self._label[keys], keys).astype(np.int32)

@@ -1,0 +1,5 @@
+"""Sandbox: a child process for code that nobody trusts, confined by the kernel where it can be."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

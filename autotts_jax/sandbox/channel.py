@@ -1,0 +1,58 @@
+"""The child's end of the pipes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autotts_jax.sandbox.messages import Frames, Message, encode
+
+_CHUNK = 1 << 20
+
+
+class Channel:
+    """Sends messages to the parent and receives its answers.
+
+    Args:
+        read: descriptor to read from.
+        write: descriptor to write to.
+    """
+
+    def __init__(self, read: int, write: int):
+        self._read = read
+        self._write = write
+        self._frames = Frames()
+
+    def send(self, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
+        """Sends a message.
+
+        Args:
+            says: the JSON part.
+            arrays: arrays by name.
+        """
+        frame = memoryview(encode(says, arrays))
+        while frame:
+            frame = frame[os.write(self._write, frame) :]
+
+    def receive(self) -> Message:
+        """Waits for a message; ends this process when the parent has closed the pipe."""
+        while self._frames.wanted:
+            data = os.read(self._read, _CHUNK)
+            if not data:
+                sys.exit(0)
+            self._frames.feed(data)
+        return self._frames.take()
+
+    def ask(self, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> Message:
+        """Sends a message and waits for the answer.
+
+        Args:
+            says: the JSON part.
+            arrays: arrays by name.
+        """
+        self.send(says, arrays)
+        return self.receive()

@@ -1,0 +1,393 @@
+"""The parent's side of a sandbox: it starts a child, talks to it within limits, and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Self
+
+import numpy as np
+
+from autotts_jax.errors import InputError
+from autotts_jax.sandbox.confine import KERNEL, PROCESS
+from autotts_jax.sandbox.messages import Frames, Message, MessageError, encode
+
+Level = Literal["kernel", "process"]
+
+PACKAGE = Path(__file__).resolve().parents[1]
+"""The folder of this package."""
+
+_CODE = {".py", ".pyc", ".pyi", ".so", ".pyd"}
+_LOOK_AFTER = 0.05
+"""Seconds between two looks at a child that computes."""
+
+# What JAX and the C library read of the system to find out about the processor, the clock and random numbers.
+_SYSTEM = (
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/share/zoneinfo",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/urandom",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+)
+
+
+class SandboxError(InputError):
+    """What runs in a sandbox failed or broke a limit; the child has been ended."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sandbox:
+    """The limits of a child process, and what it has to be worth.
+
+    Attributes:
+        level: ``kernel`` to have the kernel confine the child or else refuse; ``process`` to do without; None
+            for the best that this machine offers.
+        seconds: wall-clock time that the child may take from one message to the next.
+        memory: bytes that the child may hold.
+        cpu_seconds: CPU time of the child as a whole; None for no limit.
+    """
+
+    level: Level | None = None
+    seconds: float = 120.0
+    memory: int = 4 << 30
+    cpu_seconds: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.level not in (None, KERNEL, PROCESS):
+            raise InputError(f"unknown sandbox level {self.level!r}; choose {KERNEL} or {PROCESS}")
+        if not self.seconds > 0 or not self.memory > 0:
+            raise InputError("a sandbox needs seconds and bytes of memory above 0")
+
+
+class Child:
+    """A process that runs code nobody trusts.
+
+    It is a fresh interpreter in an empty folder and a session of its own, with a few variables of the
+    environment and two pipes. It is confined before it imports anything but the standard library. Whatever
+    ends it, its whole process group is killed.
+
+    Args:
+        module: a module of this package whose ``main(channel)`` the child runs.
+        sandbox: limits.
+        readable: further files and folders that the child may read.
+        listable: further folders whose entries it may list.
+        packages: file and folders of packages that it may import besides installed ones.
+        name: what the child runs, for messages.
+
+    Attributes:
+        level: ``kernel`` or ``process``.
+
+    Raises:
+        SandboxError: the machine does not offer the level that is asked for.
+    """
+
+    level: Level
+
+    def __init__(
+        self,
+        module: str,
+        sandbox: Sandbox,
+        *,
+        readable: Sequence[str | Path] = (),
+        listable: Sequence[str | Path] = (),
+        packages: Mapping[str, tuple[str, Sequence[str]]] | None = None,
+        name: str = "the program",
+    ):
+        self.name = name
+        self._sandbox = sandbox
+        self._frames = Frames()
+        self._folder = tempfile.TemporaryDirectory(prefix="autotts-sandbox-")
+        to_child, self._write = os.pipe()
+        self._read, from_child = os.pipe()
+        job = {
+            "parent": os.getpid(),
+            "module": module,
+            "level": sandbox.level,
+            "memory": sandbox.memory,
+            "cpu_seconds": sandbox.cpu_seconds,
+            "readable": [*readable_places(), *map(str, readable)],
+            "listable": [str(PACKAGE), *map(str, listable)],
+            "path": import_path(),
+            "packages": {PACKAGE.name: (str(PACKAGE / "__init__.py"), [str(PACKAGE)]), **(packages or {})},
+            "read": to_child,
+            "write": from_child,
+        }
+        entry = str(PACKAGE / "sandbox" / "entry.py")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", "-X", "utf8", entry, json.dumps(job)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=self._folder.name,
+                env=_environment(self._folder.name),
+                pass_fds=(to_child, from_child),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._write)
+            os.close(self._read)
+            self._folder.cleanup()
+            raise
+        finally:
+            os.close(to_child)
+            os.close(from_child)
+        os.set_blocking(self._write, False)
+        os.set_blocking(self._read, False)
+        self._end = weakref.finalize(self, _end, self._process, (self._read, self._write), self._folder)
+        self._asked = time.monotonic()
+
+    def begin(self) -> Self:
+        """Waits until the child is confined.
+
+        Raises:
+            SandboxError: the machine does not offer the level that is asked for.
+        """
+        says = self.receive().says
+        level, wanted = says.get("level"), self._sandbox.level
+        if level not in (KERNEL, PROCESS) or (wanted is not None and level != wanted):
+            self.close()
+            raise SandboxError(
+                f"this machine does not confine processes by its kernel ({says.get('reason')}); accept less "
+                "with the sandbox level process"
+            )
+        self.level = level
+        return self
+
+    # --- messages ------------------------------------------------------------------------------------------
+
+    def send(self, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
+        """Sends a message; from now on the child has its time to answer.
+
+        Args:
+            says: the JSON part.
+            arrays: arrays by name.
+
+        Raises:
+            SandboxError: the child has ended, or does not read.
+        """
+        frame = memoryview(encode(says, arrays))
+        self._asked = time.monotonic()
+        while frame:
+            try:
+                frame = frame[os.write(self._write, frame) :]
+            except BlockingIOError:
+                select.select([], [self._write], [], _LOOK_AFTER)
+                self._look()
+            except OSError:
+                self._fail_ended()
+
+    def receive(self) -> Message:
+        """Waits for a message.
+
+        Raises:
+            SandboxError: the child has ended, takes too long or too much memory, or sends no message.
+        """
+        while not self.complete():
+            select.select([self._read], [], [], _LOOK_AFTER)
+        return self.take()
+
+    def ask(self, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> Message:
+        """Sends a message and waits for the answer.
+
+        Args:
+            says: the JSON part.
+            arrays: arrays by name.
+
+        Raises:
+            SandboxError: as `send` and `receive`.
+        """
+        self.send(says, arrays)
+        return self.receive()
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when the child sends something."""
+        return self._read
+
+    def complete(self) -> bool:
+        """Reads what has come, and tells whether it completes a message.
+
+        Raises:
+            SandboxError: as `receive`.
+        """
+        try:
+            while wanted := self._frames.wanted:
+                data = os.read(self._read, max(wanted, 1 << 16))
+                if not data:
+                    self._fail_ended()
+                self._frames.feed(data)
+        except BlockingIOError:
+            self._look()
+            return False
+        except MessageError as error:
+            self._fail(f"{self.name} broke the protocol: {error}", error)
+        return True
+
+    def take(self) -> Message:
+        """Takes the message that is complete; the child has its time again for the next one.
+
+        Raises:
+            SandboxError: it is no message.
+        """
+        self._asked = time.monotonic()
+        try:
+            return self._frames.take()
+        except MessageError as error:
+            self._fail(f"{self.name} broke the protocol: {error}", error)
+
+    def broke_protocol(self, what: str) -> SandboxError:
+        """Ends a child that sent a message which makes no sense; gives the error to raise.
+
+        Args:
+            what: what is wrong with the message.
+        """
+        self.close()
+        return SandboxError(f"{self.name} broke the protocol: {what}")
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Kills the child and whatever it has started, and removes its folder."""
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _look(self) -> None:
+        """Ends the child if it takes too long or holds too much."""
+        if time.monotonic() - self._asked > self._sandbox.seconds:
+            self._fail(f"{self.name} took longer than the {self._sandbox.seconds:g} s that a step may take")
+        if _resident_bytes(self._process.pid) > self._sandbox.memory:
+            self._fail(f"{self.name} held more than {self._sandbox.memory / 2**30:.3g} GiB of memory")
+
+    def _fail_ended(self) -> NoReturn:
+        self._process.poll()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        code = self._process.returncode
+        if code is None:
+            how = "closed its pipe"
+        elif code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
+            if -code == signal.SIGXCPU:
+                how += f": it took more than {self._sandbox.cpu_seconds} s of CPU time"
+        else:
+            how = f"ended itself with status {code}"
+        self._fail(f"{self.name}: its process {how}")
+
+    def _fail(self, message: str, cause: BaseException | None = None) -> NoReturn:
+        self.close()
+        raise SandboxError(message) from cause
+
+
+def ready(children: Sequence[Child]) -> Iterator[Child]:
+    """Waits until one child or several have a complete message.
+
+    Args:
+        children: the children.
+
+    Yields:
+        Those that have one.
+
+    Raises:
+        SandboxError: as `Child.receive`, for any of them.
+    """
+    found = False
+    while not found:
+        select.select(children, [], [], _LOOK_AFTER)
+        for child in children:
+            if child.complete():
+                found = True
+                yield child
+
+
+def _end(
+    process: subprocess.Popen[bytes], pipes: Sequence[int], folder: tempfile.TemporaryDirectory[str]
+) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    for pipe in pipes:
+        os.close(pipe)
+    folder.cleanup()
+
+
+# --- what a child is given ------------------------------------------------------------------------------
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """The variables of a child: none of the parent's but those without which nothing runs."""
+    kept = {name: os.environ[name] for name in ("SYSTEMROOT", "LD_LIBRARY_PATH") if name in os.environ}
+    return kept | {
+        "HOME": folder,
+        "TMPDIR": folder,
+        "LANG": "C.UTF-8",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONHASHSEED": "0",
+    }
+
+
+def import_path() -> list[str]:
+    """The folders that the parent imports from, as a child finds them from any folder."""
+    return [str(Path(place).resolve()) for place in sys.path if place and Path(place).exists()]
+
+
+def readable_places() -> list[str]:
+    """The interpreter, installed libraries, the code of this package, and a few files of the system."""
+    paths = sysconfig.get_paths()
+    libraries = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    found: dict[str, None] = {}
+    for place in [*libraries, str(Path(sys.base_prefix) / "lib"), *_SYSTEM]:
+        found |= dict.fromkeys(_around(Path(place).resolve(), PACKAGE))
+    return [*found, *code_files(PACKAGE)]
+
+
+def code_files(folder: str | Path) -> list[str]:
+    """The code in a folder, without whatever else is in it.
+
+    Args:
+        folder: the folder.
+    """
+    return [str(file) for file in Path(folder).rglob("*") if file.suffix in _CODE]
+
+
+def _around(place: Path, left_out: Path) -> Iterator[str]:
+    """A place, or what it holds besides a folder in it that is left out."""
+    if not left_out.is_relative_to(place):
+        yield str(place)
+    elif place != left_out:
+        for entry in place.iterdir():
+            yield from _around(entry.resolve(), left_out)
+
+
+def _resident_bytes(pid: int) -> int:
+    """Memory that a process holds; 0 where that cannot be found out."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
