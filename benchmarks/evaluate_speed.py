@@ -3,8 +3,8 @@
     python benchmarks/evaluate_speed.py --data ../shared/replay/Qwen3-8B/aime24.json
 
 The first table has, for each controller, episodes a second on the compiled path (all devices, compilation
-apart, median of repeats) and of programs of the released interface (examples/released_programs.py): unsealed in
-this process, and sealed in one process, as the package runs them. It checks that all gave the same answers and
+apart, median of repeats) and of examples/released_programs.py through the released interface: unsealed in
+this process, and sealed in one process, as the package runs them. It checks that all gave equal answers and
 tokens. The second has the compiled path by number of lanes.
 """
 

@@ -80,6 +80,13 @@ def compiling_fast() -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forget_compiled():
+    """Every compiled program holds mappings of memory, of which Linux lets a process have some 65,000."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="module")
 def compile_fast():
     """For modules that mostly compile, and run little of what they compiled."""

@@ -96,6 +96,7 @@ def test_what_there_is_not_is_said():
         load([])
 
 
+@pytest.mark.slow
 def test_the_card_shows_what_controllers_reach_on_it(recorded):
     """Accuracy in percent / tokens, over 100 seeds, as the card prints them."""
     text = card()

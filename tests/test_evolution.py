@@ -30,6 +30,7 @@ def evolution(matrix):
     return Evolution(settings, params, initial_parameters(HIDDEN, jax.random.key(0)))
 
 
+@pytest.mark.slow
 def test_evolution_raises_its_objective(evolution):
     state = evolution.init(jax.random.key(0))
     objectives = []

@@ -58,6 +58,7 @@ def digest(matrix):
     return found.hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EMBEDDED_DIGESTS)
 def test_every_embedded_episode_equals_the_released_evaluator(name):
     data = at.load(name)
@@ -84,6 +85,7 @@ def by_cell(data, per_episode):
     return {cell.name: per_episode[..., data.cell_questions(index)] for index, cell in enumerate(data.cells)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("golden", GOLDEN)
 def test_every_episode_equals_the_released_evaluator(plays, released, golden_dir, golden):
     family, value = GOLDEN[golden]

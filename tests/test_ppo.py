@@ -449,6 +449,7 @@ def test_agents_train_side_by_side(params, parameters):
 RATES = [field.name for field in dataclasses.fields(PPOSettings) if not field.metadata]
 
 
+@pytest.mark.slow
 def test_two_devices_do_what_one_does(params, parameters, trainer):
     two = PPO(SETTINGS, params, parameters, jax.devices()[:2])
     shared, alone = two.init(KEY), trainer.init(KEY)

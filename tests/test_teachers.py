@@ -36,6 +36,7 @@ def test_the_published_constants_are_where_tuning_starts():
     assert dear.max_use < cheap.max_use
 
 
+@pytest.mark.slow
 def test_tuning_raises_the_objective(matrix):
     dear = (1e-3, 1e-2)  # CMC reads more than pays here
     arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=dear), 16)

@@ -311,6 +311,7 @@ def test_killed_ten_times_anywhere_it_ends_the_same(uninterrupted, tmp_path, mon
     assert not [path for path in tmp_path.rglob("*") if "partial" in path.name or "tmp" in path.name]
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on(uninterrupted, tmp_path):
     code = (
         "import sys, time, pathlib; sys.path.insert(0, sys.argv[1]); import test_training as t\n"

@@ -76,6 +76,7 @@ def test_votes_that_speak_against_their_answer_weigh_the_same():
     assert not fit(known, answers, targets).any()
 
 
+@pytest.mark.slow
 def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
     plain = thorough()
     arena = Arena(WidthDepthRounds(24).make_params(matrix, gamma=RANGE), 24)
