@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from autotts_jax.sandbox.mailbox import Mailbox
 from autotts_jax.sandbox.messages import Frames, Message, encode
 
 _CHUNK = 1 << 20
@@ -20,9 +21,14 @@ class Channel:
     Args:
         read: descriptor to read from.
         write: descriptor to write to.
+        mailbox: descriptors of the mailbox and its bells.
+
+    Attributes:
+        mailbox: what is asked in it the parent answers there.
     """
 
-    def __init__(self, read: int, write: int):
+    def __init__(self, read: int, write: int, mailbox: Sequence[int]):
+        self.mailbox = Mailbox(*mailbox)
         self._read = read
         self._write = write
         self._frames = Frames()

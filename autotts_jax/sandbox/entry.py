@@ -35,7 +35,9 @@ def main() -> None:
     tempfile.tempdir = os.environ["TMPDIR"]  # libraries ask for it; nothing can be written there
     sys.path[:] = job["path"]
     sys.meta_path.insert(0, _Packages(job["packages"]))
-    channel = importlib.import_module("autotts_jax.sandbox.channel").Channel(job["read"], job["write"])
+    channel = importlib.import_module("autotts_jax.sandbox.channel").Channel(
+        job["read"], job["write"], job["mailbox"]
+    )
     channel.send({"level": reached, "reason": reason})
     if reached == job["level"] or job["level"] is None:
         importlib.import_module(job["module"]).main(channel)

@@ -22,6 +22,7 @@ import numpy as np
 
 from autotts_jax.errors import InputError
 from autotts_jax.sandbox.confine import KERNEL, PROCESS
+from autotts_jax.sandbox.mailbox import Mailbox, open_shared
 from autotts_jax.sandbox.messages import Frames, Message, MessageError, encode
 
 Level = Literal["kernel", "process"]
@@ -97,6 +98,7 @@ class Child:
 
     Attributes:
         level: ``kernel`` or ``process``.
+        mailbox: what the child asks in it is to be answered there.
 
     Raises:
         SandboxError: the machine does not offer the level that is asked for.
@@ -120,6 +122,11 @@ class Child:
         self._folder = tempfile.TemporaryDirectory(prefix="autotts-sandbox-")
         to_child, self._write = os.pipe()
         self._read, from_child = os.pipe()
+        bell_here, bell_of_child = os.pipe()
+        bell_there, bell_of_parent = os.pipe()
+        for bell in (bell_of_child, bell_of_parent):
+            os.set_blocking(bell, False)
+        shared = open_shared()
         job = {
             "parent": os.getpid(),
             "module": module,
@@ -132,6 +139,7 @@ class Child:
             "packages": {PACKAGE.name: (str(PACKAGE / "__init__.py"), [str(PACKAGE)]), **(packages or {})},
             "read": to_child,
             "write": from_child,
+            "mailbox": (shared, bell_there, bell_of_child),
         }
         entry = str(PACKAGE / "sandbox" / "entry.py")
         try:
@@ -142,20 +150,23 @@ class Child:
                 stderr=subprocess.DEVNULL,
                 cwd=self._folder.name,
                 env=_environment(self._folder.name),
-                pass_fds=(to_child, from_child),
+                pass_fds=(to_child, from_child, shared, bell_there, bell_of_child),
                 start_new_session=True,
             )
         except BaseException:
-            os.close(self._write)
-            os.close(self._read)
+            for pipe in (self._write, self._read, shared, bell_here, bell_of_parent):
+                os.close(pipe)
             self._folder.cleanup()
             raise
         finally:
-            os.close(to_child)
-            os.close(from_child)
+            for pipe in (to_child, from_child, bell_there, bell_of_child):
+                os.close(pipe)
+        self.mailbox = Mailbox(shared, bell_here, bell_of_parent)
         os.set_blocking(self._write, False)
         os.set_blocking(self._read, False)
-        self._end = weakref.finalize(self, _end, self._process, (self._read, self._write), self._folder)
+        self._end = weakref.finalize(
+            self, _end, self._process, (self._read, self._write, bell_here, bell_of_parent), self._folder
+        )
         self._asked = time.monotonic()
 
     def begin(self) -> Self:
@@ -256,6 +267,10 @@ class Child:
         except MessageError as error:
             self._fail(f"{self.name} broke the protocol: {error}", error)
 
+    def touch(self) -> None:
+        """Gives the child its time again, as it was heard of in another way than by a message."""
+        self._asked = time.monotonic()
+
     def broke_protocol(self, what: str) -> SandboxError:
         """Ends a child that sent a message which makes no sense; gives the error to raise.
 
@@ -302,27 +317,6 @@ class Child:
     def _fail(self, message: str, cause: BaseException | None = None) -> NoReturn:
         self.close()
         raise SandboxError(message) from cause
-
-
-def ready(children: Sequence[Child]) -> Iterator[Child]:
-    """Waits until one child or several have a complete message.
-
-    Args:
-        children: the children.
-
-    Yields:
-        Those that have one.
-
-    Raises:
-        SandboxError: as `Child.receive`, for any of them.
-    """
-    found = False
-    while not found:
-        select.select(children, [], [], _LOOK_AFTER)
-        for child in children:
-            if child.complete():
-                found = True
-                yield child
 
 
 def _end(

@@ -57,9 +57,9 @@ def main(channel: Channel) -> None:
 
 
 def _solve(channel: Channel, program: type, says: Says) -> None:
-    from autotts_jax.policies.sealed.solving import Solver
+    from autotts_jax.policies.sealed import solving
 
-    Solver(channel, program, says["config"], says["width"], says["spelled"]).play(says["slots"])
+    solving.play(channel, program, says["config"], says["width"], says["spelled"])
 
 
 def _player(found: Any, says: Says) -> Player:

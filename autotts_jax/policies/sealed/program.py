@@ -26,15 +26,18 @@ from autotts_jax.policies.sealed.question import (
     SEQUENTIAL_TOKENS,
     TOKENS,
 )
-from autotts_jax.policies.sealed.solving import ACTION_BITS, SLOT_BITS
+from autotts_jax.policies.sealed.solving import ACTION_BITS, END
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.sandbox.messages import Message
-from autotts_jax.sandbox.process import Child, SandboxError, ready
+from autotts_jax.sandbox.mailbox import LOOKS, sleep
+from autotts_jax.sandbox.process import Child, SandboxError
 
-SLOTS = 512
-"""Episodes that a child plays at a time, at most."""
+REPORTED = 64
+"""Episodes between two reports of progress."""
+
+LOOK_AFTER = 100_000
+"""Looks into mailboxes after which children are looked after, at the latest."""
 
 CHECKED = 32
 """Episodes that are played again by a child that has played nothing else, at most."""
@@ -126,37 +129,25 @@ class ProgramPlayer(Player):
         self.check_single()
         stepper = Stepper(executor, on_decision)
         with self.cast.children(1) as ((child,), _):
-            config, spelled = self.config_at(self.values[0]), self.sealing.spellings
-            width = executor.pool.width
-            child.send({"do": "solve", "config": config, "slots": 1, "width": width, "spelled": spelled})
-            episode = _Stepped(stepper)
-            while True:
-                message = child.receive()
-                if "failed" in message.says:
-                    raise InputError(f"program {self.name!r} failed:\n{printable(message.says['failed'])}")
-                asks, ends = _requests(child, message)
-                try:
-                    if ends:
-                        return episode.ended(ends[0][1])
-                    replies = [episode.act(action, index) for _, action, index in asks]
-                except LedgerError as error:
-                    raise child.broke_protocol(str(error)) from error
-                texts = [(0, text) for text in episode.fresh_texts()] if spelled else []
-                child.send({"texts": texts}, _replies(replies, []))
+            seat = _Stepped(stepper, child, self)
+            child.send(self.job(self.values[0], executor.pool.width))
+            serve([seat])
+            return seat.ended
 
     def settings(self) -> tuple[Player, ...]:
         """Gives a player for each β."""
         return tuple(dataclasses.replace(self, values=(value,)) for value in self.values)
 
-    def config_at(self, value: float | None) -> dict[str, Any] | None:
-        """Gives what the class is constructed with.
+    def job(self, value: float | None, width: int) -> dict[str, Any]:
+        """Gives what a child is told to play.
 
         Args:
             value: β; None for none.
+            width: W, branches that an episode can open.
         """
-        if value is None:
-            return None if self.config is None else dict(self.config)
-        return {**(self.config or {}), "beta": value}
+        config = self.config if value is None else {**(self.config or {}), "beta": value}
+        config = None if config is None else dict(config)
+        return {"do": "solve", "config": config, "width": width, "spelled": self.sealing.spellings}
 
     def _check_alone(
         self,
@@ -197,18 +188,13 @@ class _Run:
         budget: int | None,
         value: float | None,
     ):
-        self._player = player
-        self._dataset = dataset
+        self.player = player
+        self.dataset = dataset
         self._records = records(dataset.matrix)
         self._order = np.asarray(orders.table)
         self._group = np.asarray(orders.group).tolist()
         self._budget = budget
-        self._begin: dict[str, Any] = {
-            "do": "solve",
-            "config": player.config_at(value),
-            "width": orders.width,
-        }
-        self._begin["spelled"] = player.sealing.spellings
+        self._job = player.job(value, orders.width)
 
     def play(
         self,
@@ -216,101 +202,187 @@ class _Run:
         episodes: Sequence[_Episode],
         on_progress: Callable[[int], None] | None,
     ) -> dict[str, np.ndarray]:
-        """Plays episodes; a child whose slot is free is given the next one."""
-        played = {name: np.zeros(len(episodes), np.int64) for name in _COLUMNS}
-        queue, done = deque(episodes), 0
-        playing: dict[Child, dict[int, tuple[_Episode, Ledger]]] = {}
-        for child in children:
-            slots = min(SLOTS, -(-len(episodes) // len(children)), len(queue))
-            if slots:
-                playing[child] = {slot: self._next(queue) for slot in range(slots)}
-                child.send({**self._begin, "slots": slots})
-        while playing:
-            for child in ready(list(playing)):
-                ended = self._answer(child, playing[child], child.take(), queue, played)
-                done += ended
-                if ended and on_progress is not None:
-                    on_progress(done)
-                if not playing[child]:
-                    del playing[child]
-        return played
+        """Plays episodes; a child that has ended one is given the next."""
+        self.played = {name: np.zeros(len(episodes), np.int64) for name in _COLUMNS}
+        self._queue, self._left, self._report = deque(episodes), len(episodes), on_progress
+        seats = [_Replayed(child, self) for child in children[: len(episodes)]]
+        for seat in seats:
+            seat.child.send(self._job)
+        serve(seats)
+        return self.played
 
-    def _next(self, queue: deque[_Episode]) -> tuple[_Episode, Ledger]:
-        episode = queue.popleft()
+    def next(self) -> tuple[_Episode, Ledger] | None:
+        """Gives an episode that nobody has played, and its books; None where there is none."""
+        if not self._queue:
+            return None
+        episode = self._queue.popleft()
         order = self._order[self._group[episode.question], episode.row].tolist()
         return episode, Ledger(self._records[episode.question], order, self._budget)
 
-    def _answer(
-        self,
-        child: Child,
-        slots: dict[int, tuple[_Episode, Ledger]],
-        message: Message,
-        queue: deque[_Episode],
-        played: Mapping[str, np.ndarray],
-    ) -> int:
-        """Answers what a child asks; gives the number of episodes that ended."""
-        if "failed" in message.says:
-            playing = slots.get(message.says.get("slot"))  # type: ignore[arg-type]
-            where = "" if playing is None else f" on {_place(self._dataset, playing[0])}"
-            raise InputError(
-                f"program {self._player.name!r} failed{where}:\n{printable(message.says['failed'])}"
-            )
-        spelled = self._player.sealing.spellings
-        asks, ends = _requests(child, message)
-        replies: list[int] = []
-        texts: list[tuple[int, str]] = []
-        goes_on = [False] * len(ends)
-        try:
-            for slot, action, index in asks:
-                episode, ledger = slots[slot]
-                known = len(ledger.answers)
-                replies.append(ledger.act(action, index))
-                if spelled and len(ledger.answers) > known:
-                    vocabulary = self._dataset.questions[episode.question].vocabulary
-                    texts.append((len(replies) - 1, vocabulary[ledger.answers[-1]]))
-            for number, (slot, label) in enumerate(ends):
-                episode, ledger = slots.pop(slot)
-                _enter(played, episode.number, ledger, label)
-                if queue:
-                    slots[slot] = self._next(queue)
-                    goes_on[number] = True
-        except LedgerError as error:
-            raise child.broke_protocol(str(error)) from error
-        except KeyError:
-            raise child.broke_protocol("an episode that is not played") from None
-        child.send({"texts": texts} if texts else {}, _replies(replies, goes_on))
-        return len(ends)
+    def enter(self, episode: _Episode, ledger: Ledger, label: int) -> None:
+        """Enters what an episode came to."""
+        columns = {
+            "answer": ledger.answer(label),
+            "tokens": ledger.tokens,
+            "intervals": sum(ledger.depth),
+            "probes": ledger.probes,
+            "sequential_tokens": ledger.sequential_tokens,
+            "branches": len(ledger.depth),
+        }
+        for name, value in columns.items():
+            self.played[name][episode.number] = value
+        self._left -= 1
+        done = len(self.played["answer"]) - self._left
+        if self._report is not None and (done % REPORTED == 0 or not self._left):
+            self._report(done)
+
+    def says(self, episode: _Episode) -> str:
+        """Says where a program failed."""
+        return f"program {self.player.name!r} failed on {_place(self.dataset, episode)}"
 
 
-def _enter(played: Mapping[str, np.ndarray], number: int, ledger: Ledger, label: int) -> None:
-    """Enters what an episode came to."""
-    columns = {
-        "answer": ledger.answer(label),
-        "tokens": ledger.tokens,
-        "intervals": sum(ledger.depth),
-        "probes": ledger.probes,
-        "sequential_tokens": ledger.sequential_tokens,
-        "branches": len(ledger.depth),
-    }
-    for name, value in columns.items():
-        played[name][number] = value
+class Seat:
+    """What a child plays: one episode after another.
+
+    Args:
+        child: the child.
+
+    Attributes:
+        act: carries out an action on a branch, as `Ledger.act` does.
+    """
+
+    act: Callable[[int, int], int]
+
+    def __init__(self, child: Child):
+        self.child = child
+        self.mailbox = child.mailbox
+
+    def end(self, label: int) -> bool:
+        """Ends an episode with the answer of a label, and begins the next; whether there is one."""
+        raise NotImplementedError
+
+    def says(self) -> str:
+        """Says which program plays what."""
+        raise NotImplementedError
 
 
-class _Stepped:
+def serve(seats: Sequence[Seat]) -> None:
+    """Answers what children ask in their mailboxes, until no seat has a further episode.
+
+    Args:
+        seats: what each of them plays.
+
+    Raises:
+        InputError: a program raised.
+        SandboxError: a child broke the protocol or a limit, or has ended.
+    """
+    playing = list(seats)
+    below, tries, turns = (1 << ACTION_BITS) - 1, 0, 0
+    while playing:
+        tries, turns = tries + 1, turns + 1
+        for seat in playing:
+            asked = seat.mailbox.asked()
+            if asked is None:
+                continue
+            tries, action = 0, asked >> ACTION_BITS
+            try:
+                if action != END:
+                    seat.mailbox.answer(seat.act(action, asked & below) + 1)
+                    continue
+                goes_on = seat.end((asked & below) - 1)
+            except LedgerError as error:
+                raise seat.child.broke_protocol(str(error)) from error
+            seat.mailbox.answer(goes_on)
+            if not goes_on:
+                playing.remove(seat)
+                break
+        if tries >= LOOKS:
+            boxes = [seat.mailbox for seat in playing]
+            if all(mailbox.fall_asleep() for mailbox in boxes):
+                sleep([mailbox.bell for mailbox in boxes])
+            for mailbox in boxes:
+                mailbox.awake()
+        if tries > LOOKS + 50 or turns % LOOK_AFTER == 0:
+            for seat in playing:
+                _look_after(seat)
+
+
+def _look_after(seat: Seat) -> None:
+    """Notices a child that has failed or ended, or that takes too long."""
+    child = seat.child
+    if seat.mailbox.heard():
+        child.touch()
+    if child.complete():
+        said = child.take().says.get("failed")
+        if said is None:
+            raise child.broke_protocol("a message that nobody asked for")
+        raise InputError(f"{seat.says()}:\n{printable(said)}")
+
+
+class _Replayed(Seat):
+    """Episodes of recorded questions.
+
+    Args:
+        child: the child; there is an episode for it.
+        run: has the episodes.
+    """
+
+    def __init__(self, child: Child, run: _Run):
+        super().__init__(child)
+        self._run = run
+        self._begin()
+
+    def end(self, label: int) -> bool:
+        self._run.enter(self._episode, self._ledger, label)
+        return self._begin()
+
+    def says(self) -> str:
+        return self._run.says(self._episode)
+
+    def _begin(self) -> bool:
+        found = self._run.next()
+        if found is None:
+            return False
+        self._episode, self._ledger = found
+        self.act = self._spell if self._run.player.sealing.spellings else self._ledger.act
+        return True
+
+    def _spell(self, action: int, index: int) -> int:
+        """Carries out an action, and says how its answer is spelled if that is new."""
+        known = len(self._ledger.answers)
+        reply = self._ledger.act(action, index)
+        if len(self._ledger.answers) > known:
+            vocabulary = self._run.dataset.questions[self._episode.question].vocabulary
+            self.child.send({"text": vocabulary[self._ledger.answers[-1]]})
+        return reply
+
+
+class _Stepped(Seat):
     """One episode, whose operations an executor carries out.
 
     Args:
         stepper: passes operations to the executor; nothing is opened yet.
+        child: the child.
+        player: the program.
+
+    Attributes:
+        ended: what the episode came to, when it is over.
     """
 
-    def __init__(self, stepper: Stepper):
+    ended: Ended
+
+    def __init__(self, stepper: Stepper, child: Child, player: ProgramPlayer):
+        super().__init__(child)
+        self.act = self._act
         self._stepper = stepper
+        self._player = player
         self._texts: list[str] = []
-        self._told = 0
         self._refusals = 0
 
-    def act(self, action: int, index: int) -> int:
-        """Carries out an action; gives the reply, as `Ledger.act` does."""
+    def says(self) -> str:
+        return f"program {self._player.name!r} failed"
+
+    def _act(self, action: int, index: int) -> int:
         pool = self._pool
         if action in (TOKENS, SEQUENTIAL_TOKENS):
             return int(pool.tokens if action == TOKENS else np.max(pool.branch_tokens))
@@ -338,20 +410,15 @@ class _Stepped:
             return REFUSED
         return 2 * (self._label(index) + 1) + bool(pool.finished[index])
 
-    def fresh_texts(self) -> list[str]:
-        """The answers that are new since it was last asked."""
-        fresh, self._told = self._texts[self._told :], len(self._texts)
-        return fresh
-
-    def ended(self, label: int) -> Ended:
-        """What the episode came to, with an answer by its label."""
+    def end(self, label: int) -> bool:
         if not NONE <= label < len(self._texts):
             raise LedgerError("an answer that was not shown")
         answer = None if label == NONE else self._texts[label]
         latest = self._stepper.executor.answers(range(int(self._pool.opened)))
         leader = latest.index(answer) if answer is not None and answer in latest else NONE
         sequential_tokens = int(np.max(self._pool.branch_tokens))
-        return Ended(answer, leader, StopReason.DECIDED, 0, sequential_tokens)
+        self.ended = Ended(answer, leader, StopReason.DECIDED, 0, sequential_tokens)
+        return False
 
     def _label(self, index: int) -> int:
         (answer,) = self._stepper.executor.answers([index])
@@ -359,30 +426,13 @@ class _Stepped:
             return NONE
         if answer not in self._texts:
             self._texts.append(answer)
+            if self._player.sealing.spellings:
+                self.child.send({"text": answer})
         return self._texts.index(answer)
 
     @property
     def _pool(self) -> Any:
         return self._stepper.executor.pool
-
-
-def _requests(child: Child, message: Message) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
-    """The actions that a message asks for, as slot, action and branch, and slot and label of what it ends."""
-    asks, ends = (message.arrays.get(name) for name in ("asks", "ends"))
-    if asks is None or asks.dtype != np.int64 or asks.ndim != 1 or np.any(asks < 0):
-        raise child.broke_protocol("a message without actions")
-    if ends is None or ends.dtype != np.int64 or ends.ndim != 2 or ends.shape[1] != 2:
-        raise child.broke_protocol("a message without ends")
-    if not len(asks) and not len(ends):
-        raise child.broke_protocol("a message that asks for nothing")
-    below = (1 << SLOT_BITS) - 1
-    action, index = (asks & below) >> ACTION_BITS, asks & ((1 << ACTION_BITS) - 1)
-    rows = zip((asks >> SLOT_BITS).tolist(), action.tolist(), index.tolist(), strict=True)
-    return list(rows), [(slot, label) for slot, label in ends.tolist()]
-
-
-def _replies(replies: list[int], goes_on: list[bool]) -> dict[str, np.ndarray]:
-    return {"replies": np.array(replies, np.int64), "goes_on": np.array(goes_on, bool)}
 
 
 def _place(dataset: ProbeDataset, episode: _Episode) -> str:

@@ -14,6 +14,9 @@ NEW, MORE, FULL, SEQUENTIAL_TOKENS, TOKENS = range(5)
 """What can be asked for: a branch opened at depth 1, a branch read one interval further, a branch opened and
 read to its end; tokens on the longest branch, and on all branches."""
 
+SHOWING = 3
+"""Actions below this one show an answer."""
+
 REFUSED = -1
 """The reply to an action that exceeds the token budget."""
 
