@@ -142,9 +142,10 @@ def _of_code(path: str, value: float | None, gamma: float | None, sealing: Seali
         return ProgramPlayer(code.name, cast, (beta,), sealing)
     values, width = says.get("values"), says.get("width")
     numbers = isinstance(values, list) and all(v is None or isinstance(v, int | float) for v in values)
-    if not numbers or not values or not (width is None or isinstance(width, int)):
+    if not numbers or not values or not (width is None or (isinstance(width, int) and width > 0)):
         raise InputError(f"player {path!r} does not say what its values are")
-    name, value_name = (printable(says.get(key)) for key in ("name", "value_name"))
+    # A name of several lines could pass for rows of a table.
+    name, value_name = (" ".join(printable(says.get(key)).split())[:80] for key in ("name", "value_name"))
     return SealedPlayer(name, cast, tuple(values), value_name, width)
 
 

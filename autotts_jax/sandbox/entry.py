@@ -18,8 +18,8 @@ from typing import Any
 
 
 def main() -> None:
-    """Runs the job that the parent's first line describes; says in one line whether it was confined."""
-    job = json.loads(sys.argv[1])
+    """Runs the job that standard input describes; says first whether it was confined."""
+    job = json.loads(sys.stdin.buffer.read())
     confine = _load(os.path.join(os.path.dirname(__file__), "confine.py"))  # noqa: PTH118, PTH120
     confine.end_with_parent(job["parent"])
     confine.limit(job["memory"], job["cpu_seconds"])

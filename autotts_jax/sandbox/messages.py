@@ -110,7 +110,7 @@ def _decode(text: bytes, body: bytes) -> Message:
             raw = np.frombuffer(body, "uint8" if dtype == "bool" else dtype, count, first)
             first += raw.nbytes
             arrays[str(name)] = raw.astype(dtype, copy=False).reshape(shape)
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise MessageError(f"no message: {error}") from error
     if not isinstance(says, dict) or first != len(body):
         raise MessageError("no message: its parts do not fit together")

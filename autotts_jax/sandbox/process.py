@@ -144,8 +144,8 @@ class Child:
         entry = str(PACKAGE / "sandbox" / "entry.py")
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", "-X", "utf8", entry, json.dumps(job)],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-I", "-S", "-B", "-X", "utf8", entry],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd=self._folder.name,
@@ -167,6 +167,9 @@ class Child:
         self._end = weakref.finalize(
             self, _end, self._process, (self._read, self._write, bell_here, bell_of_parent), self._folder
         )
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stream:
+            stream.write(json.dumps(job).encode())  # A child that has ended is noticed by whoever asks it.
         self._asked = time.monotonic()
 
     def begin(self) -> Self:
@@ -196,9 +199,12 @@ class Child:
             arrays: arrays by name.
 
         Raises:
-            SandboxError: the child has ended, or does not read.
+            SandboxError: the child has ended, or does not read, or the message is too large.
         """
-        frame = memoryview(encode(says, arrays))
+        try:
+            frame = memoryview(encode(says, arrays))
+        except MessageError as error:
+            self._fail(f"{self.name} cannot be told all that it has to know: {error}", error)
         self._asked = time.monotonic()
         while frame:
             try:
@@ -307,7 +313,7 @@ class Child:
         if code is None:
             how = "closed its pipe"
         elif code < 0:
-            how = f"was ended by {signal.Signals(-code).name}"
+            how = f"was ended by {_signal_name(-code)}"
             if -code == signal.SIGXCPU:
                 how += f": it took more than {self._sandbox.cpu_seconds} s of CPU time"
         else:
@@ -317,6 +323,13 @@ class Child:
     def _fail(self, message: str, cause: BaseException | None = None) -> NoReturn:
         self.close()
         raise SandboxError(message) from cause
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no names
+        return f"signal {number}"
 
 
 def _end(

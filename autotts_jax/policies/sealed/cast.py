@@ -38,7 +38,7 @@ SEALED = Sealing()
 class Cast:
     """Children that run one piece of code.
 
-    A child ends with the thread that started it, so each thread is given those that it started.
+    A child ends with the thread that started it, so each thread is given those that it started itself.
 
     Args:
         code: the code.
@@ -54,7 +54,7 @@ class Cast:
         self._sandbox = sandbox
         self._gamma = gamma
         self._job = {"code": dataclasses.asdict(code), "value": value, "gamma": gamma}
-        self._idle: dict[int, list[Child]] = {}
+        self._of_thread = threading.local()
 
     def at(self, value: float | None) -> Cast:
         """Gives children of another setting.
@@ -79,7 +79,7 @@ class Cast:
             InputError: the code cannot be loaded.
             SandboxError: the machine does not offer the sandbox.
         """
-        idle = self._idle.setdefault(threading.get_ident(), [])
+        idle = self._idle
         lent = [idle.pop() for _ in range(min(number, len(idle)))]
         begun: list[Child] = []
         try:
@@ -110,8 +110,15 @@ class Cast:
         except BaseException:
             child.close()
             raise
-        self._idle.setdefault(threading.get_ident(), []).append(child)
+        self._idle.append(child)
         return says
+
+    @property
+    def _idle(self) -> list[Child]:
+        if not hasattr(self._of_thread, "idle"):
+            self._of_thread.idle = []
+        idle: list[Child] = self._of_thread.idle
+        return idle
 
     def _start(self) -> Child:
         package = self.code.package()
@@ -150,5 +157,7 @@ def printable(text: Any) -> str:
     Args:
         text: what the child sent as text.
     """
-    kept = "".join(c if c.isprintable() or c == "\n" else "�" for c in str(text)[-4000:])
+    if not isinstance(text, str):
+        return f"(a {type(text).__name__} instead of a message)"
+    kept = "".join(c if c.isprintable() or c == "\n" else "�" for c in text[-4000:])
     return "\n".join(kept.splitlines()[-12:])

@@ -52,7 +52,7 @@ def main(channel: Channel) -> None:
         channel.send({"failed": str(error)})
     except MemoryError:
         channel.send({"failed": "it ran out of memory"})
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         channel.send({"failed": last_lines(error)})
 
 

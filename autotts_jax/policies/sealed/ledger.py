@@ -15,8 +15,8 @@ import numpy as np
 from autotts_jax.policies.sealed.question import FULL, MORE, NEW, REFUSED, SEQUENTIAL_TOKENS, TOKENS
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
-MOST_REFUSALS = 10_000
-"""Actions beyond the budget that an episode may ask for, so that each episode ends."""
+MOST_FREE = 100_000
+"""Actions beyond the budget and questions for tokens that an episode may ask, so that each episode ends."""
 
 
 class LedgerError(ValueError):
@@ -70,11 +70,11 @@ class Ledger:
     """
 
     __slots__ = (
+        "_free",
         "_label",
         "_left",
         "_order",
         "_record",
-        "_refusals",
         "answers",
         "branch_tokens",
         "depth",
@@ -86,7 +86,7 @@ class Ledger:
         self._order = order
         self._left = math.inf if budget is None else budget
         self._label = {NONE: NONE}
-        self._refusals = 0
+        self._free = 0
         self.depth: list[int] = []
         self.branch_tokens: list[int] = []
         self.probes = 0
@@ -113,7 +113,8 @@ class Ledger:
             The reply, as `autotts_jax.policies.sealed.question.Ask` has it.
 
         Raises:
-            LedgerError: there is no such action, or the branch is finished, not open, or not the next one.
+            LedgerError: there is no such action; the branch is finished, not open, or not the next one; or
+                too many actions read nothing.
         """
         record, opened = self._record, len(self.depth)
         if action == MORE:
@@ -128,7 +129,7 @@ class Ledger:
             last = record.tokens[branch] - record.interval * (end - 1)
             cost = record.interval if depth < end else max(last, 0)
             if cost > self._left:
-                return self._refuse()
+                return self._for_free(REFUSED)
             self.depth[index] = depth
             self.branch_tokens[index] += cost
         elif action in (NEW, FULL):
@@ -139,11 +140,11 @@ class Ledger:
             end = len(answers)
             depth, cost = (1, record.interval) if action == NEW else (end, record.tokens[branch])
             if cost > self._left:
-                return self._refuse()
+                return self._for_free(REFUSED)
             self.depth.append(depth)
             self.branch_tokens.append(cost)
         elif action in (TOKENS, SEQUENTIAL_TOKENS):
-            return self.tokens if action == TOKENS else self.sequential_tokens
+            return self._for_free(self.tokens if action == TOKENS else self.sequential_tokens)
         else:
             raise LedgerError("an action that does not exist")
         self._left -= cost
@@ -168,8 +169,8 @@ class Ledger:
             raise LedgerError("an answer that was not shown")
         return NONE if label == NONE else self.answers[label]
 
-    def _refuse(self) -> int:
-        self._refusals += 1
-        if self._refusals > MOST_REFUSALS:
-            raise LedgerError(f"more than {MOST_REFUSALS} actions beyond the budget in one episode")
-        return REFUSED
+    def _for_free(self, reply: int) -> int:
+        self._free += 1
+        if self._free > MOST_FREE:
+            raise LedgerError(f"more than {MOST_FREE} actions that read nothing in one episode")
+        return reply

@@ -170,9 +170,9 @@ class SealedPlayer(Player):
         message = child.ask({"do": "play", "vocabulary": size, "budget": budget}, arrays)
         done = 0
         while "done" in message.says:
-            if _whole(child, message.says["done"]) <= done:
-                raise child.broke_protocol("progress that does not grow")
-            done = message.says["done"]
+            before, done = done, _whole(child, message.says["done"])
+            if not before < done <= len(self.values) * orders.num_rows * questions:
+                raise child.broke_protocol("progress that cannot be")
             if on_progress is not None:
                 on_progress(done)
             message = child.receive()
@@ -381,7 +381,7 @@ def _ended(child: Child, says: Any, executor: Executor) -> Ended:
 
 def _whole(child: Child, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
-        raise child.broke_protocol(f"{value!r:.40} for a number")
+        raise child.broke_protocol(f"a {type(value).__name__} or too large a number where a number belongs")
     return value
 
 

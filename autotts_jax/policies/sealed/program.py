@@ -16,7 +16,7 @@ from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Step
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, Player, Seal, answer_texts
 from autotts_jax.policies.sealed.cast import SEALED, Cast, Sealing, printable
-from autotts_jax.policies.sealed.ledger import MOST_REFUSALS, Ledger, LedgerError, records
+from autotts_jax.policies.sealed.ledger import MOST_FREE, Ledger, LedgerError, records
 from autotts_jax.policies.sealed.question import (
     FULL,
     MORE,
@@ -377,7 +377,7 @@ class _Stepped(Seat):
         self._stepper = stepper
         self._player = player
         self._texts: list[str] = []
-        self._refusals = 0
+        self._free = 0
 
     def says(self) -> str:
         return f"program {self._player.name!r} failed"
@@ -385,7 +385,7 @@ class _Stepped(Seat):
     def _act(self, action: int, index: int) -> int:
         pool = self._pool
         if action in (TOKENS, SEQUENTIAL_TOKENS):
-            return int(pool.tokens if action == TOKENS else np.max(pool.branch_tokens))
+            return self._for_free(int(pool.tokens if action == TOKENS else np.max(pool.branch_tokens)))
         opened, width = int(pool.opened), pool.width
         more = action == MORE
         if action not in (NEW, MORE, FULL) or not (0 <= index < opened if more else index == opened < width):
@@ -404,10 +404,7 @@ class _Stepped(Seat):
         )
         pool = self._pool
         if int(pool.depth[index]) == depth:
-            self._refusals += 1
-            if self._refusals > MOST_REFUSALS:
-                raise LedgerError(f"more than {MOST_REFUSALS} actions beyond the budget")
-            return REFUSED
+            return self._for_free(REFUSED)
         return 2 * (self._label(index) + 1) + bool(pool.finished[index])
 
     def end(self, label: int) -> bool:
@@ -419,6 +416,12 @@ class _Stepped(Seat):
         sequential_tokens = int(np.max(self._pool.branch_tokens))
         self.ended = Ended(answer, leader, StopReason.DECIDED, 0, sequential_tokens)
         return False
+
+    def _for_free(self, reply: int) -> int:
+        self._free += 1
+        if self._free > MOST_FREE:
+            raise LedgerError(f"more than {MOST_FREE} actions that read nothing")
+        return reply
 
     def _label(self, index: int) -> int:
         (answer,) = self._stepper.executor.answers([index])

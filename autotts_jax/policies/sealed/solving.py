@@ -42,7 +42,7 @@ def play(
         asked, table = (_ask(ask), _LABELLED) if spellings is None else (spellings.ask, spellings.table)
         try:
             answer = program(None if config is None else dict(config)).solve(Question(asked, table, width))
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             channel.send({"failed": last_lines(error)})
             channel.receive()  # The parent ends this process.
         goes_on = ask(END << ACTION_BITS | _label(answer, spellings) + 1) == 1
