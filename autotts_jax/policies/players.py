@@ -129,8 +129,8 @@ def as_players(players: Any, gamma: float | None = GAMMA, sealing: Sealing = SEA
 
 def _of_code(path: str, value: float | None, gamma: float | None, sealing: Sealing) -> Player:
     """A player of what a file or a module holds; it is loaded here only where it is trusted."""
-    own = path.startswith("autotts_jax.")
     code = find_code(path, "player")
+    own = code.source is None and code.place.startswith("autotts_jax.")
     cast = Cast(code, sealing.sandbox, value, gamma)
     if own or sealing.trusted:
         found = code.load()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autotts_jax.core import devices
 from autotts_jax.core.pool import StopReason
 from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Stepper
 from autotts_jax.errors import InputError
@@ -96,7 +97,9 @@ class ProgramPlayer(Player):
             for number, asked in enumerate(draw.permutation(len(dataset))[:CHECKED])
         ]
         parts = []
-        with self.cast.children(min(processes, len(episodes)), fresh=1) as (children, (fresh,)):
+        # This process answers the others, on a core of its own.
+        number = max(1, min(processes, devices.usable_cores() - 1, len(episodes)))
+        with self.cast.children(number, fresh=1) as (children, (fresh,)):
             for number, value in enumerate(self.values):
                 run = _Run(self, dataset, orders, budget, value)
                 before = number * len(episodes)
