@@ -70,7 +70,8 @@ class Cast:
 
         Args:
             number: how many.
-            fresh: how many more that have played nothing and are ended afterwards.
+            fresh: how many more that have played nothing, load the code meanwhile, and are ended afterwards;
+                `loaded` waits for one of them.
 
         Yields:
             Those, and the fresh ones.
@@ -86,8 +87,10 @@ class Cast:
             # All are started before the first is waited for.
             begun += [self._start() for _ in range(number - len(lent) + fresh)]
             for child in begun:
-                self._load(child)
+                self._begin(child)
             cut = len(begun) - fresh
+            for child in begun[:cut]:
+                self.loaded(child)
             yield [*lent, *begun[:cut]], begun[cut:]
         except BaseException:
             for child in [*lent, *begun]:
@@ -106,7 +109,8 @@ class Cast:
         """
         child = self._start()
         try:
-            says = self._load(child).says
+            self._begin(child)
+            says = self.loaded(child).says
         except BaseException:
             child.close()
             raise
@@ -132,10 +136,24 @@ class Cast:
             _MODULE, self._sandbox, readable=readable, listable=folders, packages=packages, name=name
         )
 
-    def _load(self, child: Child) -> Message:
-        loaded = child.begin().ask(self._job)
-        fail_if_failed(loaded)
-        return loaded
+    def _begin(self, child: Child) -> None:
+        child.begin().send(self._job)
+
+    def loaded(self, child: Child) -> Message:
+        """Waits until a child has loaded the code.
+
+        Args:
+            child: the child.
+
+        Returns:
+            What it says of the code.
+
+        Raises:
+            InputError: the code cannot be loaded.
+        """
+        message = child.receive()
+        fail_if_failed(message)
+        return message
 
 
 def fail_if_failed(message: Message) -> None:

@@ -266,6 +266,7 @@ class _Check:
 
     def warm_up(self, child: Child) -> None:
         """Has the child compile what it will play, on noise."""
+        self._player.cast.loaded(child)
         draw = np.random.default_rng(secrets.randbits(64))
         episode, order = next(iter(self._order.items()))
         alone = self._matrix.select(np.array([episode.question]))

@@ -98,13 +98,15 @@ class ProgramPlayer(Player):
         ]
         parts = []
         # This process answers the others, on a core of its own.
-        number = max(1, min(processes, devices.usable_cores() - 1, len(episodes)))
-        with self.cast.children(number, fresh=1) as (children, (fresh,)):
+        crew = max(1, min(processes, devices.usable_cores() - 1, len(episodes)))
+        with self.cast.children(crew, fresh=1) as (children, (fresh,)):
             for number, value in enumerate(self.values):
                 run = _Run(self, dataset, orders, budget, value)
                 before = number * len(episodes)
                 report = None if on_progress is None else _after(before, on_progress)
                 played = run.play(children, episodes, report)
+                if number == 0:
+                    self.cast.loaded(fresh)
                 again = run.play([fresh], sample, None)
                 self._check_alone(dataset, played, again, sample, len(dataset))
                 parts.append(played)
