@@ -39,7 +39,7 @@ DONE = "data: [DONE]\n\n"
 _LARGEST_SEED = 2**63 - 1
 
 
-class Problem(Exception):  # noqa: N818
+class RequestError(Exception):
     """What a client is told instead of an answer.
 
     Attributes:
@@ -122,7 +122,7 @@ class Chat(_Strict):
             body: the body, JSON.
 
         Raises:
-            Problem: it is not JSON, or asks for something that is not supported.
+            RequestError: it is not JSON, or asks for something that is not supported.
         """
         try:
             chat = cls.model_validate_json(body)
@@ -130,11 +130,11 @@ class Chat(_Strict):
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
             if first["type"] == "extra_forbidden":
-                raise Problem(400, f"{place} is not supported", "unsupported_parameter") from None
-            raise Problem(400, f"{place}: {first['msg']}" if place else first["msg"]) from None
+                raise RequestError(400, f"{place} is not supported", "unsupported_parameter") from None
+            raise RequestError(400, f"{place}: {first['msg']}" if place else first["msg"]) from None
         *before, last = chat.messages
         if last.role != "user" or any(message.role not in ("system", "developer") for message in before):
-            raise Problem(
+            raise RequestError(
                 400,
                 "messages has to be one user message, with system messages before it or none; "
                 "earlier turns of a conversation are not supported",

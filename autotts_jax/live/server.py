@@ -31,7 +31,7 @@ from autotts_jax.core.rollout import MAX_TOKENS, check_budget
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.answering import Answer, answer
-from autotts_jax.live.chat import Chat, Problem, Reply, event
+from autotts_jax.live.chat import Chat, RequestError, Reply, event
 from autotts_jax.policies.player import Player
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, select
 
@@ -151,7 +151,7 @@ def create_app(engine: Engine, settings: Settings) -> Starlette:
             Route("/health", service.health),
         ],
         lifespan=service.lifespan,
-        exception_handlers={Problem: _reply, HTTPException: _reply_http, Exception: _reply_unexpected},
+        exception_handlers={RequestError: _reply, HTTPException: _reply_http, Exception: _reply_unexpected},
     )
     app.state.service = service
     return app
@@ -264,17 +264,19 @@ class _Service:
         key = self._settings.api_key
         given = request.headers.get("authorization", "").encode()
         if key is not None and not hmac.compare_digest(given, f"Bearer {key}".encode()):
-            raise Problem(401, "the API key is wrong or missing", "invalid_api_key")
+            raise RequestError(401, "the API key is wrong or missing", "invalid_api_key")
 
     def _player(self, model: str) -> Player:
         """The player that is named."""
         known, width = self._settings.name, self._settings.max_branches
         if model != known and not model.startswith(f"{known}:"):
-            raise Problem(404, f"there is no model {model!r}; GET /v1/models lists them", "model_not_found")
+            raise RequestError(
+                404, f"there is no model {model!r}; GET /v1/models lists them", "model_not_found"
+            )
         try:
             return _published(model[len(known) + 1 :] or DEFAULT_CONTROLLER, width)
         except InputError as error:
-            raise Problem(404, str(error), "model_not_found") from None
+            raise RequestError(404, str(error), "model_not_found") from None
 
     def _sampling(self, chat: Chat) -> Sampling:
         wanted: dict[str, Any] = {
@@ -287,7 +289,7 @@ class _Service:
         try:
             return dataclasses.replace(self._settings.sampling, **changes)
         except InputError as error:
-            raise Problem(400, str(error)) from None
+            raise RequestError(400, str(error)) from None
 
     def _budget(self, chat: Chat) -> int:
         # A limit that is never reached, rather than none, which would have to be compiled for.
@@ -301,10 +303,10 @@ class _Service:
     ) -> AsyncGenerator[Decision | Answer, None]:
         """The decisions when they are taken, and then the answer."""
         if self._ending:
-            raise Problem(503, "the server is ending")
+            raise RequestError(503, "the server is ending")
         if len(self._under_way) >= self._settings.max_requests:
             message = f"{len(self._under_way)} questions are being answered, and that is the limit; try again"
-            raise Problem(429, message, "rate_limit_exceeded", {"Retry-After": "1"})
+            raise RequestError(429, message, "rate_limit_exceeded", {"Retry-After": "1"})
         loop = asyncio.get_running_loop()
         cancel = threading.Event()
         news: asyncio.Queue[Decision | asyncio.Future[Answer]] = asyncio.Queue()
@@ -327,7 +329,7 @@ class _Service:
                 yield latest
             yield latest.result()
         except Exception as error:
-            raise self._problem(error) from error
+            raise self._error(error) from error
         finally:
             cancel.set()
             left.cancel()
@@ -337,7 +339,7 @@ class _Service:
         try:
             self._check_length(task.question, task.sampling)
         except InputError as error:
-            raise Problem(400, str(error), "context_length_exceeded") from None
+            raise RequestError(400, str(error), "context_length_exceeded") from None
         self._compile(task.player)
         return answer(
             self._engine,
@@ -382,23 +384,23 @@ class _Service:
         elif isinstance(error, EngineError):
             self._engine_failed = True
             _LOG.error("the engine failed: %s", error)
-        elif not isinstance(error, Cancelled | Problem):
+        elif not isinstance(error, Cancelled | RequestError):
             _LOG.error("a question could not be answered", exc_info=error)
 
-    def _problem(self, error: Exception) -> Problem:
+    def _error(self, error: Exception) -> RequestError:
         """What a client is told of an error."""
         match error:
-            case Problem():
+            case RequestError():
                 return error
             case TimeoutError():
                 message = f"there was no answer within {self._settings.timeout:g} seconds"
                 # A client that tried again would wait for as long again.
-                return Problem(504, message, "timeout", {"x-should-retry": "false"})
+                return RequestError(504, message, "timeout", {"x-should-retry": "false"})
             case Cancelled():
-                return Problem(503, "the server is ending")
+                return RequestError(503, "the server is ending")
             case EngineError():
-                return Problem(503, "the engine failed; the server's log says why", "engine_failed")
-        return Problem(500, "the question could not be answered; the server's log says why")
+                return RequestError(503, "the engine failed; the server's log says why", "engine_failed")
+        return RequestError(500, "the question could not be answered; the server's log says why")
 
 
 async def _stream(
@@ -412,8 +414,8 @@ async def _stream(
             while isinstance(latest, Decision):
                 yield reply.progress(latest)
                 latest = await anext(news)
-        except Problem as problem:
-            yield event(problem.body)
+        except RequestError as error:
+            yield event(error.body)
             return
     yield reply.end(latest, usage)
 
@@ -422,16 +424,16 @@ async def _body(request: Request, deadline: float) -> bytes:
     """The body of a request."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         # Any page in a user's browser may send other types here.
-        raise Problem(415, "the content type must be application/json")
+        raise RequestError(415, "the content type must be application/json")
     body = b""
     try:
         async with asyncio.timeout_at(deadline):
             async for part in request.stream():
                 body += part
                 if len(body) > MAX_BODY:
-                    raise Problem(413, f"the request is larger than {MAX_BODY:,} bytes")
+                    raise RequestError(413, f"the request is larger than {MAX_BODY:,} bytes")
     except (TimeoutError, ClientDisconnect):
-        raise Problem(408, "the request did not come to its end") from None
+        raise RequestError(408, "the request did not come to its end") from None
     return body
 
 
@@ -464,15 +466,17 @@ def _fits(player: Player, width: int) -> bool:
     return True
 
 
-async def _reply(_request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Problem)
-    return JSONResponse(problem.body, problem.status, problem.headers)
+async def _reply(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return JSONResponse(error.body, error.status, error.headers)
 
 
 async def _reply_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return await _reply(request, Problem(error.status_code, error.detail, headers=dict(error.headers or {})))
+    return await _reply(
+        request, RequestError(error.status_code, error.detail, headers=dict(error.headers or {}))
+    )
 
 
 async def _reply_unexpected(request: Request, _error: Exception) -> Response:
-    return await _reply(request, Problem(500, "the request failed; the server's log says why"))
+    return await _reply(request, RequestError(500, "the request failed; the server's log says why"))
