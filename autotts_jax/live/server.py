@@ -31,7 +31,7 @@ from autotts_jax.core.rollout import MAX_TOKENS, check_budget
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.answering import Answer, answer
-from autotts_jax.live.chat import Chat, RequestError, Reply, event
+from autotts_jax.live.chat import Chat, Reply, RequestError, event
 from autotts_jax.policies.player import Player
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, select
 
