@@ -43,7 +43,8 @@ def play(
         try:
             answer = program(None if config is None else dict(config)).solve(Question(asked, table, width))
         except BaseException as error:
-            channel.send({"failed": last_lines(error)})
+            own = error.__traceback__.tb_next if error.__traceback__ else None  # without the line above
+            channel.send({"failed": last_lines(error.with_traceback(own))})
             channel.receive()  # The parent ends this process.
         goes_on = ask(END << ACTION_BITS | _label(answer, spellings) + 1) == 1
 
