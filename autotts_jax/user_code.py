@@ -57,10 +57,12 @@ class UserCode:
                 module = importlib.import_module(self.place)
             else:
                 module = _run(self.place, self.source)
+        except ModuleNotFoundError as error:
+            if not self.place.startswith(error.name or " "):
+                raise self._failed(last_lines(error)) from error
+            raise self._failed(f"there is no module {error.name}") from None
         except (Exception, SystemExit) as error:
-            raise InputError(
-                f"{self.kind} {self.path!r}: importing {self.place} failed:\n{last_lines(error)}"
-            ) from error
+            raise self._failed(last_lines(error)) from error
         if not hasattr(module, self.name):
             names = [key for key in vars(module) if not key.startswith("_")]
             raise InputError(
@@ -68,6 +70,9 @@ class UserCode:
                 f"{', '.join(names) or 'none'}"
             )
         return getattr(module, self.name)
+
+    def _failed(self, how: str) -> InputError:
+        return InputError(f"{self.kind} {self.path!r}: importing {self.place} failed:\n{how}")
 
     def package(self) -> tuple[str, str, list[str]] | None:
         """Finds the package or module that has to be imported first, without importing it.

@@ -218,7 +218,7 @@ def test_program_by_file_and_by_module(tmp_path, monkeypatch):
     ("spec", "message"),
     [
         ("no_such_file.py:X", "no file"),
-        ("no_such_module:X", "No module named 'no_such_module'"),
+        ("no_such_module:X", "importing no_such_module failed:\nthere is no module no_such_module$"),
         (f"{EXAMPLES}:Missing", "SelfConsistency, AdaptiveConsistency"),
         (f"{EXAMPLES}:Branch", "Branch is neither a Controller nor a released program"),
     ],

@@ -235,6 +235,8 @@ def _of_family(family: Family, value: float | None) -> Player:
         controllers = tuple(family.make(value) for value in values)
     except ValueError as error:
         raise InputError(str(error)) from error
+    except Exception as error:
+        raise InputError(f"{family.name}: making a member failed:\n{last_lines(error)}") from error
     return ControllerPlayer(family.name, _pytrees(controllers), values, family.value_name)
 
 
