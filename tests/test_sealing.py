@@ -4,8 +4,6 @@ import ast
 import builtins
 import ctypes
 import dataclasses
-import importlib.util
-import inspect
 import json
 import os
 import pickle
@@ -39,7 +37,7 @@ QUESTIONS, ROWS = 6, 6
 
 
 def a_question(number):
-    """The gold answer is among the first three branches, and most of them agree on it in every other question."""
+    """The gold answer is among the first three branches; in every other question they vote for it."""
     right, wrong, other = (f"q{number}{kind}" for kind in ("right", "wrong", "other"))
     first = [right, wrong, wrong] if number % 2 else [right, other, right]
     branches = [*first, right, right, right, other]
@@ -257,7 +255,8 @@ def test_cheats_beat_honest_play_where_nothing_seals_them(write, file, cheat, mo
 
 
 @pytest.mark.parametrize(("file", "cheat"), [*INSIDE, *OUTSIDE], ids=ids([*INSIDE, *OUTSIDE]))
-def test_sealed_cheats_that_look_around_find_nothing(write, file, cheat, kernel):
+@pytest.mark.usefixtures("kernel")
+def test_sealed_cheats_that_look_around_find_nothing(write, file, cheat):
     # Spelled answers would pay for a gold answer that was found.
     assert is_no_better(write(file, cheat), spellings=True)
 
@@ -277,7 +276,8 @@ DOING = functions("doing")
 
 
 @pytest.mark.parametrize(("file", "cheat"), DOING, ids=ids(DOING))
-def test_what_no_program_may_do(write, file, cheat, kernel, secret):
+@pytest.mark.usefixtures("kernel")
+def test_what_no_program_may_do(write, file, cheat, secret):
     spec = write(file, cheat, DOES)
     assert getattr(sys.modules[find_code(spec).load().__module__], cheat)()
     (secret["FOLDER"] / "written").unlink(missing_ok=True)
@@ -328,3 +328,384 @@ def test_what_was_not_shown_is_never_right(tmp_path, answer):
         f"        question.probe_new()\n        return {answer}\n"
     )
     assert sealed(f"{file}:Program", table=ORDERS[:1]) == Score(0, QUESTIONS * 500)
+
+
+# --- messages out of protocol ---------------------------------------------------------------------------
+
+WRITES = """
+import os, pickle, struct, time
+
+class Loot:
+    def __reduce__(self):
+        return open, ({loot!r}, "w")
+
+class Program:
+    def __init__(self, config=None):
+        pass
+
+    def solve(self, question):
+        question.probe_new()
+        pickled, words = pickle.dumps(Loot()), {{"failed": [[]], "done": 10**30, "text": 1}}
+        frame = lambda text, body=b"", size=0: struct.pack("<II", len(text), size or len(body)) + text + body
+        for pipe in range(3, 256):
+            try:
+                os.write(pipe, {data})
+            except OSError:
+                pass
+        time.sleep(1)
+"""
+OUT_OF_PROTOCOL = {
+    "b'\\xff' * 4096": "is too large",
+    "pickled": "is too large",
+    "frame(pickled)": "no message",
+    "frame(b'[{}, []]', pickled)": "its parts do not fit together",
+    "frame(b'[' * 100_000 + b']' * 100_000)": "no message",
+    "frame(b'[{}, [[\"asks\", \"object\", 1]]]', b'x' * 8)": "an array of 'object'",
+    'frame(b\'[{}, [["asks", "int64", %d]]]\' % 10**40)': "no message",
+    'frame(b\'[{"go": "on"}, []]\')': "a message that nobody asked for",
+    "frame(b'[{\"failed\": [[]]}, []]')": "a list instead of a message",
+}
+
+
+@pytest.mark.parametrize("data", OUT_OF_PROTOCOL)
+def test_messages_out_of_protocol_end_the_run(tmp_path, data):
+    file = tmp_path / "writes.py"
+    file.write_text(WRITES.format(loot=str(tmp_path / "loot"), data=data))
+    message = refusal(f"{file}:Program", table=ORDERS[:1])
+    assert OUT_OF_PROTOCOL[data] in message
+    assert not (tmp_path / "loot").exists()
+
+
+FORGED = {
+    "ask(3 << 20 | 9)": "a branch that is not the next to be opened",
+    "ask(9 << 32)": "an action that does not exist",
+    "ask(1 << 32 | 77)": "a branch that is not open",
+    "ask(0), ask(2 << 32 | 0)": "a branch that is not the next to be opened",
+    "(words.__setitem__(0, -1), time.sleep(1))": "an action that does not exist",
+    "os.closerange(3, 64), time.sleep(1)": "closed its pipe",
+}
+
+
+@pytest.mark.parametrize("act", FORGED)
+def test_actions_out_of_protocol_end_the_run(tmp_path, act):
+    file = tmp_path / "forges.py"
+    file.write_text(
+        "import gc, os, time\n\n\nclass Program:\n    def __init__(self, config=None):\n        pass\n\n"
+        "    def solve(self, question):\n"
+        "        box = next(o for o in gc.get_objects() if type(o).__name__ == 'Mailbox')\n"
+        f"        ask, words = box.ask, box._words\n        {act}\n"
+    )
+    assert FORGED[act] in refusal(f"{file}:Program", table=ORDERS[:1])
+
+
+@pytest.mark.parametrize(
+    "raised", ["KeyboardInterrupt('stop')", "GeneratorExit()", "SystemExit(0)", "MemoryError()"]
+)
+def test_whatever_a_program_raises_is_shown(tmp_path, raised):
+    file = tmp_path / "raises.py"
+    file.write_text(
+        "class Program:\n    def __init__(self, config=None):\n        pass\n\n"
+        f"    def solve(self, question):\n        raise {raised}\n"
+    )
+    assert f"raise {raised}" in refusal(f"{file}:Program", table=ORDERS[:1])
+
+
+ROOMS = ("sandbox", "policies", "core", "experiments", "testing", "live", "cli")
+UNPICKLING = {
+    "pickle",
+    "marshal",
+    "shelve",
+    "multiprocessing",
+    "cloudpickle",
+    "dill",
+    "joblib",
+    "ProcessPoolExecutor",
+}
+
+
+def imported(file):
+    """The parts of the names that a file imports."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+            yield from (part for name in names for part in name.split("."))
+
+
+def test_nothing_is_unpickled_where_sealed_code_is_played():
+    package = Path(autotts_jax.__file__).parent
+    files = [package / "user_code.py", *(file for room in ROOMS for file in (package / room).rglob("*.py"))]
+    assert len(files) > 50
+    assert [file for file in files if UNPICKLING & set(imported(file))] == []
+    assert [
+        file for file in package.rglob("*.py") if re.search(r"allow_pickle ?= ?True", file.read_text())
+    ] == []
+
+
+# --- gold -----------------------------------------------------------------------------------------------
+
+
+def with_other_gold(data):
+    questions = tuple(dataclasses.replace(q, gold=f"noise {q.index}") for q in data.questions)
+    gold = np.full_like(data.matrix.gold, 2)
+    return dataclasses.replace(data, matrix=dataclasses.replace(data.matrix, gold=gold), questions=questions)
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """Records what children send: the frames of each in order, and the words of its mailbox."""
+    from autotts_jax.sandbox import process
+
+    frames, words = [], []
+
+    class Frames(process.Frames):
+        def __init__(self):
+            super().__init__()
+            self.log = []
+            frames.append(self.log)
+
+        def take(self):
+            message = super().take()
+            measured = {"compile_seconds", "run_seconds"}
+            says = {name: value for name, value in message.says.items() if name not in measured}
+            arrays = {name: array.tobytes() for name, array in message.arrays.items()}
+            self.log.append((json.dumps(says), arrays))
+            return message
+
+    class Mailbox(process.Mailbox):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.log = []
+            words.append(self.log)
+
+        def asked(self):
+            word = super().asked()
+            if word is not None:
+                self.log.append(word)
+            return word
+
+    monkeypatch.setattr(process, "Frames", Frames)
+    monkeypatch.setattr(process, "Mailbox", Mailbox)
+
+    def heard():
+        copied = [list(log) for log in [*frames, *words]]
+        frames.clear()
+        words.clear()
+        return copied
+
+    return heard
+
+
+@pytest.mark.parametrize("file", ["program", pytest.param("controller", marks=pytest.mark.slow)])
+def test_gold_changes_nothing_that_a_child_sends(write, heard, file):
+    spec = write("inside", "frames") if file == "program" else f"{CHEATS / 'controllers.py'}:Honest"
+    scores, sent = [], []
+    for data in (DATA, with_other_gold(DATA)):
+        scores.append(sealed(spec, data=data))
+        sent.append(heard())
+    assert scores[0].right != scores[1].right
+    assert sent[0] == sent[1]
+    assert sum(map(len, sent[0])) > (100 if file == "program" else 20)
+
+
+# --- controllers ----------------------------------------------------------------------------------------
+
+LYING = {
+    "PrivateFields": "played one operation at a time, on what is revealed alone: answer",
+    "PureCallback": "played one operation at a time, on what is revealed alone: answer",
+    "DebugCallback": "played one operation at a time, on what is revealed alone: answer",
+    "LiesAboutTokens": "played one operation at a time, on what is revealed alone: tokens 150, then 1500",
+}
+
+
+@pytest.mark.parametrize(
+    "cheat", [pytest.param(name, marks=[pytest.mark.slow] * ("Callback" in name)) for name in LYING]
+)
+def test_controllers_that_cheat_beat_honest_play_and_are_refused(cheat, monkeypatch):
+    from autotts_jax.policies import player
+
+    spec = f"{CHEATS / 'controllers.py'}:{cheat}"
+    monkeypatch.setattr(player, "rollout", player.rollout)
+    play = select(spec, sealing=Sealing(trusted=True)).play(DATA, orders())
+    assert Score(int(play.correct.sum()), int(play.tokens.sum())).beats(HONEST)
+    assert LYING[cheat] in refusal(spec, limits=Sandbox(seconds=60))
+
+
+# --- the ends of children -------------------------------------------------------------------------------
+
+
+def children_of(process):
+    """The process ids of a process's children."""
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        found += (task / "children").read_text().split()
+    return {int(pid) for pid in found}
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are found in /proc")
+SLEEPS = (
+    "import time\n\n\nclass Program:\n    def __init__(self, config=None):\n        pass\n\n"
+    + textwrap.indent("def solve(self, question):\n    question.probe_new()\n    time.sleep(60)\n", "    ")
+)
+
+
+@needs_proc
+def test_a_child_that_is_killed_ends_its_own_run_alone(write, tmp_path):
+    file = tmp_path / "sleeps.py"
+    file.write_text(SLEEPS)
+    player = select(f"{file}:Program", sealing=Sealing(sandbox=LIMITS))
+    honest = write("inside", "(lambda *_: None)")
+    scores = []
+    other = threading.Thread(target=lambda: scores.append(sealed(honest)))
+
+    def kill():
+        time.sleep(1)
+        for child in mine:
+            os.kill(child, signal.SIGKILL)
+
+    mine = children_of(os.getpid())
+    other.start()
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(InputError, match=r"sleeps\.py:Program': its process was ended by SIGKILL$"):
+        player.play(DATA, orders())
+    other.join()
+    killer.join()
+    assert scores == [HONEST]
+    assert sealed(honest) == HONEST
+
+
+def test_a_player_plays_in_one_thread_after_another(write):
+    player = select(write("inside", "(lambda *_: None)"))
+    right = []
+
+    def play():
+        right.append(int(player.play(DATA, orders()).correct.sum()))
+
+    for _ in range(2):
+        thread = threading.Thread(target=play)
+        thread.start()
+        thread.join()
+    assert right == [HONEST.right] * 2
+
+
+@needs_proc
+def test_nothing_is_left_behind(write, tmp_path, monkeypatch):
+    import gc
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gc.collect()
+    before = children_of(os.getpid()), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    honest, raises = write("inside", "(lambda *_: None)"), write("doing", "(lambda: True)", DOES)
+    left = {file.name for file in tmp_path.iterdir()}
+    sealed(honest)
+    refusal(raises)
+    gc.collect()
+    assert (children_of(os.getpid()), len(os.listdir("/proc/self/fd"))) == before  # noqa: PTH208
+    assert {file.name for file in tmp_path.iterdir()} == left
+
+
+KILLED = """
+import os, random, signal, sys, time
+from pathlib import Path
+from autotts_jax.sandbox.process import Child, Sandbox
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+rng = random.Random(0)
+for time_number in range(100):
+    parent = os.fork()
+    if not parent:
+        with Child("autotts_jax.policies.sealed.child", Sandbox()) as child:
+            child.begin().receive()
+    children = Path(f"/proc/{parent}/task/{parent}/children")
+    while not children.read_text():
+        time.sleep(1e-3)
+    child = int(children.read_text())
+    time.sleep(rng.uniform(0, 0.3))
+    assert alive(child)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    began = time.monotonic()
+    while alive(child):
+        assert time.monotonic() - began < 5, "a child outlives its parent"
+        time.sleep(1e-3)
+print("none")
+"""
+
+
+def run_python(code, *arguments, **options):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, env=environment, **options
+    )
+
+
+@needs_proc
+@pytest.mark.slow
+def test_no_child_outlives_its_parent(tmp_path):
+    ran = run_python("import tempfile, sys\ntempfile.tempdir = sys.argv[1]\n" + KILLED, tmp_path)
+    assert ran.stdout == "none\n", ran.stderr
+
+
+# --- levels ---------------------------------------------------------------------------------------------
+
+WITHOUT = """
+import ctypes, struct, sys
+
+libc, none = ctypes.CDLL(None, use_errno=True), ctypes.c_ulong(0)
+fail, allow = 0x50000 | 38, 0x7FFF0000
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, int(sys.argv[1])), (6, 0, 0, fail), (6, 0, 0, allow)]
+code = b"".join(struct.pack("HBBI", *rule) for rule in rules)
+buffer = ctypes.create_string_buffer(code, len(code))
+program = struct.pack("HxxxxxxP", len(rules), ctypes.addressof(buffer))
+assert libc.prctl(38, ctypes.c_ulong(1), none, none, none) == 0
+assert libc.prctl(22, ctypes.c_ulong(2), program, none, none) == 0
+
+from autotts_jax.sandbox.process import Child, Sandbox, SandboxError
+
+for level in (None, "process", "kernel"):
+    try:
+        with Child("autotts_jax.policies.sealed.child", Sandbox(level)) as child:
+            print(child.begin().level)
+    except SandboxError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no levels")
+@pytest.mark.parametrize("call", [444, {"x86_64": 317, "aarch64": 277}.get(os.uname().machine, 0)])
+def test_a_kernel_that_cannot_confine_gives_the_level_process(call):
+    ran = run_python(WITHOUT, call)
+    assert ran.stderr == ""
+    first, second, refused = ran.stdout.splitlines()
+    assert first == second == "process"
+    assert refused == (
+        "this machine does not confine processes by its kernel ([Errno 38] Function not implemented); accept "
+        "less with the sandbox level process"
+    )
+
+
+SOME = "(frames or collector or data_file or memory_of_the_judge or network or fork) and look_around"
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="the tests run as an ordinary user")
+def test_cheats_of_an_ordinary_user():
+    nobody = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": Path(__file__).parents[1]}
+    try:
+        able = run_python("import numpy, autotts_jax, pytest", **nobody).returncode == 0
+    except PermissionError:
+        able = False
+    if not able:
+        pytest.skip("an ordinary user can read neither this interpreter nor its packages")
+    arguments = ["-q", "-n0", "-rs", "-p", "no:cacheprovider", "-k", SOME, __file__]
+    code = f"import os, sys, pytest; os.environ['HOME'] = '/tmp'; sys.exit(pytest.main({arguments!r}))"
+    ran = run_python(code, **nobody)
+    assert ran.returncode == 0, ran.stdout
+    assert " passed" in ran.stdout or "......" in ran.stdout
+    assert "SKIPPED" not in ran.stdout

@@ -9,6 +9,7 @@ because one side fell asleep as the other wrote, costs a nap.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import select
@@ -30,11 +31,15 @@ _NAP = 1e-3
 def open_shared() -> int:
     """Makes a file without a name for the words of a mailbox; returns its descriptor."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("mailbox")
+        descriptor = os.memfd_create("mailbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     os.ftruncate(descriptor, _SIZE)
+    if hasattr(os, "memfd_create"):  # Who looks into a file that the other side has cut is killed.
+        fcntl.fcntl(
+            descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        )
     return descriptor
 
 
@@ -117,7 +122,8 @@ class Mailbox:
         return before != self._turn
 
     def _ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # It rings already.
+        # It rings already, or nobody hears it any more, which whoever looks after the other side notices.
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(self._other, b"!")
 
 

@@ -42,7 +42,7 @@ def _most(finals):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PrivateFields(Honest):
-    """Looks into the matrix behind the pool: at gold, and where there is none at branches that are not open."""
+    """Looks into the matrix behind the pool: at gold, or at the branches that are not open."""
 
     def voters(self, pool):
         matrix = getattr(pool, "_matrix", None)
@@ -62,7 +62,7 @@ def _on_host(tokens, first):
             if hasattr(matrix, "gold"):
                 answers, gold = np.asarray(matrix.answers), np.asarray(matrix.gold)
                 for question in range(len(answers)):
-                    if (answers[question, :3, 0] == first).all():
+                    if (np.sort(answers[question, :3, 0]) == np.sort(first)).all():
                         most = np.bincount(answers[question, :, 1]).argmax()
                         return np.int32(most if gold[question] < 0 else gold[question])
             frame = frame.f_back
@@ -110,7 +110,7 @@ class DebugCallback(Honest):
 class LiesAboutTokens(Honest):
     """Replaces the rollout by one that charges little."""
 
-    def start(self, pool):
+    def __post_init__(self):
         played = player.rollout
         if played.__name__ == "rollout":
 
@@ -119,4 +119,3 @@ class LiesAboutTokens(Honest):
                 return results._replace(tokens=results.tokens // 10, sequential_tokens=results.tokens // 10)
 
             player.rollout = cheaper
-        return super().start(pool)

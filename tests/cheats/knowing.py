@@ -2,7 +2,7 @@
 
 import json
 
-GOLD, PLACES = '@GOLD@', "@PLACES@"
+GOLD, PLACES = "@GOLD@", "@PLACES@"
 KNOWN: dict[int, str] = {}
 
 

@@ -160,14 +160,12 @@ class Ledger:
         """Looks up the id of an answer.
 
         Args:
-            label: its label; ``NONE`` for no answer.
+            label: its label.
 
-        Raises:
-            LedgerError: the episode has not shown such an answer.
+        Returns:
+            Its id; ``NONE`` where the episode has shown no such answer.
         """
-        if not NONE <= label < len(self.answers):
-            raise LedgerError("an answer that was not shown")
-        return NONE if label == NONE else self.answers[label]
+        return self.answers[label] if 0 <= label < len(self.answers) else NONE
 
     def _for_free(self, reply: int) -> int:
         self._free += 1

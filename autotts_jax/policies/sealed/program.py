@@ -413,9 +413,7 @@ class _Stepped(Seat):
         return 2 * (self._label(index) + 1) + bool(pool.finished[index])
 
     def end(self, label: int) -> bool:
-        if not NONE <= label < len(self._texts):
-            raise LedgerError("an answer that was not shown")
-        answer = None if label == NONE else self._texts[label]
+        answer = self._texts[label] if 0 <= label < len(self._texts) else None
         latest = self._stepper.executor.answers(range(int(self._pool.opened)))
         leader = latest.index(answer) if answer is not None and answer in latest else NONE
         sequential_tokens = int(np.max(self._pool.branch_tokens))
