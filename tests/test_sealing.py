@@ -165,7 +165,7 @@ def secret(tmp_path_factory):
             "PID": os.getpid(),
             "ADDRESS": ctypes.addressof(buffer),
             "SIZE": len(buffer),
-            "GOLD": gold,
+            "GOLD": ",".join(GOLD),
             "PLACES": json.dumps(PLACES),
             "BYTES": 3 << 28,
             "SECONDS": 60,
@@ -270,6 +270,22 @@ def test_places_known_by_heart_and_memory_are_noticed(write):
     for cheat in ("table_of_places", "memory_between_episodes"):
         message = refusal(write("knowing", cheat))
         assert "plays another episode when it has not played the question before (question " in message
+
+
+def test_memory_between_settings_is_noticed(tmp_path):
+    file = tmp_path / "remembers.py"
+    file.write_text(
+        "class Program:\n    known, turn = {}, {}\n\n    def __init__(self, config):\n"
+        "        self.beta = config['beta']\n\n    def solve(self, question):\n"
+        "        turn = Program.turn[self.beta] = Program.turn.get(self.beta, 0) + 1\n"
+        "        if turn in Program.known:\n            question.probe_new()\n"
+        "            return Program.known[turn]\n"
+        "        shown = [question.probe_new()[0] for _ in range(7)]\n"
+        "        Program.known[turn] = max(shown, key=shown.count)\n        return Program.known[turn]\n"
+    )
+    player = dataclasses.replace(select(f"{file}:Program@0.5"), values=(0.5, 0.2))
+    with pytest.raises(SandboxError, match="plays another episode"):
+        player.play(DATA, orders())
 
 
 DOING = functions("doing")
@@ -382,7 +398,7 @@ FORGED = {
     "ask(1 << 32 | 77)": "a branch that is not open",
     "ask(0), ask(2 << 32 | 0)": "a branch that is not the next to be opened",
     "(words.__setitem__(0, -1), time.sleep(1))": "an action that does not exist",
-    "os.closerange(3, 64), time.sleep(1)": "closed its pipe",
+    "os.closerange(3, 256), time.sleep(1)": "closed its pipe",
 }
 
 

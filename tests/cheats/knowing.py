@@ -7,7 +7,7 @@ KNOWN: dict[int, str] = {}
 
 
 def table_of_answers(question, turn, shown):
-    return json.loads(GOLD)[turn % 6]
+    return GOLD.split(",")[turn % 6]
 
 
 def table_of_places(question, turn, shown):

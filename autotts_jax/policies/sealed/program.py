@@ -99,18 +99,17 @@ class ProgramPlayer(Player):
         parts = []
         # This process answers the others, on a core of its own.
         crew = max(1, min(processes, devices.usable_cores() - 1, len(episodes)))
-        with self.cast.children(crew, fresh=1) as (children, (fresh,)):
-            for number, value in enumerate(self.values):
+        with self.cast.children(crew, fresh=len(self.values)) as (children, fresh):
+            for number, (value, alone) in enumerate(zip(self.values, fresh, strict=True)):
                 run = _Run(self, dataset, orders, budget, value)
                 before = number * len(episodes)
                 report = None if on_progress is None else _after(before, on_progress)
                 played = run.play(children, episodes, report)
-                if number == 0:
-                    self.cast.loaded(fresh)
-                again = run.play([fresh], sample, None)
+                self.cast.loaded(alone)
+                again = run.play([alone], sample, None)
                 self._check_alone(dataset, played, again, sample, len(dataset))
                 parts.append(played)
-            level = fresh.level
+            level = alone.level
         columns = {
             name: np.stack([part[name] for part in parts]).reshape(len(parts), *shape) for name in _COLUMNS
         }
