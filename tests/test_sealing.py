@@ -219,14 +219,6 @@ def refusal(spec, limits=LIMITS, **settings):
     return message
 
 
-def is_no_better(spec, **settings):
-    """Whether a program is refused, or scores no better than the honest one."""
-    try:
-        return not sealed(spec, **settings).beats(HONEST)
-    except InputError as error:
-        return len(str(error).splitlines()) <= 12
-
-
 @pytest.fixture(scope="module")
 def kernel():
     """For tests of what only a kernel keeps from a process."""
@@ -258,12 +250,11 @@ def test_cheats_beat_honest_play_where_nothing_seals_them(write, file, cheat, mo
 @pytest.mark.usefixtures("kernel")
 def test_sealed_cheats_that_look_around_find_nothing(write, file, cheat):
     # Spelled answers would pay for a gold answer that was found.
-    assert is_no_better(write(file, cheat), spellings=True)
+    assert not sealed(write(file, cheat), spellings=True).beats(HONEST)
 
 
-@pytest.mark.parametrize(("file", "cheat"), KNOWING, ids=ids(KNOWING))
-def test_sealed_cheats_that_know_the_questions_cannot_use_it(write, file, cheat):
-    assert is_no_better(write(file, cheat))
+def test_known_answers_are_not_shown(write):
+    assert not sealed(write("knowing", "table_of_answers")).beats(HONEST)
 
 
 def test_places_known_by_heart_and_memory_are_noticed(write):
@@ -534,7 +525,7 @@ LYING = {
 
 
 @pytest.mark.parametrize(
-    "cheat", [pytest.param(name, marks=[pytest.mark.slow] * ("Callback" in name)) for name in LYING]
+    "cheat", [pytest.param(name, marks=[pytest.mark.slow] * (name != "PrivateFields")) for name in LYING]
 )
 def test_controllers_that_cheat_beat_honest_play_and_are_refused(cheat, monkeypatch):
     from autotts_jax.policies import player
