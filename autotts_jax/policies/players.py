@@ -44,6 +44,9 @@ CONTROLLERS: dict[str, Family] = {
 NEURAL = "neural"
 """Name of learned policies; their parameters are in files."""
 
+MOST_VALUES, LARGEST_VALUE = 1000, 1e9
+"""Bounds of what somebody else's code can have as values."""
+
 GAMMA = 1e-4
 """γ that policies for environments are shown where nothing else is said."""
 
@@ -63,7 +66,9 @@ def select(spec: str, gamma: float | None = GAMMA, sealing: Sealing = SEALED) ->
     Raises:
         InputError: there is no such player, or it has no setting at the value.
     """
-    name, at, text = spec.partition("@")
+    place, colon, last = spec.rpartition(":")
+    name, at, text = last.partition("@")
+    name = place + colon + name
     found: Family
     if name.partition(":")[0] == NEURAL:
         found = _neural(name)
@@ -140,13 +145,19 @@ def _of_code(path: str, value: float | None, gamma: float | None, sealing: Seali
     if says.get("kind") == PROGRAM:
         beta = None if value is None else check_beta(value)
         return ProgramPlayer(code.name, cast, (beta,), sealing)
-    values, width = says.get("values"), says.get("width")
-    numbers = isinstance(values, list) and all(v is None or isinstance(v, int | float) for v in values)
-    if not numbers or not values or not (width is None or (isinstance(width, int) and width > 0)):
+    values, width, said = says.get("values"), says.get("width"), says.get("name")
+    numbers = isinstance(values, list) and 0 < len(values) <= MOST_VALUES and all(map(_is_value, values))
+    if not numbers or not (width is None or (isinstance(width, int) and width > 0)):
         raise InputError(f"player {path!r} does not say what its values are")
-    # A name of several lines could pass for rows of a table.
-    name, value_name = (" ".join(printable(says.get(key)).split())[:80] for key in ("name", "value_name"))
-    return SealedPlayer(name, cast, tuple(values), value_name, width)
+    # With a name of its own choice it could pass for another player.
+    name = said if isinstance(said, str) and said.replace("-", "_") == code.name else code.name
+    value_name = printable(says.get("value_name"))[:20]
+    return SealedPlayer(name, cast, tuple(values or ()), value_name, width)
+
+
+def _is_value(value: Any) -> bool:
+    """Whether something is a value that a setting can have, or None."""
+    return value is None or (type(value) in (int, float) and abs(value) < LARGEST_VALUE)
 
 
 def is_program(found: Any) -> bool:

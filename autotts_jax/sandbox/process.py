@@ -20,6 +20,7 @@ from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 
+from autotts_jax.checks import whole
 from autotts_jax.errors import InputError
 from autotts_jax.sandbox.confine import KERNEL, PROCESS
 from autotts_jax.sandbox.mailbox import Mailbox, open_shared
@@ -47,7 +48,6 @@ _SYSTEM = (
     "/dev/zero",
     "/dev/urandom",
     "/proc/cpuinfo",
-    "/proc/meminfo",
     "/sys/devices/system/cpu",
     "/sys/devices/system/node",
 )
@@ -55,6 +55,10 @@ _SYSTEM = (
 
 class SandboxError(InputError):
     """What runs in a sandbox failed or broke a limit; the child has been ended."""
+
+
+LEAST_MEMORY = 64 << 20
+"""Bytes without which no interpreter starts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +81,11 @@ class Sandbox:
     def __post_init__(self) -> None:
         if self.level not in (None, KERNEL, PROCESS):
             raise InputError(f"unknown sandbox level {self.level!r}; choose {KERNEL} or {PROCESS}")
-        if not self.seconds > 0 or not self.memory > 0:
-            raise InputError("a sandbox needs seconds and bytes of memory above 0")
+        if not self.seconds > 0:
+            raise InputError(f"a sandbox needs seconds above 0, not {self.seconds}")
+        whole("a sandbox's memory in bytes", self.memory, LEAST_MEMORY, 1 << 50)
+        if self.cpu_seconds is not None:
+            whole("a sandbox's CPU time in seconds", self.cpu_seconds, 1, 1 << 31)
 
 
 class Child:
@@ -273,6 +280,15 @@ class Child:
         except MessageError as error:
             self._fail(f"{self.name} broke the protocol: {error}", error)
 
+    def pause(self) -> None:
+        """Stops the child, which has nothing to do, until `resume`."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Has the child go on; it has its time again."""
+        os.killpg(self._process.pid, signal.SIGCONT)
+        self.touch()
+
     def touch(self) -> None:
         """Gives the child its time again, as it was heard of in another way than by a message."""
         self._asked = time.monotonic()
@@ -375,12 +391,14 @@ def readable_places() -> list[str]:
 
 
 def code_files(folder: str | Path) -> list[str]:
-    """The code in a folder, without whatever else is in it.
+    """The code in a folder, without whatever else is in it or a link leads to.
 
     Args:
         folder: the folder.
     """
-    return [str(file) for file in Path(folder).rglob("*") if file.suffix in _CODE]
+    root = Path(folder).resolve()
+    files = (file for file in root.rglob("*") if file.suffix in _CODE and file.is_file())
+    return [str(file) for file in files if file.resolve().is_relative_to(root)]
 
 
 def _around(place: Path, left_out: Path) -> Iterator[str]:

@@ -82,6 +82,8 @@ class Cast:
         """
         idle = self._idle
         lent = [idle.pop() for _ in range(min(number, len(idle)))]
+        for child in lent:
+            child.resume()
         begun: list[Child] = []
         try:
             # All are started before the first is waited for.
@@ -98,7 +100,8 @@ class Cast:
             raise
         for child in begun[cut:]:
             child.close()
-        idle += [*lent, *begun[:cut]]
+        for child in [*lent, *begun[:cut]]:
+            self._rest(child)
 
     def describe(self) -> Mapping[str, Any]:
         """Loads the code in a child, and asks what it is.
@@ -114,8 +117,12 @@ class Cast:
         except BaseException:
             child.close()
             raise
-        self._idle.append(child)
+        self._rest(child)
         return says
+
+    def _rest(self, child: Child) -> None:
+        child.pause()
+        self._idle.append(child)
 
     @property
     def _idle(self) -> list[Child]:

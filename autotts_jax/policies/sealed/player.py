@@ -99,14 +99,15 @@ class SealedPlayer(Player):
                 check.repeat(fresh, episode, played, _place(dataset, episode, self.names[episode.setting]))
             level = fresh.level
         ids = played.pop("answer")
-        seconds = played.pop("seconds")
+        elapsed = time.perf_counter() - began
+        compiling = min(played.pop("seconds")[0], elapsed)
         return Play(
             self,
             answer=answer_texts(dataset, ids),
             correct=(ids != NONE) & (ids == np.asarray(dataset.matrix.gold)),
             **played,
-            compile_seconds=seconds[0],
-            run_seconds=time.perf_counter() - began - seconds[0],
+            compile_seconds=compiling,
+            run_seconds=elapsed - compiling,
             seal=Seal(level, (STEPPED,) if budget is not None else (STEPPED, SCRAMBLE)),
         )
 
@@ -371,10 +372,10 @@ def _ended(child: Child, says: Any, executor: Executor) -> Ended:
     pool = executor.pool
     leader, stop = says.get("leader"), says.get("stop")
     rounds, sequential = _whole(child, says.get("rounds")), _whole(child, says.get("sequential_tokens"))
-    opened, tokens = int(pool.opened), int(pool.tokens)
+    opened, tokens, least = int(pool.opened), int(pool.tokens), int(np.max(pool.branch_tokens))
     if not isinstance(leader, int) or not NONE <= leader < opened:
         raise child.broke_protocol("an answer of a branch that is not open")
-    if not isinstance(stop, int) or stop not in set(StopReason) or sequential > tokens:
+    if not isinstance(stop, int) or stop not in set(StopReason) or not least <= sequential <= tokens:
         raise child.broke_protocol("an end that cannot be")
     answer = None if leader == NONE else executor.answers([leader])[0]
     return Ended(answer, leader, StopReason(stop), rounds, sequential)
