@@ -716,3 +716,47 @@ def test_cheats_of_an_ordinary_user():
     assert ran.returncode == 0, ran.stdout
     assert " passed" in ran.stdout or "......" in ran.stdout
     assert "SKIPPED" not in ran.stdout
+
+
+# --- what code says of itself ---------------------------------------------------------------------------
+
+PLAYER = """
+import autotts_jax as at
+from autotts_jax.core import Controller
+from autotts_jax.policies import SelfConsistency
+
+made = at.Family("sc", (1, 2), lambda value: SelfConsistency(int(value)), "branches")
+first_two = at.Family("first-two", (1, 2), lambda value: SelfConsistency(int(value)), "branches")
+endless = at.Family("endless", (float("nan"),), lambda value: SelfConsistency(2))
+huge = at.Family("huge", (10**400,), lambda value: SelfConsistency(2))
+many = at.Family("many", tuple(range(5000)), lambda value: SelfConsistency(2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("made", "made"), ("first_two", "first-two"), ("endless", None), ("huge", None), ("many", None)],
+)
+def test_code_chooses_neither_another_name_nor_values_that_are_none(tmp_path, name, shown):
+    file = tmp_path / "of@mine.py"
+    file.write_text(PLAYER)
+    if shown is None:
+        assert "does not say what its values are" in str(refusal(f"{file}:{name}"))
+    else:
+        assert select(f"{file}:{name}").names == (f"{shown}@1", f"{shown}@2")
+
+
+@pytest.mark.usefixtures("kernel")
+def test_links_out_of_a_package_lead_nowhere(tmp_path, monkeypatch):
+    package = tmp_path / "linked"
+    package.mkdir()
+    (package / "root.py").symlink_to("/", target_is_directory=True)
+    (package / "gold.py").symlink_to(Path(autotts_jax.__file__).parent / "replay" / "smollm2.npz")
+    (package / "__init__.py").write_text(
+        "class Program:\n    def __init__(self, config=None):\n        pass\n\n"
+        "    def solve(self, question):\n        for name in ('root.py/etc/passwd', 'gold.py'):\n"
+        "            try:\n                open(f'{__file__[:-11]}{name}', 'rb')\n"
+        "            except OSError:\n                continue\n            raise SystemError(name)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    sealed("linked:Program", limits=dataclasses.replace(LIMITS, level="kernel"))

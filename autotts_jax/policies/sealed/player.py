@@ -169,13 +169,14 @@ class SealedPlayer(Player):
             "group": np.asarray(orders.group),
         }
         message = child.ask({"do": "play", "vocabulary": size, "budget": budget}, arrays)
-        done = 0
+        done, episodes = 0, len(self.values) * orders.num_rows * questions
         while "done" in message.says:
             before, done = done, _whole(child, message.says["done"])
-            if not before < done <= len(self.values) * orders.num_rows * questions:
+            # A rollout fills up its queues with episodes that nobody asked for.
+            if not before < done <= 2 * episodes + 1024:
                 raise child.broke_protocol("progress that cannot be")
             if on_progress is not None:
-                on_progress(done)
+                on_progress(min(done, episodes))
             message = child.receive()
         fail_if_failed(message)
         shape = (len(self.values), orders.num_rows, questions)
