@@ -310,7 +310,7 @@ def test_a_frontier_of_any_costs_can_be_drawn(rows, tmp_path):
         ("sc@1", {"max_branches": 11}, "10 branches a question, fewer than the 11"),
         ("sc@1,asc@1,sc@1", {}, "sc@1: given more than once"),
         ("cmc,cmc@0.3", {}, "cmc@0.3: given more than once"),
-        ("examples/released_programs.py:SelfConsistency", {"budget": 5}, "no token budget"),
+        ("examples/released_programs.py:SelfConsistency", {"budget": 5}, "exceeds the token budget"),
     ],
 )
 def test_bad_arguments(dataset, controllers, arguments, message):
