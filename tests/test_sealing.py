@@ -32,6 +32,9 @@ from autotts_jax.sandbox import Sandbox
 from autotts_jax.sandbox.process import Child, SandboxError
 from autotts_jax.user_code import find_code
 
+# Cheats fork where nothing stops them, and JAX, which another module may have started, warns of it.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
 CHEATS = Path(__file__).parent / "cheats"
 QUESTIONS, ROWS = 6, 6
 

@@ -11,7 +11,7 @@ import pytest
 from autotts_jax.experiments.evaluation import Evaluation
 from autotts_jax.policies import Play, select
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
-from autotts_jax.user_code import import_place
+from autotts_jax.user_code import load_object
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "training_runs.py"
 CONFIG = """
@@ -60,7 +60,7 @@ def test_folds_are_compared_on_what_each_was_trained_without(tmp_path, compiling
 
 
 def test_each_question_is_played_by_the_policy_that_has_not_seen_it():
-    script, _, _ = import_place("script", f"{SCRIPT}:held_out")
+    held_out = load_object(f"{SCRIPT}:held_out", "function")
     fold = np.array([2, 0, 1, 1, 0])
     shape = (len(select("neural").values), 3, len(fold))
 
@@ -70,7 +70,7 @@ def test_each_question_is_played_by_the_policy_that_has_not_seen_it():
 
     reference, policy = select("cmc"), select("neural")
     plays = play(reference, 7), *(play(policy, number) for number in range(3))
-    evaluation = script.held_out(Evaluation(None, plays, 3), fold)
+    evaluation = held_out(Evaluation(None, plays, 3), fold)
     assert evaluation.plays[0] is plays[0]
     joined = evaluation.plays[1]
     assert joined.player.name == "held out"
