@@ -169,6 +169,28 @@ class Ended(NamedTuple):
     sequential_tokens: int
 
 
+def results_of(ended: Ended, pool: BranchPool) -> dict[str, int]:
+    """Gives what a rollout says of an episode, of one that was played one operation at a time.
+
+    Args:
+        ended: what the episode came to.
+        pool: the pool at its end.
+
+    Returns:
+        The columns of `autotts_jax.core.rollout.COLUMNS`.
+    """
+    return {
+        "answer": int(pool.answer_key(ended.leader)),
+        "tokens": int(pool.tokens),
+        "intervals": int(pool.intervals),
+        "probes": int(pool.probes),
+        "sequential_tokens": ended.sequential_tokens,
+        "branches": int(pool.opened),
+        "rounds": ended.rounds,
+        "stop_reason": int(ended.stop),
+    }
+
+
 class Stepper:
     """Passes operations to an executor, and reports each that changed something.
 

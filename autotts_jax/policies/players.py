@@ -24,7 +24,7 @@ from autotts_jax.policies.env_policy import PolicyController, as_controller
 from autotts_jax.policies.host_policy import HostPlayer
 from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.policies.sealed.cast import SEALED, Cast, Sealing, printable
-from autotts_jax.policies.sealed.child import PROGRAM
+from autotts_jax.policies.sealed.child import PROGRAM, is_program
 from autotts_jax.policies.sealed.player import SealedPlayer
 from autotts_jax.policies.sealed.program import ProgramPlayer
 from autotts_jax.user_code import UserCode, find_code, last_lines
@@ -158,15 +158,6 @@ def _of_code(path: str, value: float | None, gamma: float | None, sealing: Seali
 def _is_value(value: Any) -> bool:
     """Whether something is a value that a setting can have, or None."""
     return value is None or (type(value) in (int, float) and abs(value) < LARGEST_VALUE)
-
-
-def is_program(found: Any) -> bool:
-    """Tells whether something is the class of a released program.
-
-    Args:
-        found: anything.
-    """
-    return isinstance(found, type) and hasattr(found, "solve")
 
 
 def _code_of(program: type) -> UserCode:

@@ -245,10 +245,6 @@ class Child:
         self.send(says, arrays)
         return self.receive()
 
-    def fileno(self) -> int:
-        """The descriptor that becomes readable when the child sends something."""
-        return self._read
-
     def complete(self) -> bool:
         """Reads what has come, and tells whether it completes a message.
 

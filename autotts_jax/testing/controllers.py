@@ -269,17 +269,7 @@ class _Trial:
         failure = "fails the equality check: it cannot be played one operation at a time"
         with _tracing(f"{self.title(episode)} {failure}", USE_ONE_POOL, TypeError):
             ended = stepping.play(self.controller(episode), executor, decisions.append)
-        pool = executor.pool
-        return decisions, {
-            "answer": int(pool.answer_key(ended.leader)),
-            "tokens": int(pool.tokens),
-            "intervals": int(pool.intervals),
-            "probes": int(pool.probes),
-            "sequential_tokens": ended.sequential_tokens,
-            "branches": int(pool.opened),
-            "rounds": ended.rounds,
-            "stop_reason": int(ended.stop),
-        }
+        return decisions, stepping.results_of(ended, executor.pool)
 
     def decisions(self, episode: int, executor: Executor) -> list[Decision]:
         """The decisions in an episode as far as it can be played one operation at a time."""

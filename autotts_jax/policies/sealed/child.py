@@ -21,6 +21,15 @@ Arrays = Mapping[str, np.ndarray]
 Says = Mapping[str, Any]
 
 
+def is_program(found: Any) -> bool:
+    """Tells whether something is the class of a released program.
+
+    Args:
+        found: anything.
+    """
+    return isinstance(found, type) and hasattr(found, "solve")
+
+
 def main(channel: Channel) -> None:
     """Serves a parent until it ends this process.
 
@@ -30,7 +39,7 @@ def main(channel: Channel) -> None:
     says, _ = channel.receive()
     try:
         found = UserCode(**says["code"]).load()
-        if isinstance(found, type) and hasattr(found, "solve"):
+        if is_program(found):
             channel.send({"kind": PROGRAM})
             serve = {"solve": lambda says, _: _solve(channel, found, says)}
         else:

@@ -16,7 +16,15 @@ import numpy as np
 from autotts_jax.core.mdp import State
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.scrambling import scramble
-from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, ReplayExecutor, Stepper
+from autotts_jax.core.stepping import (
+    Decision,
+    Ended,
+    Executor,
+    Operation,
+    ReplayExecutor,
+    Stepper,
+    results_of,
+)
 from autotts_jax.policies.player import Play, Player, Seal, answer_texts, check_branches_of
 from autotts_jax.policies.sealed.cast import Cast, fail_if_failed, printable
 from autotts_jax.policies.sealed.playing import COLUMNS, Labels, matrix_arrays, seen
@@ -189,8 +197,7 @@ class SealedPlayer(Player):
             raise child.broke_protocol("results without times")
         played = {name: message.arrays[name] for name in COLUMNS}
         answer = message.arrays["answer"]
-        least = NONE if np.any(answer == NONE) else 0
-        _check_ranges(child, played, answer, least, size, orders.width)
+        _check_ranges(child, played, answer, size, orders.width)
         back = np.argsort(ids, axis=1)
         played["answer"] = np.where(answer == NONE, NONE, back[np.arange(questions), answer])
         return played | {"seconds": seconds}
@@ -303,17 +310,7 @@ class _Check:
         executor = ReplayExecutor(pool, str)
         ended = self._player.step(child, episode.setting, executor)
         pool = executor.pool
-        answer = NONE if ended.leader == NONE else int(pool.answer_key(ended.leader))
-        return {
-            "answer": answer,
-            "tokens": int(pool.tokens),
-            "intervals": int(pool.intervals),
-            "probes": int(pool.probes),
-            "sequential_tokens": ended.sequential_tokens,
-            "branches": int(pool.opened),
-            "rounds": ended.rounds,
-            "stop_reason": int(ended.stop),
-        }, pool.state
+        return results_of(ended, pool), pool.state
 
 
 def _columns(played: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -334,10 +331,10 @@ def _require_equal(before: dict[str, int], after: dict[str, int], how: str, name
 
 
 def _check_ranges(
-    child: Child, played: dict[str, np.ndarray], answer: np.ndarray, least: int, size: int, width: int
+    child: Child, played: dict[str, np.ndarray], answer: np.ndarray, size: int, width: int
 ) -> None:
     """Checks that results can be: what is charged, and how it hangs together."""
-    if np.any(answer < least) or np.any(answer >= size):
+    if np.any(answer < NONE) or np.any(answer >= size):
         raise child.broke_protocol("an answer that does not exist")
     for name in COLUMNS:
         if np.any(played[name] < 0):

@@ -12,6 +12,7 @@ import numpy as np
 from autotts_jax.core.mdp import Admissible
 from autotts_jax.core.observed import ObservedPool
 from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.rollout import COLUMNS as RESULTS
 from autotts_jax.core.stepping import Decision, Executor, Operation
 from autotts_jax.policies.player import Player
 from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
@@ -21,15 +22,7 @@ from autotts_jax.sandbox.channel import Channel
 
 _ACTIONS = tuple(field.name for field in dataclasses.fields(Admissible))
 
-COLUMNS = (
-    "tokens",
-    "intervals",
-    "probes",
-    "sequential_tokens",
-    "branches",
-    "rounds",
-    "stop_reason",
-)
+COLUMNS = tuple(name for name in RESULTS if name != "answer")
 """What a child says of each episode besides the answer."""
 
 
