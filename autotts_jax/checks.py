@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,3 +32,29 @@ def whole(name: str, value: Any, least: int | None = 0, most: int | None = None)
         limits = f"at least {least}" if most is None else f"between {least} and {most}"
         raise InputError(f"{name} is {value}, but it must be {limits}")
     return int(value)
+
+
+def callback(name: str, function: Callable[..., Any] | None, *given: str) -> None:
+    """Checks that an optional function can be called with what it will be given.
+
+    Args:
+        name: what the argument is called, for the message.
+        function: the argument; None passes, and so does a callable that does not tell what it takes.
+        *given: what each positional argument of a call is, for the message.
+
+    Raises:
+        InputError: it is no function, or takes other arguments.
+    """
+    if function is None:
+        return
+    wanted = f"it must be a function of {len(given)} argument{'s' * (len(given) > 1)}: {', '.join(given)}"
+    if not callable(function):
+        raise InputError(f"{name} is {function!r}, but {wanted}")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some built-in functions have none
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        raise InputError(f"{name} takes {signature}, but {wanted}") from error

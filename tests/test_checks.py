@@ -1,11 +1,14 @@
 """What the public functions refuse: one clear error for each wrong argument."""
 
 import dataclasses
+import re
 
 import jax
 import pytest
 
 import autotts_jax as at
+from autotts_jax.checks import callback
+from autotts_jax.collect import LocalWorkers, Plan, Problem, SimulatedEngine, collect
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +34,8 @@ def test_data_is_named_by_text_or_paths(wrong):
         ({"budget": 1.5}, "the token budget is 1.5, but it must be a whole number; leave it out"),
         ({"processes": 0}, "processes is 0, but it must be at least 1"),
         ({"data": None}, "data is None"),
+        ({"on_progress": divmod}, "on_progress takes .*, but it must be a function of 3 arguments"),
+        ({"on_progress": 3}, "on_progress is 3, but it must be a function of 3 arguments: what is running, "),
     ],
 )
 def test_evaluate_refuses_what_it_cannot_play(data, arguments, message):
@@ -101,3 +106,34 @@ def controller(start=lambda _, pool: (None, pool.open(1)), round_=None):
 def test_a_controller_that_returns_something_else(data, play, wrong, message):
     with pytest.raises(at.InputError, match=message):
         play(data, controller(**wrong), max_branches=2)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, True, 1.5, "1", None])
+def test_environments_refuse_a_seed_that_is_none(data, seed):
+    with pytest.raises(at.InputError, match=r"seed is .*, but it must be"):
+        at.make("WidthDepth-v0", data, max_branches=2, seed=seed)
+
+
+def nothing():
+    """Takes nothing."""
+
+
+def test_functions_to_call_are_checked_before_anything_is_done(data, tmp_path):
+    engine = SimulatedEngine()
+    with pytest.raises(
+        at.InputError, match=re.escape("on_decision takes (), but it must be a function of 1")
+    ):
+        at.answer(engine, "What is 1 + 1?", "sc@2", on_decision=nothing)
+    plan = Plan("simulated", "sums", (Problem("What is 1 + 1?", "2"),), num_branches=2)
+    with pytest.raises(at.InputError, match="must be a function of 1 argument: the `CollectionProgress`"):
+        collect(plan, tmp_path / "collected", LocalWorkers(engine), on_progress=nothing)
+    with pytest.raises(
+        at.InputError, match="must be a function of 2 arguments: the number of the update, its"
+    ):
+        at.train("missing.toml", data, out=tmp_path / "trained", on_progress=nothing)
+    assert not list(tmp_path.iterdir())
+
+
+def test_functions_that_do_not_tell_what_they_take_pass():
+    callback("on_progress", max, "one")
+    callback("on_progress", print, "one", "two")

@@ -601,6 +601,15 @@ def test_bad_arrays_are_named(compact, arrays, words):
     assert words in str(error.value)
 
 
+def test_an_archive_of_something_else_is_named_in_its_folder(compact):
+    np.savez(compact.parent / "theirs.npz", weights=np.zeros(3))
+    with pytest.raises(DataError) as error:
+        read_files(compact.parent)
+    theirs = compact.parent / "theirs.npz"
+    assert str(error.value).startswith(f"{theirs}: no compact file: it holds the arrays ['weights'], and")
+    assert "move it out of the folder or name the files to read" in str(error.value)
+
+
 BAD_TEXTS = {
     "another version": (change("version", to=2), "version 2, and this autotts_jax reads"),
     "version is a string": (change("version", to="1"), "version is '1'; make it an integer"),

@@ -19,7 +19,7 @@ from hypothesis.extra.numpy import arrays
 from matrices import BRANCHES, as_dataset, random_matrix
 
 import autotts_jax
-from autotts_jax.envs import OBSERVATIONS
+from autotts_jax.envs import OBSERVATIONS, gym_episodes
 from autotts_jax.envs import gym as faces
 from autotts_jax.envs.observations import BRANCH_FEATURES
 from autotts_jax.errors import InputError
@@ -30,9 +30,6 @@ ATOMIC, ROUNDS = "WidthDepth-v0", "WidthDepthRounds-v0"
 IDS = (ATOMIC, ROUNDS)
 WIDTH, LANES, STEPS = 6, 3, 12
 BRANCH, ANSWER = 0, 1
-
-
-pytestmark = pytest.mark.usefixtures("compile_fast")
 
 
 @pytest.fixture(scope="module")
@@ -514,7 +511,12 @@ def test_a_vector_needs_a_reset_first(make_vec):
 def test_one_compilation_serves_all_episodes(make, make_vec, name):
     def counts():
         # Nothing public tells how often a function was compiled.
-        compiled = (faces._begin_one, faces._play_one, faces._begin_all, faces._play_all)  # noqa: SLF001
+        compiled = (
+            gym_episodes.begin_one,
+            gym_episodes.play_one,
+            gym_episodes.begin_all,
+            gym_episodes.play_all,
+        )
         return [function._cache_size() for function in compiled]  # noqa: SLF001
 
     rng = np.random.default_rng(0)

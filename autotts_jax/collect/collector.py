@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Protocol
 
+from autotts_jax.checks import callback
 from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
@@ -105,6 +106,7 @@ def collect(
         >>> data.matrix.num_branches
         4
     """
+    callback("on_progress", on_progress, "the `CollectionProgress`")
     with Store.writing(Path(folder), plan, dict(made_with or {})) as store:
         collect_missing(store, workers, on_progress)
         return store.export()

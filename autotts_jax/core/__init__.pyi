@@ -1,4 +1,4 @@
-from .compiling import COMPILER_OPTIONS
+from .compiling import COMPILER_OPTIONS, XLA_FLAGS
 from .controller import Controller, Family, Memory, check_beta, check_branches, first_of
 from .pool import UNREVEALED, BranchPool, Pool, ReplayPool, StopReason, winner
 from .rollout import Episodes, Hooks, Results, rollout
@@ -9,6 +9,7 @@ from .votes import Vote
 __all__ = [
     "COMPILER_OPTIONS",
     "UNREVEALED",
+    "XLA_FLAGS",
     "BranchPool",
     "Controller",
     "Decision",

@@ -1,7 +1,7 @@
 from .environment import AGGREGATES, OBSERVATIONS, Aggregate, Environment, Observation
 from .executor import EnvironmentExecutor, play_in_environment
 from .making import ENVIRONMENTS, make
-from .observations import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES
+from .observations import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES, Tracker
 from .params import EnvParams, EnvState
 from .rewards import Reward
 from .rounds import WidthDepthRounds
@@ -21,6 +21,7 @@ __all__ = [
     "EnvironmentExecutor",
     "Observation",
     "Reward",
+    "Tracker",
     "WidthDepth",
     "WidthDepthRounds",
     "make",

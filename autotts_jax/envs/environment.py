@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, Int16, PRNGKeyArray
 
+from autotts_jax.checks import whole
 from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, winner
 from autotts_jax.core.votes import Vote
 from autotts_jax.envs import observations
@@ -152,7 +153,7 @@ class Environment(abc.ABC):
             regret_budget: C0 of ``regret``, in intervals.
             invalid_penalty: taken off the reward of a step with an inadmissible action.
             max_steps: steps after which an episode is truncated; by granularity when None.
-            seed: the seed of the branch orders.
+            seed: the seed of the branch orders, in 0 … 2³² - 1.
 
         Raises:
             InputError: a value is out of range, or the matrix has fewer branches than ``max_branches``.
@@ -162,6 +163,7 @@ class Environment(abc.ABC):
         for name, weight in (("progress_weight", progress_weight), ("invalid_penalty", invalid_penalty)):
             if not np.isfinite(weight):
                 raise InputError(f"{name} is {weight}, but it must be a finite number")
+        seed = whole("seed", seed, 0, 2**32 - 1)
         mode = _reward_mode(reward)
         branches = _branches_of_cells(matrix)
         width = self.max_branches

@@ -7,12 +7,10 @@ the functional environments `WidthDepth` and `WidthDepthRounds`.
 
 from __future__ import annotations
 
-import copy
-import functools
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import gymnasium
 import jax
@@ -22,18 +20,27 @@ from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from jaxtyping import Bool, Float, Int, Int32, PRNGKeyArray, UInt32
+from jaxtyping import Bool, Int, Int32, PRNGKeyArray, UInt32
 
-from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.envs.environment import Environment, Observation
+from autotts_jax.envs.gym_episodes import (
+    Slot,
+    Step,
+    begin_all,
+    begin_one,
+    play_all,
+    play_one,
+    select_all,
+    view,
+)
 from autotts_jax.envs.making import build
-from autotts_jax.envs.params import EnvParams, EnvState
+from autotts_jax.envs.params import EnvState
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.errors import InputError
 from autotts_jax.replay import embedded
 from autotts_jax.replay.dataset import EXACT, ProbeDataset
-from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import repo100_orders
 from autotts_jax.typing import Array
 
@@ -41,165 +48,6 @@ Data = str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix | None
 """What an environment replays: what `autotts_jax.replay.embedded.load` takes, or a dataset."""
 
 RENDER_MODES = ("ansi", "rgb_array")
-
-
-# --- one episode, compiled ------------------------------------------------------------------------------
-
-
-class Slot(NamedTuple):
-    """An environment: the key that draws its further episodes, and the state of the present one."""
-
-    key: PRNGKeyArray
-    state: EnvState
-
-
-class Step(NamedTuple):
-    """What a step returns, as Gymnasium names it."""
-
-    obs: Observation
-    reward: Float[Array, ""]
-    terminated: Bool[Array, ""]
-    truncated: Bool[Array, ""]
-    info: dict[str, Array]
-
-
-def _begin(
-    env: Environment,
-    keep_history: bool,
-    params: EnvParams,
-    key: PRNGKeyArray,
-    question: Int32[Array, ""] | None = None,
-    order: Int32[Array, " W"] | None = None,
-) -> tuple[Slot, Step]:
-    """Starts an episode; ``keep_history`` keeps what it reveals for rendering, where that is not observed."""
-    key, draw = jax.random.split(key)
-    if keep_history:
-        keeper = copy.copy(env)
-        keeper.obs = "history"
-        _, state = keeper.reset_env(draw, params, question, order)
-        obs = env.get_obs(state, params)
-    else:
-        obs, state = env.reset_env(draw, params, question, order)
-    nothing = jnp.int32(0)
-    info = {
-        "invalid_action": jnp.bool_(False),
-        "tokens": nothing,
-        "intervals": nothing,
-        "probes": nothing,
-        "cost": jnp.float32(0),
-        "interval": state.pool.interval,
-        "question": state.question,
-        "answer": state.answer,
-        "correct": jnp.bool_(False),
-        "action_mask": env.action_mask(state.pool.unopened(params.matrix)),
-    }
-    return Slot(key, state), _step(env, obs, jnp.float32(0), jnp.bool_(False), jnp.bool_(False), info)
-
-
-def _play(
-    env: Environment,
-    keep_history: bool,
-    mode: AutoresetMode,
-    params: EnvParams,
-    lane: Slot,
-    ended: Bool[Array, ""],
-    action: Array,
-) -> tuple[Slot, Step, tuple[Observation, dict[str, Array]] | None]:
-    """Plays an action.
-
-    Args:
-        env: the functional environment.
-        keep_history: see `_begin`.
-        mode: when the next episode begins.
-        params: its parameters.
-        lane: the environment.
-        ended: its episode ended with the step before; only NEXT_STEP looks at it.
-        action: the action.
-
-    Returns:
-        The environment, what it returns, and for SAME_STEP observation and info before any reset.
-    """
-    obs, state, reward, terminated, info = env.step_env(lane.key, lane.state, action, params)
-    truncated = ~terminated & env.is_truncated(state, params)
-    played, step = Slot(lane.key, state), _step(env, obs, reward, terminated, truncated, info)
-    if mode is AutoresetMode.DISABLED:
-        return played, step, None
-    begun, first = _begin(env, keep_history, params, lane.key)
-    if mode is AutoresetMode.NEXT_STEP:
-        return *_select(ended, (begun, first), (played, step)), None
-    done = terminated | truncated
-    final = step.obs, step.info
-    lane, (obs, info) = _select(done, (begun, (first.obs, first.info)), (played, final))
-    return lane, step._replace(obs=obs, info=info), final
-
-
-def _step(
-    env: Environment,
-    obs: Any,
-    reward: Array,
-    terminated: Array,
-    truncated: Array,
-    info: dict[str, Any],
-) -> Step:
-    """A step as Gymnasium wants it: masks as int8, and only in ``info``."""
-    if env.obs != "flat":
-        names = ("branches", "globals", "history")[: 3 if env.obs == "history" else 2]
-        obs = {name: obs[name] for name in names}
-    mask = info["action_mask"].astype(jnp.int8)
-    return Step(obs, reward, terminated, truncated, info | {"action_mask": mask})
-
-
-def _select(new: Bool[Array, ""], of_new: Any, of_old: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(new, a, b), of_new, of_old)
-
-
-_jit = functools.partial(jax.jit, compiler_options=COMPILER_OPTIONS)
-_begin_one = _jit(_begin, static_argnums=(0, 1))
-_play_one = _jit(_play, static_argnums=(0, 1, 2))
-
-
-@functools.partial(_jit, static_argnums=(0, 1))
-def _begin_all(
-    env: Environment,
-    keep_history: bool,
-    params: EnvParams,
-    keys: Array,
-    question: Array | None,
-    order: Array | None,
-) -> tuple[Slot, Step]:
-    return jax.vmap(lambda key: _begin(env, keep_history, params, key, question, order))(keys)
-
-
-@functools.partial(_jit, static_argnums=(0, 1, 2), donate_argnames="lanes")
-def _play_all(
-    env: Environment,
-    keep_history: bool,
-    mode: AutoresetMode,
-    params: EnvParams,
-    lanes: Slot,
-    ended: Array,
-    actions: Array,
-) -> tuple[Slot, Step, Any]:
-    return jax.vmap(functools.partial(_play, env, keep_history, mode, params))(lanes, ended, actions)
-
-
-_select_all = _jit(jax.vmap(_select))
-
-
-@_jit
-def _view(params: EnvParams, state: EnvState) -> dict[str, Array]:
-    """What is rendered of an episode: answers as the numbers that its history gives them."""
-    assert state.history is not None
-    pool = state.pool.with_matrix(params.matrix)
-    return {
-        "time": state.time,
-        "tokens": pool.tokens,
-        "answer": jnp.where(state.answer == NONE, NONE, state.history.numbers[state.answer]),
-        "shown": state.history.shown,
-        "depth": pool.depth,
-        "finished": pool.finished,
-        "pruned": ~pool.active,
-    }
 
 
 # --- what single and vector environments share ----------------------------------------------------------
@@ -270,9 +118,9 @@ class _Face:
     def _frame(self, state: EnvState) -> str | np.ndarray:
         from autotts_jax.envs import rendering  # here, because Matplotlib takes time to import
 
-        view = rendering.View(**jax.device_get(_view(self.params, state)))
+        shown = rendering.View(**jax.device_get(view(self.params, state)))
         draw = rendering.draw_text if self.render_mode == "ansi" else rendering.draw_array
-        return draw(self.environment.name, view)
+        return draw(self.environment.name, shown)
 
 
 def _load(data: Data, encoding: str) -> tuple[ProbeMatrix, Int[np.ndarray, " Q"]]:
@@ -364,7 +212,7 @@ class WidthDepthEnv(_Face, gymnasium.Env[Observation, Any]):
         if seed is None and self._lane is None:
             seed = int(self.np_random.integers(2**63))
         key = self._lane.key if self._lane and seed is None else _keys(_key_words(cast(int, seed)))
-        lane, step = _begin_one(self.environment, self._keep_history, self.params, key, question, order)
+        lane, step = begin_one(self.environment, self._keep_history, self.params, key, question, order)
         obs, *_, info = self._take(lane, step)
         return obs, info
 
@@ -384,7 +232,7 @@ class WidthDepthEnv(_Face, gymnasium.Env[Observation, Any]):
             raise ResetNeeded("the episode has ended, or none was started; call reset() before step()")
         action = self._check_action(action, self.action_space, self.action_space.shape or ())
         static = self.environment, self._keep_history, AutoresetMode.DISABLED
-        lane, step, _ = _play_one(*static, self.params, self._lane, False, action)
+        lane, step, _ = play_one(*static, self.params, self._lane, False, action)
         return self._take(lane, step)
 
     def _take(self, lane: Slot, step: Step) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -487,9 +335,9 @@ class WidthDepthVectorEnv(_Face, VectorEnv[Observation, Any, np.ndarray]):
         seeds = self._check_seeds(seed)
         super().reset(seed=seed if isinstance(seed, int) else None)
         keys = self._next_keys(seeds)
-        lanes, step = _begin_all(self.environment, self._keep_history, self.params, keys, question, order)
+        lanes, step = begin_all(self.environment, self._keep_history, self.params, keys, question, order)
         if not fresh.all():
-            lanes, step = _select_all(fresh, (lanes, step), (self._lanes, self._last))
+            lanes, step = select_all(fresh, (lanes, step), (self._lanes, self._last))
         self._lanes, self._last = lanes, step
         self._ended &= ~fresh
         return _to_numpy(step.obs), _infos(step.info, fresh)
@@ -514,7 +362,7 @@ class WidthDepthVectorEnv(_Face, VectorEnv[Observation, Any, np.ndarray]):
             )
         actions = self._check_action(actions, self.single_action_space, self.action_space.shape or ())
         static = self.environment, self._keep_history, mode
-        self._lanes, self._last, final = _play_all(*static, self.params, self._lanes, self._ended, actions)
+        self._lanes, self._last, final = play_all(*static, self.params, self._lanes, self._ended, actions)
         obs, reward, terminated, truncated = _to_numpy(self._last[:4])
         ended = terminated | truncated
         infos = _infos(self._last.info, np.ones(self.num_envs, bool))

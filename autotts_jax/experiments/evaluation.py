@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import callback, whole
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import plots
@@ -280,6 +280,7 @@ def evaluate(
         400
     """
     _check_protocol(protocol)
+    callback("on_progress", on_progress, "what is running", "episodes that have ended", "episodes in all")
     data = data if isinstance(data, ProbeDataset) else load(data)
     seeds = whole("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEED)
     max_branches = whole("max_branches", max_branches, 1)

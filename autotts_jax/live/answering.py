@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import callback, whole
 from autotts_jax.collect.answers import Extractor, extractor
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.grading import AnswerBook, Grader
@@ -107,6 +107,7 @@ def answer(
         ('7', 2500)
     """
     check_budget(budget)
+    callback("on_decision", on_decision, "the `Decision`")
     max_branches = whole("max_branches", max_branches, 1)
     playing = as_player(player, sealing=sealing)
     playing.check_single()

@@ -107,8 +107,9 @@ def _read_arrays(file: str | Path) -> dict[str, np.ndarray]:
     if arrays.keys() != _DTYPES.keys():
         raise DataError(
             file,
-            f"holds the arrays {sorted(arrays)}, and a compact file {sorted(_DTYPES)}; "
-            "write it with write_compact",
+            f"no compact file: it holds the arrays {sorted(arrays)}, and a compact file {sorted(_DTYPES)}; "
+            "write it with write_compact, or if it is something else, move it out of the folder or name the "
+            "files to read",
         )
     for name, dtype in _DTYPES.items():
         array = np.asarray(arrays[name])

@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 from jaxtyping import PRNGKeyArray
 
+from autotts_jax.checks import callback
 from autotts_jax.core.hosts import together
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural import policy_file
@@ -91,6 +92,7 @@ def train(
         out = Path("runs") / Path(config).stem
     folder = Path(out)
     with together():
+        callback("on_progress", on_progress, "the number of the update", "its metrics")
         settings = config if isinstance(config, Config) else read_config(config)
         paths = None if data is None or isinstance(data, ProbeDataset) else _as_paths(data)
         settings = settings.changed(paths, seed, fold, updates)
