@@ -7,17 +7,22 @@ PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 COLLECT := .venv-collect/bin
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
+SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 
 .PHONY: demo test test-all test-collect lint wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
 
+# Tests compile quickly; those that are marked so are compiled as the command line compiles.
 test: .venv/installed
-	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow'
+	$(PYTEST) -m 'not slow and not shipped'
+	$(SHIPPED) $(PYTEST) -m 'not slow and shipped'
 
 test-all: .venv/installed
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(PYTEST) -m 'not shipped'
+	$(SHIPPED) $(PYTEST) -m shipped
 
 test-collect: .venv-collect/installed
 	$(COLLECT)/python -m pytest tests/collect

@@ -24,8 +24,6 @@ from autotts_jax.policies.neural.actions import OPENINGS as COUNTS
 from autotts_jax.policies.neural.network import BRANCH_INPUTS, GLOBAL_INPUTS, Inputs, Outputs
 from autotts_jax.policies.neural.policy import apply_network, initial_parameters
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
 OPENINGS, BRANCHES = len(COUNTS), 2
 ACTIONS = 2 + 3 * BRANCHES
 

@@ -10,7 +10,6 @@ import tomllib
 import types
 from pathlib import Path
 
-import jax
 import pytest
 
 from autotts_jax.cli import main as cli
@@ -26,24 +25,33 @@ EXAMPLES = [
 """Modules with examples in their docstrings."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CONFIG = """
+[network]
+hidden = 2
+[trainer]
+kind = "evolution"
+max_branches = 4
+population = 4
+num_gammas = 1
+[run]
+updates = 1
+"""
+"""The configuration that documents train with: the least that is one."""
 LEFT_OUT = "…"
 """A line of shown output that stands for others."""
 
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """An empty working directory in which the checkout's own files are found."""
+    """A working directory with a configuration, in which the checkout's own files are found."""
     for name in ("examples", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "config.toml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     # JAX is in use already, and tests leave no cache behind.
     monkeypatch.setattr(devices, "configure", lambda *_: None)
     monkeypatch.setattr(sys, "path", sys.path.copy())
-    # Most of the time here goes into compiling, and few episodes are played.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.mark.slow

@@ -706,6 +706,7 @@ def test_one_compilation_serves_all_episodes_and_values_of_parameters():
 
 
 @pytest.mark.slow
+@pytest.mark.shipped
 def test_the_options_for_compiling_change_no_result():
     # More than 32 branches, as many as XLA reduces in one window unless told otherwise.
     env = WidthDepthRounds(40, obs="flat")

@@ -14,6 +14,8 @@ from autotts_jax.envs import WidthDepth
 from autotts_jax.experiments import branch_orders
 from autotts_jax.policies import CONTROLLERS
 
+pytestmark = pytest.mark.shipped
+
 CELL, SEEDS, WIDTH = "synthetic-L/synthetic", 5, 64
 ROUNDS = 120
 """More than any of the episodes has."""

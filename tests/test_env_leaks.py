@@ -17,9 +17,6 @@ WIDTH, TRIALS = 3, 12
 SEEN = ("invalid_action", "tokens", "intervals", "probes", "cost", "interval", "question", "action_mask")
 
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
-
 @pytest.fixture(scope="module")
 def matrix():
     return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=QUESTIONS, branches=BRANCHES).matrix

@@ -78,9 +78,6 @@ FUSED = WidthDepth(WIDTH, fused=True, obs="flat", aggregate="latest")
 ROUNDS = WidthDepthRounds(WIDTH, obs="history")
 
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
-
 @pytest.fixture(scope="module")
 def matrix():
     return random_matrix(5)

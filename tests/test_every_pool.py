@@ -45,8 +45,6 @@ from autotts_jax.policies import (
 from autotts_jax.policies.neural.policy import initial_parameters
 from autotts_jax.replay import NONE, BranchOrders
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
 WIDTH = 16
 GAMMA, KAPPA = 1e-4, 0.5
 SAMPLING = Sampling(interval=20, max_tokens=400, seed=3)

@@ -13,8 +13,6 @@ from autotts_jax.policies.neural.policy import head_of, initial_parameters
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.training import Evolution, EvolutionSettings
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
 HIDDEN = 4
 
 

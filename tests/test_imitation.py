@@ -18,8 +18,6 @@ from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.training import WarmStartSettings, clone, demonstrate, imitation, vote_weights, warm_start
 from autotts_jax.training.imitation import ROUNDS
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
 HIDDEN = 4
 RANGE = (1e-5, 1e-3)
 

@@ -17,8 +17,6 @@ from autotts_jax.testing import check_controller
 BRANCHES, WIDTH = 32, 24
 QUESTIONS = 6
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
 
 @pytest.fixture(scope="module")
 def data():

@@ -19,8 +19,6 @@ from autotts_jax.errors import InputError
 from autotts_jax.live import answer
 from autotts_jax.policies.sealed.question import BudgetError
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
 WIDTH = 16
 SAMPLING = Sampling(interval=20, max_tokens=400, seed=3)
 QUESTION = "What is 3 + 4?"

@@ -11,6 +11,8 @@ import pytest
 import autotts_jax as at
 from autotts_jax.policies import CONTROLLERS
 
+pytestmark = pytest.mark.shipped
+
 # Accuracy in percent and thousands of tokens of SC@64, as the paper prints them.
 PAPER_SC = {
     "Qwen3-0.6B/aime24": (21.4, 1008.6),

@@ -27,8 +27,6 @@ from autotts_jax.training.critic import Privileged
 from autotts_jax.training.experience import Weights
 from autotts_jax.training.ppo import PPO, Batch, PPOSettings
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
 SETTINGS = PPOSettings(
     max_branches=WIDTH,
     num_envs=32,

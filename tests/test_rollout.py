@@ -334,6 +334,7 @@ def play_round(controller, memory, pool, rounds):
     return memory, pool, end_of_round(stop, pool, rounds)
 
 
+@pytest.mark.shipped
 def test_hooks_change_no_result_and_do_not_depend_on_lanes_or_devices(hooked):
     for hooks, settings in (
         (Hooks(), {"lanes": 1}),

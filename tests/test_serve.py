@@ -30,7 +30,7 @@ SAMPLING = Sampling(interval=20, max_tokens=160)
 SETTINGS = Settings("sim", SAMPLING, max_branches=8, api_key=KEY)
 GUIDE = Path(__file__).parents[1] / "docs" / "serve.md"
 
-pytestmark = pytest.mark.usefixtures("compile_fast", "nothing_left")
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 class Engine(SimulatedEngine):

@@ -10,8 +10,6 @@ from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.training import Arena, teacher, tune
 from autotts_jax.training.teachers import LINKS, published
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
 RANGE = (1e-5, 1e-3)
 
 

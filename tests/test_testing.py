@@ -15,9 +15,6 @@ from autotts_jax.testing.environments import check_functional_env
 WIDTH = 2
 
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
-
 @pytest.fixture(scope="module")
 def matrix():
     return random_matrix(3, abstain=0.2)

@@ -307,7 +307,7 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def whole(request, tmp_path_factory, compiling_fast):
+def whole(request, tmp_path_factory):
     """A folder with a run that one process with two devices has made, and what trains there further."""
     folder = tmp_path_factory.mktemp(request.param)
     actions, trainer = RUNS[request.param]
@@ -323,7 +323,7 @@ def whole(request, tmp_path_factory, compiling_fast):
     config += '[objective]\nreward = "majority"\n' + (WARM_START if trainer["kind"] == "evolution" else "")
     (folder / "real.toml").write_text(config)
     arguments = ["train", "--config", "real.toml", "--data", "*/bench.json", "--out"]
-    options = {"cwd": folder, "env": compiling_fast | {"JAX_NUM_CPU_DEVICES": "2"}}
+    options = {"cwd": folder, "env": os.environ | {"JAX_NUM_CPU_DEVICES": "2"}}
 
     def start(*more):
         command = [sys.executable, "-c", MAIN, *arguments, *more]

@@ -16,8 +16,6 @@ from autotts_jax.replay import NONE, SYNTHETIC_MODELS, synthetic
 from autotts_jax.training import Arena, draw_gammas, vote_weights
 from autotts_jax.training.vote_weights import fit
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
 RANGE = (1e-5, 1e-3)
 
 
