@@ -10,8 +10,8 @@ def question_of(dataset, order, *, question=0, budget=None) -> tuple[Question, L
     ledger = Ledger(records(dataset.matrix)[question], order, budget)
     table = [(NO_ANSWER, finished) for finished in (False, True)]
 
-    def ask(action, index):
-        reply = ledger.act(action, index)
+    def ask(request):
+        reply = ledger.act(request)
         for answer in ledger.answers[len(table) // 2 - 1 :]:
             text = dataset.questions[question].vocabulary[answer]
             table.extend([(text, False), (text, True)])

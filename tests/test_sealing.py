@@ -26,6 +26,7 @@ from matrices import spelled_dataset
 import autotts_jax
 from autotts_jax.errors import InputError
 from autotts_jax.policies import Sealing, select
+from autotts_jax.policies.sealed import ledger
 from autotts_jax.policies.sealed.ledger import Ledger
 from autotts_jax.replay import BranchOrders
 from autotts_jax.sandbox import Sandbox
@@ -123,7 +124,7 @@ def judge(program):
     records, right, tokens = DATA.questions, 0, 0
     for order in ORDERS:
         for number, record in enumerate(records):
-            question, ledger = question_of(DATA, order, question=number)
+            question, books = question_of(DATA, order, question=number)
 
             def grade(answer, gold=record.gold):
                 return answer == gold
@@ -131,7 +132,7 @@ def judge(program):
             # Process pools hand over what was returned as pickles.
             answer = pickle.loads(pickle.dumps(program().solve(question)))
             right += bool(grade(answer))
-            tokens += ledger.tokens
+            tokens += books.tokens
     return Score(right, tokens)
 
 
@@ -261,8 +262,10 @@ def test_known_answers_are_not_shown(write):
 
 
 def test_places_known_by_heart_and_memory_are_noticed(write):
-    for cheat in ("table_of_places", "memory_between_episodes"):
-        message = refusal(write("knowing", cheat))
+    # Only episodes that begin after others have ended can remember these.
+    many = np.tile(ORDERS, (20, 1))
+    for cheat, table in (("table_of_places", ORDERS), ("memory_between_episodes", many)):
+        message = refusal(write("knowing", cheat), table=table)
         assert "plays another episode when it has not played the question before (question " in message
 
 
@@ -319,13 +322,14 @@ def test_time_and_memory_end(write, cheat):
     assert re.search(WASTE[cheat], refusal(spec, limits))
 
 
-def test_questions_for_tokens_end(tmp_path):
+def test_questions_for_tokens_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "MOST_FREE", 1000)
     file = tmp_path / "asks.py"
     file.write_text(
         "class Program:\n    def __init__(self, config): pass\n    def solve(self, question):\n"
         "        while True:\n            question.get_seq_and_total_tokens()\n"
     )
-    assert "more than 100000 actions that read nothing" in refusal(f"{file}:Program", table=ORDERS[:1])
+    assert "more than 1000 actions that read nothing" in refusal(f"{file}:Program", table=ORDERS[:1])
 
 
 @pytest.mark.parametrize(
@@ -343,7 +347,7 @@ def test_what_was_not_shown_is_never_right(tmp_path, answer):
 # --- messages out of protocol ---------------------------------------------------------------------------
 
 WRITES = """
-import os, pickle, struct, time
+import gc, os, pickle, struct, time
 
 class Loot:
     def __reduce__(self):
@@ -357,11 +361,8 @@ class Program:
         question.probe_new()
         pickled, words = pickle.dumps(Loot()), {{"failed": [[]], "done": 10**30, "text": 1}}
         frame = lambda text, body=b"", size=0: struct.pack("<II", len(text), size or len(body)) + text + body
-        for pipe in range(3, 256):
-            try:
-                os.write(pipe, {data})
-            except OSError:
-                pass
+        (channel,) = (o for o in gc.get_objects() if type(o).__name__ == "Channel")
+        os.write(channel._write, {data})
         time.sleep(1)
 """
 OUT_OF_PROTOCOL = {
@@ -373,7 +374,8 @@ OUT_OF_PROTOCOL = {
     "frame(b'[{}, [[\"asks\", \"object\", 1]]]', b'x' * 8)": "an array of 'object'",
     'frame(b\'[{}, [["asks", "int64", %d]]]\' % 10**40)': "no message",
     'frame(b\'[{"go": "on"}, []]\')': "a message that nobody asked for",
-    "frame(b'[{\"failed\": [[]]}, []]')": "a list instead of a message",
+    'frame(b\'[{"failed": [[]], "seat": 0}, []]\')': "a list instead of a message",
+    'frame(b\'[{"failed": "x", "seat": 99}, []]\')': "a message that nobody asked for",
 }
 
 
@@ -387,11 +389,15 @@ def test_messages_out_of_protocol_end_the_run(tmp_path, data):
 
 
 FORGED = {
-    "ask(3 << 20 | 9)": "a branch that is not the next to be opened",
-    "ask(9 << 32)": "an action that does not exist",
-    "ask(1 << 32 | 77)": "a branch that is not open",
-    "ask(0), ask(2 << 32 | 0)": "a branch that is not the next to be opened",
-    "(words.__setitem__(0, -1), time.sleep(1))": "an action that does not exist",
+    "ask(FULL + 9)": "a branch that is not the next to be opened",
+    "ask(9 * END)": "an action that does not exist",
+    "ask(MORE + 77)": "a branch that is not open",
+    "ask(NEW), ask(FULL)": "a branch that is not the next to be opened",
+    "pipe.send([-1]), time.sleep(1)": "an action that does not exist",
+    "pipe.send([-(2**63)] * 5), time.sleep(1)": "an action that does not exist",
+    "pipe.send([TOKENS] * 9**5), time.sleep(1)": "it asks without reading the answers",
+    "pipe.send([END] * 2 * 64), time.sleep(1)": "an action of no episode",
+    "os.write(pipe._write, bytes(range(200, 256))), time.sleep(1)": "an action that does not exist",
     "os.closerange(3, 256), time.sleep(1)": "closed its pipe",
 }
 
@@ -400,10 +406,11 @@ FORGED = {
 def test_actions_out_of_protocol_end_the_run(tmp_path, act):
     file = tmp_path / "forges.py"
     file.write_text(
-        "import gc, os, time\n\n\nclass Program:\n    def __init__(self, config=None):\n        pass\n\n"
+        "import gc, os, time\n\nfrom autotts_jax.policies.sealed.question import *\n\n\n"
+        "class Program:\n    def __init__(self, config=None):\n        pass\n\n"
         "    def solve(self, question):\n"
-        "        box = next(o for o in gc.get_objects() if type(o).__name__ == 'Mailbox')\n"
-        f"        ask, words = box.ask, box._words\n        {act}\n"
+        "        pipe = next(o for o in gc.get_objects() if type(o).__name__ == 'Words')\n"
+        f"        ask = question._ask\n        {act}\n"
     )
     assert FORGED[act] in refusal(f"{file}:Program", table=ORDERS[:1])
 
@@ -462,7 +469,7 @@ def with_other_gold(data):
 
 @pytest.fixture
 def heard(monkeypatch):
-    """Records what children send: the frames of each in order, and the words of its mailbox."""
+    """Records what children send: the frames of each in order, and the words."""
     from autotts_jax.sandbox import process
 
     frames, words = [], []
@@ -475,26 +482,24 @@ def heard(monkeypatch):
 
         def take(self):
             message = super().take()
-            measured = {"compile_seconds", "run_seconds"}
-            says = {name: value for name, value in message.says.items() if name not in measured}
+            says = {name: value for name, value in message.says.items() if name != "compile_seconds"}
             arrays = {name: array.tobytes() for name, array in message.arrays.items()}
             self.log.append((json.dumps(says), arrays))
             return message
 
-    class Mailbox(process.Mailbox):
+    class Words(process.Words):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             self.log = []
             words.append(self.log)
 
-        def asked(self):
-            word = super().asked()
-            if word is not None:
-                self.log.append(word)
-            return word
+        def take(self):
+            taken = super().take()
+            self.log.extend(taken)
+            return taken
 
     monkeypatch.setattr(process, "Frames", Frames)
-    monkeypatch.setattr(process, "Mailbox", Mailbox)
+    monkeypatch.setattr(process, "Words", Words)
 
     def heard():
         copied = [list(log) for log in [*frames, *words]]
@@ -661,6 +666,7 @@ def run_python(code, *arguments, **options):
 def test_no_child_outlives_its_parent(tmp_path):
     ran = run_python("import tempfile, sys\ntempfile.tempdir = sys.argv[1]\n" + KILLED, tmp_path)
     assert ran.stdout == "none\n", ran.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- levels ---------------------------------------------------------------------------------------------

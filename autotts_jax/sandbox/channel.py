@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from autotts_jax.sandbox.mailbox import Mailbox
 from autotts_jax.sandbox.messages import Frames, Message, encode
+from autotts_jax.sandbox.words import Words
 
 _CHUNK = 1 << 20
 
@@ -21,14 +21,14 @@ class Channel:
     Args:
         read: descriptor to read from.
         write: descriptor to write to.
-        mailbox: descriptors of the mailbox and its bells.
+        words: descriptors to read words from and to write them to.
 
     Attributes:
-        mailbox: what is asked in it the parent answers there.
+        words: what is asked there the parent answers there.
     """
 
-    def __init__(self, read: int, write: int, mailbox: Sequence[int]):
-        self.mailbox = Mailbox(*mailbox)
+    def __init__(self, read: int, write: int, words: Sequence[int]):
+        self.words = Words(*words)
         self._read = read
         self._write = write
         self._frames = Frames()

@@ -36,7 +36,7 @@ def main() -> None:
     sys.path[:] = job["path"]
     sys.meta_path.insert(0, _Packages(job["packages"]))
     channel = importlib.import_module("autotts_jax.sandbox.channel").Channel(
-        job["read"], job["write"], job["mailbox"]
+        job["read"], job["write"], job["words"]
     )
     channel.send({"level": reached, "reason": reason})
     if reached == job["level"] or job["level"] is None:

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +22,8 @@ import numpy as np
 from autotts_jax.checks import whole
 from autotts_jax.errors import InputError
 from autotts_jax.sandbox.confine import KERNEL, PROCESS
-from autotts_jax.sandbox.mailbox import Mailbox, open_shared
 from autotts_jax.sandbox.messages import Frames, Message, MessageError, encode
+from autotts_jax.sandbox.words import Words
 
 Level = Literal["kernel", "process"]
 
@@ -32,6 +31,9 @@ PACKAGE = Path(__file__).resolve().parents[1]
 """The folder of this package."""
 
 _CODE = {".py", ".pyc", ".pyi", ".so", ".pyd"}
+_NOWHERE = "/nonexistent"
+"""A folder that no system has."""
+
 _LOOK_AFTER = 0.05
 """Seconds between two looks at a child that computes."""
 
@@ -91,9 +93,9 @@ class Sandbox:
 class Child:
     """A process that runs code nobody trusts.
 
-    It is a fresh interpreter in an empty folder and a session of its own, with a few variables of the
-    environment and two pipes. It is confined before it imports anything but the standard library. Whatever
-    ends it, its whole process group is killed.
+    It is a fresh interpreter in a session of its own, with four pipes, a few variables of the environment,
+    and no folder to write to, so nothing of it is left behind. It is confined before it imports anything but
+    the standard library. Whatever ends it, its whole process group is killed.
 
     Args:
         module: a module of this package whose ``main(channel)`` the child runs.
@@ -105,7 +107,6 @@ class Child:
 
     Attributes:
         level: ``kernel`` or ``process``.
-        mailbox: what the child asks in it is to be answered there.
 
     Raises:
         SandboxError: the machine does not offer the level that is asked for.
@@ -126,14 +127,11 @@ class Child:
         self.name = name
         self._sandbox = sandbox
         self._frames = Frames()
-        self._folder = tempfile.TemporaryDirectory(prefix="autotts-sandbox-")
-        to_child, self._write = os.pipe()
-        self._read, from_child = os.pipe()
-        bell_here, bell_of_child = os.pipe()
-        bell_there, bell_of_parent = os.pipe()
-        for bell in (bell_of_child, bell_of_parent):
-            os.set_blocking(bell, False)
-        shared = open_shared()
+        pipes = [os.pipe() for _ in range(4)]
+        (to_child, self._write), (self._read, from_child), (answers, answer), (asks, ask) = pipes
+        here, there = (self._write, self._read, answer, asks), (to_child, from_child, answers, ask)
+        for pipe in here:
+            os.set_blocking(pipe, False)
         job = {
             "parent": os.getpid(),
             "module": module,
@@ -146,7 +144,7 @@ class Child:
             "packages": {PACKAGE.name: (str(PACKAGE / "__init__.py"), [str(PACKAGE)]), **(packages or {})},
             "read": to_child,
             "write": from_child,
-            "mailbox": (shared, bell_there, bell_of_child),
+            "words": (answers, ask),
         }
         entry = str(PACKAGE / "sandbox" / "entry.py")
         try:
@@ -155,25 +153,20 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                cwd=self._folder.name,
-                env=_environment(self._folder.name),
-                pass_fds=(to_child, from_child, shared, bell_there, bell_of_child),
+                cwd="/",
+                env=_environment(),
+                pass_fds=there,
                 start_new_session=True,
             )
         except BaseException:
-            for pipe in (self._write, self._read, shared, bell_here, bell_of_parent):
+            for pipe in here:
                 os.close(pipe)
-            self._folder.cleanup()
             raise
         finally:
-            for pipe in (to_child, from_child, bell_there, bell_of_child):
+            for pipe in there:
                 os.close(pipe)
-        self.mailbox = Mailbox(shared, bell_here, bell_of_parent)
-        os.set_blocking(self._write, False)
-        os.set_blocking(self._read, False)
-        self._end = weakref.finalize(
-            self, _end, self._process, (self._read, self._write, bell_here, bell_of_parent), self._folder
-        )
+        self._words = Words(asks, answer)
+        self._end = weakref.finalize(self, _end, self._process, here)
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stream:
             stream.write(json.dumps(job).encode())  # A child that has ended is noticed by whoever asks it.
@@ -276,6 +269,46 @@ class Child:
         except MessageError as error:
             self._fail(f"{self.name} broke the protocol: {error}", error)
 
+    # --- words ---------------------------------------------------------------------------------------------
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """The descriptors that words and messages arrive at."""
+        return self._words.fileno(), self._read
+
+    def asked(self) -> Sequence[int]:
+        """Takes the words that the child has sent; there may be none.
+
+        Raises:
+            SandboxError: the child has ended.
+        """
+        try:
+            words = self._words.take()
+        except EOFError:
+            self._fail_ended()
+        if words:
+            self._asked = time.monotonic()
+        return words
+
+    def answer(self, words: Sequence[int]) -> None:
+        """Sends words; from now on the child has its time to answer.
+
+        Args:
+            words: integers of 64 bits.
+
+        Raises:
+            SandboxError: the child has ended, or does not read.
+        """
+        self._asked = time.monotonic()
+        try:
+            self._words.send(words)
+        except BlockingIOError as error:
+            self._fail(f"{self.name} broke the protocol: it asks without reading the answers", error)
+        except BrokenPipeError:
+            self._fail_ended()
+
+    # --- rest ----------------------------------------------------------------------------------------------
+
     def pause(self) -> None:
         """Stops the child, which has nothing to do, until `resume`."""
         os.killpg(self._process.pid, signal.SIGSTOP)
@@ -283,10 +316,6 @@ class Child:
     def resume(self) -> None:
         """Has the child go on; it has its time again."""
         os.killpg(self._process.pid, signal.SIGCONT)
-        self.touch()
-
-    def touch(self) -> None:
-        """Gives the child its time again, as it was heard of in another way than by a message."""
         self._asked = time.monotonic()
 
     def broke_protocol(self, what: str) -> SandboxError:
@@ -301,7 +330,7 @@ class Child:
     # --- the end -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Kills the child and whatever it has started, and removes its folder."""
+        """Kills the child and whatever it has started."""
         self._end()
 
     def __enter__(self) -> Self:
@@ -344,27 +373,24 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _end(
-    process: subprocess.Popen[bytes], pipes: Sequence[int], folder: tempfile.TemporaryDirectory[str]
-) -> None:
+def _end(process: subprocess.Popen[bytes], pipes: Sequence[int]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
     process.wait()
     for pipe in pipes:
         os.close(pipe)
-    folder.cleanup()
 
 
 # --- what a child is given ------------------------------------------------------------------------------
 
 
-def _environment(folder: str) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """The variables of a child: none of the parent's but those without which nothing runs."""
     kept = {name: os.environ[name] for name in ("SYSTEMROOT", "LD_LIBRARY_PATH") if name in os.environ}
     return kept | {
-        "HOME": folder,
-        "TMPDIR": folder,
+        "HOME": _NOWHERE,
+        "TMPDIR": _NOWHERE,
         "LANG": "C.UTF-8",
         "JAX_PLATFORMS": "cpu",
         "PYTHONHASHSEED": "0",

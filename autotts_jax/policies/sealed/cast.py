@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autotts_jax.errors import InputError
+from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.sandbox.messages import Message
 from autotts_jax.sandbox.process import Child, Sandbox, code_files
 from autotts_jax.user_code import UserCode
@@ -186,3 +187,15 @@ def printable(text: Any) -> str:
         return f"(a {type(text).__name__} instead of a message)"
     kept = "".join(c if c.isprintable() or c == "\n" else "�" for c in text[-4000:])
     return "\n".join(kept.splitlines()[-12:])
+
+
+def place(dataset: ProbeDataset, question: int, row: int) -> str:
+    """Says which episode it is.
+
+    Args:
+        dataset: the questions.
+        question: number of the question in the dataset.
+        row: row of the branch orders.
+    """
+    cell = dataset.cells[int(dataset.matrix.cell[question])]
+    return f"question {dataset.questions[question].index} of {printable(cell.name)}, seed {row}"

@@ -68,7 +68,7 @@ def main(channel: Channel) -> None:
 def _solve(channel: Channel, program: type, says: Says) -> None:
     from autotts_jax.policies.sealed import solving
 
-    solving.play(channel, program, says["config"], says["width"], says["spelled"])
+    solving.play(channel, program, says["config"], says["width"], says["spelled"], says["seats"])
 
 
 def _player(found: Any, says: Says) -> Player:

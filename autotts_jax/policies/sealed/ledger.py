@@ -7,12 +7,19 @@ takes one action at a time.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from autotts_jax.policies.sealed.question import FULL, MORE, NEW, REFUSED, SEQUENTIAL_TOKENS, TOKENS
+from autotts_jax.policies.sealed.question import (
+    BRANCHES,
+    FULL,
+    MORE,
+    NEW,
+    REFUSED,
+    SEQUENTIAL_TOKENS,
+    TOKENS,
+)
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
 MOST_FREE = 100_000
@@ -54,7 +61,30 @@ def records(matrix: ProbeMatrix) -> list[Record]:
     ]
 
 
-class Ledger:
+class Bounded:
+    """Bounds the actions of an episode that read nothing, so that each episode ends."""
+
+    __slots__ = ("_free",)
+
+    def __init__(self) -> None:
+        self._free = 0
+
+    def for_free(self, reply: int) -> int:
+        """Counts an action that reads nothing, and passes its reply on.
+
+        Args:
+            reply: the reply.
+
+        Raises:
+            LedgerError: there were too many.
+        """
+        self._free += 1
+        if self._free > MOST_FREE:
+            raise LedgerError(f"more than {MOST_FREE} actions that read nothing in one episode")
+        return reply
+
+
+class Ledger(Bounded):
     """The books of one episode.
 
     Args:
@@ -64,33 +94,26 @@ class Ledger:
 
     Attributes:
         depth: l_i, intervals read of each opened branch.
-        branch_tokens: tokens charged for each opened branch.
-        probes: probes read.
         answers: ids of the answers by label, numbered in the order in which the episode first saw them.
     """
 
-    __slots__ = (
-        "_free",
-        "_label",
-        "_left",
-        "_order",
-        "_record",
-        "answers",
-        "branch_tokens",
-        "depth",
-        "probes",
-    )
+    __slots__ = ("_full", "_left", "_opened", "_order", "_record", "_reply", "answers", "depth")
 
     def __init__(self, record: Record, order: Sequence[int], budget: int | None = None):
+        super().__init__()
         self._record = record
         self._order = order
-        self._left = math.inf if budget is None else budget
-        self._label = {NONE: NONE}
-        self._free = 0
+        self._left = budget
+        self._opened: list[Sequence[int]] = []
+        self._full: set[int] = set()
+        self._reply = {NONE: 0}
         self.depth: list[int] = []
-        self.branch_tokens: list[int] = []
-        self.probes = 0
         self.answers: list[int] = []
+
+    @property
+    def branch_tokens(self) -> list[int]:
+        """Tokens charged for each opened branch."""
+        return [self._charge(index, depth, index in self._full) for index, depth in enumerate(self.depth)]
 
     @property
     def tokens(self) -> int:
@@ -102,12 +125,16 @@ class Ledger:
         """Tokens on the longest branch."""
         return max(self.branch_tokens, default=0)
 
-    def act(self, action: int, index: int) -> int:
+    @property
+    def probes(self) -> int:
+        """Probes read: one of a branch that was read in full, one an interval of the others."""
+        return sum(1 if index in self._full else depth for index, depth in enumerate(self.depth))
+
+    def act(self, request: int) -> int:
         """Carries out an action.
 
         Args:
-            action: `NEW`, `MORE`, `FULL`, `SEQUENTIAL_TOKENS` or `TOKENS`.
-            index: the branch, in opening order.
+            request: `NEW`, `MORE`, `FULL`, `SEQUENTIAL_TOKENS` or `TOKENS`, plus the branch in opening order.
 
         Returns:
             The reply, as `autotts_jax.policies.sealed.question.Ask` has it.
@@ -116,45 +143,40 @@ class Ledger:
             LedgerError: there is no such action; the branch is finished, not open, or not the next one; or
                 too many actions read nothing.
         """
-        record, opened = self._record, len(self.depth)
+        index = request & BRANCHES
+        action = request - index
         if action == MORE:
-            if not 0 <= index < opened:
+            if index >= len(self.depth):
                 raise LedgerError("a branch that is not open")
-            branch = self._order[index]
-            answers, depth = record.answers[branch], self.depth[index] + 1
+            answers, depth = self._opened[index], self.depth[index] + 1
             end = len(answers)
             if depth > end:
                 raise LedgerError("a branch that is finished")
-            # The last interval brings the branch's charge from Δ·L to max(Δ·L, T).
-            last = record.tokens[branch] - record.interval * (end - 1)
-            cost = record.interval if depth < end else max(last, 0)
-            if cost > self._left:
-                return self._for_free(REFUSED)
+            if self._left is not None and self._refuses(self._left, index, depth, False):
+                return self.for_free(REFUSED)
             self.depth[index] = depth
-            self.branch_tokens[index] += cost
         elif action in (NEW, FULL):
-            if index != opened or opened == len(self._order):
+            if index != len(self.depth) or index == len(self._order):
                 raise LedgerError("a branch that is not the next to be opened")
-            branch = self._order[index]
-            answers = record.answers[branch]
+            answers = self._record.answers[self._order[index]]
             end = len(answers)
-            depth, cost = (1, record.interval) if action == NEW else (end, record.tokens[branch])
-            if cost > self._left:
-                return self._for_free(REFUSED)
+            depth = 1 if action == NEW else end
+            if self._left is not None and self._refuses(self._left, index, depth, action == FULL):
+                return self.for_free(REFUSED)
+            self._opened.append(answers)
             self.depth.append(depth)
-            self.branch_tokens.append(cost)
+            if action == FULL:
+                self._full.add(index)
         elif action in (TOKENS, SEQUENTIAL_TOKENS):
-            return self._for_free(self.tokens if action == TOKENS else self.sequential_tokens)
+            return self.for_free(self.tokens if action == TOKENS else self.sequential_tokens)
         else:
             raise LedgerError("an action that does not exist")
-        self._left -= cost
-        self.probes += 1
         found = answers[depth - 1]
-        label = self._label.get(found)
-        if label is None:
-            self._label[found] = label = len(self.answers)
+        reply = self._reply.get(found)
+        if reply is None:
             self.answers.append(found)
-        return 2 * (label + 1) + (depth == end)
+            self._reply[found] = reply = 2 * len(self.answers)
+        return reply + 1 if depth == end else reply
 
     def answer(self, label: int) -> int:
         """Looks up the id of an answer.
@@ -167,8 +189,19 @@ class Ledger:
         """
         return self.answers[label] if 0 <= label < len(self.answers) else NONE
 
-    def _for_free(self, reply: int) -> int:
-        self._free += 1
-        if self._free > MOST_FREE:
-            raise LedgerError(f"more than {MOST_FREE} actions that read nothing in one episode")
-        return reply
+    def _charge(self, index: int, depth: int, full: bool) -> int:
+        """Tokens that a branch costs at a depth: T when it was read in full, max(Δ·L, T) at its end else."""
+        branch, interval = self._order[index], self._record.interval
+        total, end = self._record.tokens[branch], len(self._record.answers[branch])
+        if full:
+            return total
+        return interval * depth if depth < max(end, 2) else max(interval * (end - 1), total)
+
+    def _refuses(self, left: int, index: int, depth: int, full: bool) -> bool:
+        """Whether taking a branch to a depth costs more than is left; it is charged where it does not."""
+        before = self._charge(index, depth - 1, False) if index < len(self.depth) else 0
+        cost = self._charge(index, depth, full) - before
+        if cost > left:
+            return True
+        self._left = left - cost
+        return False

@@ -26,7 +26,7 @@ from autotts_jax.core.stepping import (
     results_of,
 )
 from autotts_jax.policies.player import Play, Player, Seal, answer_texts, check_branches_of
-from autotts_jax.policies.sealed.cast import Cast, fail_if_failed, printable
+from autotts_jax.policies.sealed.cast import Cast, fail_if_failed, place
 from autotts_jax.policies.sealed.playing import COLUMNS, Labels, matrix_arrays, seen
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -104,11 +104,12 @@ class SealedPlayer(Player):
                 fresh.close()
                 raise
             for episode in checked:
-                check.repeat(fresh, episode, played, _place(dataset, episode, self.names[episode.setting]))
+                where = f"the episode of {place(dataset, episode.question, episode.row)},"
+                check.repeat(fresh, episode, played, f"{self.names[episode.setting]}: {where}")
             level = fresh.level
         ids = played.pop("answer")
         elapsed = time.perf_counter() - began
-        compiling = min(played.pop("seconds")[0], elapsed)
+        compiling = min(played.pop("compile_seconds"), elapsed)
         return Play(
             self,
             answer=answer_texts(dataset, ids),
@@ -162,7 +163,7 @@ class SealedPlayer(Player):
             on_progress: called with the number of episodes that have ended.
 
         Returns:
-            Ids of answers and what `COLUMNS` lists, of shape (V, S, Q), and seconds of compiling and running.
+            Ids of answers and what `COLUMNS` lists, of shape (V, S, Q), and seconds of compiling.
 
         Raises:
             InputError: the player failed, or sent what cannot be.
@@ -192,15 +193,15 @@ class SealedPlayer(Player):
             column = message.arrays.get(name)
             if column is None or column.dtype != np.int32 or column.shape != shape:
                 raise child.broke_protocol(f"results without {name}")
-        seconds = [message.says.get(name) for name in ("compile_seconds", "run_seconds")]
-        if not all(isinstance(value, float) and 0 <= value < 1e6 for value in seconds):
-            raise child.broke_protocol("results without times")
+        seconds = message.says.get("compile_seconds")
+        if not isinstance(seconds, float) or not 0 <= seconds < 1e6:
+            raise child.broke_protocol("results without a time")
         played = {name: message.arrays[name] for name in COLUMNS}
         answer = message.arrays["answer"]
         _check_ranges(child, played, answer, size, orders.width)
         back = np.argsort(ids, axis=1)
         played["answer"] = np.where(answer == NONE, NONE, back[np.arange(questions), answer])
-        return played | {"seconds": seconds}
+        return played | {"compile_seconds": seconds}
 
     def step(
         self,
@@ -383,10 +384,3 @@ def _whole(child: Child, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
         raise child.broke_protocol(f"a {type(value).__name__} or too large a number where a number belongs")
     return value
-
-
-def _place(dataset: ProbeDataset, episode: _Checked, name: str) -> str:
-    """Says which episode it is."""
-    question = dataset.questions[episode.question]
-    cell = dataset.cells[int(dataset.matrix.cell[episode.question])]
-    return f"{name}: the episode of question {question.index} of {printable(cell.name)}, seed {episode.row},"

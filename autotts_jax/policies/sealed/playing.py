@@ -72,8 +72,9 @@ def play(channel: Channel, player: Player, says: Mapping[str, Any], arrays: Mapp
     played = player.play(dataset, orders, budget=says["budget"], on_progress=tell)
     answer = np.array([NONE if text is None else int(text) for text in played.answer.flat], np.int32)
     columns = {name: np.asarray(getattr(played, name), np.int32) for name in COLUMNS}
-    seconds = {"compile_seconds": played.compile_seconds, "run_seconds": played.run_seconds}
-    channel.send(seconds, columns | {"answer": answer.reshape(played.answer.shape)})
+    channel.send(
+        {"compile_seconds": played.compile_seconds}, columns | {"answer": answer.reshape(played.answer.shape)}
+    )
 
 
 def play_episode(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import select
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +17,11 @@ from autotts_jax.core.pool import StopReason
 from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Stepper
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, Player, Seal, answer_texts
-from autotts_jax.policies.sealed.cast import SEALED, Cast, Sealing, printable
-from autotts_jax.policies.sealed.ledger import MOST_FREE, Ledger, LedgerError, records
+from autotts_jax.policies.sealed.cast import SEALED, Cast, Sealing, place, printable
+from autotts_jax.policies.sealed.ledger import Bounded, Ledger, LedgerError, records
 from autotts_jax.policies.sealed.question import (
+    BRANCHES,
+    END,
     FULL,
     MORE,
     NEW,
@@ -27,18 +30,19 @@ from autotts_jax.policies.sealed.question import (
     SEQUENTIAL_TOKENS,
     TOKENS,
 )
-from autotts_jax.policies.sealed.solving import ACTION_BITS, END
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.sandbox.mailbox import LOOKS, sleep
 from autotts_jax.sandbox.process import Child, SandboxError
 
 REPORTED = 64
 """Episodes between two reports of progress."""
 
-LOOK_AFTER = 100_000
-"""Looks into mailboxes after which children are looked after, at the latest."""
+SEATS = 64
+"""Episodes that a child plays in turns, at most."""
+
+LOOK_AFTER = 0.05
+"""Seconds after which children are looked after, at the latest."""
 
 CHECKED = 32
 """Episodes that are played again by a child that has played nothing else, at most."""
@@ -97,8 +101,7 @@ class ProgramPlayer(Player):
             for number, asked in enumerate(draw.permutation(len(dataset))[:CHECKED])
         ]
         parts = []
-        # This process answers the others, on a core of its own.
-        crew = max(1, min(processes, devices.usable_cores() - 1, len(episodes)))
+        crew = max(1, min(processes, devices.usable_cores(), len(episodes)))
         with self.cast.children(crew, fresh=len(self.values)) as (children, fresh):
             for number, (value, alone) in enumerate(zip(self.values, fresh, strict=True)):
                 run = _Run(self, dataset, orders, budget, value)
@@ -133,9 +136,10 @@ class ProgramPlayer(Player):
         self.check_single()
         stepper = Stepper(executor, on_decision)
         with self.cast.children(1) as ((child,), _):
-            seat = _Stepped(stepper, child, self)
-            child.send(self.job(self.values[0], executor.pool.width))
-            serve([seat])
+            table = Table(child)
+            seat = _Stepped(stepper, self, table.texts)
+            table.seat([seat], self.job(self.values[0], executor.pool.width))
+            serve([table])
             return seat.ended
 
     def settings(self) -> tuple[Player, ...]:
@@ -166,10 +170,11 @@ class ProgramPlayer(Player):
             at = episode.row * questions + episode.question
             differ = [name for name in _COLUMNS if played[name][at] != again[name][episode.number]]
             if differ:
+                where = place(dataset, episode.question, episode.row)
                 raise SandboxError(
                     f"program {self.name!r} plays another episode when it has not played the question before "
-                    f"({_place(dataset, episode)}: {', '.join(differ)}): it keeps something between "
-                    "episodes, or draws random numbers that are not seeded in __init__"
+                    f"({where}: {', '.join(differ)}): it keeps something outside its instance, or "
+                    "draws random numbers from a generator that is not its own and seeded"
                 )
 
 
@@ -209,10 +214,13 @@ class _Run:
         """Plays episodes; a child that has ended one is given the next."""
         self.played = {name: np.zeros(len(episodes), np.int64) for name in _COLUMNS}
         self._queue, self._left, self._report = deque(episodes), len(episodes), on_progress
-        seats = [_Replayed(child, self) for child in children[: len(episodes)]]
-        for seat in seats:
-            seat.child.send(self._job)
-        serve(seats)
+        seats = min(SEATS, -(-len(episodes) // len(children)))
+        tables = []
+        for child in children:
+            table = Table(child)
+            table.seat([_Replayed(self, table.texts) for _ in range(min(seats, len(self._queue)))], self._job)
+            tables.append(table)
+        serve([table for table in tables if not table.empty])
         return self.played
 
     def next(self) -> tuple[_Episode, Ledger] | None:
@@ -242,24 +250,17 @@ class _Run:
 
     def says(self, episode: _Episode) -> str:
         """Says where a program failed."""
-        return f"program {self.player.name!r} failed on {_place(self.dataset, episode)}"
+        return f"program {self.player.name!r} failed on {place(self.dataset, episode.question, episode.row)}"
 
 
 class Seat:
-    """What a child plays: one episode after another.
-
-    Args:
-        child: the child.
+    """Where a child plays one episode after another.
 
     Attributes:
-        act: carries out an action on a branch, as `Ledger.act` does.
+        act: carries out an action, as `Ledger.act` does.
     """
 
-    act: Callable[[int, int], int]
-
-    def __init__(self, child: Child):
-        self.child = child
-        self.mailbox = child.mailbox
+    act: Callable[[int], int]
 
     def end(self, label: int) -> bool:
         """Ends an episode with the answer of a label, and begins the next; whether there is one."""
@@ -270,70 +271,132 @@ class Seat:
         raise NotImplementedError
 
 
-def serve(seats: Sequence[Seat]) -> None:
-    """Answers what children ask in their mailboxes, until no seat has a further episode.
+class Table:
+    """The seats of a child, which plays their episodes in turns.
 
     Args:
-        seats: what each of them plays.
+        child: the child.
+
+    Attributes:
+        child: the child.
+        texts: spellings of answers that the child has not been told yet.
+    """
+
+    def __init__(self, child: Child):
+        self.child = child
+        self.texts: list[str] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether no seat has an episode any more."""
+        return not self._turns
+
+    def seat(self, seats: Sequence[Seat], job: Mapping[str, Any]) -> None:
+        """Has the child begin.
+
+        Args:
+            seats: what it plays.
+            job: what it is told to play.
+        """
+        self._seats = seats
+        self._turns = deque(seats)
+        if seats:
+            self.child.send({**job, "seats": len(seats)})
+            self.child.answer([1] * len(seats))  # Each goes on with its first episode.
+
+    def answer(self, requests: Sequence[int]) -> None:
+        """Replies to what the child asks.
+
+        Args:
+            requests: of one seat after another: who has been answered first asks first.
+
+        Raises:
+            LedgerError: a request cannot be.
+        """
+        turns, replies = self._turns, []
+        for request in requests:
+            if not turns:
+                raise LedgerError("an action of no episode")
+            seat = turns.popleft()
+            if request < END:
+                replies.append(seat.act(request))
+            elif request > END + BRANCHES:
+                raise LedgerError("an action that does not exist")
+            elif seat.end(request - END - 1):
+                replies.append(1)
+            else:
+                replies.append(0)
+                continue
+            turns.append(seat)
+        self.child.answer(replies)
+        # The child reads them after the reply that is theirs.
+        for text in self.texts:
+            self.child.send({"text": text})
+        self.texts.clear()
+
+    def failed(self, says: Mapping[str, Any]) -> InputError:
+        """Makes an error of what the child says went wrong.
+
+        Args:
+            says: what it says.
+        """
+        number = says.get("seat")
+        if not isinstance(number, int) or not 0 <= number < len(self._seats):
+            return self.child.broke_protocol("a message that nobody asked for")
+        return InputError(f"{self._seats[number].says()}:\n{printable(says['failed'])}")
+
+
+def serve(tables: Sequence[Table]) -> None:
+    """Answers what children ask, until no seat has a further episode.
+
+    Args:
+        tables: what each of them plays.
 
     Raises:
         InputError: a program raised.
         SandboxError: a child broke the protocol or a limit, or has ended.
     """
-    playing = list(seats)
-    below, tries, turns = (1 << ACTION_BITS) - 1, 0, 0
+    playing, due = list(tables), 0.0
     while playing:
-        tries, turns = tries + 1, turns + 1
-        for seat in playing:
-            asked = seat.mailbox.asked()
-            if asked is None:
-                continue
-            tries, action = 0, asked >> ACTION_BITS
-            try:
-                if action != END:
-                    seat.mailbox.answer(seat.act(action, asked & below) + 1)
-                    continue
-                goes_on = seat.end((asked & below) - 1)
-            except LedgerError as error:
-                raise seat.child.broke_protocol(str(error)) from error
-            seat.mailbox.answer(goes_on)
-            if not goes_on:
-                playing.remove(seat)
-                break
-        if tries >= LOOKS:
-            boxes = [seat.mailbox for seat in playing]
-            if all(mailbox.fall_asleep() for mailbox in boxes):
-                sleep([mailbox.bell for mailbox in boxes])
-            for mailbox in boxes:
-                mailbox.awake()
-        if tries > LOOKS + 50 or turns % LOOK_AFTER == 0:
-            for seat in playing:
-                _look_after(seat)
+        descriptors = [descriptor for table in playing for descriptor in table.child.descriptors]
+        ready, _, _ = select.select(descriptors, [], [], LOOK_AFTER)
+        look = time.monotonic() > due
+        for table in list(playing):
+            words, messages = table.child.descriptors
+            if words in ready:
+                try:
+                    table.answer(table.child.asked())
+                except LedgerError as error:
+                    raise table.child.broke_protocol(str(error)) from error
+                if table.empty:
+                    playing.remove(table)
+            if look or messages in ready:
+                _look_after(table)
+        if look:
+            due = time.monotonic() + LOOK_AFTER
 
 
-def _look_after(seat: Seat) -> None:
+def _look_after(table: Table) -> None:
     """Notices a child that has failed or ended, or that takes too long."""
-    child = seat.child
-    if seat.mailbox.heard():
-        child.touch()
+    child = table.child
     if child.complete():
-        said = child.take().says.get("failed")
-        if said is None:
+        says = child.take().says
+        if "failed" not in says:
             raise child.broke_protocol("a message that nobody asked for")
-        raise InputError(f"{seat.says()}:\n{printable(said)}")
+        raise table.failed(says)
 
 
 class _Replayed(Seat):
     """Episodes of recorded questions.
 
     Args:
-        child: the child; there is an episode for it.
-        run: has the episodes.
+        run: has the episodes; there is one for this seat.
+        texts: takes spellings that the child is to be told.
     """
 
-    def __init__(self, child: Child, run: _Run):
-        super().__init__(child)
+    def __init__(self, run: _Run, texts: list[str]):
         self._run = run
+        self._texts = texts
         self._begin()
 
     def end(self, label: int) -> bool:
@@ -351,23 +414,23 @@ class _Replayed(Seat):
         self.act = self._spell if self._run.player.sealing.spellings else self._ledger.act
         return True
 
-    def _spell(self, action: int, index: int) -> int:
+    def _spell(self, request: int) -> int:
         """Carries out an action, and says how its answer is spelled if that is new."""
         known = len(self._ledger.answers)
-        reply = self._ledger.act(action, index)
+        reply = self._ledger.act(request)
         if len(self._ledger.answers) > known:
             vocabulary = self._run.dataset.questions[self._episode.question].vocabulary
-            self.child.send({"text": vocabulary[self._ledger.answers[-1]]})
+            self._texts.append(vocabulary[self._ledger.answers[-1]])
         return reply
 
 
-class _Stepped(Seat):
+class _Stepped(Bounded, Seat):
     """One episode, whose operations an executor carries out.
 
     Args:
         stepper: passes operations to the executor; nothing is opened yet.
-        child: the child.
         player: the program.
+        texts: takes spellings that the child is to be told.
 
     Attributes:
         ended: what the episode came to, when it is over.
@@ -375,21 +438,22 @@ class _Stepped(Seat):
 
     ended: Ended
 
-    def __init__(self, stepper: Stepper, child: Child, player: ProgramPlayer):
-        super().__init__(child)
+    def __init__(self, stepper: Stepper, player: ProgramPlayer, texts: list[str]):
+        super().__init__()
         self.act = self._act
         self._stepper = stepper
         self._player = player
-        self._texts: list[str] = []
-        self._free = 0
+        self._shown: list[str] = []
+        self._texts = texts
 
     def says(self) -> str:
         return f"program {self._player.name!r} failed"
 
-    def _act(self, action: int, index: int) -> int:
-        pool = self._pool
+    def _act(self, request: int) -> int:
+        pool, index = self._pool, request & BRANCHES
+        action = request - index
         if action in (TOKENS, SEQUENTIAL_TOKENS):
-            return self._for_free(int(pool.tokens if action == TOKENS else np.max(pool.branch_tokens)))
+            return self.for_free(int(pool.tokens if action == TOKENS else np.max(pool.branch_tokens)))
         opened, width = int(pool.opened), pool.width
         more = action == MORE
         if action not in (NEW, MORE, FULL) or not (0 <= index < opened if more else index == opened < width):
@@ -408,43 +472,30 @@ class _Stepped(Seat):
         )
         pool = self._pool
         if int(pool.depth[index]) == depth:
-            return self._for_free(REFUSED)
+            return self.for_free(REFUSED)
         return 2 * (self._label(index) + 1) + bool(pool.finished[index])
 
     def end(self, label: int) -> bool:
-        answer = self._texts[label] if 0 <= label < len(self._texts) else None
+        answer = self._shown[label] if 0 <= label < len(self._shown) else None
         latest = self._stepper.executor.answers(range(int(self._pool.opened)))
         leader = latest.index(answer) if answer is not None and answer in latest else NONE
         sequential_tokens = int(np.max(self._pool.branch_tokens))
         self.ended = Ended(answer, leader, StopReason.DECIDED, 0, sequential_tokens)
         return False
 
-    def _for_free(self, reply: int) -> int:
-        self._free += 1
-        if self._free > MOST_FREE:
-            raise LedgerError(f"more than {MOST_FREE} actions that read nothing")
-        return reply
-
     def _label(self, index: int) -> int:
         (answer,) = self._stepper.executor.answers([index])
         if answer is None or answer == NO_ANSWER:
             return NONE
-        if answer not in self._texts:
-            self._texts.append(answer)
+        if answer not in self._shown:
+            self._shown.append(answer)
             if self._player.sealing.spellings:
-                self.child.send({"text": answer})
-        return self._texts.index(answer)
+                self._texts.append(answer)
+        return self._shown.index(answer)
 
     @property
     def _pool(self) -> Any:
         return self._stepper.executor.pool
-
-
-def _place(dataset: ProbeDataset, episode: _Episode) -> str:
-    """Says which episode it is."""
-    question = dataset.questions[episode.question]
-    cell = dataset.cells[int(dataset.matrix.cell[episode.question])]
-    return f"question {question.index} of {cell.name}, seed {episode.row}"
 
 
 def _after(before: int, on_progress: Callable[[int], None]) -> Callable[[int], None]:

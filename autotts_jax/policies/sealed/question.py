@@ -10,18 +10,22 @@ from collections.abc import Callable, Sequence
 NO_ANSWER = "ERR"
 """What a program is shown where a probe holds no answer that may vote."""
 
-NEW, MORE, FULL, SEQUENTIAL_TOKENS, TOKENS = range(5)
-"""What can be asked for: a branch opened at depth 1, a branch read one interval further, a branch opened and
-read to its end; tokens on the longest branch, and on all branches."""
+NEW, MORE, FULL, SEQUENTIAL_TOKENS, TOKENS, END = (action << 24 for action in range(6))
+"""Actions: open a branch and read it to depth 1; read a branch one interval further; open a branch and read
+it to its end; tell the tokens on the longest branch, and on all branches; end the episode. A request is an
+action plus the number of its branch; `END` comes with the label of the answer, plus 1."""
 
-SHOWING = 3
-"""Actions below this one show an answer."""
+BRANCHES = (1 << 24) - 1
+"""The bits of a request that hold the branch."""
+
+SHOWING = SEQUENTIAL_TOKENS
+"""Requests below this one show an answer."""
 
 REFUSED = -1
 """The reply to an action that exceeds the token budget."""
 
-Ask = Callable[[int, int], int]
-"""Asks for an action on a branch, which is numbered in opening order. The reply is tokens; or `REFUSED`; or
+Ask = Callable[[int], int]
+"""Makes a request; branches are numbered in opening order. The reply is tokens; or `REFUSED`; or
 ``2 (label + 1) + finished`` with the label of the branch's latest answer, -1 for no answer."""
 
 Table = Sequence[tuple[str, bool]]
@@ -46,7 +50,7 @@ class Question:
     where answers are and mean nothing outside the episode, or as they are spelled.
 
     Args:
-        ask: asks for actions.
+        ask: makes requests.
         table: what replies stand for.
         width: branches that can be opened.
     """
@@ -96,7 +100,7 @@ class Question:
         latest = shown[index]
         if latest[1]:
             return latest
-        reply = self._ask(MORE, index)
+        reply = self._ask(MORE + index)
         if reply == REFUSED:
             raise BudgetError(f"another interval of branch {index} exceeds the token budget")
         shown[index] = latest = self._table[reply]
@@ -116,14 +120,15 @@ class Question:
 
     def get_seq_and_total_tokens(self) -> tuple[int, int]:
         """Tokens on the longest branch, and tokens on all branches together."""
-        return self._ask(SEQUENTIAL_TOKENS, 0), self._ask(TOKENS, 0)
+        return self._ask(SEQUENTIAL_TOKENS), self._ask(TOKENS)
 
     def _open(self, action: int) -> tuple[str, bool]:
         index = len(self._shown)
         if index == self._width:
             raise BranchError(f"no branch is left to open; all {index} are open")
-        reply = self._ask(action, index)
+        reply = self._ask(action + index)
         if reply == REFUSED:
             raise BudgetError("another branch exceeds the token budget")
-        self._shown.append(self._table[reply])
-        return self._shown[index]
+        latest = self._table[reply]
+        self._shown.append(latest)
+        return latest

@@ -1,22 +1,30 @@
-"""The child's side of programs: it plays one episode after another, and asks the parent for every action."""
+"""The child's side of programs: it plays their episodes in turns, and asks the parent for every action.
+
+A process that waits for each answer spends its time on waiting. So several episodes are under way, each on a
+stack of its own (a greenlet): while the parent answers what some have asked, others go on. Whose turn it is
+follows from the order of actions alone, never from time: the first to have asked is the first to go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from autotts_jax.policies.sealed.question import NO_ANSWER, SHOWING, Question, Table
+from greenlet import getcurrent, greenlet
+
+from autotts_jax.policies.sealed.question import END, NO_ANSWER, SHOWING, Ask, Question, Table
 from autotts_jax.sandbox.channel import Channel
+from autotts_jax.sandbox.words import Words
 from autotts_jax.user_code import last_lines
 
 Makes = Callable[[Mapping[str, Any] | None], Any]
 """The class of a program."""
 
-END = 7
-"""What is asked for when an episode has ended; the label of its answer, and 1, in place of the branch."""
-
-ACTION_BITS = 32
-"""An action is asked for as one number: the action from this bit on, and the branch below."""
+_PATIENCE = 0.05
+"""Seconds after which the parent should hear of what was asked."""
 
 _LABELS = [f"a{label}" for label in range(1 << 14)]
 _LABEL_OF = {text: label for label, text in enumerate(_LABELS)}
@@ -24,7 +32,12 @@ _LABELLED: Table = [(text, finished) for text in [NO_ANSWER, *_LABELS] for finis
 
 
 def play(
-    channel: Channel, program: Makes, config: Mapping[str, Any] | None, width: int, spelled: bool
+    channel: Channel,
+    program: Makes,
+    config: Mapping[str, Any] | None,
+    width: int,
+    spelled: bool,
+    seats: int,
 ) -> None:
     """Plays a program's episodes until the parent has no further one.
 
@@ -34,26 +47,82 @@ def play(
         config: what each instance is constructed with; each gets a copy.
         width: W, branches that an episode can open.
         spelled: whether answers are shown as they are spelled.
+        seats: episodes that are under way at a time.
     """
-    ask = channel.mailbox.ask
-    goes_on = True
-    while goes_on:
-        spellings = _Spellings(channel) if spelled else None
-        asked, table = (_ask(ask), _LABELLED) if spellings is None else (spellings.ask, spellings.table)
-        try:
-            answer = program(None if config is None else dict(config)).solve(Question(asked, table, width))
-        except BaseException as error:
-            own = error.__traceback__.tb_next if error.__traceback__ else None  # without the line above
-            channel.send({"failed": last_lines(error.with_traceback(own))})
-            channel.receive()  # The parent ends this process.
-        goes_on = ask(END << ACTION_BITS | _label(answer, spellings) + 1) == 1
+    turns = _Turns(channel.words)
+
+    def sit(seat: int) -> None:
+        ask = turns.asker()
+        goes_on = turns.first()
+        while goes_on == 1:
+            spellings = _Spellings(channel, ask) if spelled else None
+            asks, table = (ask, _LABELLED) if spellings is None else (spellings.ask, spellings.table)
+            try:
+                answer = program(None if config is None else dict(config)).solve(Question(asks, table, width))
+            except BaseException as error:
+                own = error.__traceback__.tb_next if error.__traceback__ else None  # without the line above
+                channel.send({"failed": last_lines(error.with_traceback(own)), "seat": seat})
+                channel.receive()  # The parent ends this process.
+            goes_on = ask(END + _label(answer, spellings) + 1)
+
+    turns.take([functools.partial(sit, seat) for seat in range(seats)])
 
 
-def _ask(ask: Callable[[int], int]) -> Callable[[int, int], int]:
-    def asked(action: int, index: int) -> int:
-        return ask(action << ACTION_BITS | index) - 1
+class _Turns:
+    """Runs functions in turns, each on a stack of its own.
 
-    return asked
+    Args:
+        words: to the parent, which replies to requests in the order in which they are made.
+    """
+
+    def __init__(self, words: Words):
+        self._words = words
+        self._waiting = deque[Callable[[int], int]]()
+        self._requests: list[int] = []
+        self._replies: list[int] = []  # in reverse
+        self._size = 1
+        self._heard = time.monotonic()
+
+    def take(self, functions: Iterable[Callable[[], None]]) -> None:
+        """Calls functions, each of which waits for its `first` reply, until all have returned."""
+        for function in functions:
+            seat = greenlet(function)
+            seat.switch()  # Begun here, it is not on top of another's stack.
+            self._waiting.append(seat.switch)
+        while self._waiting:
+            if not self._replies:
+                self._exchange()
+            self._waiting.popleft()(self._replies.pop())
+
+    def first(self) -> int:
+        """Waits for the first reply to the function that is running, which it has not requested."""
+        return getcurrent().parent.switch()
+
+    def asker(self) -> Ask:
+        """Gives the function that is running what it makes its requests with."""
+        seat, waiting = getcurrent().switch, self._waiting
+        requests, replies = self._requests, self._replies
+
+        def ask(request: int) -> int:
+            requests.append(request)
+            waiting.append(seat)
+            if not replies:
+                self._exchange()
+            return waiting.popleft()(replies.pop())
+
+        return ask
+
+    def _exchange(self) -> None:
+        """Sends what was requested, and waits for the replies to earlier requests."""
+        self._words.send(self._requests)
+        self._requests.clear()
+        # While the parent replies to one half, the other half goes on. A program that thinks for long sends
+        # less at a time, for the parent to hear of it.
+        now = time.monotonic()
+        self._size = 1 if now - self._heard > _PATIENCE else 2 * self._size
+        number = max(1, min(self._size, len(self._waiting) // 2))
+        self._replies += reversed(self._words.receive(number))
+        self._heard = time.monotonic()
 
 
 class _Spellings:
@@ -61,20 +130,21 @@ class _Spellings:
 
     Args:
         channel: to the parent.
+        ask: makes requests.
 
     Attributes:
         table: see `Question`.
     """
 
-    def __init__(self, channel: Channel):
+    def __init__(self, channel: Channel, ask: Ask):
         self._channel = channel
-        self._ask = _ask(channel.mailbox.ask)
+        self._ask = ask
         self.table: list[tuple[str, bool]] = [(NO_ANSWER, False), (NO_ANSWER, True)]
 
-    def ask(self, action: int, index: int) -> int:
-        """Asks for an action, and notes how its answer is spelled if that is new."""
-        reply = self._ask(action, index)
-        if action < SHOWING and reply >= len(self.table):
+    def ask(self, request: int) -> int:
+        """Makes a request, and notes how its answer is spelled if that is new."""
+        reply = self._ask(request)
+        if request < SHOWING and reply >= len(self.table):
             text = self._channel.receive().says["text"]
             self.table += (text, False), (text, True)
         return reply
