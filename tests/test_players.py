@@ -165,9 +165,8 @@ SPECS = {
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_an_episode_step_by_step_is_that_of_the_batch(dataset, folder, kind):
-    # Sealed policies start a process an episode; sealing has tests of its own.
-    sealing = TRUSTED if "policy" in kind else Sealing()
-    player = select(SPECS[kind].format(examples=EXAMPLES, folder=folder), sealing=sealing)
+    # Sealed, files start a process for each episode; sealing and sealed traces have tests of their own.
+    player = select(SPECS[kind].format(examples=EXAMPLES, folder=folder), sealing=TRUSTED)
     (play,) = at.evaluate(dataset, player, seeds=2, max_branches=16).plays
     for question in range(len(dataset)):
         trace = at.trace(dataset, player, question=question, seed=1, max_branches=16)
