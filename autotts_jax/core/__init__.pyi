@@ -1,10 +1,10 @@
 from .compiling import COMPILER_OPTIONS, XLA_FLAGS
-from .controller import Controller, Family, Memory, check_beta, check_branches, first_of
+from .controller import Controller, Family, Memory, check_beta, check_branches, first_of, keep_live
 from .pool import UNREVEALED, BranchPool, Pool, ReplayPool, StopReason, winner
 from .rollout import Episodes, Hooks, Results, rollout
 from .scrambling import scramble
 from .stepping import Decision, Ended, Executor, Operation, ReplayExecutor, Stepper
-from .votes import Vote
+from .votes import Vote, WeightedVote, vote_weighted
 
 __all__ = [
     "COMPILER_OPTIONS",
@@ -27,10 +27,13 @@ __all__ = [
     "Stepper",
     "StopReason",
     "Vote",
+    "WeightedVote",
     "check_beta",
     "check_branches",
     "first_of",
+    "keep_live",
     "rollout",
     "scramble",
+    "vote_weighted",
     "winner",
 ]

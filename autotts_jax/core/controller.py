@@ -155,6 +155,34 @@ def first_of(*rules: tuple[Bool[Array, ""], StopReason]) -> Int32[Array, ""]:
     return stop
 
 
+def keep_live(
+    prune: Bool[Array, " W"], urgency: Int32[Array, " W"], live: Bool[Array, " W"], keep: Scalar
+) -> Bool[Array, " W"]:
+    """Spares branches from being pruned, so that one or two live branches are left.
+
+    The least urgent are spared first, of equally urgent ones the later. At most two are, so two minima find
+    them and nothing is sorted.
+
+    Args:
+        prune: live branches to prune.
+        urgency: how urgent it is to prune each, at least 0.
+        live: the live branches.
+        keep: live branches to leave: 0, 1 or 2.
+
+    Returns:
+        The branches to prune all the same.
+    """
+    width = live.shape[0]
+    last = jnp.iinfo(jnp.int32).max
+    # Distinct, and larger where pruned earlier.
+    turn = jnp.where(prune, urgency * width + (width - 1 - jnp.arange(width)), last)
+    spared = jnp.sum(prune) - jnp.maximum(jnp.sum(live) - keep, 0)
+    lowest = jnp.min(turn)
+    second = jnp.min(jnp.where(turn > lowest, turn, last))
+    spare = ((spared >= 1) & (turn == lowest)) | ((spared >= 2) & (turn == second))
+    return prune & ~spare
+
+
 def check_beta(value: float) -> float:
     """Checks that β is in [0, 1].
 

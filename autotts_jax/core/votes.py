@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +68,66 @@ class Vote:
         return jax.tree.map(lambda ours, others: jnp.where(self.voters > 0, ours, others), self, other)
 
 
+VOTE_UNITS = 4
+"""Weighted votes count multiples of 1 / `VOTE_UNITS`."""
+
+
+class WeightedVote(NamedTuple):
+    """The outcome of a vote in which votes count differently.
+
+    Attributes:
+        leader: the branch that cast the winning answer's first vote; ``NONE`` without votes. Shape ().
+        top1: votes of the winning answer. Shape ().
+        top2: the most votes of another answer, 0 where there is none. Shape ().
+        voters: votes cast. Shape ().
+        distinct: answers voted for. Shape ().
+        confidence: as `Vote.confidence`. Shape ().
+        support: votes for each branch's answer. Shape (W,).
+    """
+
+    leader: Int32[Array, ""]
+    top1: Float[Array, ""]
+    top2: Float[Array, ""]
+    voters: Float[Array, ""]
+    distinct: Int32[Array, ""]
+    confidence: Float[Array, ""]
+    support: Float[Array, " W"]
+
+    @classmethod
+    def nobody(cls, width: int) -> WeightedVote:
+        """Makes a vote that nobody has voted in.
+
+        Args:
+            width: W.
+        """
+        zero = jnp.float32(0)
+        return cls(jnp.int32(NONE), zero, zero, zero, jnp.int32(0), zero, jnp.zeros(width, jnp.float32))
+
+    @property
+    def unweighted(self) -> Vote:
+        """The vote with its numbers rounded up to whole votes."""
+        top1, top2, voters = (
+            jnp.ceil(count).astype(jnp.int32) for count in (self.top1, self.top2, self.voters)
+        )
+        return Vote(self.leader, top1, top2, voters, width=self.support.shape[0])
+
+
+@functools.lru_cache
+def weighted_confidence_table(width: int) -> np.ndarray:
+    """Tabulates the confidence of weighted votes, by ``top1`` and ``top2`` in units of 1 / `VOTE_UNITS`.
+
+    Args:
+        width: W, branches that can vote.
+
+    Returns:
+        Confidences in float64. Shape (4W + 1, 4W + 1).
+    """
+    votes = np.arange(VOTE_UNITS * width + 1) / VOTE_UNITS
+    table = scipy.special.betainc(votes[None, :] + 1, votes[:, None] + 1, 0.5)
+    table[0, 0] = 0.0  # as in `confidence_table`
+    return table
+
+
 @functools.lru_cache
 def confidence_table(width: int) -> np.ndarray:
     """Tabulates the confidence for every (top1, top2) up to ``width`` votes each.
@@ -98,6 +159,37 @@ def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], rank: Int[Array, 
     count = support(answers, voters)
     leader, top1 = _lead(count, voters, rank)
     return _count_others(answers, count, voters, leader, top1)
+
+
+@checked
+def vote_weighted(
+    answers: Int[Array, " W"], weights: Num[Array, " W"], rank: Int[Array, " W"]
+) -> WeightedVote:
+    """Holds a vote in which votes count differently.
+
+    Args:
+        answers: answer ids, keys or labels; ``NONE`` casts no vote.
+        weights: what each branch's vote counts, in [0, 1]; rounded to multiples of 1 / `VOTE_UNITS`.
+        rank: insertion order that decides ties, distinct among voters.
+    """
+    units = jnp.rint(jnp.asarray(weights, jnp.float32) * VOTE_UNITS).astype(jnp.int32)
+    units = jnp.where(answers == NONE, 0, units)
+    count = weigh(answers, units)
+    leader, top1 = _lead(count, units > 0, rank)
+    top2 = jnp.max(jnp.where((units > 0) & (answers != answers[leader]), count, 0))
+    size = VOTE_UNITS * answers.shape[0] + 1
+    table = jnp.asarray(weighted_confidence_table(answers.shape[0]), jnp.float32)
+    # The votes for an answer, each divided by all of them, add up to one.
+    distinct = jnp.rint(jnp.sum(units / jnp.maximum(count, 1))).astype(jnp.int32)
+    return WeightedVote(
+        leader=leader,
+        top1=top1 / VOTE_UNITS,
+        top2=top2 / VOTE_UNITS,
+        voters=jnp.sum(units) / VOTE_UNITS,
+        distinct=distinct,
+        confidence=table.reshape(-1)[top1 * size + top2],
+        support=count / VOTE_UNITS,
+    )
 
 
 @checked

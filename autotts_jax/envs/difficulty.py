@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autotts_jax.envs.params import EnvParams
-from autotts_jax.replay.matrix import NONE
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 
 
@@ -31,16 +31,28 @@ def vary_difficulty(params: EnvParams, std: float, seed: int) -> EnvParams:
     Returns:
         The parameters with new branch orders, different ones for each question.
     """
-    matrix = params.matrix
+    orders = varied_orders(params.matrix, params.orders.num_rows, std, seed)
+    table, group = jnp.asarray(orders.table), jnp.asarray(orders.group)
+    return dataclasses.replace(params, orders=BranchOrders(table, group))
+
+
+def varied_orders(matrix: ProbeMatrix, rows: int, std: float, seed: int) -> BranchOrders:
+    """Draws branch orders as if the questions were easier or harder.
+
+    Args:
+        matrix: the probe matrix.
+        rows: orders of each question.
+        std: standard deviation of δ, in nats of log-odds.
+        seed: seed of the orders.
+    """
     lengths, gold = np.asarray(matrix.lengths), np.asarray(matrix.gold)
     right = (np.asarray(matrix.finals()) == gold[:, None]) & (gold[:, None] != NONE)
     rng = np.random.default_rng(seed)
-    table = np.empty((len(gold), params.orders.num_rows, matrix.num_branches), np.int16)
+    table = np.empty((len(gold), rows, matrix.num_branches), np.int16)
     for question, order in enumerate(table):
         δ = std * rng.standard_normal((len(order), 1))
         # Sorting log-weights with Gumbel noise draws by weight, without replacement.
         drawn = δ * right[question] + rng.gumbel(size=order.shape)
         drawn[:, lengths[question] == 0] = -np.inf
         order[:] = np.argsort(-drawn, axis=1)
-    orders = BranchOrders(jnp.asarray(table), jnp.arange(len(gold)))
-    return dataclasses.replace(params, orders=orders)
+    return BranchOrders(table, np.arange(len(gold)))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
-from autotts_jax.core.controller import Controller, Family, check_beta, first_of
+from autotts_jax.core.controller import Controller, Family, check_beta, first_of, keep_live
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.typing import Array
@@ -123,7 +123,7 @@ class CMC(Controller):
             memory.disagreement,
         )
         stubborn = warm & pool.live & (pooled.voters > 0) & (disagreement >= self.patience)
-        pool = pool.prune(_all_but_two(stubborn, disagreement, pool.live))
+        pool = pool.prune(keep_live(stubborn, disagreement, pool.live, 2))
 
         live, depth = pool.live, pool.depth
         pool = pool.advance(jnp.where(live, jnp.where(warm & agrees, self.burst, 1), 0))
@@ -156,22 +156,6 @@ class CMC(Controller):
 
     def _smooth(self, ema: Array, pooled: Vote) -> Array:
         return (1 - self.alpha) * ema + self.alpha * pooled.confidence
-
-
-def _all_but_two(stubborn: Array, disagreement: Array, live: Array) -> Array:
-    """Which stubborn branches to abandon: the longest in disagreement first, leaving two live branches.
-
-    At most two stubborn branches are spared, so two minima find them and nothing is sorted.
-    """
-    width = live.shape[0]
-    last = jnp.iinfo(jnp.int32).max
-    # Distinct, larger where abandoned earlier: by disagreement, then by branch order.
-    turn = jnp.where(stubborn, disagreement * width + (width - 1 - jnp.arange(width)), last)
-    spared = jnp.sum(stubborn) - jnp.maximum(jnp.sum(live) - 2, 0)
-    lowest = jnp.min(turn)
-    second = jnp.min(jnp.where(turn > lowest, turn, last))
-    spare = ((spared >= 1) & (turn == lowest)) | ((spared >= 2) & (turn == second))
-    return stubborn & ~spare
 
 
 def _completion(round_: Array, reads: Array) -> Array:

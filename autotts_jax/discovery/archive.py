@@ -1,0 +1,166 @@
+"""The archive of a run: every candidate that was tried, in a file that only grows.
+
+A run's folder holds ``manifest.json``, what the run was begun with, and ``archive.jsonl``, a JSON object a
+line. The lines of a round are written at once and end with one that says so; what a killed run leaves of a
+round that did not end is cut off when the run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from autotts_jax.errors import DataError, InputError
+from autotts_jax.files import make_folder, read_bytes, write_atomically
+
+MANIFEST, RECORDS = "manifest.json", "archive.jsonl"
+
+END = "round"
+"""Kind of the record that ends a round."""
+
+Record = dict[str, Any]
+"""A JSON object; ``kind`` says of what."""
+
+
+class Archive:
+    """The archive of one run.
+
+    Args:
+        folder: the run's folder; made if there is none.
+        manifest: what the run is begun with; JSON.
+
+    Attributes:
+        folder: the folder.
+
+    Raises:
+        InputError: the folder holds another run, or cannot be written.
+        DataError: a file in it is damaged.
+    """
+
+    def __init__(self, folder: Path, manifest: Record):
+        self.folder = folder
+        make_folder(folder)
+        path = folder / MANIFEST
+        if path.exists():
+            _check_same(path, manifest)
+        else:
+            write_atomically(path, (json.dumps(manifest, indent=2) + "\n").encode())
+        self._cut_off_unended()
+
+    def append(self, records: list[Record], end: Record) -> None:
+        """Adds the records of a round; they are on disk when this returns.
+
+        Args:
+            records: the records.
+            end: what the record that ends the round says besides.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        lines = [json.dumps(record) for record in [*records, {"kind": END, **end}]]
+        path = self.folder / RECORDS
+        try:
+            with path.open("ab") as file:
+                file.write(("\n".join(lines) + "\n").encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be written: {error.strerror}; check the disk and call again to go on"
+            ) from error
+
+    def records(self) -> Iterator[Record]:
+        """Reads all records in order.
+
+        Yields:
+            The records.
+
+        Raises:
+            DataError: a line is no record.
+        """
+        yield from read_records(self.folder)
+
+    def _cut_off_unended(self) -> None:
+        path = self.folder / RECORDS
+        if not path.exists():
+            return
+        content = read_bytes(path)
+        kept = end = 0
+        for line in content.splitlines(keepends=True):
+            end += len(line)
+            if line.endswith(b"\n") and _kind(line) == END:
+                kept = end
+        if kept < len(content):
+            with path.open("r+b") as file:
+                file.truncate(kept)
+
+
+def read_records(folder: Path) -> Iterator[Record]:
+    """Reads the records of a run's folder in order, those of a round that has not ended included.
+
+    Args:
+        folder: the folder.
+
+    Yields:
+        The records.
+
+    Raises:
+        DataError: a line is no record.
+    """
+    path = folder / RECORDS
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return  # being written
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise DataError(path, f"line {number} is no JSON: {error}; the file is damaged") from error
+            if not isinstance(record, dict) or "kind" not in record:
+                raise DataError(path, f"line {number} is no record; the file is damaged")
+            yield record
+
+
+def read_manifest(folder: Path) -> Record:
+    """Reads what a run was begun with.
+
+    Args:
+        folder: the run's folder.
+
+    Raises:
+        InputError: the folder holds no run.
+        DataError: the file is damaged.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise InputError(f"{folder} holds no run of discover: there is no {MANIFEST} in it")
+    try:
+        manifest = json.loads(read_bytes(path))
+    except ValueError as error:
+        raise DataError(path, f"is no JSON: {error}; begin the run anew in another folder") from error
+    if not isinstance(manifest, dict):
+        raise DataError(path, "is no JSON object; begin the run anew in another folder")
+    return manifest
+
+
+def _check_same(path: Path, manifest: Record) -> None:
+    found = read_manifest(path.parent)
+    for key, value in json.loads(json.dumps(manifest)).items():
+        if found.get(key) != value:
+            raise InputError(
+                f"{path.parent} holds a run with {key} = {found.get(key)!r}, not {value!r}; use the same to "
+                "go on with it, or another folder"
+            )
+
+
+def _kind(line: bytes) -> str | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record.get("kind") if isinstance(record, dict) else None

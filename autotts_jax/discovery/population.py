@@ -1,0 +1,79 @@
+"""The candidates that a search goes on from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from autotts_jax.discovery.rules import Program
+
+SIZE = 48
+"""The best candidates that are kept; those that are the best of their kind are kept besides."""
+
+ELITE, EXPLORE = 0.2, 0.2
+"""How often a parent is one of the best few, or any of those that are the best of their kind."""
+
+RANK_SCALE = 10.0
+"""Else a parent is drawn by rank, with exponentially falling probability of this scale."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A candidate that has come through all heats.
+
+    Attributes:
+        number: the candidate's number in the run.
+        program: what it plays.
+        score: its objective on the search's questions, less the price of its length.
+        cost: its mean tokens, in branches of mean length.
+        width: its mean number of branches.
+    """
+
+    number: int
+    program: Program
+    score: float
+    cost: float
+    width: float
+
+    @property
+    def kind(self) -> tuple[int, int]:
+        """Its cell in the grid of tokens and width, each in powers of two."""
+        return round(float(np.log2(max(self.cost, 0.1)))), round(float(np.log2(max(self.width, 1))))
+
+
+@dataclasses.dataclass
+class Population:
+    """The best candidates so far, and the best of each kind.
+
+    Attributes:
+        members: the best first.
+    """
+
+    members: list[Member] = dataclasses.field(default_factory=list)
+
+    def add(self, members: list[Member]) -> None:
+        """Adds candidates, and forgets those that are neither among the best nor the best of their kind.
+
+        Args:
+            members: the candidates.
+        """
+        distinct = {member.program.to_json(): member for member in reversed([*self.members, *members])}
+        ranked = sorted(distinct.values(), key=lambda member: (-member.score, member.number))
+        best_of_kind = {member.kind: member for member in reversed(ranked)}
+        kept = {member.number for member in [*ranked[:SIZE], *best_of_kind.values()]}
+        self.members = [member for member in ranked if member.number in kept]
+
+    def parent(self, rng: np.random.Generator) -> Member:
+        """Draws a parent.
+
+        Args:
+            rng: the generator to draw with.
+        """
+        how = rng.random()
+        if how < ELITE:
+            return self.members[int(rng.integers(min(4, len(self.members))))]
+        if how < ELITE + EXPLORE:
+            best_of_kind = {member.kind: member for member in reversed(self.members)}
+            return list(best_of_kind.values())[int(rng.integers(len(best_of_kind)))]
+        return self.members[min(int(rng.exponential(RANK_SCALE)), len(self.members) - 1)]

@@ -1,0 +1,148 @@
+"""Promotion: whether what a search finds is better on questions that it has not used.
+
+For each price the setting is chosen on the questions of the search, for the candidate and for the incumbent
+alike, and what they gain is counted on the others; so no maximum is taken over what is counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Bool, Float, Int
+
+from autotts_jax.discovery.judging import Outcome, price
+
+NUM_PRICES = 16
+"""Prices at which candidate and incumbent are compared."""
+
+ERROR_RATE = 0.05
+"""The chance that a run promotes what is no better, over all of its tests."""
+
+RESAMPLES = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What a test came to.
+
+    Attributes:
+        gain: mean objective of the candidates minus that of the incumbent, on questions that were left out.
+        low: lower bound of the gain, by paired bootstrap over questions.
+        level: the chance that a gain of nothing has a lower bound above 0.
+        falls: β from which to the next mean tokens fall by more than chance, for the final candidate.
+        tokens: its mean tokens at each β.
+        tokens_se: their standard errors over questions.
+    """
+
+    gain: float
+    low: float
+    level: float
+    falls: tuple[float, ...]
+    tokens: tuple[float, ...]
+    tokens_se: tuple[float, ...]
+
+    @property
+    def promotes(self) -> bool:
+        """Whether the candidate takes the incumbent's place."""
+        return self.low > 0 and not self.falls
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the verdict as a JSON object."""
+        return {**dataclasses.asdict(self), "promotes": self.promotes}
+
+
+def level_of(test: int) -> float:
+    """Returns the error rate of a run's tests, which add up to `ERROR_RATE` however often the run goes on.
+
+    Args:
+        test: number of the test in the run, from 1.
+    """
+    return ERROR_RATE / (test * (test + 1))
+
+
+def gains(
+    candidate: Outcome, incumbent: Outcome, used: Bool[np.ndarray, " Q"]
+) -> Float[np.ndarray, " unused"]:
+    """Computes what a candidate gains on each question that its search has not used.
+
+    Args:
+        candidate: one candidate's outcome on all Q questions.
+        incumbent: the incumbent's.
+        used: the questions that the search has used.
+
+    Returns:
+        Gains in the objective, means over prices, of the other questions in order.
+    """
+    prices = price(np.linspace(0, 1, NUM_PRICES))
+
+    def reached(outcome: Outcome) -> Float[np.ndarray, "P Q"]:
+        objective = outcome.accuracy[0] - prices[:, None, None] * outcome.cost[0]
+        setting = objective[:, :, used].mean(axis=2).argmax(axis=1)
+        return np.take_along_axis(objective, setting[:, None, None], axis=1)[:, 0]
+
+    return (reached(candidate) - reached(incumbent)).mean(axis=0)[~used]
+
+
+def lower_bound(gain: Float[np.ndarray, " Q"], group: Int[np.ndarray, " Q"], level: float) -> float:
+    """Computes a lower confidence bound of a mean gain.
+
+    Args:
+        gain: the gain on each question.
+        group: the same number for the same question asked of several models.
+        level: the chance that the mean is below the bound.
+
+    Returns:
+        The bound, by the bias-corrected and accelerated bootstrap over groups.
+    """
+    distinct, place = np.unique(group, return_inverse=True)
+    means = np.bincount(place, gain) / np.bincount(place)
+    if len(distinct) < 2 or np.ptp(means) == 0:
+        return float(means.min()) if len(distinct) > 1 else -np.inf
+    rng = np.random.default_rng(0)
+    bound = scipy.stats.bootstrap(
+        (means,),
+        np.mean,
+        confidence_level=1 - level,
+        n_resamples=RESAMPLES,
+        alternative="greater",
+        rng=rng,
+    )
+    return float(bound.confidence_interval.low)
+
+
+def judge(
+    gain: Float[np.ndarray, " Q"],
+    group: Int[np.ndarray, " Q"],
+    final: Outcome,
+    betas: Sequence[float],
+    unit: float,
+    test: int,
+) -> Verdict:
+    """Gives the verdict of a test.
+
+    Args:
+        gain: gains on questions that were left out, of the candidates of all folds.
+        group: the groups of these questions.
+        final: the outcome of the candidate that would be promoted, on all questions.
+        betas: the values of β that it was played at.
+        unit: tokens of a branch of mean length.
+        test: number of the test in the run, from 1.
+    """
+    level = level_of(test)
+    cost = final.cost[0]
+    rises = np.diff(cost, axis=0)
+    error = rises.std(axis=1, ddof=1) / np.sqrt(rises.shape[1]) if rises.shape[1] > 1 else 0 * rises[:, 0]
+    z = scipy.stats.norm.ppf(1 - ERROR_RATE)
+    falls = [beta for beta, rise, se in zip(betas, rises.mean(axis=1), error, strict=False) if rise < -z * se]
+    return Verdict(
+        gain=float(gain.mean()),
+        low=lower_bound(gain, group, level),
+        level=level,
+        falls=tuple(falls),
+        tokens=tuple(map(float, cost.mean(axis=1) * unit)),
+        tokens_se=tuple(map(float, cost.std(axis=1, ddof=1) * unit / np.sqrt(cost.shape[1]))),
+    )

@@ -1,0 +1,362 @@
+"""The loop: propose, measure, record, and test what was found on questions that the search has not used.
+
+The questions are dealt to a few folds. One search leaves out each fold, and one, which begins with what they
+have found, uses all questions: its best candidate is what a run comes to. Whether a search like this finds
+anything is tested on the questions that were left out, each with the best candidate of the search that left
+it out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+import autotts_jax
+from autotts_jax.checks import whole
+from autotts_jax.discovery.archive import END, Archive, Record
+from autotts_jax.discovery.interpreter import BETAS, decision_list
+from autotts_jax.discovery.judging import SEARCH_ORDERS, TEST_ORDERS, Judge, Outcome
+from autotts_jax.discovery.population import Member, Population
+from autotts_jax.discovery.promotion import Verdict, gains, judge
+from autotts_jax.discovery.proposers import Proposal, Proposer, as_proposer
+from autotts_jax.discovery.rules import Program, cmc, parallel_probe, self_consistency
+from autotts_jax.errors import InputError
+from autotts_jax.policies.player import ControllerPlayer, Player
+from autotts_jax.replay.dataset import ProbeDataset
+
+SEARCH_BETAS = (0.0, 0.5, 1.0)
+"""The values of β that a search plays."""
+
+HEATS = ((256, 1), (64, 4), (16, 16))
+"""Candidates that a round's heats play, the best of the heat before, and the branch orders that they play."""
+
+LAST_ORDERS = range(16)
+"""The orders that the last heat of every round plays, so that its scores can be compared."""
+
+FINAL_ORDERS = range(16, 48)
+"""The orders in which a search's finalists are compared."""
+
+FRESH_ORDERS = range(48, SEARCH_ORDERS)
+"""The orders that the other heats draw from."""
+
+LENGTH_PRICE = 5e-4
+"""What a part of a program costs in accuracy: of equally good programs the shorter one."""
+
+FOLDS = 3
+"""Folds that the questions are dealt to."""
+
+FOLD_SHARE = 0.6
+"""Share of the budget after which the search that uses all questions begins."""
+
+FINALISTS = 8
+"""Candidates of a search that are compared once more at its end, in as many orders as they are."""
+
+OnRound = Callable[["Progress"], None]
+"""Called after every round."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        round: rounds that have ended.
+        candidates: candidates that were tried.
+        cpu_seconds: CPU time spent.
+        fold: the fold that the last round's search leaves out; None where it uses all questions.
+        best: the best candidate of that search.
+        spent: share of the budget that is spent.
+    """
+
+    round: int
+    candidates: int
+    cpu_seconds: float
+    fold: int | None
+    best: Member
+    spent: float
+
+
+@dataclasses.dataclass
+class Search:
+    """A search: the questions that it uses, and the best candidates so far.
+
+    Attributes:
+        fold: the fold that it leaves out; None for none.
+        used: the questions that it uses. Shape (Q,).
+        population: the best candidates so far.
+    """
+
+    fold: int | None
+    used: Bool[np.ndarray, " Q"]
+    population: Population = dataclasses.field(default_factory=Population)
+
+    @property
+    def questions(self) -> Int[np.ndarray, " used"]:
+        """The questions that it uses, by position."""
+        return np.flatnonzero(self.used)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outlook:
+    """What a run came to.
+
+    Attributes:
+        program: the best candidate of the search that uses all questions.
+        number: its number in the run.
+        verdict: whether it takes the incumbent's place.
+        candidates: candidates that were tried.
+        rounds: rounds that were played.
+        cpu_seconds: CPU time spent.
+        folder: where the archive is.
+    """
+
+    program: Program
+    number: int
+    verdict: Verdict
+    candidates: int
+    rounds: int
+    cpu_seconds: float
+    folder: Path
+
+
+class Run:
+    """A run of the loop, begun or gone on with.
+
+    Args:
+        data: the questions.
+        folder: the run's folder.
+        proposers: who proposes, in turns.
+        incumbent: whom to beat; a family over β.
+        seed: the seed that everything is drawn with.
+        max_branches: branches that an episode can open.
+
+    Raises:
+        InputError: the folder holds another run, or the arguments do not fit together.
+        DataError: the archive is damaged.
+    """
+
+    def __init__(
+        self,
+        data: ProbeDataset,
+        folder: Path,
+        proposers: Sequence[str | Proposer],
+        incumbent: Player,
+        seed: int,
+        max_branches: int,
+    ):
+        if not isinstance(incumbent, ControllerPlayer):
+            raise InputError(f"{incumbent.name} cannot be the incumbent; give a compiled controller, as cmc")
+        self._proposers = [as_proposer(proposer) for proposer in proposers]
+        if not self._proposers:
+            raise InputError("there is no proposer; give at least one, as rules")
+        self._incumbent, self._seed = incumbent, whole("seed", seed, 0)
+        self._judge = Judge.of(data, max_branches, seed)
+        groups = self._judge.group.max() + 1
+        if groups < 2 * FOLDS:
+            raise InputError(
+                f"the data has {groups} different questions, but a search needs at least {2 * FOLDS}: one of "
+                f"each {FOLDS} is left out to test what it finds"
+            )
+        dealt = np.random.default_rng([seed, 0]).permutation(groups) % FOLDS
+        fold = dealt[self._judge.group]
+        self._searches = [Search(k, fold != k) for k in range(FOLDS)]
+        self._searches.append(Search(None, np.ones(len(data), bool)))
+        manifest = {
+            "version": autotts_jax.__version__,
+            "data": [{"cell": cell.name, "sha256": cell.sha256} for cell in data.cells],
+            "proposers": [proposer.name for proposer in self._proposers],
+            "incumbent": list(incumbent.names),
+            "seed": seed,
+            "max_branches": max_branches,
+        }
+        self.archive = Archive(folder, manifest)
+        self.rounds = self.candidates = self.tests = 0
+        self.cpu_seconds = 0.0
+        for records in _rounds(self.archive.records()):
+            self._take(records)
+
+    def search(
+        self, candidates: int | None, cpu_seconds: float | None, on_round: OnRound | None = None
+    ) -> None:
+        """Plays rounds until a budget is spent.
+
+        Args:
+            candidates: candidates to try, those of rounds before included; None for no limit.
+            cpu_seconds: CPU time to spend, that of rounds before included; None for no limit.
+            on_round: called after every round.
+        """
+        before, began = self.cpu_seconds, _cpu_seconds()
+        while (spent := self._spent(candidates, cpu_seconds)) < 1:
+            search = self._searches[-1 if spent >= FOLD_SHARE else self.rounds % FOLDS]
+            records = self._play_round(search)
+            end = {"round": self.rounds, "cpu_seconds": round(before + _cpu_seconds() - began, 3)}
+            self.archive.append(records, end)
+            self._take([*records, {"kind": END, **end}])
+            if on_round:
+                best = search.population.members[0]
+                spent = self._spent(candidates, cpu_seconds)
+                on_round(
+                    Progress(self.rounds, self.candidates, self.cpu_seconds, search.fold, best, min(spent, 1))
+                )
+
+    def test(self) -> Outlook:
+        """Tests what the searches have found, and records the verdict."""
+        for search in self._searches:
+            if not search.population.members:
+                raise InputError("the budget was spent before every search had played; raise it")
+        everything = np.arange(len(self._judge.data))
+        incumbent = self._test_play([self._incumbent.controllers], everything)
+        found, groups = [], []
+        for search in self._searches[:-1]:
+            outcome = self._test_play([_controllers(self._best(search).program, BETAS)], everything)
+            found.append(gains(outcome, incumbent, search.used))
+            groups.append(self._judge.group[~search.used])
+        best = self._best(self._searches[-1])
+        final = self._test_play([_controllers(best.program, BETAS)], everything)
+        verdict = judge(
+            np.concatenate(found), np.concatenate(groups), final, BETAS, self._judge.unit, self.tests + 1
+        )
+        record = {"kind": "test", "number": best.number, **verdict.to_json()}
+        end = {"round": self.rounds, "cpu_seconds": self.cpu_seconds}
+        self.archive.append([record], end)
+        self._take([record, {"kind": END, **end}])
+        return Outlook(
+            best.program,
+            best.number,
+            verdict,
+            self.candidates,
+            self.rounds,
+            self.cpu_seconds,
+            self.archive.folder,
+        )
+
+    def _spent(self, candidates: int | None, cpu_seconds: float | None) -> float:
+        shares = [0.0]
+        if candidates is not None:
+            shares.append(self.candidates / candidates)
+        if cpu_seconds is not None:
+            shares.append(self.cpu_seconds / cpu_seconds)
+        return max(shares)
+
+    def _play_round(self, search: Search) -> list[Record]:
+        """Proposes candidates and plays heats, each with the best of the one before."""
+        rng = np.random.default_rng([self._seed, 1, self.rounds])
+        proposer = self._proposers[self.rounds % len(self._proposers)]
+        proposals = self._first(search)
+        name = [proposer.name] * HEATS[0][0]
+        name[: len(proposals)] = ["start"] * len(proposals)
+        rest = HEATS[0][0] - len(proposals)
+        population = search.population
+        if not population.members:
+            population = Population()
+            population.add([Member(0, proposal.program, 0.0, 1.0, 1.0) for proposal in proposals])
+        proposals = [*proposals, *proposer.propose(population, rest, rng)]
+        records: list[Record] = [
+            {
+                "kind": "candidate",
+                "number": self.candidates + place,
+                "proposer": name[place],
+                "parents": list(proposal.parents),
+                "fold": search.fold,
+                "program": proposal.program.to_tree(),
+                "scores": [],
+            }
+            for place, proposal in enumerate(proposals)
+        ]
+        left = list(range(len(proposals)))
+        for heat, (size, orders) in enumerate(HEATS):
+            left = left[:size]
+            last = heat == len(HEATS) - 1
+            rows = LAST_ORDERS if last else rng.choice(FRESH_ORDERS, orders, replace=False).tolist()
+            programs = [proposals[place].program for place in left]
+            outcome = self._play_heat(programs, search.questions, rows)
+            scores = outcome.objective(SEARCH_BETAS) - LENGTH_PRICE * np.array([p.length for p in programs])
+            for at, place in enumerate(left):
+                records[place]["scores"].append(round(float(scores[at]), 6))
+                if last:
+                    records[place]["cost"] = round(float(outcome.cost[at].mean()), 4)
+                    records[place]["width"] = round(float(outcome.width[at].mean()), 4)
+            left = [left[at] for at in np.argsort(-scores, kind="stable")]
+        return records
+
+    def _first(self, search: Search) -> list[Proposal]:
+        """What a search begins with: published controllers, or what the searches before it have found."""
+        if search.population.members:
+            return []
+        if search.fold is not None:
+            return [Proposal(program) for program in (cmc(), parallel_probe(), self_consistency())]
+        share = HEATS[-1][0] // FOLDS
+        return [
+            Proposal(member.program, (member.number,))
+            for other in self._searches[:-1]
+            for member in other.population.members[:share]
+        ]
+
+    def _play_heat(
+        self, programs: Sequence[Program], questions: Int[np.ndarray, " used"], rows: Sequence[int]
+    ) -> Outcome:
+        """Plays a heat. Heats have as many controllers and episodes, and so one compilation."""
+        candidates = [_controllers(program, SEARCH_BETAS) for program in programs]
+        filling = [candidates[0][0]] * (len(SEARCH_BETAS) * (HEATS[0][0] - len(programs)))
+        return self._judge.play(candidates, questions, self._judge.search, rows, filling)
+
+    def _best(self, search: Search) -> Member:
+        """The best of a search's finalists in further orders."""
+        finalists = search.population.members[:FINALISTS]
+        outcome = self._play_heat([member.program for member in finalists], search.questions, FINAL_ORDERS)
+        length = np.array([member.program.length for member in finalists])
+        return finalists[int((outcome.objective(SEARCH_BETAS) - LENGTH_PRICE * length).argmax())]
+
+    def _test_play(self, candidates: Any, questions: Int[np.ndarray, " Q"]) -> Outcome:
+        return self._judge.play(candidates, questions, self._judge.test, range(TEST_ORDERS))
+
+    def _take(self, records: Sequence[Record]) -> None:
+        """Takes the records of a round, played now or in a call before."""
+        of_round: dict[int | None, list[Member]] = {}
+        for record in records:
+            if record["kind"] == END:
+                self.cpu_seconds = record["cpu_seconds"]
+            elif record["kind"] == "test":
+                self.tests += 1
+            else:
+                self.candidates += 1
+                if len(record["scores"]) == len(HEATS):
+                    of_round.setdefault(record["fold"], []).append(member_of(record))
+        for fold, members in of_round.items():
+            self._searches[-1 if fold is None else fold].population.add(members)
+        self.rounds += bool(of_round)
+
+
+def member_of(record: Record) -> Member:
+    """Makes a member of the record of a candidate that has come through all heats.
+
+    Args:
+        record: the record.
+    """
+    program = Program.from_tree(record["program"])
+    return Member(record["number"], program, record["scores"][-1], record["cost"], record["width"])
+
+
+def _controllers(program: Program, betas: Sequence[float]) -> list[Any]:
+    return [decision_list(program, beta) for beta in betas]
+
+
+def _rounds(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """The records of one round after another."""
+    of_round: list[Record] = []
+    for record in records:
+        of_round.append(record)
+        if record["kind"] == END:
+            yield of_round
+            of_round = []
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

@@ -1,0 +1,243 @@
+"""Variation of programs: mutation, crossover by slot, and random programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autotts_jax.discovery.rules import (
+    DIALS,
+    MAX_CLAUSES,
+    MAX_COMPARISONS,
+    OPS,
+    SLOT_FEATURES,
+    SLOT_VALUES,
+    SLOTS,
+    Clause,
+    Comparison,
+    Line,
+    Program,
+    Range,
+    range_of,
+)
+
+RELATIVE_STEP = 0.3
+"""Standard deviation of a change to a whole number, as a share of it."""
+
+REAL_STEP = 0.04
+"""Standard deviation of a change to a real number, as a share of its range."""
+
+NEAR_ZERO = 0.05
+"""Range around 0, as a share of the whole, from which real numbers of either sign are drawn."""
+
+
+def mutate(program: Program, rng: np.random.Generator) -> Program:
+    """Changes a program in one place or a few.
+
+    Args:
+        program: the program.
+        rng: the generator to draw with.
+
+    Returns:
+        Another program.
+    """
+    changed = program
+    for _ in range(1 + rng.poisson(1.0)):
+        kind = _CHANGES[rng.choice(len(_CHANGES), p=_CHANCES)]
+        changed = kind(changed, rng)
+    return changed if changed != program else mutate(program, rng)
+
+
+def cross(one: Program, other: Program, rng: np.random.Generator) -> Program:
+    """Makes a program whose slots and dials are each those of one of two.
+
+    Args:
+        one: a program.
+        other: another one.
+        rng: the generator to draw with.
+    """
+    slots = {slot: (one, other)[rng.integers(2)].slot(slot) for slot in SLOTS}
+    # Width is one decision, and so is how confidence is averaged: these dials go together.
+    opening, voting = (one, other)[rng.integers(2)], (one, other)[rng.integers(2)]
+    dials = {
+        name: (opening if name in ("initial", "max_branches", "in_full") else voting).dials[name]
+        for name in DIALS
+    }
+    return Program(dials, **slots)
+
+
+def random_program(rng: np.random.Generator) -> Program:
+    """Draws a program.
+
+    Args:
+        rng: the generator to draw with.
+    """
+    dials = {name: _draw(within, rng) for name, within in DIALS.items()}
+    slots = {
+        slot: tuple(_random_clause(slot, rng) for _ in range(rng.integers(1, MAX_CLAUSES + 1)))
+        for slot in SLOTS
+    }
+    return Program(dials, **slots)
+
+
+def _random_clause(slot: str, rng: np.random.Generator) -> Clause:
+    comparisons = tuple(_random_comparison(slot, rng) for _ in range(rng.integers(1, 4)))
+    return Clause(comparisons, _value(slot, rng))
+
+
+def _value(slot: str, rng: np.random.Generator) -> Line:
+    """What a new clause says: yes in the slots that answer yes or no."""
+    return Line(1) if slot in ("prune", "stop") else _draw(SLOT_VALUES[slot], rng)
+
+
+def _random_comparison(slot: str, rng: np.random.Generator) -> Comparison:
+    features = SLOT_FEATURES[slot]
+    feature = features[rng.integers(len(features))]
+    return Comparison(feature, OPS[rng.integers(len(OPS))], _draw(range_of(feature), rng))
+
+
+def _draw(within: Range, rng: np.random.Generator) -> Line:
+    """A number of a plausible size: whole ones log-uniform, real ones uniform or close to 0."""
+    low, high, whole = within
+    if whole and high > 1:
+        most = max(low + 1, high / 4)
+        first, last = np.exp(rng.uniform(np.log(low + 0.5), np.log(most + 0.5), 2)) - 0.5
+    elif low < 0:
+        first, last = rng.normal(0, NEAR_ZERO * (high - low), 2)
+    else:
+        first, last = rng.uniform(low, high, 2)
+    slope = last - first if rng.random() < 0.5 else 0.0
+    return Line(round(float(first), 3), round(float(slope), 3))
+
+
+def _step(line: Line, within: Range, rng: np.random.Generator) -> Line:
+    """Moves a line at both ends, at one of them, or makes it flat."""
+    ends = np.array([line.at_0, line.at_0 + line.slope])
+    if within.whole:
+        scale = np.maximum(RELATIVE_STEP * np.abs(ends), 0.5)
+    else:
+        scale = np.full(2, REAL_STEP * (within.high - within.low))
+        if within.low < 0:
+            scale = np.maximum(RELATIVE_STEP * np.abs(ends), 0.003)
+    moved = [(1, 1), (1, 0), (0, 1)][rng.integers(3)]
+    ends = np.clip(ends + scale * rng.standard_normal(2) * moved, within.low, within.high)
+    if rng.random() < 0.1:
+        ends[1] = ends[0]
+    return Line(round(float(ends[0]), 4), round(float(ends[1] - ends[0]), 4))
+
+
+# --- the kinds of change --------------------------------------------------------------------------------
+
+
+def _change_number(program: Program, rng: np.random.Generator) -> Program:
+    places = [(slot, row) for slot in SLOTS for row in range(len(program.slot(slot)))]
+    if not places:
+        return _change_dial(program, rng)
+    slot, row = places[rng.integers(len(places))]
+    clause = program.slot(slot)[row]
+    at = rng.integers(len(clause.comparisons) + 1)
+    if at == len(clause.comparisons):
+        changed = clause._replace(value=_step(clause.value, SLOT_VALUES[slot], rng))
+    else:
+        comparison = clause.comparisons[at]
+        number = _step(comparison.number, range_of(comparison.feature), rng)
+        changed = _with_comparison(clause, int(at), comparison._replace(number=number))
+    return _with_clause(program, slot, row, changed)
+
+
+def _change_dial(program: Program, rng: np.random.Generator) -> Program:
+    name = list(DIALS)[rng.integers(len(DIALS))]
+    within = DIALS[name]
+    flag = within.whole and within.high == 1
+    line = Line(1 - program.dials[name].at_0) if flag else _step(program.dials[name], within, rng)
+    return dataclasses.replace(program, dials={**program.dials, name: line})
+
+
+def _add_comparison(program: Program, rng: np.random.Generator) -> Program:
+    slot, row = _any_clause(program, rng)
+    clause = program.slot(slot)[row] if row >= 0 else None
+    if clause is None or len(clause.comparisons) >= MAX_COMPARISONS:
+        return program
+    comparisons = (*clause.comparisons, _random_comparison(slot, rng))
+    return _with_clause(program, slot, row, clause._replace(comparisons=comparisons))
+
+
+def _drop_comparison(program: Program, rng: np.random.Generator) -> Program:
+    slot, row = _any_clause(program, rng)
+    if row < 0 or not program.slot(slot)[row].comparisons:
+        return program
+    clause = program.slot(slot)[row]
+    out = rng.integers(len(clause.comparisons))
+    comparisons = tuple(c for at, c in enumerate(clause.comparisons) if at != out)
+    return _with_clause(program, slot, row, clause._replace(comparisons=comparisons))
+
+
+def _replace_comparison(program: Program, rng: np.random.Generator) -> Program:
+    slot, row = _any_clause(program, rng)
+    if row < 0 or not program.slot(slot)[row].comparisons:
+        return program
+    clause = program.slot(slot)[row]
+    at = int(rng.integers(len(clause.comparisons)))
+    return _with_clause(program, slot, row, _with_comparison(clause, at, _random_comparison(slot, rng)))
+
+
+def _add_clause(program: Program, rng: np.random.Generator) -> Program:
+    slot = SLOTS[rng.integers(len(SLOTS))]
+    clauses = list(program.slot(slot))
+    if len(clauses) >= MAX_CLAUSES:
+        return program
+    clauses.insert(int(rng.integers(len(clauses) + 1)), _random_clause(slot, rng))
+    return _with_slot(program, slot, tuple(clauses))
+
+
+def _drop_clause(program: Program, rng: np.random.Generator) -> Program:
+    slot, row = _any_clause(program, rng)
+    clauses = tuple(clause for at, clause in enumerate(program.slot(slot)) if at != row)
+    return _with_slot(program, slot, clauses)
+
+
+def _swap_clauses(program: Program, rng: np.random.Generator) -> Program:
+    slot, row = _any_clause(program, rng)
+    clauses = list(program.slot(slot))
+    if row > 0:
+        clauses[row - 1], clauses[row] = clauses[row], clauses[row - 1]
+    return _with_slot(program, slot, tuple(clauses))
+
+
+_KINDS: tuple[tuple[Callable[[Program, np.random.Generator], Program], float], ...] = (
+    (_change_number, 0.35),
+    (_change_dial, 0.2),
+    (_add_comparison, 0.1),
+    (_drop_comparison, 0.1),
+    (_replace_comparison, 0.07),
+    (_add_clause, 0.08),
+    (_drop_clause, 0.06),
+    (_swap_clauses, 0.04),
+)
+_CHANGES = [kind for kind, _ in _KINDS]
+_CHANCES = [chance for _, chance in _KINDS]
+
+
+def _any_clause(program: Program, rng: np.random.Generator) -> tuple[str, int]:
+    """A slot and a clause in it; -1 where the slot has none."""
+    slot = SLOTS[rng.integers(len(SLOTS))]
+    clauses = program.slot(slot)
+    return slot, int(rng.integers(len(clauses))) if clauses else -1
+
+
+def _with_slot(program: Program, slot: str, clauses: tuple[Clause, ...]) -> Program:
+    changed: Any = {slot: clauses}
+    return dataclasses.replace(program, **changed)
+
+
+def _with_clause(program: Program, slot: str, row: int, clause: Clause) -> Program:
+    clauses = tuple(clause if at == row else other for at, other in enumerate(program.slot(slot)))
+    return _with_slot(program, slot, clauses)
+
+
+def _with_comparison(clause: Clause, at: int, comparison: Comparison) -> Clause:
+    comparisons = tuple(comparison if i == at else other for i, other in enumerate(clause.comparisons))
+    return clause._replace(comparisons=comparisons)
