@@ -46,8 +46,9 @@ class Range(NamedTuple):
         Args:
             value: the number.
         """
-        rounded = float(np.rint(value)) if self.whole else round(float(value), DECIMALS)
-        return float(np.clip(rounded, self.low, self.high))
+        rounded = round(value) if self.whole else round(value, DECIMALS)
+        bounded = min(max(rounded, self.low), self.high)
+        return int(bounded) if self.whole else float(bounded)
 
 
 POOL_FEATURES: dict[str, Range] = {

@@ -8,6 +8,7 @@ from .neural.policy_file import load_policy, save_policy
 from .parallel_probe import ParallelProbe
 from .player import ControllerPlayer, Play, Player, Seal
 from .players import CONTROLLERS, as_player, select
+from .rule_controller import RuleController, Seen
 from .sealed.cast import Sealing
 from .sealed.player import SealedPlayer
 from .sealed.program import ProgramPlayer
@@ -28,9 +29,11 @@ __all__ = [
     "Player",
     "PolicyController",
     "ProgramPlayer",
+    "RuleController",
     "Seal",
     "SealedPlayer",
     "Sealing",
+    "Seen",
     "SelfConsistency",
     "as_controller",
     "as_player",

@@ -1,0 +1,261 @@
+"""Controllers given by five rules: what to open, read and prune, when to stop, and what a vote counts.
+
+Everything else of a round is the same for all of them and stands here once. Programs that discovery finds are
+rules, as data or as exported source; CMC, Parallel-Probe and SC can be written this way, too.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int32, Num
+
+from autotts_jax.core.controller import Controller, first_of, keep_live
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.votes import Vote, WeightedVote, vote_weighted
+from autotts_jax.replay.matrix import NONE
+from autotts_jax.typing import Array, Scalar
+
+LONGEST_WINDOW = 8
+"""The longest window of past averages."""
+
+ROUNDS = 500
+"""Rounds of an episode at most."""
+
+MOST_READS = 1024
+"""More intervals than a branch has; orders completions within a round."""
+
+
+class Seen(NamedTuple):
+    """What rules decide on; of the pool, shape (), and of each branch, shape (W,).
+
+    Attributes:
+        round: rounds played.
+        opened: branches opened.
+        live: branches that can be read on.
+        finished: branches read to their end.
+        agreeing: live branches whose answer is the leader's.
+        voters: votes in the last vote.
+        top1: votes for its leader's answer.
+        top2: votes for the runner-up.
+        distinct: answers voted for in it.
+        stable: rounds since the leader's answer last changed.
+        confidence: the vote's confidence.
+        ema: moving average of the confidence.
+        momentum: how much that has risen over the window.
+        depth: intervals read of each branch.
+        streak: rounds since its answer last changed.
+        disagreement: rounds, from ``warm_up`` on, since its answer last was the leader's.
+        support: votes for its answer in the last vote.
+        agrees: whether its answer is the leader's.
+        ended: whether it was read to its end.
+    """
+
+    round: Int32[Array, ""]
+    opened: Int32[Array, ""]
+    live: Int32[Array, ""]
+    finished: Int32[Array, ""]
+    agreeing: Int32[Array, ""]
+    voters: Float[Array, ""]
+    top1: Float[Array, ""]
+    top2: Float[Array, ""]
+    distinct: Int32[Array, ""]
+    stable: Int32[Array, ""]
+    confidence: Float[Array, ""]
+    ema: Float[Array, ""]
+    momentum: Float[Array, ""]
+    depth: Int32[Array, " W"]
+    streak: Int32[Array, " W"]
+    disagreement: Int32[Array, " W"]
+    support: Float[Array, " W"]
+    agrees: Bool[Array, " W"]
+    ended: Bool[Array, " W"]
+
+
+class RuleMemory(NamedTuple):
+    """What a rule controller remembers; per-branch arrays have shape (W,), the others ().
+
+    Attributes:
+        round: rounds played.
+        vote: the last vote.
+        winner: key of the leader's answer.
+        stable: rounds since that last changed.
+        ema: moving average of the vote's confidence.
+        momentum: how much it has risen over the window.
+        recent: its values in the last rounds, the newest first. Shape (8,).
+        keys: key of each branch's answer in the last round.
+        streak: rounds since it last changed.
+        disagreement: rounds since it last was the leader's.
+        completion: orders branches by when they were read to their end.
+    """
+
+    round: Int32[Array, ""]
+    vote: WeightedVote
+    winner: Int32[Array, ""]
+    stable: Int32[Array, ""]
+    ema: Float[Array, ""]
+    momentum: Float[Array, ""]
+    recent: Float[Array, " 8"]
+    keys: Int32[Array, " W"]
+    streak: Int32[Array, " W"]
+    disagreement: Int32[Array, " W"]
+    completion: Int32[Array, " W"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuleController(Controller):
+    """Plays by rules.
+
+    A round prunes, reads, votes, and then answers or opens. A round in which nothing is read or opened is the
+    last. A subclass is a registered dataclass, as of any `Controller`; rules are asked with what is `Seen`.
+
+    Attributes:
+        initial: branches opened at the start.
+        max_branches: branches opened at most.
+        warm_up: the round from which disagreement is counted.
+        spare: live branches that pruning leaves: 0, 1 or 2.
+        alpha: weight of a new confidence in the moving average.
+        window: rounds over which momentum is measured, at most 8.
+        in_full: 1 to open branches by reading them to their end.
+        by_completion: of answers with as many votes the leader is the one voted for first: by completion of
+            the branch (1) or by branch (0).
+    """
+
+    initial: Scalar
+    max_branches: Scalar
+    warm_up: Scalar = 0
+    spare: Scalar = 0
+    alpha: float | Float[Array, ""] = 1.0
+    window: Scalar = 1
+    in_full: Scalar = 0
+    by_completion: Scalar = 1
+
+    def open(self, seen: Seen) -> Scalar:  # noqa: ARG002
+        """How many branches to open at the end of a round."""
+        return 0
+
+    def read(self, seen: Seen) -> Num[Array, "..."] | int:  # noqa: ARG002
+        """How many intervals to read of each live branch."""
+        return 1
+
+    def prune(self, seen: Seen) -> Bool[Array, "..."] | bool:  # noqa: ARG002
+        """Which live branches to prune, at the start of a round."""
+        return False
+
+    def stop(self, seen: Seen) -> Bool[Array, ""] | bool:  # noqa: ARG002
+        """Whether to answer, at the end of a round."""
+        return False
+
+    @abc.abstractmethod
+    def weigh(self, seen: Seen) -> Num[Array, "..."] | int:
+        """How much each branch's vote counts, in quarters up to 1; pruned branches do not vote."""
+
+    def start(self, pool: Pool) -> tuple[RuleMemory, Pool]:
+        zero, zeros = jnp.int32(0), jnp.zeros(pool.width, jnp.int32)
+        memory = RuleMemory(
+            round=zero,
+            vote=WeightedVote.nobody(pool.width),
+            winner=jnp.int32(NONE),
+            stable=zero,
+            ema=jnp.float32(0),
+            momentum=jnp.float32(0),
+            recent=jnp.zeros(LONGEST_WINDOW, jnp.float32),
+            keys=zeros + NONE,
+            streak=zeros,
+            disagreement=zeros,
+            completion=jnp.arange(pool.width, dtype=jnp.int32),
+        )
+        return memory, self._open(pool, jnp.minimum(self.initial, self.max_branches))
+
+    def round(self, memory: RuleMemory, pool: Pool) -> tuple[RuleMemory, Pool, Array]:
+        counted = (memory.round >= self.warm_up) & pool.live & (memory.vote.voters > 0)
+        strayed = jnp.where(pool.agrees(memory.vote.leader), 0, memory.disagreement + 1)
+        memory = memory._replace(
+            ema=self._smooth(memory.ema, memory.vote.confidence),
+            disagreement=jnp.where(counted, strayed, memory.disagreement),
+        )
+        seen = _seen(memory, pool)
+        prune = pool.live & self.prune(seen)
+        pool = pool.prune(keep_live(prune, memory.disagreement, pool.live, self.spare))
+        read = jnp.where(pool.live, self.read(seen), 0).astype(jnp.int32)
+        live, depth = pool.live, pool.depth
+        pool = pool.advance(read)
+        memory = self._vote(memory, pool, live, depth)
+
+        seen = _seen(memory, pool)
+        room = jnp.maximum(self.max_branches - pool.opened, 0)
+        opening = jnp.minimum(self.open(seen), room).astype(jnp.int32)
+        idle = ~jnp.any(pool.live) | ~jnp.any(read > 0)
+        stop = first_of(
+            (jnp.asarray(self.stop(seen), bool), StopReason.DECIDED),
+            (idle & (opening <= 0), StopReason.EXHAUSTED),
+            (memory.round + 1 >= ROUNDS, StopReason.STEP_LIMIT),
+        )
+        pool = self._open(pool, jnp.where(stop == StopReason.RUNNING, opening, 0))
+        return memory._replace(round=memory.round + 1), pool, stop
+
+    def vote(self, memory: RuleMemory, pool: BranchPool) -> Vote:
+        """The last weighted vote; without one, that of the branches not pruned."""
+        return memory.vote.unweighted.or_else(pool.vote(pool.active))
+
+    def _open(self, pool: Pool, count: Array) -> Pool:
+        in_full = jnp.asarray(self.in_full) > 0
+        return pool.open(jnp.where(in_full, 0, count)).read(jnp.where(in_full, count, 0))
+
+    def _vote(
+        self, memory: RuleMemory, pool: Pool, was_live: Bool[Array, " W"], was_at: Int32[Array, " W"]
+    ) -> RuleMemory:
+        """Has the branches vote, and follows what comes of it."""
+        keys = pool.answer_keys.astype(jnp.int32)
+        same = (keys == memory.keys) & (keys != NONE)
+        streak = jnp.where(pool.depth > was_at, jnp.where(same, memory.streak + 1, 0), memory.streak)
+        order = jnp.arange(pool.width, dtype=jnp.int32)
+        # By round, then the branch that was read most, then branch order.
+        done = (memory.round * MOST_READS + (MOST_READS - was_at)) * pool.width + order
+        completion = jnp.where(was_live & pool.finished, done, memory.completion)
+        memory = memory._replace(keys=keys, streak=streak, completion=completion)
+
+        weights = jnp.where(pool.active, self.weigh(_seen(memory, pool)), 0)
+        vote = vote_weighted(keys, weights, jnp.where(jnp.asarray(self.by_completion) > 0, completion, order))
+        winner = jnp.where(vote.leader == NONE, NONE, keys[vote.leader])
+        ema = self._smooth(memory.ema, vote.confidence)
+        recent = jnp.roll(memory.recent, 1).at[0].set(ema)
+        return memory._replace(
+            vote=vote,
+            winner=winner,
+            stable=jnp.where((winner == memory.winner) & (winner != NONE), memory.stable + 1, 0),
+            ema=ema,
+            recent=recent,
+            momentum=ema - recent[jnp.minimum(memory.round, self.window - 1)],
+        )
+
+    def _smooth(self, ema: Array, confidence: Array) -> Array:
+        return (1 - self.alpha) * ema + self.alpha * confidence
+
+
+def _seen(memory: RuleMemory, pool: BranchPool) -> Seen:
+    live, agrees = pool.live, pool.agrees(memory.vote.leader)
+    return Seen(
+        round=memory.round,
+        opened=pool.opened,
+        live=jnp.sum(live),
+        finished=jnp.sum(pool.finished),
+        agreeing=jnp.sum(live & agrees),
+        voters=memory.vote.voters,
+        top1=memory.vote.top1,
+        top2=memory.vote.top2,
+        distinct=memory.vote.distinct,
+        stable=memory.stable,
+        confidence=memory.vote.confidence,
+        ema=memory.ema,
+        momentum=memory.momentum,
+        depth=pool.depth,
+        streak=memory.streak,
+        disagreement=memory.disagreement,
+        support=memory.vote.support,
+        agrees=agrees,
+        ended=pool.finished,
+    )
