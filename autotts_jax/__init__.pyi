@@ -3,6 +3,7 @@ from .core.controller import Controller, Family, first_of
 from .core.pool import BranchPool, StopReason
 from .core.rollout import rollout
 from .core.votes import Vote
+from .discovery.entry import Discovery, discover, read_run
 from .envs.making import make
 from .errors import InputError
 from .experiments.evaluation import Evaluation, evaluate
@@ -17,6 +18,7 @@ from .training.entry import train
 __all__ = [
     "BranchPool",
     "Controller",
+    "Discovery",
     "Evaluation",
     "Family",
     "InputError",
@@ -28,10 +30,12 @@ __all__ = [
     "Trace",
     "Vote",
     "answer",
+    "discover",
     "evaluate",
     "first_of",
     "load",
     "make",
+    "read_run",
     "rollout",
     "testing",
     "trace",

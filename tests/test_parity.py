@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import autotts_jax as at
+from autotts_jax import discovery
 from autotts_jax.policies import CONTROLLERS
 
 pytestmark = pytest.mark.shipped
@@ -96,6 +97,20 @@ def test_every_episode_equals_the_released_evaluator(plays, released, golden_dir
         for cell, ours in by_cell(released, getattr(plays[family], name)[member]).items():
             theirs = np.load(golden_dir / "episodes" / f"{cell.replace('/', '_')}.npz")[f"{golden}/{name}"]
             np.testing.assert_array_equal(ours, theirs, err_msg=f"{cell} {golden} {name}")
+
+
+@pytest.mark.slow
+def test_the_program_of_cmc_equals_the_released_evaluator(released, golden_dir):
+    """CMC as a program of the space that discovery searches."""
+    embedded = [(at.load(name), EMBEDDED_GOLDEN, EMBEDDED_SEEDS) for name in EMBEDDED_DIGESTS]
+    for data, folder, seeds in [*embedded, (released, golden_dir / "episodes", 100)]:
+        (play,) = at.evaluate(data, discovery.family("program", discovery.cmc()), seeds=seeds).plays
+        for golden in ("cmc_beta0.5", "cmc_beta1.0"):
+            member = play.player.values.index(GOLDEN[golden][1])
+            for name in ("correct", "tokens"):
+                for cell, ours in by_cell(data, getattr(play, name)[member]).items():
+                    theirs = np.load(folder / f"{cell.replace('/', '_')}.npz")[f"{golden}/{name}"]
+                    np.testing.assert_array_equal(ours, theirs, err_msg=f"{cell} {golden} {name}")
 
 
 def test_released_sweeps_agree_to_their_digits(plays, released, golden_dir):

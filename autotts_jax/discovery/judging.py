@@ -18,8 +18,9 @@ from jaxtyping import Float, Int
 from autotts_jax.core.controller import Controller
 from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.envs.difficulty import varied_orders
+from autotts_jax.experiments.evaluation import branch_orders
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.replay.orders import BranchOrders, paper64_orders
+from autotts_jax.replay.orders import BranchOrders
 
 PRICES = (1e-2, 5e-4)
 """What a branch of mean length costs at β = 0 and at β = 1, in accuracy."""
@@ -90,18 +91,13 @@ class Judge:
             max_branches: branches that an episode can open.
             seed: the seed of the search's orders; tests always play the same.
         """
-        lengths = np.asarray(data.matrix.lengths)
-        tables = np.empty((len(data), TEST_ORDERS, max_branches), np.int16)
-        for index, cell in enumerate(data.cells):
-            of_cell = data.cell_questions(index)
-            drawn = paper64_orders(len(of_cell), cell.num_branches, range(TEST_ORDERS))
-            tables[of_cell] = drawn[..., :max_branches].swapaxes(0, 1)
+        recorded = np.asarray(data.matrix.lengths) > 0
         texts = [question.text for question in data.questions]
         return cls(
             data,
             search=varied_orders(data.matrix, SEARCH_ORDERS, DIFFICULTY_STD, seed).first(max_branches),
-            test=BranchOrders(tables, np.arange(len(data))),
-            unit=float(np.asarray(data.matrix.tokens)[lengths > 0].mean()),
+            test=branch_orders(data, "paper64", range(TEST_ORDERS), max_branches),
+            unit=float(np.asarray(data.matrix.tokens)[recorded].mean()),
             group=np.unique(texts, return_inverse=True)[1],
         )
 

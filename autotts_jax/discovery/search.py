@@ -23,10 +23,11 @@ from autotts_jax.discovery.archive import END, Archive, Record
 from autotts_jax.discovery.interpreter import BETAS, decision_list
 from autotts_jax.discovery.judging import SEARCH_ORDERS, TEST_ORDERS, Judge, Outcome
 from autotts_jax.discovery.population import Member, Population
-from autotts_jax.discovery.promotion import Verdict, gains, judge
+from autotts_jax.discovery.promotion import gains, judge
 from autotts_jax.discovery.proposers import Proposal, Proposer, as_proposer
 from autotts_jax.discovery.rules import Program, cmc, parallel_probe, self_consistency
 from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluation import check_width
 from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.replay.dataset import ProbeDataset
 
@@ -36,11 +37,8 @@ SEARCH_BETAS = (0.0, 0.5, 1.0)
 HEATS = ((256, 1), (64, 4), (16, 16))
 """Candidates that a round's heats play, the best of the heat before, and the branch orders that they play."""
 
-LAST_ORDERS = range(16)
-"""The orders that the last heat of every round plays, so that its scores can be compared."""
-
 FINAL_ORDERS = range(16, 48)
-"""The orders in which a search's finalists are compared."""
+"""The orders in which a search's finalists are compared. The last heat of every round plays those before."""
 
 FRESH_ORDERS = range(48, SEARCH_ORDERS)
 """The orders that the other heats draw from."""
@@ -90,39 +88,18 @@ class Search:
         fold: the fold that it leaves out; None for none.
         used: the questions that it uses. Shape (Q,).
         population: the best candidates so far.
+        rounds: rounds that it has played.
     """
 
     fold: int | None
     used: Bool[np.ndarray, " Q"]
     population: Population = dataclasses.field(default_factory=Population)
+    rounds: int = 0
 
     @property
     def questions(self) -> Int[np.ndarray, " used"]:
         """The questions that it uses, by position."""
         return np.flatnonzero(self.used)
-
-
-@dataclasses.dataclass(frozen=True)
-class Outlook:
-    """What a run came to.
-
-    Attributes:
-        program: the best candidate of the search that uses all questions.
-        number: its number in the run.
-        verdict: whether it takes the incumbent's place.
-        candidates: candidates that were tried.
-        rounds: rounds that were played.
-        cpu_seconds: CPU time spent.
-        folder: where the archive is.
-    """
-
-    program: Program
-    number: int
-    verdict: Verdict
-    candidates: int
-    rounds: int
-    cpu_seconds: float
-    folder: Path
 
 
 class Run:
@@ -135,6 +112,7 @@ class Run:
         incumbent: whom to beat; a family over β.
         seed: the seed that everything is drawn with.
         max_branches: branches that an episode can open.
+        heats: candidates and orders of each heat of a round.
 
     Raises:
         InputError: the folder holds another run, or the arguments do not fit together.
@@ -149,13 +127,17 @@ class Run:
         incumbent: Player,
         seed: int,
         max_branches: int,
+        heats: Sequence[tuple[int, int]] = HEATS,
     ):
         if not isinstance(incumbent, ControllerPlayer):
             raise InputError(f"{incumbent.name} cannot be the incumbent; give a compiled controller, as cmc")
         self._proposers = [as_proposer(proposer) for proposer in proposers]
         if not self._proposers:
             raise InputError("there is no proposer; give at least one, as rules")
+        self._heats = tuple(heats)
         self._incumbent, self._seed = incumbent, whole("seed", seed, 0)
+        check_width(data, incumbent, max_branches)
+        incumbent.check(max_branches)
         self._judge = Judge.of(data, max_branches, seed)
         groups = self._judge.group.max() + 1
         if groups < 2 * FOLDS:
@@ -174,6 +156,7 @@ class Run:
             "incumbent": list(incumbent.names),
             "seed": seed,
             "max_branches": max_branches,
+            "heats": [list(heat) for heat in heats],
         }
         self.archive = Archive(folder, manifest)
         self.rounds = self.candidates = self.tests = 0
@@ -183,17 +166,21 @@ class Run:
 
     def search(
         self, candidates: int | None, cpu_seconds: float | None, on_round: OnRound | None = None
-    ) -> None:
+    ) -> int:
         """Plays rounds until a budget is spent.
 
         Args:
             candidates: candidates to try, those of rounds before included; None for no limit.
             cpu_seconds: CPU time to spend, that of rounds before included; None for no limit.
             on_round: called after every round.
+
+        Returns:
+            Rounds that were played.
         """
+        first = self.rounds
         before, began = self.cpu_seconds, _cpu_seconds()
         while (spent := self._spent(candidates, cpu_seconds)) < 1:
-            search = self._searches[-1 if spent >= FOLD_SHARE else self.rounds % FOLDS]
+            search = self._next(spent)
             records = self._play_round(search)
             end = {"round": self.rounds, "cpu_seconds": round(before + _cpu_seconds() - began, 3)}
             self.archive.append(records, end)
@@ -204,12 +191,20 @@ class Run:
                 on_round(
                     Progress(self.rounds, self.candidates, self.cpu_seconds, search.fold, best, min(spent, 1))
                 )
+        return self.rounds - first
 
-    def test(self) -> Outlook:
-        """Tests what the searches have found, and records the verdict."""
+    def test(self) -> None:
+        """Tests what the searches have found, and records the verdict.
+
+        Raises:
+            InputError: a search has not played yet.
+        """
         for search in self._searches:
-            if not search.population.members:
-                raise InputError("the budget was spent before every search had played; raise it")
+            if not search.rounds:
+                raise InputError(
+                    f"the budget was spent before each of the {len(self._searches)} searches had played a "
+                    f"round of {self._heats[0][0]} candidates; call again with a larger one to go on"
+                )
         everything = np.arange(len(self._judge.data))
         incumbent = self._test_play([self._incumbent.controllers], everything)
         found, groups = [], []
@@ -226,15 +221,12 @@ class Run:
         end = {"round": self.rounds, "cpu_seconds": self.cpu_seconds}
         self.archive.append([record], end)
         self._take([record, {"kind": END, **end}])
-        return Outlook(
-            best.program,
-            best.number,
-            verdict,
-            self.candidates,
-            self.rounds,
-            self.cpu_seconds,
-            self.archive.folder,
-        )
+
+    def _next(self, spent: float) -> Search:
+        """The search that plays the next round."""
+        *of_folds, of_all = self._searches
+        search = min(of_folds, key=lambda search: search.rounds)
+        return of_all if spent >= FOLD_SHARE and search.rounds else search
 
     def _spent(self, candidates: int | None, cpu_seconds: float | None) -> float:
         shares = [0.0]
@@ -249,9 +241,9 @@ class Run:
         rng = np.random.default_rng([self._seed, 1, self.rounds])
         proposer = self._proposers[self.rounds % len(self._proposers)]
         proposals = self._first(search)
-        name = [proposer.name] * HEATS[0][0]
+        name = [proposer.name] * self._heats[0][0]
         name[: len(proposals)] = ["start"] * len(proposals)
-        rest = HEATS[0][0] - len(proposals)
+        rest = self._heats[0][0] - len(proposals)
         population = search.population
         if not population.members:
             population = Population()
@@ -270,10 +262,10 @@ class Run:
             for place, proposal in enumerate(proposals)
         ]
         left = list(range(len(proposals)))
-        for heat, (size, orders) in enumerate(HEATS):
+        for heat, (size, orders) in enumerate(self._heats):
             left = left[:size]
-            last = heat == len(HEATS) - 1
-            rows = LAST_ORDERS if last else rng.choice(FRESH_ORDERS, orders, replace=False).tolist()
+            last = heat == len(self._heats) - 1
+            rows = range(orders) if last else rng.choice(FRESH_ORDERS, orders, replace=False).tolist()
             programs = [proposals[place].program for place in left]
             outcome = self._play_heat(programs, search.questions, rows)
             scores = outcome.objective(SEARCH_BETAS) - LENGTH_PRICE * np.array([p.length for p in programs])
@@ -291,7 +283,7 @@ class Run:
             return []
         if search.fold is not None:
             return [Proposal(program) for program in (cmc(), parallel_probe(), self_consistency())]
-        share = HEATS[-1][0] // FOLDS
+        share = self._heats[-1][0] // FOLDS
         return [
             Proposal(member.program, (member.number,))
             for other in self._searches[:-1]
@@ -303,7 +295,7 @@ class Run:
     ) -> Outcome:
         """Plays a heat. Heats have as many controllers and episodes, and so one compilation."""
         candidates = [_controllers(program, SEARCH_BETAS) for program in programs]
-        filling = [candidates[0][0]] * (len(SEARCH_BETAS) * (HEATS[0][0] - len(programs)))
+        filling = [candidates[0][0]] * (len(SEARCH_BETAS) * (self._heats[0][0] - len(programs)))
         return self._judge.play(candidates, questions, self._judge.search, rows, filling)
 
     def _best(self, search: Search) -> Member:
@@ -326,11 +318,13 @@ class Run:
                 self.tests += 1
             else:
                 self.candidates += 1
-                if len(record["scores"]) == len(HEATS):
+                if "cost" in record:
                     of_round.setdefault(record["fold"], []).append(member_of(record))
         for fold, members in of_round.items():
-            self._searches[-1 if fold is None else fold].population.add(members)
-        self.rounds += bool(of_round)
+            search = self._searches[-1 if fold is None else fold]
+            search.population.add(members)
+            search.rounds += 1
+            self.rounds += 1
 
 
 def member_of(record: Record) -> Member:

@@ -1,0 +1,404 @@
+"""Discovery: the space of programs, the loop, and what becomes of a run that is killed or asked to go on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autotts_jax as at
+from autotts_jax.cli import main as cli
+from autotts_jax.core import Episodes, rollout
+from autotts_jax.discovery import (
+    DecisionList,
+    Program,
+    cmc,
+    cross,
+    decision_list,
+    mutate,
+    parallel_probe,
+    random_program,
+    self_consistency,
+    source_of,
+)
+from autotts_jax.discovery.archive import Archive
+from autotts_jax.discovery.judging import Outcome
+from autotts_jax.discovery.promotion import ERROR_RATE, gains, level_of, lower_bound
+from autotts_jax.discovery.search import Run
+from autotts_jax.policies import CMC, ParallelProbe, Seen, SelfConsistency, select
+from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
+
+pytestmark = pytest.mark.usefixtures("compile_fast")
+
+HEATS = ((16, 1), (8, 2), (4, 2))
+SEEN = ("answer", "tokens", "probes", "branches")
+
+
+def play(controllers, data, width=64, rows=3, seed=0):
+    """Every question with every controller, in a few orders."""
+    rng = np.random.default_rng(seed)
+    branches = data.matrix.num_branches
+    table = np.stack([rng.permutation(branches)[:width] for _ in range(rows)])[None]
+    shape = len(controllers), rows, len(data)
+    setting, row, question = (axis.reshape(-1) for axis in np.indices(shape))
+    orders = BranchOrders(table, np.zeros(len(data), np.int32))
+    return rollout(controllers, data.matrix, orders, Episodes(question, row, setting))
+
+
+def assert_same(one, other, columns=SEEN):
+    for column in columns:
+        np.testing.assert_array_equal(getattr(one, column), getattr(other, column), err_msg=column)
+
+
+def random_member(seed):
+    """A program as the search makes them."""
+    rng = np.random.default_rng(seed)
+    if rng.random() < 0.4:
+        return random_program(rng)
+    program = [cmc(), parallel_probe(), self_consistency()][rng.integers(3)]
+    for _ in range(rng.integers(1, 8)):
+        program = mutate(program, rng)
+    return cross(program, random_program(rng), rng) if rng.random() < 0.3 else program
+
+
+members = st.integers(0, 2**32 - 1).map(random_member)
+
+
+def coins(seed, questions=24, branches=40):
+    """Every branch is a fair coin that costs as much as its first interval: nothing beats one branch."""
+    rng = np.random.default_rng(seed)
+    shape = questions, branches
+    answers = np.repeat(rng.integers(0, 2, (*shape, 1)), 2, axis=2).astype(np.int16)
+    matrix = ProbeMatrix(
+        answers=answers,
+        lengths=np.ones(shape, np.int32),
+        tokens=np.full(shape, 500, np.int32),
+        gold=np.zeros(questions, np.int16),
+        interval=np.full(questions, 500, np.int32),
+        cell=np.zeros(questions, np.int32),
+        vocabulary=2,
+    )
+    asked = tuple(Question(q, f"question {q}", "heads", ("heads", "tails")) for q in range(questions))
+    return ProbeDataset(matrix, asked, (Cell("coin", "toss", branches, "drawn", f"{seed:064x}"),), EXACT)
+
+
+def loaded(source):
+    names = {}
+    exec(compile(source, "found.py", "exec"), names)
+    return names["FAMILY"]
+
+
+# --- the space ------------------------------------------------------------------------------------------
+
+
+def test_published_controllers_are_programs():
+    data = at.load("smollm2")
+    betas = [0.0, 0.1, 0.25, 0.37, 0.5, 0.8, 0.9, 1.0]
+    everything = (*SEEN, "rounds", "stop_reason")
+    assert_same(
+        play([CMC.of_beta(beta) for beta in betas], data),
+        play([decision_list(cmc(), beta) for beta in betas], data),
+        everything,
+    )
+    program = parallel_probe(4, 36)
+    assert_same(
+        play([ParallelProbe(round(4 + 32 * beta)) for beta in betas], data),
+        play([decision_list(program, beta) for beta in betas], data),
+    )
+    program = self_consistency(1, 33)
+    assert_same(
+        play([SelfConsistency(round(1 + 32 * beta)) for beta in betas], data),
+        play([decision_list(program, beta) for beta in betas], data),
+    )
+
+
+def test_all_programs_share_a_compilation(monkeypatch):
+    data, traces = at.load("smollm2"), []
+    weigh = DecisionList.weigh
+    monkeypatch.setattr(DecisionList, "weigh", lambda *args: (traces.append(1), weigh(*args))[1])
+    programs = [random_member(seed) for seed in range(8)]
+    play([decision_list(program, 0.5) for program in programs[:4]], data, width=8, rows=1)
+    before = len(traces)
+    play([decision_list(program, 0.1) for program in programs[4:]], data, width=8, rows=1)
+    assert before
+    assert len(traces) == before
+
+
+@given(members)
+def test_a_program_is_json(program):
+    assert Program.from_json(program.to_json()) == program
+    assert 0 < program.length < 200
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stop": [[[["depth", ">=", [1, 0]]], [1, 0]]]}, "stop cannot compare 'depth'"),
+        ({"stop": [[[["round", "==", [1, 0]]], [1, 0]]]}, "by '=='"),
+        ({"stop": [[[["round", ">=", [1e999, 0]]], [1, 0]]]}, "must be finite"),
+        ({"open": [[[], [1, 0]]] * 4}, "at most 3"),
+        ({"dials": {}}, "a program has the dials"),
+        ({"go": []}, "this is no program"),
+        ({"read": [1]}, "this is no program"),
+    ],
+)
+def test_what_is_no_program_is_refused(change, message):
+    tree = cmc().to_tree() | change
+    with pytest.raises(at.InputError, match=message):
+        Program.from_json(json.dumps(tree))
+
+
+def seen_at_random(seed, width=16):
+    rng = np.random.default_rng(seed)
+    whole = {
+        "round": 40,
+        "opened": 17,
+        "live": 17,
+        "finished": 17,
+        "agreeing": 17,
+        "distinct": 6,
+        "stable": 40,
+    }
+    pool = {name: np.int32(rng.integers(high)) for name, high in whole.items()}
+    pool |= {name: np.float32(rng.integers(65) / 4) for name in ("voters", "top1", "top2")}
+    pool |= {name: np.float32(rng.random()) for name in ("confidence", "ema")}
+    pool["momentum"] = np.float32(rng.normal(0, 0.1))
+    branch = {name: rng.integers(0, 12, width, np.int32) for name in ("depth", "streak", "disagreement")}
+    branch["support"] = (rng.integers(0, 33, width) / 4).astype(np.float32)
+    branch |= {name: rng.random(width) < 0.5 for name in ("agrees", "ended")}
+    return Seen(**pool, **branch)
+
+
+@settings(max_examples=200)
+@given(members, st.integers(0, 2**32 - 1), st.floats(0, 1))
+def test_exported_rules_say_what_the_program_says(program, seed, beta):
+    """All else of a round is `RuleController`, for both."""
+    exported = loaded(source_of(program, "Found")).make(beta)
+    member = decision_list(program, beta)
+    for name in (
+        "initial",
+        "max_branches",
+        "warm_up",
+        "spare",
+        "alpha",
+        "window",
+        "in_full",
+        "by_completion",
+    ):
+        assert getattr(exported, name) == getattr(member, name), name
+    for offset in range(2):
+        seen = seen_at_random(seed + offset)
+        for slot in ("open", "read", "prune", "stop", "weigh"):
+            ours, theirs = (np.asarray(getattr(of, slot)(seen)) for of in (exported, member))
+            np.testing.assert_array_equal(np.broadcast_to(ours, theirs.shape), theirs, err_msg=slot)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_exported_sources_play_the_programs_episodes(seed):
+    program, betas = cmc() if seed == 0 else random_member(seed), (0.0, 0.4, 1.0)
+    exported = loaded(source_of(program, "Found"))
+    data = at.load("smollm2")
+    assert_same(
+        play([exported.make(beta) for beta in betas], data, width=16),
+        play([decision_list(program, beta) for beta in betas], data, width=16),
+        (*SEEN, "rounds", "stop_reason", "sequential_tokens"),
+    )
+
+
+def test_an_export_needs_the_name_of_a_class():
+    for name in ("found", "2Found", "Found it"):
+        with pytest.raises(at.InputError, match="no name of a class"):
+            source_of(cmc(), name)
+
+
+# --- promotion ------------------------------------------------------------------------------------------
+
+
+def test_error_rates_of_all_tests_add_up():
+    assert sum(level_of(test) for test in range(1, 10_000)) == pytest.approx(ERROR_RATE, rel=1e-3)
+
+
+def test_settings_are_chosen_on_questions_that_are_not_counted():
+    """At one β a candidate is lucky on the questions that count, and that β is not chosen for it."""
+    used = np.arange(8) < 4
+    accuracy = np.full((1, 2, 8), 0.5)
+    accuracy[0, 0, :4], accuracy[0, 1, 4:] = 0.9, 0.9
+    candidate = Outcome(accuracy, np.ones_like(accuracy), np.ones_like(accuracy))
+    flat = np.full_like(accuracy, 0.5)
+    incumbent = Outcome(flat, np.ones_like(flat), np.ones_like(flat))
+    np.testing.assert_allclose(gains(candidate, incumbent, used), 0)
+    np.testing.assert_allclose(gains(candidate, incumbent, ~used), 0)
+
+
+def test_lower_bounds_hold_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(30), 4)
+    above = 0
+    for _ in range(200):
+        shared = np.repeat(rng.standard_normal(30), 4)
+        above += lower_bound(shared + rng.standard_normal(120), group, 0.05) > 0
+    assert above < 22, "10 are expected; questions of several models count once"
+
+
+# --- the loop -------------------------------------------------------------------------------------------
+
+
+def run_of(folder, data=None, *, seed=0, proposers=("rules",), heats=HEATS, incumbent="cmc"):
+    data = at.load("smollm2") if data is None else data
+    return Run(data, folder, proposers, select(incumbent), seed, 16, heats)
+
+
+def lines_of(folder):
+    """The archive without the CPU time."""
+    records = [json.loads(line) for line in (folder / "archive.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in record.items() if key != "cpu_seconds"} for record in records]
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """A run of six rounds and a test."""
+    folder = tmp_path_factory.mktemp("searched") / "run"
+    run = run_of(folder, proposers=("rules", "random"))
+    assert run.search(6 * HEATS[0][0], None) == 6
+    run.test()
+    return folder
+
+
+def test_a_run_tries_what_it_says_and_leaves_questions_out(searched):
+    found = at.read_run(searched)
+    assert len(found.candidates) == 6 * HEATS[0][0]
+    assert [record["number"] for record in found.candidates] == list(range(len(found.candidates)))
+    assert {record["fold"] for record in found.candidates} == {0, 1, 2, None}
+    assert {record["proposer"] for record in found.candidates} == {"start", "rules", "random"}
+    of_test = found.candidates[found.number]
+    assert of_test["fold"] is None
+    assert found.program() == Program.from_tree(of_test["program"])
+    assert found.promoted == (found.test["low"] > 0 and not found.test["falls"])
+    for record in found.candidates:
+        assert all(parent < record["number"] for parent in record["parents"])
+
+
+def test_a_run_goes_on_where_it_stopped(searched, tmp_path):
+    folder = tmp_path / "run"
+    for candidates in (2, 3, 6):
+        run_of(folder, proposers=("rules", "random")).search(candidates * HEATS[0][0], None)
+        if candidates == 3:
+            with (folder / "archive.jsonl").open("a") as file:
+                file.write('{"kind": "candidate", "number": 48, "scores": [0.1]}\n{"kind": "cand')
+    run_of(folder, proposers=("rules", "random")).test()
+    assert lines_of(folder) == lines_of(searched)
+
+
+def test_another_run_is_not_gone_on_with(searched, tmp_path):
+    with pytest.raises(at.InputError, match="holds a run with seed = 0, not 1"):
+        run_of(searched, seed=1, proposers=("rules", "random"))
+    with pytest.raises(at.InputError, match="proposers"):
+        run_of(searched)
+    (tmp_path / "archive.jsonl").write_text("no JSON\n")
+    archive = Archive(tmp_path, {})
+    assert not list(archive.records())
+    with pytest.raises(at.InputError, match="holds no run"):
+        at.read_run(tmp_path / "nowhere")
+
+
+def test_a_damaged_archive_is_not_read(searched, tmp_path):
+    for name in ("manifest.json", "archive.jsonl"):
+        (tmp_path / name).write_bytes((searched / name).read_bytes())
+    lines = (tmp_path / "archive.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "archive.jsonl").write_bytes(b"".join([*lines[:3], b"garbage\n", *lines[3:]]))
+    with pytest.raises(at.InputError, match="line 4 is no JSON"):
+        at.read_run(tmp_path)
+
+
+def test_bad_arguments_are_named(tmp_path):
+    for arguments, message in [
+        ({"cpu_minutes": None}, "there is no budget"),
+        ({"cpu_minutes": 0}, "cpu_minutes is 0"),
+        ({"candidates": 0}, "candidates is 0"),
+        ({"proposers": ["nobody"]}, "unknown proposer 'nobody'"),
+        ({"proposers": []}, "there is no proposer"),
+        ({"incumbent": "nobody"}, "unknown player"),
+        ({"max_branches": 1000}, "1000"),
+    ]:
+        with pytest.raises(at.InputError, match=message):
+            at.discover("smollm2", out=tmp_path / "run", **arguments)
+        assert not (tmp_path / "run").exists()
+
+
+def test_the_budget_has_to_reach_every_search(tmp_path):
+    run = run_of(tmp_path)
+    run.search(HEATS[0][0], None)
+    with pytest.raises(at.InputError, match="call again with a larger one"):
+        run.test()
+
+
+def test_commands_show_and_export(searched, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "found.py"
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["autotts-jax", "discover", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        shown = capsys.readouterr()
+        return end.value.code, shown.out, shown.err
+
+    code, out, _ = run("show", searched)
+    assert not code
+    assert "96 candidates" in out
+    assert "promoted" in out
+    code, out, _ = run("export", searched, "--name", "First", "--out", file)
+    assert not code
+    assert "--controller" in out
+    assert loaded(file.read_text()).name == "first"
+    assert run("export", searched, "--out", file)[2].endswith("name another file\n")
+    assert "no 4000" in run("export", searched, "--number", 4000)[2]
+    assert "holds no run" in run("show", tmp_path)[2]
+
+
+@pytest.mark.slow
+def test_a_killed_run_loses_nothing(tmp_path, compiling_fast):
+    """SIGKILL at random moments; in the end the archive is that of a run that was left alone."""
+    script = (
+        "import sys; from pathlib import Path; import test_discovery as t;"
+        "run = t.run_of(Path(sys.argv[1])); print('begun', flush=True);"
+        f"run.search({8 * HEATS[0][0]}, None); run.tests or run.test()"
+    )
+    environment = compiling_fast | {
+        "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{Path(at.__file__).parents[1]}",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
+    }
+
+    def start(folder):
+        command = [sys.executable, "-c", script, str(folder)]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True)
+
+    assert start(tmp_path / "alone").wait() == 0
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        child = start(tmp_path / "killed")
+        child.stdout.readline()
+        time.sleep(rng.uniform(0, 3))
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert start(tmp_path / "killed").wait() == 0
+    assert lines_of(tmp_path / "killed") == lines_of(tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_where_nothing_can_be_found_nothing_is_promoted(tmp_path):
+    """On fair coins, at an error rate of 5 %, more than three runs of twenty promote once in sixty times."""
+    promoted = 0
+    for seed in range(20):
+        run = run_of(tmp_path / str(seed), coins(seed), seed=seed, incumbent="sc")
+        run.search(8 * HEATS[0][0], None)
+        run.test()
+        promoted += at.read_run(tmp_path / str(seed)).promoted
+    assert promoted <= 3
