@@ -707,23 +707,60 @@ def test_a_kernel_that_cannot_confine_gives_the_level_process(call):
     )
 
 
-SOME = "(frames or collector or data_file or memory_of_the_judge or network or fork) and look_around"
+ORDINARY = """
+import ctypes, os, sys
+from pathlib import Path
+
+libc = ctypes.CDLL(None, use_errno=True)
+NEW_MOUNTS, BIND, RECURSIVE, PRIVATE = 1 << 17, 1 << 12, 1 << 14, 1 << 18
+CANNOT = 77
+
+def check(result):
+    if result != 0:
+        print(os.strerror(ctypes.get_errno()))
+        sys.exit(CANNOT)
+
+def mount(source, target, kind, flags, options=None):
+    check(libc.mount(source.encode(), str(target).encode(), kind, ctypes.c_ulong(flags), options))
+
+def closed(place):
+    return next((folder for folder in reversed(place.parents) if not folder.stat().st_mode & 1), None)
+
+# Folders that others cannot enter are replaced, for this process alone, by ones that hold what is needed.
+places = [Path(place).resolve() for place in (sys.base_prefix, sys.prefix, *sys.path) if place]
+needed = {place: closed(place) for place in places if place.is_dir() and closed(place)}
+if needed:
+    check(libc.unshare(ctypes.c_int(NEW_MOUNTS)))
+    mount("none", "/", None, RECURSIVE | PRIVATE)
+held = {place: os.open(place, os.O_PATH) for place in needed}
+for folder in set(needed.values()):
+    mount("none", folder, b"tmpfs", 0, b"mode=755")
+for place in sorted(needed):
+    if not place.is_dir():
+        place.mkdir(parents=True)
+        mount(f"/proc/self/fd/{held[place]}", place, None, BIND)
+    os.close(held[place])
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+os.chdir("/tmp")
+os.environ["HOME"] = "/tmp"
+
+import pytest
+
+sys.exit(pytest.main(sys.argv[1:]))
+"""
 
 
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="the tests run as an ordinary user")
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="the tests run as an ordinary user")
 def test_cheats_of_an_ordinary_user():
-    nobody = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": Path(__file__).parents[1]}
-    try:
-        able = run_python("import numpy, autotts_jax, pytest", **nobody).returncode == 0
-    except PermissionError:
-        able = False
-    if not able:
-        pytest.skip("an ordinary user can read neither this interpreter nor its packages")
-    arguments = ["-q", "-n0", "-rs", "-p", "no:cacheprovider", "-k", SOME, __file__]
-    code = f"import os, sys, pytest; os.environ['HOME'] = '/tmp'; sys.exit(pytest.main({arguments!r}))"
-    ran = run_python(code, **nobody)
-    assert ran.returncode == 0, ran.stdout
-    assert " passed" in ran.stdout or "......" in ran.stdout
+    chosen = "look_around or no_program_may or honest_program"
+    ran = run_python(ORDINARY, "-n0", "-rs", "-p", "no:cacheprovider", "-k", chosen, __file__)
+    if ran.returncode == 77:
+        pytest.skip(f"an ordinary user cannot read this interpreter: {ran.stdout}")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"\d\d passed", ran.stdout)
     assert "SKIPPED" not in ran.stdout
 
 
