@@ -365,7 +365,8 @@ def serve(tables: Sequence[Table]) -> None:
             words, messages = table.child.descriptors
             if words in ready:
                 try:
-                    table.answer(table.child.asked())
+                    if requests := table.child.asked():
+                        table.answer(requests)
                 except LedgerError as error:
                     raise table.child.broke_protocol(str(error)) from error
                 if table.empty:
