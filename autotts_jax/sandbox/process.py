@@ -73,12 +73,14 @@ class Sandbox:
         seconds: wall-clock time that the child may take from one message to the next.
         memory: bytes that the child may hold.
         cpu_seconds: CPU time of the child as a whole; None for no limit.
+        wall_seconds: wall-clock time from the child's start to its end; None for no limit.
     """
 
     level: Level | None = None
     seconds: float = 120.0
     memory: int = 4 << 30
     cpu_seconds: int | None = None
+    wall_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.level not in (None, KERNEL, PROCESS):
@@ -88,6 +90,8 @@ class Sandbox:
         whole("a sandbox's memory in bytes", self.memory, LEAST_MEMORY, 1 << 50)
         if self.cpu_seconds is not None:
             whole("a sandbox's CPU time in seconds", self.cpu_seconds, 1, 1 << 31)
+        if self.wall_seconds is not None and not self.wall_seconds > 0:
+            raise InputError(f"a sandbox needs wall_seconds above 0, not {self.wall_seconds}")
 
 
 class Child:
@@ -125,6 +129,7 @@ class Child:
         name: str = "the program",
     ):
         self.name = name
+        self._began = time.monotonic()
         self._sandbox = sandbox
         self._frames = Frames()
         pipes = [os.pipe() for _ in range(4)]
@@ -343,6 +348,9 @@ class Child:
         """Ends the child if it takes too long or holds too much."""
         if time.monotonic() - self._asked > self._sandbox.seconds:
             self._fail(f"{self.name} took longer than the {self._sandbox.seconds:g} s that a step may take")
+        deadline = self._sandbox.wall_seconds
+        if deadline is not None and time.monotonic() - self._began > deadline:
+            self._fail(f"{self.name} took longer than the {deadline:g} s that it has as a whole")
         if _resident_bytes(self._process.pid) > self._sandbox.memory:
             self._fail(f"{self.name} held more than {self._sandbox.memory / 2**30:.3g} GiB of memory")
 
