@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from rich.text import Text
 from autotts_jax.checks import whole
 from autotts_jax.core.pool import UNREVEALED, ReplayPool, StopReason
 from autotts_jax.core.rollout import check_budget
-from autotts_jax.core.stepping import Decision, ReplayExecutor
+from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.envs.rendering import episode_figure, short_answer
 from autotts_jax.errors import InputError
@@ -151,16 +151,8 @@ class Trace:
                 max_width=half if heading in ("branches", "votes") else None,
                 no_wrap=True,
             )
-        for first, last in _alike(self.steps):
-            add_row(
-                table,
-                _rounds(first.decision.round, last.decision.round),
-                first.decision.action,
-                describe_branches(first.decision),
-                describe_votes(first),
-                f"{last.confidence:.3f}",
-                thousands(last.decision.tokens),
-            )
+        for cells in describe_steps(self.steps):
+            add_row(table, *cells)
         yield Text(self.title, style="bold")
         yield table
         right = "right" if self.answer == self.gold else f"wrong, it is {self.gold}"
@@ -233,16 +225,7 @@ def trace(
     pool = ReplayPool.begin(jax.device_put(data.matrix), row, jnp.asarray(order), budget)
     finals = playing.votes_with_finals(pool)
     executor = ReplayExecutor(pool, asked.answer)
-    steps: list[TraceStep] = []
-
-    def note(decision: Decision) -> None:
-        steps.append(_step(decision, executor, finals, None))
-
-    ended = playing.play_episode(executor, note)
-    leader = [] if ended.leader == NONE else [ended.leader]
-    tokens = int(executor.pool.tokens)
-    answer = Decision(ended.rounds, "answer", leader, [0] * len(leader), [ended.answer] * len(leader), tokens)
-    steps.append(_step(answer, executor, finals, ended.answer))
+    steps, ended = follow(playing.play_episode, executor, finals)
     opened = int(executor.pool.opened)
     return Trace(
         title=f"{playing.names[0]} on {name}, question {question}, seed {seed}",
@@ -261,6 +244,33 @@ def trace(
             )
         ],
     )
+
+
+def follow(
+    play: Callable[[ReplayExecutor, Callable[[Decision], None]], Ended],
+    executor: ReplayExecutor,
+    finals: bool = False,
+) -> tuple[list[TraceStep], Ended]:
+    """Plays an episode and notes what is decided.
+
+    Args:
+        play: plays the episode with an executor, and calls a function after every operation.
+        executor: carries out the operations; nothing is opened yet.
+        finals: whether finished branches alone vote once there are any.
+
+    Returns:
+        What was decided, the answer last, and what the episode came to.
+    """
+    steps: list[TraceStep] = []
+
+    def note(decision: Decision) -> None:
+        steps.append(_step(decision, executor, finals, None))
+
+    ended = play(executor, note)
+    leader = [] if ended.leader == NONE else [ended.leader]
+    tokens = int(executor.pool.tokens)
+    answer = Decision(ended.rounds, "answer", leader, [0] * len(leader), [ended.answer] * len(leader), tokens)
+    return [*steps, _step(answer, executor, finals, ended.answer)], ended
 
 
 def _find(dataset: ProbeDataset, cell: str | None, question: int) -> tuple[int, str]:
@@ -286,6 +296,26 @@ def _step(decision: Decision, executor: ReplayExecutor, finals: bool, answer: st
     top = [count for _, count in votes] + [0, 0]
     confidence = float(confidence_table(pool.width)[top[0], top[1]])
     return TraceStep(decision, dict(votes), final, confidence)
+
+
+def describe_steps(steps: Sequence[TraceStep]) -> Iterator[tuple[str, ...]]:
+    """Writes an episode as lines; rounds that decide the same share one.
+
+    Args:
+        steps: what was decided.
+
+    Yields:
+        Round, action, branches, votes, confidence and ktokens.
+    """
+    for first, last in _alike(steps):
+        yield (
+            _rounds(first.decision.round, last.decision.round),
+            first.decision.action,
+            describe_branches(first.decision),
+            describe_votes(first),
+            f"{last.confidence:.3f}",
+            thousands(last.decision.tokens),
+        )
 
 
 def _rounds(first: int, last: int) -> str:

@@ -136,11 +136,28 @@ def _of_code(path: str, value: float | None, gamma: float | None, sealing: Seali
     """A player of what a file or a module holds; it is loaded here only where it is trusted."""
     code = find_code(path, "player")
     own = code.source is None and code.place.startswith("autotts_jax.")
-    cast = Cast(code, sealing.sandbox, value, gamma)
     if own or sealing.trusted:
         found = code.load()
         if not is_program(found):
             return of_object(found, path, value, gamma, trusted=not own)
+    return of_code(code, value, gamma, sealing)
+
+
+def of_code(
+    code: UserCode, value: float | None = None, gamma: float | None = GAMMA, sealing: Sealing = SEALED
+) -> SealedPlayer | ProgramPlayer:
+    """Makes a player of code, which is loaded in a process of its own and never in this one.
+
+    Args:
+        code: the code.
+        value: the setting that is asked for; None for all.
+        gamma: γ that a policy for an environment is shown where ``value`` is None.
+        sealing: how the code is run.
+
+    Raises:
+        InputError: the code cannot be loaded, or is nothing that can play.
+    """
+    cast = Cast(code, sealing.sandbox, value, gamma)
     says = cast.describe()
     if says.get("kind") == PROGRAM:
         beta = None if value is None else check_beta(value)
@@ -148,7 +165,7 @@ def _of_code(path: str, value: float | None, gamma: float | None, sealing: Seali
     values, width, said = says.get("values"), says.get("width"), says.get("name")
     numbers = isinstance(values, list) and 0 < len(values) <= MOST_VALUES and all(map(_is_value, values))
     if not numbers or not (width is None or (isinstance(width, int) and width > 0)):
-        raise InputError(f"player {path!r} does not say what its values are")
+        raise InputError(f"player {code.path!r} does not say what its values are")
     # With a name of its own choice it could pass for another player.
     name = said if isinstance(said, str) and said.replace("-", "_") == code.name else code.name
     value_name = printable(says.get("value_name"))[:20]
