@@ -101,6 +101,19 @@ class Judge:
             group=np.unique(texts, return_inverse=True)[1],
         )
 
+    def part(
+        self, questions: Int[np.ndarray, " Q"], orders: BranchOrders, rows: Sequence[int]
+    ) -> tuple[ProbeDataset, BranchOrders]:
+        """Selects questions, and rows of their branch orders.
+
+        Args:
+            questions: the questions.
+            orders: `search` or `test`.
+            rows: rows of the orders.
+        """
+        table = np.asarray(orders.table)[np.asarray(orders.group)[questions]][:, list(rows)]
+        return self.data.select(questions), BranchOrders(table, np.arange(len(questions)))
+
     def play(
         self,
         candidates: Sequence[Sequence[Controller]],

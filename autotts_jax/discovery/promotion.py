@@ -114,6 +114,23 @@ def lower_bound(gain: Float[np.ndarray, " Q"], group: Int[np.ndarray, " Q"], lev
     return float(bound.confidence_interval.low)
 
 
+def falls(cost: Float[np.ndarray, "B Q"], betas: Sequence[float]) -> tuple[float, ...]:
+    """Finds where mean tokens fall though β rises, by more than chance.
+
+    Args:
+        cost: tokens at B values of β on Q questions.
+        betas: the values of β, in increasing order.
+
+    Returns:
+        The values of β from which to the next they fall.
+    """
+    rises = np.diff(cost, axis=0)
+    error = rises.std(axis=1, ddof=1) / np.sqrt(rises.shape[1]) if rises.shape[1] > 1 else 0 * rises[:, 0]
+    z = scipy.stats.norm.ppf(1 - ERROR_RATE)
+    steps = zip(betas, rises.mean(axis=1), error, strict=False)
+    return tuple(beta for beta, rise, se in steps if rise < -z * se)
+
+
 def judge(
     gain: Float[np.ndarray, " Q"],
     group: Int[np.ndarray, " Q"],
@@ -134,15 +151,11 @@ def judge(
     """
     level = level_of(test)
     cost = final.cost[0]
-    rises = np.diff(cost, axis=0)
-    error = rises.std(axis=1, ddof=1) / np.sqrt(rises.shape[1]) if rises.shape[1] > 1 else 0 * rises[:, 0]
-    z = scipy.stats.norm.ppf(1 - ERROR_RATE)
-    falls = [beta for beta, rise, se in zip(betas, rises.mean(axis=1), error, strict=False) if rise < -z * se]
     return Verdict(
         gain=float(gain.mean()),
         low=lower_bound(gain, group, level),
         level=level,
-        falls=tuple(falls),
+        falls=falls(cost, betas),
         tokens=tuple(map(float, cost.mean(axis=1) * unit)),
         tokens_se=tuple(map(float, cost.std(axis=1, ddof=1) * unit / np.sqrt(cost.shape[1]))),
     )
