@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -39,6 +41,94 @@ class Proposer(Protocol):
             population: the best candidates so far; never empty.
             count: how many to propose.
             rng: the generator to draw with.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A candidate that is a whole file, and what it came to.
+
+    Attributes:
+        number: the candidate's number in the run.
+        source: the text of the file; None where there was none.
+        metrics: see `autotts_jax.discovery.measuring.Measurement`; None of a candidate that failed.
+        feedback: what whoever writes the next one is told of it.
+    """
+
+    number: int
+    source: str | None
+    metrics: dict[str, Any] | None
+    feedback: str
+
+    @property
+    def score(self) -> float:
+        """Its objective; -inf of a candidate that failed."""
+        return -np.inf if self.metrics is None else float(self.metrics["objective"])
+
+    @property
+    def cost(self) -> float:
+        """Its mean tokens, in branches of mean length; inf of a candidate that failed."""
+        return np.inf if self.metrics is None else float(self.metrics["cost"])
+
+    @property
+    def width(self) -> float:
+        """Its mean number of branches; 0 of a candidate that failed."""
+        return 0.0 if self.metrics is None else float(self.metrics["width"])
+
+
+class Draft(NamedTuple):
+    """A whole file to try.
+
+    Attributes:
+        source: the text of the file; None where there is none.
+        failure: why there is none.
+        parents: numbers of the candidates that its author was shown.
+        transcript: name of the file that holds what was asked and replied; None without one.
+        tokens: tokens that were paid for it.
+        dollars: what they cost; None where nobody knows.
+    """
+
+    source: str | None
+    failure: str = ""
+    parents: tuple[int, ...] = ()
+    transcript: str | None = None
+    tokens: int = 0
+    dollars: float | None = None
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """Proposes whole files. What it pays for it keeps in the run's folder, so that a run can be resumed."""
+
+    @property
+    def name(self) -> str:
+        """Its name in records."""
+
+    def spent(self, tokens: float, dollars: float) -> float:
+        """Computes the share of its budget that is spent.
+
+        Args:
+            tokens: tokens that the run's files so far have cost.
+            dollars: dollars that they have cost, as far as that is known.
+        """
+
+    def write(
+        self,
+        history: Sequence[Written],
+        folder: Path,
+        round: int,  # noqa: A002
+        max_branches: int,
+    ) -> list[Draft]:
+        """Writes files.
+
+        Args:
+            history: the files that this search has tried so far, in order.
+            folder: the run's folder.
+            round: number of the round in the run. A round that did not end is asked for again.
+            max_branches: branches that an episode can open.
+
+        Returns:
+            The files; none where its budget is spent.
         """
 
 
@@ -87,18 +177,27 @@ class Random:
 PROPOSERS: dict[str, Proposer] = {proposer.name: proposer for proposer in (Rules(), Random())}
 """Proposers by name."""
 
+OPENAI = "openai"
+"""Name of the proposer that asks a language model, with the model after a colon."""
 
-def as_proposer(proposer: str | Proposer) -> Proposer:
+
+def as_proposer(proposer: str | Proposer | Writer) -> Proposer | Writer:
     """Finds a proposer.
 
     Args:
-        proposer: a name of `PROPOSERS`, or a proposer.
+        proposer: a name of `PROPOSERS`; ``openai:MODEL``; or a proposer.
 
     Raises:
         InputError: there is no such proposer.
     """
     if not isinstance(proposer, str):
         return proposer
+    kind, colon, model = proposer.partition(":")
+    if kind == OPENAI and colon:
+        from autotts_jax.discovery.openai_proposer import OpenAIProposer
+
+        return OpenAIProposer(model)
     if proposer not in PROPOSERS:
-        raise InputError(f"unknown proposer {proposer!r}; known are {', '.join(PROPOSERS)}")
+        known = ", ".join([*PROPOSERS, f"{OPENAI}:MODEL"])
+        raise InputError(f"unknown proposer {proposer!r}; known are {known}")
     return PROPOSERS[proposer]

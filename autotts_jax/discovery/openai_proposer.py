@@ -1,0 +1,407 @@
+"""A language model behind an OpenAI-compatible server as a proposer of whole files.
+
+Every call is a file in the run's folder, under ``transcripts``: written as pending before the call, with what
+it can cost at most, and again with the reply before that is used. A run that is resumed reads them instead of
+paying again, and counts a call whose reply was lost as if it had cost the most.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from autotts_jax.checks import whole
+from autotts_jax.discovery.proposers import OPENAI, Draft, Written
+from autotts_jax.errors import DataError, InputError
+from autotts_jax.extras import needs
+from autotts_jax.files import make_folder, read_bytes, write_atomically
+
+KEY = "OPENAI_API_KEY"
+"""The variable of the environment that the API key comes from."""
+
+TRANSCRIPTS = "transcripts"
+
+SHOWN = 3
+"""Candidates that a prompt shows in full, and failures that it names."""
+
+ATTEMPTS = 6
+"""How often a call is made that a server is too busy for."""
+
+MESSAGE_TOKENS = 64
+"""Tokens that a server may add to each message."""
+
+CONTRACT = Path(__file__).with_name("contract.md")
+"""What a model is told of the candidates that it is to write."""
+
+_UNSENT = ("ConnectError", "ConnectTimeout")
+"""What the client's transport, which differs between its versions, calls requests that were never sent."""
+
+_BLOCK = re.compile(r"^```[ \t]*(?:python|py)?[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+
+
+class Cost(NamedTuple):
+    """Tokens of prompts and of replies."""
+
+    prompt: int
+    reply: int
+
+    @property
+    def tokens(self) -> int:
+        """All of them."""
+        return self.prompt + self.reply
+
+    def plus(self, other: Cost) -> Cost:
+        """Adds costs.
+
+        Args:
+            other: the other cost.
+        """
+        return Cost(self.prompt + other.prompt, self.reply + other.reply)
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenAIProposer:
+    """Asks a language model for whole files.
+
+    The API key is read from the environment (``OPENAI_API_KEY``) and is written nowhere.
+
+    Attributes:
+        model: the name under which the server serves the model.
+        base_url: the server, e.g. ``http://127.0.0.1:8000/v1``; ``OPENAI_BASE_URL`` or OpenAI's own if None.
+        count: files that a round asks for, all at a time.
+        temperature: of sampling; the server's own if None.
+        reply_tokens: tokens of a reply at most.
+        max_tokens: tokens that a run may pay for, prompts and replies together.
+        max_dollars: dollars that a run may pay; None for no limit.
+        prices: dollars for a million tokens of prompts and of replies, by model. A model without a price is
+            unpriced, not free: it cannot have a limit in dollars.
+        seconds: seconds that a call may take.
+        pause: seconds before a busy server is asked for the second time; doubles with each time.
+
+    Raises:
+        InputError: the arguments do not fit together.
+    """
+
+    model: str
+    base_url: str | None = None
+    count: int = 4
+    temperature: float | None = None
+    reply_tokens: int = 8192
+    max_tokens: int = 1_000_000
+    max_dollars: float | None = None
+    prices: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    seconds: float = 600.0
+    pause: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise InputError("there is no model; give one, as openai:MODEL")
+        for name in ("count", "reply_tokens", "max_tokens"):
+            whole(name, getattr(self, name), 1)
+        price = self.prices.get(self.model)
+        if price is not None and not all(0 <= dollars < 1e6 for dollars in price):
+            raise InputError(f"the price of {self.model} is {price}; give dollars for a million tokens")
+        if self.max_dollars is not None and price is None:
+            raise InputError(
+                f"{self.model} has no price, so a limit in dollars cannot hold; give "
+                f"prices={{{self.model!r}: (prompt, reply)}} in dollars for a million tokens, or limit tokens"
+            )
+
+    @property
+    def name(self) -> str:
+        """Its name in records."""
+        return f"{OPENAI}:{self.model}"
+
+    def dollars(self, cost: Cost) -> Decimal | None:
+        """Computes what tokens cost, to the last digit.
+
+        Args:
+            cost: the tokens.
+
+        Returns:
+            Dollars; None for a model without a price.
+        """
+        price = self.prices.get(self.model)
+        if price is None:
+            return None
+        prompt, reply = (Decimal(str(dollars)) for dollars in price)
+        return (prompt * cost.prompt + reply * cost.reply) / 1_000_000
+
+    def paid(self, folder: Path) -> Cost:
+        """Adds up what a run has paid for; calls whose replies were lost count as if they had cost the most.
+
+        Args:
+            folder: the run's folder.
+
+        Raises:
+            DataError: a transcript is damaged.
+        """
+        total = Cost(0, 0)
+        for path in sorted((folder / TRANSCRIPTS).glob("*.json")):
+            total = total.plus(_Transcript.read(path).cost)
+        return total
+
+    def spent(self, tokens: float, dollars: float) -> float:
+        """Computes the share of the limit that is nearest."""
+        of_dollars = 0.0 if self.max_dollars is None else dollars / max(self.max_dollars, 1e-9)
+        return min(max(tokens / self.max_tokens, of_dollars), 1.0)
+
+    def write(
+        self,
+        history: Sequence[Written],
+        folder: Path,
+        round: int,  # noqa: A002
+        max_branches: int,
+    ) -> list[Draft]:
+        """Asks for as many files as the run can still pay for, all at a time.
+
+        Raises:
+            InputError: the server refuses, or does not answer.
+            DataError: a transcript is damaged.
+        """
+        with needs("discover", f"the proposer {OPENAI}"):
+            import openai
+        calls = [
+            self._call(prompt(history, place, max_branches), folder / TRANSCRIPTS, f"round{round:05}-{place}")
+            for place in range(self.count)
+        ]
+        spent, kept = self.paid(folder), []
+        for call in calls:
+            after = spent.plus(call.most)
+            if call.transcript.response is not None:
+                kept.append(call)
+            elif self._affordable(after):
+                kept.append(call)
+                spent = after
+        key = os.environ.get(KEY, "")
+        with (
+            openai.OpenAI(
+                # Servers of one's own need no key, but the client does.
+                api_key=key or "none",
+                base_url=self.base_url,
+                max_retries=0,
+                timeout=self.seconds,
+            ) as client,
+            ThreadPoolExecutor(self.count) as pool,
+        ):
+            asked = [pool.submit(self._ask, client, call, key) for call in kept]
+        return [self._draft(call, transcript.result()) for call, transcript in zip(kept, asked, strict=True)]
+
+    def _affordable(self, cost: Cost) -> bool:
+        dollars = self.dollars(cost)
+        return cost.tokens <= self.max_tokens and not (
+            self.max_dollars is not None and dollars is not None and dollars > Decimal(str(self.max_dollars))
+        )
+
+    # --- one call ------------------------------------------------------------------------------------------
+
+    def _call(self, asked: Prompt, folder: Path, name: str) -> _Call:
+        messages = asked.messages
+        request: dict[str, Any] = {"model": self.model, "messages": messages, "max_tokens": self.reply_tokens}
+        if self.temperature is not None:
+            request["temperature"] = self.temperature
+        content = sum(len(message["content"].encode()) for message in messages)
+        # No token is shorter than a byte.
+        most = Cost(content + MESSAGE_TOKENS * len(messages), self.reply_tokens)
+        digest = hashlib.sha256(json.dumps(request).encode()).hexdigest()[:12]
+        path = folder / f"{name}-{digest}.json"
+        transcript = _Transcript.read(path) if path.exists() else _Transcript(request, most)
+        return _Call(path, most, asked.parents, transcript)
+
+    def _ask(self, client: Any, call: _Call, key: str) -> _Transcript:
+        """Makes a call, unless it was made and answered before."""
+        import openai
+
+        before = call.transcript
+        if before.response is not None:
+            return before
+        was_lost = call.path.exists()
+        pending = dataclasses.replace(before, lost=before.lost + was_lost)
+        make_folder(call.path.parent)
+        pending.write(call.path, key)
+        try:
+            response = self._reply(client, pending.request)
+        except openai.APIError as error:
+            sent = type(error.__cause__).__name__ not in _UNSENT
+            if isinstance(error, openai.APIStatusError) or not sent:
+                # Nothing was paid.
+                if was_lost:
+                    before.write(call.path, key)
+                else:
+                    call.path.unlink()
+            if not sent or not isinstance(error, openai.APITimeoutError):
+                raise InputError(
+                    f"the server of {self.model} does not answer: {_hidden(str(error), key)[:300]}; what was "
+                    "paid for is kept: check the address, the name of the model and the key, and call again "
+                    "to go on"
+                ) from None
+            response = {"failure": f"no reply within {self.seconds:g} s"}
+        answered = dataclasses.replace(pending, response=response)
+        answered.write(call.path, key)
+        return answered
+
+    def _reply(self, client: Any, request: Mapping[str, Any]) -> dict[str, Any]:
+        import openai
+
+        for attempt in range(ATTEMPTS):
+            try:
+                reply = client.chat.completions.create(**request)
+                break
+            except openai.BadRequestError as error:
+                if "max_completion_tokens" not in str(error) or "max_tokens" not in request:
+                    raise
+                renamed = {name: value for name, value in request.items() if name != "max_tokens"}
+                request = {**renamed, "max_completion_tokens": request["max_tokens"]}
+            except (openai.RateLimitError, openai.InternalServerError):
+                if attempt == ATTEMPTS - 1:
+                    raise
+                time.sleep(self.pause * 2**attempt)
+        return _response(reply)
+
+    def _draft(self, call: _Call, transcript: _Transcript) -> Draft:
+        assert transcript.response is not None
+        dollars = self.dollars(transcript.cost)
+        draft = Draft(
+            None,
+            parents=call.parents,
+            transcript=call.path.name,
+            tokens=transcript.cost.tokens,
+            dollars=None if dollars is None else float(dollars),
+        )
+        if "failure" in transcript.response:
+            return draft._replace(failure=transcript.response["failure"])
+        source = code_of(transcript.response["text"])
+        if source is not None:
+            return draft._replace(source=source)
+        if transcript.response["finish"] == "length":
+            return draft._replace(failure=f"the reply was cut off after {self.reply_tokens} tokens")
+        return draft._replace(failure="the reply holds no code block; reply with one ```python block")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Transcript:
+    """A call, and its reply once that is there.
+
+    Attributes:
+        request: what was asked.
+        most: what a call can cost.
+        lost: calls before this one whose replies were lost.
+        response: the reply; None while it is pending.
+    """
+
+    request: dict[str, Any]
+    most: Cost
+    lost: int = 0
+    response: dict[str, Any] | None = None
+
+    @property
+    def cost(self) -> Cost:
+        """What the calls have cost, or may have."""
+        used = (self.response or {}).get("used")
+        last = self.most if used is None else Cost(*used)
+        return last.plus(Cost(self.lost * self.most.prompt, self.lost * self.most.reply))
+
+    @classmethod
+    def read(cls, path: Path) -> _Transcript:
+        try:
+            fields = json.loads(read_bytes(path))
+            return cls(fields["request"], Cost(*fields["most"]), fields["lost"], fields["response"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(path, "is no transcript; restore the file") from error
+
+    def write(self, path: Path, key: str) -> None:
+        text = json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
+        write_atomically(path, (_hidden(text, key) + "\n").encode(errors="replace"))
+
+
+class _Call(NamedTuple):
+    """A call that is to be made: its file, what it can cost, whom it shows, and what is known of it."""
+
+    path: Path
+    most: Cost
+    parents: tuple[int, ...]
+    transcript: _Transcript
+
+
+class Prompt(NamedTuple):
+    """What a model is asked.
+
+    Attributes:
+        messages: the messages.
+        parents: numbers of the candidates that they show.
+    """
+
+    messages: list[dict[str, str]]
+    parents: tuple[int, ...]
+
+
+def prompt(history: Sequence[Written], place: int, max_branches: int) -> Prompt:
+    """Writes a prompt: the contract, the best candidates so far with their feedback, and what failed.
+
+    Args:
+        history: the files that were tried so far, in order.
+        place: number of the prompt in its round; each shows the best candidates in another order.
+        max_branches: branches that an episode can open.
+    """
+    ranked = sorted(
+        (written for written in history if written.metrics is not None),
+        key=lambda written: (-written.score, written.number),
+    )[:SHOWN]
+    first = place % max(len(ranked), 1)
+    shown = [*ranked[first:], *ranked[:first]]
+    failed = [written for written in history if written.metrics is None][-SHOWN:]
+    contract = CONTRACT.read_text(encoding="utf-8").replace("{width}", str(max_branches))
+    messages = [{"role": "system", "content": contract}]
+    messages.append({"role": "user", "content": "\n\n".join(_request(shown, failed))})
+    return Prompt(messages, tuple(written.number for written in shown))
+
+
+def _request(shown: Sequence[Written], failed: Sequence[Written]) -> Iterable[str]:
+    for written in shown:
+        yield f"Candidate {written.number}:\n\n```python\n{written.source}\n```\n\n{written.feedback}"
+    for written in failed:
+        yield f"Candidate {written.number} failed:\n{written.feedback}"
+    if shown:
+        yield (
+            f"Write a better candidate. Start from candidate {shown[0].number}, or from an idea of your own; "
+            "the traces show where it loses. Reply with the whole file."
+        )
+    else:
+        yield "Write a first candidate that is better than the example. Reply with the whole file."
+
+
+def code_of(reply: str) -> str | None:
+    """Finds the file in a reply: its last code block.
+
+    Args:
+        reply: the text of the reply.
+    """
+    blocks = _BLOCK.findall(reply.replace("\r\n", "\n"))
+    return blocks[-1] if blocks else None
+
+
+def _response(reply: Any) -> dict[str, Any]:
+    """What is kept of a reply, which the client does not check."""
+    usage = getattr(reply, "usage", None)
+    used = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
+    counted = all(isinstance(tokens, int) and tokens >= 0 for tokens in used)
+    response: dict[str, Any] = {"used": used if counted else None}
+    try:
+        choice = reply.choices[0]
+        return response | {"text": str(choice.message.content or ""), "finish": str(choice.finish_reason)}
+    except (AttributeError, IndexError, TypeError):
+        return response | {"failure": "the server's reply is no chat completion"}
+
+
+def _hidden(text: str, key: str) -> str:
+    """Text without the key, which a server may have repeated."""
+    return text.replace(key, "[key]") if key else text

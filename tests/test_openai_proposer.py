@@ -1,0 +1,248 @@
+"""The proposer that asks a language model: what it asks, what it pays, and what it keeps."""
+
+import json
+import threading
+from decimal import Decimal
+
+import pytest
+from scripted_model import serving
+
+from autotts_jax.discovery.openai_proposer import Cost, OpenAIProposer, code_of, prompt
+from autotts_jax.discovery.proposers import Writer, Written, as_proposer
+from autotts_jax.errors import DataError, InputError
+
+pytest.importorskip("openai")
+
+FILE = "def candidate(beta):\n    return beta\n"
+REPLY = f"An idea.\n\n```python\n{FILE}```\n"
+PRICES = {"wise": (1.25, 10.0)}
+METRICS = {"objective": 0.5, "cost": 4.0, "width": 8.0}
+KEY = "sk-not-to-be-written"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+@pytest.fixture
+def server():
+    with serving(lambda _: REPLY) as server:
+        yield server
+
+
+def proposer(server, **fields):
+    return OpenAIProposer("wise", server.url, **{"pause": 0.01, "reply_tokens": 1000, **fields})
+
+
+def transcripts(folder):
+    return sorted((folder / "transcripts").glob("*.json"))
+
+
+def test_a_round_asks_for_files_at_a_time_and_keeps_every_reply(server, tmp_path):
+    server.delay = 0.2
+    drafts = proposer(server, count=3, prices=PRICES, temperature=0.7).write([], tmp_path, 0, 16)
+    assert server.most_at_work == 3
+    assert [draft.source for draft in drafts] == [FILE] * 3
+    assert {draft.tokens for draft in drafts} == {1500}
+    assert {draft.dollars for draft in drafts} == {1000 * 1.25e-6 + 500 * 1e-5}
+    assert [draft.transcript for draft in drafts] == [path.name for path in transcripts(tmp_path)]
+    for request in server.requests:
+        assert (request["model"], request["max_tokens"], request["temperature"]) == ("wise", 1000, 0.7)
+    kept = json.loads(transcripts(tmp_path)[0].read_text())
+    assert kept["request"] in server.requests
+    assert kept["response"]["text"] == REPLY
+
+
+def test_a_round_is_not_paid_for_twice(server, tmp_path):
+    first = proposer(server, prices=PRICES).write([], tmp_path, 0, 16)
+    again = proposer(server, prices=PRICES).write([], tmp_path, 0, 16)
+    assert first == again
+    assert len(server.requests) == 4
+    assert proposer(server).paid(tmp_path) == Cost(4000, 2000)
+    proposer(server).write([], tmp_path, 1, 16)
+    assert len(server.requests) == 8
+
+
+def test_a_call_whose_reply_was_lost_counts_as_the_dearest(server, tmp_path):
+    """As after a SIGKILL between the request and the reply."""
+    proposer(server, count=1).write([], tmp_path, 0, 16)
+    (path,) = transcripts(tmp_path)
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps(kept | {"response": None}))
+    most = Cost(*kept["most"])
+    assert proposer(server).paid(tmp_path) == most
+    assert most.prompt >= len(json.dumps(kept["request"]["messages"])) // 2
+    (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert draft.source == FILE
+    assert proposer(server).paid(tmp_path) == most.plus(Cost(1000, 500))
+
+
+@pytest.mark.parametrize("cap", [0.05, 0.0801, 0.11])
+def test_a_cap_in_dollars_holds_though_calls_are_made_at_a_time(server, tmp_path, cap):
+    """The server bills all that a call can cost."""
+    asking = proposer(server, prices=PRICES, max_dollars=cap)
+    server.delay = 0.05
+
+    def bill(request):
+        content = sum(len(message["content"].encode()) + 64 for message in request["messages"])
+        server.used = {"prompt_tokens": content, "completion_tokens": 1000, "total_tokens": content + 1000}
+        return REPLY
+
+    server.script = bill
+    rounds = 0
+    while drafts := asking.write([], tmp_path, rounds, 16):
+        rounds += 1
+        assert sum(draft.tokens for draft in drafts)
+    one = asking.dollars(Cost(server.used["prompt_tokens"], 1000))
+    spent = asking.dollars(asking.paid(tmp_path))
+    assert len(server.requests) == int(Decimal(str(cap)) / one) > 0
+    assert spent == one * len(server.requests) <= Decimal(str(cap)) < spent + one
+
+
+def test_a_cap_in_tokens_holds(server, tmp_path):
+    asking = proposer(server, max_tokens=12_000)
+    while asking.write([], tmp_path, len(server.requests), 16):
+        pass
+    assert 0 < asking.paid(tmp_path).tokens <= 12_000
+
+
+def test_a_model_without_a_price_is_unpriced_and_not_free(server, tmp_path):
+    (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert draft.dollars is None
+    with pytest.raises(InputError, match="wise has no price, so a limit in dollars cannot hold"):
+        proposer(server, max_dollars=1.0, prices={"another": (0, 0)})
+
+
+def test_the_key_is_sent_and_written_nowhere(server, tmp_path):
+    server.script = lambda _: REPLY + f"\nYour key is {KEY}."
+    proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert server.keys == {f"Bearer {KEY}"}
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY in path.read_text()]
+
+
+def test_a_busy_server_is_asked_again(server, tmp_path):
+    troubles = [(429, {"error": {"message": "slow down"}}), (503, {"error": {"message": "loading"}})]
+    server.script = lambda _: troubles.pop() if troubles else REPLY
+    (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert draft.source == FILE
+    assert len(server.requests) == 3
+    assert proposer(server).paid(tmp_path) == Cost(1000, 500)
+
+
+def test_a_refused_call_costs_nothing_and_ends_the_round(server, tmp_path):
+    lock, calls = threading.Lock(), []
+
+    def refuse_the_second(request):
+        with lock:
+            calls.append(request)
+            return (401, {"error": {"message": f"wrong key {KEY}"}}) if len(calls) == 2 else REPLY
+
+    server.script = refuse_the_second
+    with pytest.raises(InputError, match=r"wrong key \[key\].*call again to go on"):
+        proposer(server).write([], tmp_path, 0, 16)
+    assert proposer(server).paid(tmp_path) == Cost(3000, 1500)
+    assert len(proposer(server).write([], tmp_path, 0, 16)) == 4
+    assert len(server.requests) == 5
+
+
+def test_a_server_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="does not answer"):
+        OpenAIProposer("wise", "http://127.0.0.1:9/v1", count=1).write([], tmp_path, 0, 16)
+    assert transcripts(tmp_path) == []
+
+
+def test_a_reply_that_is_cut_off_in_the_middle_may_have_been_paid_for(server, tmp_path):
+    server.script = lambda _: None
+    with pytest.raises(InputError, match="does not answer"):
+        proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert proposer(server).paid(tmp_path).reply == 1000
+
+
+def test_a_timeout_is_a_failure_that_is_paid_for(server, tmp_path):
+    server.delay = 1.0
+    (draft,) = proposer(server, count=1, seconds=0.2).write([], tmp_path, 0, 16)
+    assert (draft.source, draft.failure) == (None, "no reply within 0.2 s")
+    assert draft.tokens == proposer(server).paid(tmp_path).tokens > 1000
+
+
+def test_a_server_that_wants_the_newer_name_of_the_limit(server, tmp_path):
+    def newer(request):
+        if "max_tokens" in request:
+            return 400, {"error": {"message": "use max_completion_tokens instead of max_tokens"}}
+        return REPLY if request["max_completion_tokens"] == 1000 else None
+
+    server.script = newer
+    (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert draft.source == FILE
+
+
+@pytest.mark.parametrize(
+    ("reply", "finish", "failure"),
+    [
+        ("I would rather not.", "stop", "no code block"),
+        ("```python\nimport jax\n", "length", "cut off after 1000 tokens"),
+        ((200, {"choices": []}), "stop", "no chat completion"),
+        ((200, {"choices": [{"message": None}]}), "stop", "no chat completion"),
+        ((200, ["what"]), "stop", "no chat completion"),
+    ],
+)
+def test_replies_without_a_file_are_failures(server, tmp_path, reply, finish, failure):
+    server.script, server.finish = lambda _: reply, finish
+    (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert draft.source is None
+    assert failure in draft.failure
+    assert proposer(server).paid(tmp_path).tokens >= 1000
+
+
+def test_the_last_code_block_is_the_file():
+    assert code_of("```py\nfirst\n```\nor rather\n``` python\r\nlast\n```") == "last\n"
+    assert code_of("```\nbare\n```") == "bare\n"
+    assert code_of("`x`") is None
+
+
+def test_the_prompt_shows_the_best_and_what_failed():
+    history = [
+        Written(number, f"# source {number}", METRICS | {"objective": number / 10}, f"feedback {number}")
+        for number in range(5)
+    ]
+    history += [Written(number, "# bad", None, f"SyntaxError {number}") for number in range(5, 10)]
+    messages, parents = prompt(history, 0, 16)
+    assert parents == (4, 3, 2)
+    assert prompt(history, 1, 16)[1] == (3, 2, 4)
+    system, asked = (message["content"] for message in messages)
+    assert "At most 16 branches" in system
+    assert "{width}" not in system
+    for text in ("# source 4", "feedback 2", "SyntaxError 9", "SyntaxError 7"):
+        assert text in asked
+    for text in ("# source 1", "SyntaxError 6", "# bad"):
+        assert text not in asked
+    assert prompt([], 0, 16)[1] == ()
+
+
+def test_proposers_by_name():
+    found = as_proposer("openai:some/model:latest")
+    assert isinstance(found, Writer)
+    assert found == OpenAIProposer("some/model:latest")
+    assert found.name == "openai:some/model:latest"
+    with pytest.raises(InputError, match="openai:MODEL"):
+        as_proposer("openai")
+    with pytest.raises(InputError, match="no model"):
+        as_proposer("openai:")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({"count": 0}, "count is 0"), ({"prices": {"wise": (-1, 0)}}, "dollars for a million tokens")],
+)
+def test_settings_are_checked(fields, message):
+    with pytest.raises(InputError, match=message):
+        OpenAIProposer("wise", **fields)
+
+
+def test_a_damaged_transcript_is_named(server, tmp_path):
+    proposer(server, count=1).write([], tmp_path, 0, 16)
+    (path,) = transcripts(tmp_path)
+    path.write_text("{")
+    with pytest.raises(DataError, match=path.name):
+        proposer(server, count=1).write([], tmp_path, 0, 16)
