@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from autotts_jax.cli.console import console, working
 from autotts_jax.cli.options import MAX_SEED, BranchesOption, CacheOption, DataOption, EncodingOption
 from autotts_jax.errors import InputError
 from autotts_jax.files import write_atomically
+
+if TYPE_CHECKING:
+    from autotts_jax.discovery import Member, Written
 
 app = typer.Typer(
     help="Search for a controller that is better than CMC, or show what a search has found.",
@@ -28,7 +31,7 @@ def discover(
     data: DataOption = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run's folder.")] = Path("runs/discover"),
     proposers: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Who proposes, in turns: rules, random.")
+        str, typer.Option(metavar="NAME,...", help="Who proposes, in turns: rules, random, openai:MODEL.")
     ] = "rules",
     incumbent: Annotated[str, typer.Option(metavar="NAME", help="The family to beat.")] = "cmc",
     candidates: Annotated[
@@ -79,10 +82,20 @@ def discover(
                 100,
                 f"round {progress.round}: {progress.candidates:,} candidates; "
                 + ("all questions" if progress.fold is None else f"without fold {progress.fold}")
-                + f": best {progress.best.score:.4f} with {progress.best.program.length} parts",
+                + _best(progress.best),
             ),
         )
     console().print(found.table())
+
+
+def _best(best: Member | Written | None) -> str:
+    """Says who is best so far."""
+    if best is None:
+        return ": all have failed"
+    from autotts_jax.discovery import Member
+
+    parts = f"{best.program.length} parts" if isinstance(best, Member) else "a file"
+    return f": best {best.score:.4f} with {parts}"
 
 
 @app.command()

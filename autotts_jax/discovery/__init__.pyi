@@ -1,9 +1,11 @@
 from .entry import Discovery, discover, read_run
 from .interpreter import DecisionList, decision_list, family
 from .judging import Judge, Outcome, price
+from .measuring import Course, Measurement, measure
+from .openai_proposer import OpenAIProposer
 from .population import Member, Population
 from .promotion import Verdict
-from .proposers import Proposal, Proposer
+from .proposers import Draft, Proposal, Proposer, Writer, Written
 from .rules import Clause, Comparison, Line, Program, cmc, parallel_probe, self_consistency
 from .search import Progress
 from .source import source_of
@@ -12,11 +14,15 @@ from .variation import cross, mutate, random_program
 __all__ = [
     "Clause",
     "Comparison",
+    "Course",
     "DecisionList",
     "Discovery",
+    "Draft",
     "Judge",
     "Line",
+    "Measurement",
     "Member",
+    "OpenAIProposer",
     "Outcome",
     "Population",
     "Program",
@@ -24,11 +30,14 @@ __all__ = [
     "Proposal",
     "Proposer",
     "Verdict",
+    "Writer",
+    "Written",
     "cmc",
     "cross",
     "decision_list",
     "discover",
     "family",
+    "measure",
     "mutate",
     "parallel_probe",
     "price",

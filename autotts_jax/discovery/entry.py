@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -14,9 +14,10 @@ from autotts_jax.checks import whole
 from autotts_jax.core.controller import Family
 from autotts_jax.discovery.archive import Record, read_manifest, read_records
 from autotts_jax.discovery.interpreter import BETAS, family
-from autotts_jax.discovery.proposers import Proposer
+from autotts_jax.discovery.measuring import exported
+from autotts_jax.discovery.proposers import Proposer, Writer
 from autotts_jax.discovery.rules import Program
-from autotts_jax.discovery.search import OnRound, Run
+from autotts_jax.discovery.search import CANDIDATE, WRITTEN, OnRound, Run
 from autotts_jax.discovery.source import source_of
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
@@ -34,7 +35,7 @@ class Discovery:
     Attributes:
         folder: the run's folder.
         incumbent: the controller to beat.
-        candidates: the record of every candidate, in order.
+        candidates: the record of every candidate, in order; of `kind` ``candidate`` or ``code``.
         test: the record of the last test; None before the first. See `docs/discovery.md`.
         cpu_seconds: CPU time spent.
     """
@@ -66,12 +67,12 @@ class Discovery:
             number: the candidate's number; None for the one that was tested last.
 
         Raises:
-            InputError: there is no such candidate.
+            InputError: there is no such candidate, or it is a file.
         """
-        number = self.number if number is None else whole("number", number, 0)
-        if number >= len(self.candidates):
-            raise InputError(f"{self.folder} has candidates 0 to {len(self.candidates) - 1}, but no {number}")
-        return Program.from_tree(self.candidates[number]["program"])
+        record = self._record(number)
+        if record["kind"] == WRITTEN:
+            raise InputError(f"candidate {record['number']} is a file and no program; take its source")
+        return Program.from_tree(record["program"])
 
     def family(self, name: str = "found", number: int | None = None) -> Family:
         """Returns a candidate as a family of controllers over β, for `autotts_jax.evaluate`.
@@ -81,7 +82,7 @@ class Discovery:
             number: the candidate's number; None for the one that was tested last.
 
         Raises:
-            InputError: there is no such candidate.
+            InputError: there is no such candidate, or it is a file.
         """
         return family(name, self.program(number))
 
@@ -89,13 +90,18 @@ class Discovery:
         """Writes a candidate as the source of a controller; see `source_of`.
 
         Args:
-            name: the class's name.
+            name: the class's name; of a candidate that is a file, its family's name in results.
             number: the candidate's number; None for the one that was tested last.
 
         Raises:
             InputError: there is no such candidate, or the name is not one of a class.
         """
-        return source_of(self.program(number), name)
+        record = self._record(number)
+        if record["kind"] != WRITTEN:
+            return source_of(self.program(number), name)
+        if record["source"] is None:
+            raise InputError(f"candidate {record['number']} has no source: {record['feedback']}")
+        return exported(record["source"], name)
 
     def lineage(self, number: int | None = None) -> list[int]:
         """Lists a candidate's ancestors.
@@ -116,8 +122,8 @@ class Discovery:
 
     def table(self) -> Table:
         """Makes a table of the best candidates and the test's verdict."""
-        last = [record for record in self.candidates if record["fold"] is None and "cost" in record]
-        best = sorted(last, key=lambda record: -record["scores"][-1])
+        last = [record for record in self.candidates if record["fold"] is None]
+        rows = sorted((row for row in map(_row, last) if row), key=lambda row: -row.score)
 
         def parts(_: int) -> Iterator[RenderableType]:
             table = plain_table(
@@ -125,16 +131,16 @@ class Discovery:
             )
             for heading in ("candidate", "proposer", "score", "branches", "width", "parts", "ancestors"):
                 table.add_column(heading, justify="left" if heading == "proposer" else "right")
-            for record in best[:SHOWN]:
+            for row in rows[:SHOWN]:
                 add_row(
                     table,
-                    str(record["number"]),
-                    record["proposer"],
-                    f"{record['scores'][-1]:.4f}",
-                    f"{record['cost']:.1f}",
-                    f"{record['width']:.1f}",
-                    str(Program.from_tree(record["program"]).length),
-                    str(len(self.lineage(record["number"])) - 1),
+                    str(row.number),
+                    row.proposer,
+                    f"{row.score:.4f}",
+                    f"{row.cost:.1f}",
+                    f"{row.width:.1f}",
+                    row.parts,
+                    str(len(self.lineage(row.number)) - 1),
                 )
             yield table
             yield Text(
@@ -144,6 +150,12 @@ class Discovery:
             yield Text(self._verdict())
 
         return Table(parts)
+
+    def _record(self, number: int | None) -> Record:
+        number = self.number if number is None else whole("number", number, 0)
+        if number >= len(self.candidates):
+            raise InputError(f"{self.folder} has candidates 0 to {len(self.candidates) - 1}, but no {number}")
+        return self.candidates[number]
 
     def _verdict(self) -> str:
         if self.test is None:
@@ -163,11 +175,36 @@ class Discovery:
         return "\n".join(lines)
 
 
+class _Row(NamedTuple):
+    """A candidate in a table."""
+
+    number: int
+    proposer: str
+    score: float
+    cost: float
+    width: float
+    parts: str
+
+
+def _row(record: Record) -> _Row | None:
+    """A candidate that has come through all heats, or a file that did not fail; None for others."""
+    number, proposer = record["number"], record["proposer"]
+    if record["kind"] == WRITTEN:
+        metrics = record["metrics"]
+        if metrics is None:
+            return None
+        return _Row(number, proposer, metrics["objective"], metrics["cost"], metrics["width"], "a file")
+    if "cost" not in record:
+        return None
+    parts = str(Program.from_tree(record["program"]).length)
+    return _Row(number, proposer, record["scores"][-1], record["cost"], record["width"], parts)
+
+
 def discover(
     data: ProbeDataset | str | Path | Sequence[str | Path] = "synthetic",
     *,
     out: str | Path = "runs/discover",
-    proposers: Sequence[str | Proposer] = ("rules",),
+    proposers: Sequence[str | Proposer | Writer] = ("rules",),
     incumbent: Any = "cmc",
     candidates: int | None = None,
     cpu_minutes: float | None = 10.0,
@@ -182,7 +219,8 @@ def discover(
     Args:
         data: the questions: a dataset, or names, files, folders and globs, as `autotts_jax.load` takes them.
         out: the run's folder.
-        proposers: who proposes candidates, in turns: ``rules``, ``random``, or proposers of your own.
+        proposers: who proposes candidates, in turns: ``rules``, ``random``, ``openai:MODEL``, or proposers
+            of your own.
         incumbent: the family to beat; whatever `autotts_jax.evaluate` takes as a player.
         candidates: candidates to try in all; None for no limit.
         cpu_minutes: CPU time to spend in all, over all cores; None for no limit.
@@ -225,7 +263,7 @@ def read_run(folder: str | Path) -> Discovery:
     found: list[Record] = []
     test, cpu_seconds = None, 0.0
     for record in read_records(folder):
-        if record["kind"] == "candidate":
+        if record["kind"] in (CANDIDATE, WRITTEN):
             found.append(record)
         elif record["kind"] == "test":
             test = record

@@ -8,8 +8,10 @@ it out.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,14 +24,16 @@ from autotts_jax.checks import whole
 from autotts_jax.discovery.archive import END, Archive, Record
 from autotts_jax.discovery.interpreter import BETAS, decision_list
 from autotts_jax.discovery.judging import SEARCH_ORDERS, TEST_ORDERS, Judge, Outcome
+from autotts_jax.discovery.measuring import LIMITS, Course, measure, outcome_of, play_sealed
 from autotts_jax.discovery.population import Member, Population
 from autotts_jax.discovery.promotion import gains, judge
-from autotts_jax.discovery.proposers import Proposal, Proposer, as_proposer
+from autotts_jax.discovery.proposers import Draft, Proposal, Proposer, Writer, Written, as_proposer
 from autotts_jax.discovery.rules import Program, cmc, parallel_probe, self_consistency
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import check_width
 from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.orders import BranchOrders
 
 SEARCH_BETAS = (0.0, 0.5, 1.0)
 """The values of β that a search plays."""
@@ -55,6 +59,18 @@ FOLD_SHARE = 0.6
 FINALISTS = 8
 """Candidates of a search that are compared once more at its end, in as many orders as they are."""
 
+FINAL_FILES = 2
+"""Files of a search that are compared once more at its end."""
+
+FINAL_LIMITS = dataclasses.replace(LIMITS, cpu_seconds=1200, wall_seconds=1200.0)
+"""Limits of files in the comparison at the end and in the test, which play more."""
+
+CANDIDATE, WRITTEN = "candidate", "code"
+"""Kinds of records: of a candidate that is a program, and of one that is a file."""
+
+START = "start"
+"""Proposer of the candidates that a search begins with, in records."""
+
 OnRound = Callable[["Progress"], None]
 """Called after every round."""
 
@@ -68,7 +84,7 @@ class Progress:
         candidates: candidates that were tried.
         cpu_seconds: CPU time spent.
         fold: the fold that the last round's search leaves out; None where it uses all questions.
-        best: the best candidate of that search.
+        best: the best candidate of that search; None where all have failed.
         spent: share of the budget that is spent.
     """
 
@@ -76,7 +92,7 @@ class Progress:
     candidates: int
     cpu_seconds: float
     fold: int | None
-    best: Member
+    best: Member | Written | None
     spent: float
 
 
@@ -87,19 +103,31 @@ class Search:
     Attributes:
         fold: the fold that it leaves out; None for none.
         used: the questions that it uses. Shape (Q,).
-        population: the best candidates so far.
+        population: the best candidates so far that are programs.
+        written: the candidates so far that are files, in order.
         rounds: rounds that it has played.
     """
 
     fold: int | None
     used: Bool[np.ndarray, " Q"]
     population: Population = dataclasses.field(default_factory=Population)
+    written: list[Written] = dataclasses.field(default_factory=list)
     rounds: int = 0
 
     @property
     def questions(self) -> Int[np.ndarray, " used"]:
         """The questions that it uses, by position."""
         return np.flatnonzero(self.used)
+
+    def best_written(self) -> list[Written]:
+        """The files that did not fail, the best first."""
+        measured = [written for written in self.written if written.metrics is not None]
+        return sorted(measured, key=lambda written: (-written.score, written.number))
+
+    def best(self) -> Member | Written | None:
+        """The best candidate so far; None where there is none."""
+        found: list[Member | Written] = [*self.population.members[:1], *self.best_written()[:1]]
+        return max(found, key=lambda candidate: candidate.score, default=None)
 
 
 class Run:
@@ -123,7 +151,7 @@ class Run:
         self,
         data: ProbeDataset,
         folder: Path,
-        proposers: Sequence[str | Proposer],
+        proposers: Sequence[str | Proposer | Writer],
         incumbent: Player,
         seed: int,
         max_branches: int,
@@ -161,6 +189,8 @@ class Run:
         self.archive = Archive(folder, manifest)
         self.rounds = self.candidates = self.tests = 0
         self.cpu_seconds = 0.0
+        self._courses: dict[int | None, Course] = {}
+        self._paid = defaultdict[str, np.ndarray](lambda: np.zeros(2))
         for records in _rounds(self.archive.records()):
             self._take(records)
 
@@ -181,12 +211,14 @@ class Run:
         before, began = self.cpu_seconds, _cpu_seconds()
         while (spent := self._spent(candidates, cpu_seconds)) < 1:
             search = self._next(spent)
-            records = self._play_round(search)
+            records = self._next_round(search)
+            if not records:
+                break  # No proposer can pay for more.
             end = {"round": self.rounds, "cpu_seconds": round(before + _cpu_seconds() - began, 3)}
             self.archive.append(records, end)
             self._take([*records, {"kind": END, **end}])
             if on_round:
-                best = search.population.members[0]
+                best = search.best()
                 spent = self._spent(candidates, cpu_seconds)
                 on_round(
                     Progress(self.rounds, self.candidates, self.cpu_seconds, search.fold, best, min(spent, 1))
@@ -205,15 +237,13 @@ class Run:
                     f"the budget was spent before each of the {len(self._searches)} searches had played a "
                     f"round of {self._heats[0][0]} candidates; call again with a larger one to go on"
                 )
-        everything = np.arange(len(self._judge.data))
-        incumbent = self._test_play([self._incumbent.controllers], everything)
+        incumbent = self._test_play(self._incumbent.controllers)
         found, groups = [], []
         for search in self._searches[:-1]:
-            outcome = self._test_play([_controllers(self._best(search).program, BETAS)], everything)
+            _, outcome = self._tested(search)
             found.append(gains(outcome, incumbent, search.used))
             groups.append(self._judge.group[~search.used])
-        best = self._best(self._searches[-1])
-        final = self._test_play([_controllers(best.program, BETAS)], everything)
+        best, final = self._tested(self._searches[-1])
         verdict = judge(
             np.concatenate(found), np.concatenate(groups), final, BETAS, self._judge.unit, self.tests + 1
         )
@@ -234,15 +264,67 @@ class Run:
             shares.append(self.candidates / candidates)
         if cpu_seconds is not None:
             shares.append(self.cpu_seconds / cpu_seconds)
+        writers = [proposer for proposer in self._proposers if isinstance(proposer, Writer)]
+        if len(writers) == len(self._proposers):
+            shares.append(min(writer.spent(*self._paid[writer.name]) for writer in writers))
         return max(shares)
 
-    def _play_round(self, search: Search) -> list[Record]:
+    def _next_round(self, search: Search) -> list[Record]:
+        """Plays a round with the proposer whose turn it is, or with the next one that proposes anything."""
+        turn = self.rounds % len(self._proposers)
+        for proposer in [*self._proposers[turn:], *self._proposers[:turn]]:
+            if not isinstance(proposer, Writer):
+                return self._play_round(search, proposer)
+            width = self._judge.search.width
+            drafts = proposer.write(search.written, self.archive.folder, self.rounds, width)
+            if drafts:
+                return self._measure_round(search, proposer, drafts)
+        return []
+
+    def _measure_round(self, search: Search, writer: Writer, drafts: Sequence[Draft]) -> list[Record]:
+        """Measures files one by one, on what the last heat of every round plays."""
+        if search.fold not in self._courses:
+            rows = range(self._heats[-1][1])
+            self._courses[search.fold] = Course.of(
+                self._judge, self._incumbent, search.questions, rows, SEARCH_BETAS
+            )
+        first = self._first_drafts(search)
+        records: list[Record] = []
+        for place, draft in enumerate([*first, *drafts]):
+            measured = None
+            if draft.source is not None:
+                measured = measure(draft.source, self._courses[search.fold])
+            records.append(
+                {
+                    "kind": WRITTEN,
+                    "number": self.candidates + place,
+                    "proposer": START if place < len(first) else writer.name,
+                    "parents": list(draft.parents),
+                    "fold": search.fold,
+                    "source": draft.source,
+                    "metrics": measured and measured.metrics,
+                    "feedback": measured.feedback if measured else draft.failure,
+                    "level": measured and measured.level,
+                    "transcript": draft.transcript,
+                    "tokens": draft.tokens,
+                    "dollars": draft.dollars,
+                }
+            )
+        return records
+
+    def _first_drafts(self, search: Search) -> list[Draft]:
+        """The files that the last search begins with: the best that each search before it has found."""
+        if search.fold is not None or search.written:
+            return []
+        best = [written for other in self._searches[:-1] for written in other.best_written()[:1]]
+        return [Draft(written.source, parents=(written.number,), dollars=0.0) for written in best]
+
+    def _play_round(self, search: Search, proposer: Proposer) -> list[Record]:
         """Proposes candidates and plays heats, each with the best of the one before."""
         rng = np.random.default_rng([self._seed, 1, self.rounds])
-        proposer = self._proposers[self.rounds % len(self._proposers)]
         proposals = self._first(search)
         name = [proposer.name] * self._heats[0][0]
-        name[: len(proposals)] = ["start"] * len(proposals)
+        name[: len(proposals)] = [START] * len(proposals)
         rest = self._heats[0][0] - len(proposals)
         population = search.population
         if not population.members:
@@ -251,7 +333,7 @@ class Run:
         proposals = [*proposals, *proposer.propose(population, rest, rng)]
         records: list[Record] = [
             {
-                "kind": "candidate",
+                "kind": CANDIDATE,
                 "number": self.candidates + place,
                 "proposer": name[place],
                 "parents": list(proposal.parents),
@@ -281,14 +363,13 @@ class Run:
         """What a search begins with: published controllers, or what the searches before it have found."""
         if search.population.members:
             return []
-        if search.fold is not None:
-            return [Proposal(program) for program in (cmc(), parallel_probe(), self_consistency())]
-        share = self._heats[-1][0] // FOLDS
-        return [
+        share = self._heats[-1][0] // FOLDS if search.fold is None else 0
+        found = [
             Proposal(member.program, (member.number,))
             for other in self._searches[:-1]
             for member in other.population.members[:share]
         ]
+        return found or [Proposal(program) for program in (cmc(), parallel_probe(), self_consistency())]
 
     def _play_heat(
         self, programs: Sequence[Program], questions: Int[np.ndarray, " used"], rows: Sequence[int]
@@ -298,15 +379,43 @@ class Run:
         filling = [candidates[0][0]] * (len(SEARCH_BETAS) * (self._heats[0][0] - len(programs)))
         return self._judge.play(candidates, questions, self._judge.search, rows, filling)
 
-    def _best(self, search: Search) -> Member:
-        """The best of a search's finalists in further orders."""
-        finalists = search.population.members[:FINALISTS]
-        outcome = self._play_heat([member.program for member in finalists], search.questions, FINAL_ORDERS)
-        length = np.array([member.program.length for member in finalists])
-        return finalists[int((outcome.objective(SEARCH_BETAS) - LENGTH_PRICE * length).argmax())]
+    def _finalists(self, search: Search) -> list[Member | Written]:
+        """A search's finalists, the best in further orders first."""
+        found: list[tuple[float, Member | Written]] = []
+        members = search.population.members[:FINALISTS]
+        if members:
+            outcome = self._play_heat([member.program for member in members], search.questions, FINAL_ORDERS)
+            length = np.array([member.program.length for member in members])
+            scores = outcome.objective(SEARCH_BETAS) - LENGTH_PRICE * length
+            found += zip(map(float, scores), members, strict=True)
+        search_orders = self._judge.part(search.questions, self._judge.search, FINAL_ORDERS)
+        for written in search.best_written()[:FINAL_FILES]:
+            with contextlib.suppress(InputError):  # It fails now, and is passed over.
+                outcome = self._play_file(written, *search_orders, SEARCH_BETAS)
+                found.append((float(outcome.objective(SEARCH_BETAS)[0]), written))
+        return [candidate for _, candidate in sorted(found, key=lambda scored: -scored[0])]
 
-    def _test_play(self, candidates: Any, questions: Int[np.ndarray, " Q"]) -> Outcome:
-        return self._judge.play(candidates, questions, self._judge.test, range(TEST_ORDERS))
+    def _tested(self, search: Search) -> tuple[Member | Written, Outcome]:
+        """A search's best candidate, and what it comes to; a file that fails now is passed over."""
+        everything = np.arange(len(self._judge.data))
+        test_orders = self._judge.part(everything, self._judge.test, range(TEST_ORDERS))
+        for candidate in self._finalists(search):
+            if isinstance(candidate, Member):
+                return candidate, self._test_play(_controllers(candidate.program, BETAS))
+            with contextlib.suppress(InputError):
+                return candidate, self._play_file(candidate, *test_orders, BETAS)
+        raise InputError("no finalist of a search plays the test; call again with a larger budget to go on")
+
+    def _test_play(self, controllers: Sequence[Any]) -> Outcome:
+        everything = np.arange(len(self._judge.data))
+        return self._judge.play([controllers], everything, self._judge.test, range(TEST_ORDERS))
+
+    def _play_file(
+        self, written: Written, data: ProbeDataset, orders: BranchOrders, betas: Sequence[float]
+    ) -> Outcome:
+        return outcome_of(
+            play_sealed(str(written.source), data, orders, betas, FINAL_LIMITS), self._judge.unit
+        )
 
     def _take(self, records: Sequence[Record]) -> None:
         """Takes the records of a round, played now or in a call before."""
@@ -316,15 +425,23 @@ class Run:
                 self.cpu_seconds = record["cpu_seconds"]
             elif record["kind"] == "test":
                 self.tests += 1
+            elif record["kind"] == WRITTEN:
+                self.candidates += 1
+                self._search_of(record["fold"]).written.append(written_of(record))
+                self._paid[record["proposer"]] += record["tokens"], record["dollars"] or 0.0
             else:
                 self.candidates += 1
                 if "cost" in record:
                     of_round.setdefault(record["fold"], []).append(member_of(record))
-        for fold, members in of_round.items():
-            search = self._searches[-1 if fold is None else fold]
-            search.population.add(members)
+        folds = {record["fold"] for record in records if record["kind"] in (CANDIDATE, WRITTEN)}
+        for fold in folds:
+            search = self._search_of(fold)
+            search.population.add(of_round.get(fold, []))
             search.rounds += 1
             self.rounds += 1
+
+    def _search_of(self, fold: int | None) -> Search:
+        return self._searches[-1 if fold is None else fold]
 
 
 def member_of(record: Record) -> Member:
@@ -335,6 +452,15 @@ def member_of(record: Record) -> Member:
     """
     program = Program.from_tree(record["program"])
     return Member(record["number"], program, record["scores"][-1], record["cost"], record["width"])
+
+
+def written_of(record: Record) -> Written:
+    """Makes a candidate of the record of a file.
+
+    Args:
+        record: the record.
+    """
+    return Written(record["number"], record["source"], record["metrics"], record["feedback"])
 
 
 def _controllers(program: Program, betas: Sequence[float]) -> list[Any]:

@@ -1,0 +1,219 @@
+"""Candidates that are whole files: what is measured of them, what fails, and what they cannot do."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import autotts_jax as at
+from autotts_jax.core.controller import Family
+from autotts_jax.discovery.judging import Judge
+from autotts_jax.discovery.measuring import MAX_SOURCE, Course, measure, outcome_of
+from autotts_jax.discovery.openai_proposer import CONTRACT, code_of
+from autotts_jax.policies import select, self_consistency
+from autotts_jax.policies.players import as_player
+from autotts_jax.sandbox import Sandbox
+from autotts_jax.sandbox.process import SandboxError
+
+CHEATS = Path(__file__).parent / "cheats"
+BETAS = (0.0, 0.5, 1.0)
+BRANCHES = 8
+
+VOTES = """
+class Votes:
+    def __init__(self, config):
+        self.branches = 1 + round(6 * config["beta"])
+
+    def solve(self, question):
+        shown = [question.get_new_branch_final_answer() for _ in range(self.branches)]
+        return max(shown, key=shown.count)
+
+
+candidate = Votes
+"""
+ASKS = """
+
+class Program:
+    turn = 0
+
+    def __init__(self, config):
+        pass
+
+    def solve(self, question):
+        turn, Program.turn = Program.turn, Program.turn + 1
+        shown = [question.probe_new()[0] for _ in range(3)]
+        try:
+            answer = {cheat}(question, turn, shown)
+        except Exception:
+            answer = None
+        return max(shown, key=shown.count) if answer is None else answer
+
+
+candidate = Program
+"""
+
+
+@pytest.fixture(scope="module")
+def judge():
+    return Judge.of(at.load("smollm2").select(range(0, 40, 4)), BRANCHES, 0)
+
+
+@pytest.fixture(scope="module")
+def course(judge):
+    limits = Sandbox(seconds=30, memory=1 << 30, wall_seconds=100)
+    # Both are played as they are: at β = 0, 0.5 and 1 SC@1, SC@4 and SC@7.
+    make = self_consistency.FAMILY.make
+    sc = as_player(Family("sc", BETAS, lambda beta: make(1 + round(6 * beta))))
+    return Course.of(judge, sc, np.arange(10), range(2), BETAS, limits)
+
+
+def test_a_program_comes_to_what_the_same_controller_comes_to(course):
+    """Votes is SC, which is the incumbent here."""
+    measured = measure(VOTES, course)
+    metrics = measured.metrics
+    theirs = outcome_of(course.incumbent, course.unit)
+    assert metrics["objective"] == pytest.approx(float(theirs.objective(BETAS)[0]), abs=1e-6)
+    assert metrics["accuracy"] == pytest.approx(theirs.accuracy[0].mean(axis=1).tolist(), abs=1e-4)
+    assert metrics["branches"] == [1.0, 4.0, 7.0]
+    assert metrics["monotone"]
+    # At each price the incumbent has the setting that is best there.
+    assert metrics["gain"] <= 0
+    assert metrics["gain_low"] <= metrics["gain"] <= metrics["gain_high"]
+    assert measured.level in ("kernel", "process")
+    json.dumps(metrics, allow_nan=False)
+
+
+def test_feedback_shows_labels_and_is_bounded(course):
+    """A program that probes one branch and takes its answer loses where three votes win."""
+    source = VOTES.replace('1 + round(6 * config["beta"])', '7 - round(6 * config["beta"])')
+    measured = measure(source, course)
+    assert not measured.metrics["monotone"]
+    text = measured.feedback
+    assert "FALL from β = 0, 0.5 to the next" in text
+    assert "gain over sc" in text
+    assert "trace at β = 1: wrong, where sc is right with" in text
+    assert len(text) < 10_000
+    for answer in re.findall(r"answered (\S+);|\((\S+):\d+", text):
+        assert re.fullmatch(r"a\d+", "".join(answer))
+    assert measure(source, course) == measured
+
+
+@pytest.mark.slow
+def test_the_example_of_the_contract_plays(course):
+    example = code_of(CONTRACT.read_text(encoding="utf-8"))
+    measured = measure(example, course)
+    assert measured.metrics is not None, measured.feedback
+    assert measured.metrics["monotone"]
+    assert "trace at β" in measured.feedback
+
+
+FAILURES = {
+    "syntax": ("def candidate(beta:\n", "SyntaxError"),
+    "no name": ("found = 1\n", "candidate.py has no candidate candidate; it has found"),
+    "import": ("import not_there\n", "No module named 'not_there'"),
+    "raises": (VOTES.replace("return max", "raise KeyError('deep')\n        return max"), "KeyError: 'deep'"),
+    "exits": ("raise SystemExit(0)\n", "SystemExit"),
+    "no program": (VOTES.replace("config):", "config, more):"), "missing 1 required positional argument"),
+    "no number": ("candidate = float('nan')\n", "not callable"),
+    "no controller": ("def candidate(beta):\n    return beta\n", "class float is no pytree"),
+    "loops": (
+        VOTES.replace("self, question):", "self, question):\n        while True: pass"),
+        "took longer than the 3 s",
+    ),
+    "dawdles": (
+        VOTES.replace(
+            "shown =",
+            "[__import__('time').sleep(0.3) for _ in range(99)\n"
+            "         if question.get_seq_and_total_tokens()]\n        shown =",
+        ),
+        "took longer than the 5 s that it has as a whole",
+    ),
+    "hoards": ("stuff = [bytes(1 << 27) for _ in range(99)]\n", "memory|MemoryError"),
+    "prints": ("print('x' * 10**6)\nraise ValueError('y' * 10**6)\n", "^.{0,2100}$"),
+    "long": ("#" * MAX_SOURCE + "\n", f"{MAX_SOURCE} are allowed"),
+}
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_failures_are_messages_and_never_scores(course, kind):
+    source, message = FAILURES[kind]
+    limits = {
+        "loops": Sandbox(seconds=3, memory=1 << 30),
+        "dawdles": Sandbox(seconds=30, memory=1 << 30, wall_seconds=5),
+    }.get(kind, course.sandbox)
+    measured = measure(source, dataclasses.replace(course, sandbox=limits))
+    assert measured.metrics is None
+    assert re.search(message, measured.feedback, re.DOTALL)
+    assert str(Path(at.__file__).parents[1]) not in measured.feedback
+
+
+HOSTILE = [
+    ("inside", name)
+    for name in ("frames", "frames_of_threads", "collector", "closures", "modules", "equal_to_all")
+] + [("outside", name) for name in ("open_files", "memory_of_the_judge", "environment", "fork")]
+HOSTILE += [("knowing", "table_of_answers"), ("knowing", "memory_between_episodes")]
+
+
+@pytest.fixture(scope="module")
+def honest(course):
+    return measure(ASKS.format(cheat="(lambda *_: None)"), course).metrics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "cheat"), HOSTILE, ids=[name for _, name in HOSTILE])
+def test_hostile_candidates_gain_nothing(course, honest, file, cheat):
+    measured = measure((CHEATS / f"{file}.py").read_text() + ASKS.format(cheat=cheat), course)
+    if measured.metrics is not None:
+        assert measured.metrics["objective"] <= honest["objective"]
+        assert measured.metrics["tokens"] >= honest["tokens"]
+
+
+PEEKS = """
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+import autotts_jax as at
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Peeks(at.Controller):
+    def start(self, pool):
+        return (), pool.open(1)
+
+    def round(self, memory, pool):
+        matrix = getattr(pool, "_matrix", None)
+        hidden = 0 if matrix is None else jnp.asarray(matrix.tokens)[pool._episode.question, -1]
+        return memory, pool.open(hidden % 7), at.StopReason.DECIDED
+
+    def vote(self, memory, pool):
+        return pool.vote(pool.active)
+
+
+def candidate(beta):
+    return Peeks()
+"""
+
+
+@pytest.mark.slow
+def test_a_controller_that_looks_at_what_is_not_revealed_fails(course):
+    measured = measure(PEEKS, course)
+    assert measured.metrics is None
+    assert "came to something else" in measured.feedback
+
+
+def test_a_sandbox_that_the_machine_does_not_offer_is_an_error(judge, monkeypatch):
+    """It is no failure of the candidates, all of which would fail."""
+    from autotts_jax.policies.sealed import cast
+
+    def refuse(*_, **__):
+        raise SandboxError("this machine does not confine processes by its kernel")
+
+    monkeypatch.setattr(cast.Cast, "describe", refuse)
+    with pytest.raises(SandboxError, match="does not confine"):
+        Course.of(judge, select("cmc"), np.arange(10), range(2), BETAS)

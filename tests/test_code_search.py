@@ -1,0 +1,219 @@
+"""Runs in which a scripted language model proposes files."""
+
+import hashlib
+import json
+import threading
+
+import pytest
+from scripted_model import serving
+
+import autotts_jax as at
+from autotts_jax.discovery import Measurement, OpenAIProposer, read_run, search
+from autotts_jax.discovery.search import Run
+from autotts_jax.errors import InputError
+from autotts_jax.policies import select
+
+pytest.importorskip("openai")
+
+HEATS = ((16, 1), (8, 2), (4, 2))
+VOTES = """
+class Votes:
+    def __init__(self, config):
+        self.branches = 1 + round({slope} * config["beta"])
+
+    def solve(self, question):
+        shown = [question.get_new_branch_final_answer() for _ in range(self.branches)]
+        return max(shown, key=shown.count)
+
+
+candidate = Votes
+"""
+PRICES = {"wise": (1.0, 2.0)}
+
+
+def file_of(source):
+    return f"```python\n{source}```"
+
+
+def by_request(request):
+    """Replies that depend on the request alone; the first to a search, and some others, are no good."""
+    asked = request["messages"][1]["content"]
+    if "Candidate" not in asked:
+        return "I cannot."
+    number = int(hashlib.sha256(asked.encode()).hexdigest(), 16)
+    return file_of("broken (" if number % 5 == 0 else f"# {number % 1000}\n")
+
+
+def run_of(folder, server, *, proposers=None, count=2, data=None, **fields):
+    writer = OpenAIProposer("wise", server.url, count=count, reply_tokens=500, pause=0.01, **fields)
+    data = at.load("smollm2").select(range(0, 40, 4)) if data is None else data
+    return Run(data, folder, proposers or [writer], select("cmc"), 0, 8, HEATS)
+
+
+def records_of(folder):
+    return [json.loads(line) for line in (folder / "archive.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Measures by a hash of the file, so that nothing has to be played; lists what was measured."""
+    sources = []
+
+    def measure(source, course):
+        assert course is None
+        sources.append(source)
+        if "broken" in source:
+            return Measurement(None, "SyntaxError")
+        score = int(hashlib.sha256(source.encode()).hexdigest()[:4], 16) / 65536
+        return Measurement({"objective": score, "cost": 2.0, "width": 4.0}, f"scored {score:.3f}", "kernel")
+
+    monkeypatch.setattr(search, "measure", measure)
+    monkeypatch.setattr(search.Course, "of", lambda *_: None)
+    return sources
+
+
+@pytest.mark.usefixtures("measured")
+def test_files_are_candidates_of_the_archive(tmp_path):
+    with serving(by_request) as server:
+        run = run_of(tmp_path, server, prices=PRICES)
+        run.search(16, None)
+    records = records_of(tmp_path)
+    files = [record for record in records if record["kind"] == "code"]
+    assert [record["number"] for record in files] == list(range(len(files)))
+    assert {record["fold"] for record in files} == {0, 1, 2, None}
+    for record in files:
+        if record["proposer"] == "start":
+            assert record["tokens"] == 0
+            parent = files[record["parents"][0]]
+            assert (record["source"], record["fold"], parent["fold"] is None) == (
+                parent["source"],
+                None,
+                False,
+            )
+        else:
+            assert record["proposer"] == "openai:wise"
+            assert (record["tokens"], record["dollars"]) == (1500, 0.002)
+            assert (tmp_path / "transcripts" / record["transcript"]).exists()
+            assert all(files[parent]["fold"] == record["fold"] for parent in record["parents"])
+        assert (record["metrics"] is None) == (record["level"] is None)
+        assert record["feedback"]
+    assert any(record["parents"] for record in files)
+    found = read_run(tmp_path)
+    assert len(found.candidates) == len(files)
+    best = max(
+        (record for record in files if record["metrics"]), key=lambda record: record["metrics"]["objective"]
+    )
+    assert best["source"].rstrip() in found.source("mine", best["number"])
+    with pytest.raises(InputError, match="is a file and no program"):
+        found.program(best["number"])
+    failed = next(record for record in files if record["source"] is None)
+    with pytest.raises(InputError, match="has no source: the reply holds no code block"):
+        found.source("mine", failed["number"])
+    assert "a file" in str(found.table())
+
+
+def test_an_interrupted_run_pays_for_no_call_twice_and_comes_to_the_same(tmp_path, measured, monkeypatch):
+    with serving(by_request) as server:
+        run_of(tmp_path / "whole", server).search(16, None)
+        asked, whole = len(server.requests), len(measured)
+        interrupted = 0
+        measure = search.measure
+        for stop in range(0, whole, 3):
+            left = [stop]
+
+            def measure_some(source, course, left=left):
+                left[0] -= 1
+                if left[0] < 0:
+                    raise KeyboardInterrupt
+                return measure(source, course)
+
+            monkeypatch.setattr(search, "measure", measure_some)
+            try:
+                run_of(tmp_path / "parts", server).search(16, None)
+            except KeyboardInterrupt:
+                interrupted += 1
+        monkeypatch.setattr(search, "measure", measure)
+        run_of(tmp_path / "parts", server).search(16, None)
+        assert interrupted > 1
+        assert len(server.requests) == 2 * asked
+
+    def without_times(folder):
+        return [record | {"cpu_seconds": 0} for record in records_of(folder)]
+
+    assert without_times(tmp_path / "parts") == without_times(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_run_ends_when_nobody_can_pay(tmp_path):
+    with serving(by_request) as server:
+        run = run_of(tmp_path, server, prices=PRICES, max_dollars=0.05)
+        run.search(1000, None)
+        dollars = sum(record.get("dollars", 0) for record in records_of(tmp_path))
+        assert 0 < dollars <= 0.05
+        # More than half of it was spent before the search that uses all questions began.
+        assert None in {record["fold"] for record in records_of(tmp_path) if record["kind"] == "code"}
+        asked = len(server.requests)
+        assert run.search(1000, None) == 0
+        assert len(server.requests) == asked
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("measured")
+def test_other_proposers_take_the_turns_of_one_that_cannot_pay(tmp_path):
+    with serving(by_request) as server:
+        writer = OpenAIProposer("wise", server.url, count=1, max_tokens=100)
+        run = run_of(tmp_path, server, proposers=[writer, "random"])
+        run.search(32, None)
+        assert server.requests == []
+    assert {record["proposer"] for record in records_of(tmp_path) if record["kind"] == "candidate"} == {
+        "start",
+        "random",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("measured")
+def test_files_leave_the_candidates_of_rules_as_they_are(tmp_path):
+    """Rounds of rules draw from the seed and the number of the round, and have no files for parents."""
+    with serving(by_request) as server:
+        writer = OpenAIProposer("wise", server.url, count=3)
+        run = run_of(tmp_path / "both", server, proposers=["random", writer])
+        run.search(38, None)
+    alone = run_of(tmp_path / "alone", server, proposers=["random", "random"])
+    alone.search(16, None)
+    first = [record for record in records_of(tmp_path / "both") if record["kind"] == "candidate"][:16]
+    assert (
+        first == [record for record in records_of(tmp_path / "alone") if record["kind"] == "candidate"][:16]
+    )
+
+
+@pytest.mark.slow
+def test_good_files_climb_and_the_best_is_tested(tmp_path):
+    """The model raises the votes from round to round, and now and then writes something else."""
+    lock, slopes = threading.Lock(), iter([0, "(", 2, 0, 4, "/", 6, 1, 7, 3, 5, 6, 7, 7])
+
+    def better(_):
+        with lock:
+            return file_of(VOTES.format(slope=next(slopes, 7)))
+
+    with serving(better) as server:
+        run = run_of(tmp_path, server)
+        run.search(10, None)
+        run.test()
+    records = records_of(tmp_path)
+    files = [record for record in records if record["kind"] == "code"]
+    failures = [record for record in files if record["metrics"] is None]
+    assert len(failures) == 2
+    assert all("SyntaxError" in record["feedback"] for record in failures)
+    (test,) = [record for record in records if record["kind"] == "test"]
+    tested = files[test["number"]]
+    assert tested["fold"] is None
+    last = [
+        record["metrics"]["objective"] for record in files if record["fold"] is None and record["metrics"]
+    ]
+    assert tested["metrics"]["objective"] in sorted(last)[-search.FINAL_FILES :]
+    found = read_run(tmp_path)
+    exported = tmp_path / "found.py"
+    exported.write_text(found.source("mine"))
+    report = at.evaluate("smollm2", f"{exported}:FAMILY@1", seeds=1, max_branches=8)
+    assert report is not None
