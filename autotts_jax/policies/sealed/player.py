@@ -6,7 +6,7 @@ import concurrent.futures
 import dataclasses
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -103,9 +103,15 @@ class SealedPlayer(Player):
             except BaseException:
                 fresh.close()
                 raise
-            for episode in checked:
-                where = f"the episode of {place(dataset, episode.question, episode.row)},"
-                check.repeat(fresh, episode, played, f"{self.names[episode.setting]}: {where}")
+            check.repeat(
+                fresh,
+                played,
+                {
+                    episode: f"{self.names[episode.setting]}: the episode of "
+                    f"{place(dataset, episode.question, episode.row)},"
+                    for episode in checked
+                },
+            )
             level = fresh.level
         ids = played.pop("answer")
         elapsed = time.perf_counter() - began
@@ -278,33 +284,42 @@ class _Check:
         """Has the child compile what it will play, on noise."""
         self._player.cast.loaded(child)
         draw = np.random.default_rng(secrets.randbits(64))
-        episode, order = next(iter(self._order.items()))
-        alone = self._matrix.select(np.array([episode.question]))
-        untouched = ReplayPool.begin(alone, 0, jnp.asarray(order)).state
-        noise, _ = scramble(alone, 0, order, untouched, draw)
-        self._play_batch(child, noise, episode, draw)
-        self._step(child, noise, episode)
+        noise = self._matrices()
+        for row, order in enumerate(self._order.values()):
+            untouched = ReplayPool.begin(noise, row, jnp.asarray(order)).state
+            noise, _ = scramble(noise, row, order, untouched, draw)
+        self._play_batch(child, noise, draw)
+        self._step(child, noise.select(np.array([0])), next(iter(self._order)))
 
-    def repeat(self, child: Child, episode: _Checked, played: dict[str, Any], name: str) -> None:
-        """Plays an episode again, twice; raises a `SandboxError` where it comes to something else."""
-        before = {column: int(values[episode]) for column, values in _columns(played).items()}
-        alone = self._matrix.select(np.array([episode.question]))
-        stepped, state = self._step(child, alone, episode)
-        _require_equal(before, stepped, "played one operation at a time, on what is revealed alone", name)
+    def repeat(self, child: Child, played: dict[str, Any], names: Mapping[_Checked, str]) -> None:
+        """Plays the episodes again, twice; raises a `SandboxError` where one comes to something else."""
+        noise, before = self._matrices(), {}
+        for row, (episode, order) in enumerate(self._order.items()):
+            before[episode] = {name: int(values[episode]) for name, values in _columns(played).items()}
+            stepped, state = self._step(child, self._matrix.select(np.array([episode.question])), episode)
+            how = "played one operation at a time, on what is revealed alone"
+            _require_equal(before[episode], stepped, how, names[episode])
+            noise, ids = scramble(noise, row, order, state, self._draw)
+            if before[episode]["answer"] != NONE:
+                before[episode]["answer"] = int(ids[before[episode]["answer"]])
         if self._budget is not None:
             return  # A budget that refuses a branch tells its length, which noise would change.
-        noise, ids = scramble(alone, 0, self._order[episode], state, self._draw)
-        again = self._play_batch(child, noise, episode, self._draw)
-        if before["answer"] != NONE:
-            before["answer"] = int(ids[before["answer"]])
-        _require_equal(before, again, "played where all that it did not reveal is noise", name)
+        again = self._play_batch(child, noise, self._draw)
+        for row, episode in enumerate(self._order):
+            after = {name: int(values[episode.setting, 0, row]) for name, values in _columns(again).items()}
+            how = "played where all that it did not reveal is noise"
+            _require_equal(before[episode], after, how, names[episode])
 
-    def _play_batch(
-        self, child: Child, matrix: ProbeMatrix, episode: _Checked, draw: np.random.Generator
-    ) -> dict[str, int]:
-        orders = BranchOrders(self._order[episode][None, None], np.zeros(1, np.int32))
-        played = self._player.rollout(child, matrix, orders, self._budget, draw)
-        return {column: int(values[episode.setting, 0, 0]) for column, values in _columns(played).items()}
+    def _matrices(self) -> ProbeMatrix:
+        """The questions of the episodes, in their order."""
+        return self._matrix.select(np.array([episode.question for episode in self._order]))
+
+    def _play_batch(self, child: Child, matrix: ProbeMatrix, draw: np.random.Generator) -> dict[str, Any]:
+        """Plays the episodes, with all settings, on other answers."""
+        orders = BranchOrders(
+            np.stack([*self._order.values()])[:, None], np.arange(len(self._order), dtype=np.int32)
+        )
+        return self._player.rollout(child, matrix, orders, self._budget, draw)
 
     def _step(self, child: Child, matrix: ProbeMatrix, episode: _Checked) -> tuple[dict[str, int], State]:
         pool = ReplayPool.begin(jax.device_put(matrix), 0, jnp.asarray(self._order[episode]), self._budget)
