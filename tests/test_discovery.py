@@ -35,8 +35,6 @@ from autotts_jax.discovery.search import Run
 from autotts_jax.policies import CMC, ParallelProbe, Seen, SelfConsistency, select
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
-pytestmark = pytest.mark.usefixtures("compile_fast")
-
 HEATS = ((16, 1), (8, 2), (4, 2))
 SEEN = ("answer", "tokens", "probes", "branches")
 
