@@ -32,10 +32,11 @@ from autotts_jax.discovery.archive import Archive
 from autotts_jax.discovery.judging import Outcome
 from autotts_jax.discovery.promotion import ERROR_RATE, gains, level_of, lower_bound
 from autotts_jax.discovery.search import Run
-from autotts_jax.policies import CMC, ParallelProbe, Seen, SelfConsistency, select
+from autotts_jax.policies import CMC, ParallelProbe, Seen, SelfConsistency, as_player
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
 HEATS = ((16, 1), (8, 2), (4, 2))
+FEW = at.Family("sc", (1, 4, 8, 16), lambda branches: SelfConsistency(int(branches)), "branches")
 SEEN = ("answer", "tokens", "probes", "branches")
 
 
@@ -251,7 +252,7 @@ def test_lower_bounds_hold_as_often_as_they_say():
 
 def run_of(folder, data=None, *, seed=0, proposers=("rules",), heats=HEATS, incumbent="cmc"):
     data = at.load("smollm2") if data is None else data
-    return Run(data, folder, proposers, select(incumbent), seed, 16, heats)
+    return Run(data, folder, proposers, as_player(incumbent), seed, 16, heats)
 
 
 def lines_of(folder):
@@ -395,7 +396,7 @@ def test_where_nothing_can_be_found_nothing_is_promoted(tmp_path):
     """On fair coins, at an error rate of 5 %, more than three runs of twenty promote once in sixty times."""
     promoted = 0
     for seed in range(20):
-        run = run_of(tmp_path / str(seed), coins(seed), seed=seed, incumbent="sc")
+        run = run_of(tmp_path / str(seed), coins(seed), seed=seed, incumbent=FEW)
         run.search(8 * HEATS[0][0], None)
         run.test()
         promoted += at.read_run(tmp_path / str(seed)).promoted

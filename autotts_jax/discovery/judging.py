@@ -22,7 +22,7 @@ from autotts_jax.experiments.evaluation import branch_orders
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
 
-PRICES = (1e-2, 5e-4)
+PRICES = (1e-2, 2e-4)
 """What a branch of mean length costs at β = 0 and at β = 1, in accuracy."""
 
 DIFFICULTY_STD = 2.0

@@ -38,13 +38,13 @@ from autotts_jax.replay.orders import BranchOrders
 SEARCH_BETAS = (0.0, 0.5, 1.0)
 """The values of β that a search plays."""
 
-HEATS = ((256, 1), (64, 4), (16, 16))
+HEATS = ((256, 1), (48, 3), (12, 12))
 """Candidates that a round's heats play, the best of the heat before, and the branch orders that they play."""
 
-FINAL_ORDERS = range(16, 48)
+FINAL_ORDERS = range(12, 44)
 """The orders in which a search's finalists are compared. The last heat of every round plays those before."""
 
-FRESH_ORDERS = range(48, SEARCH_ORDERS)
+FRESH_ORDERS = range(44, SEARCH_ORDERS)
 """The orders that the other heats draw from."""
 
 LENGTH_PRICE = 5e-4
@@ -53,7 +53,7 @@ LENGTH_PRICE = 5e-4
 FOLDS = 3
 """Folds that the questions are dealt to."""
 
-FOLD_SHARE = 0.6
+FOLD_SHARE = 0.7
 """Share of the budget after which the search that uses all questions begins."""
 
 FINALISTS = 8
