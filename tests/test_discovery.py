@@ -397,7 +397,7 @@ def test_where_nothing_can_be_found_nothing_is_promoted(tmp_path):
     promoted = 0
     for seed in range(20):
         run = run_of(tmp_path / str(seed), coins(seed), seed=seed, incumbent=FEW)
-        run.search(8 * HEATS[0][0], None)
+        run.search(6 * HEATS[0][0], None)
         run.test()
         promoted += at.read_run(tmp_path / str(seed)).promoted
     assert promoted <= 3
