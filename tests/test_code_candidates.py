@@ -18,7 +18,6 @@ from autotts_jax.policies.players import as_player
 from autotts_jax.sandbox import Sandbox
 from autotts_jax.sandbox.process import SandboxError
 
-CHEATS = Path(__file__).parent / "cheats"
 BETAS = (0.0, 0.5, 1.0)
 BRANCHES = 8
 
@@ -33,26 +32,6 @@ class Votes:
 
 
 candidate = Votes
-"""
-ASKS = """
-
-class Program:
-    turn = 0
-
-    def __init__(self, config):
-        pass
-
-    def solve(self, question):
-        turn, Program.turn = Program.turn, Program.turn + 1
-        shown = [question.probe_new()[0] for _ in range(3)]
-        try:
-            answer = {cheat}(question, turn, shown)
-        except Exception:
-            answer = None
-        return max(shown, key=shown.count) if answer is None else answer
-
-
-candidate = Program
 """
 
 
@@ -148,27 +127,6 @@ def test_failures_are_messages_and_never_scores(course, kind):
     assert measured.metrics is None
     assert re.search(message, measured.feedback, re.DOTALL)
     assert str(Path(at.__file__).parents[1]) not in measured.feedback
-
-
-HOSTILE = [
-    ("inside", name)
-    for name in ("frames", "frames_of_threads", "collector", "closures", "modules", "equal_to_all")
-] + [("outside", name) for name in ("open_files", "memory_of_the_judge", "environment", "fork")]
-HOSTILE += [("knowing", "table_of_answers"), ("knowing", "memory_between_episodes")]
-
-
-@pytest.fixture(scope="module")
-def honest(course):
-    return measure(ASKS.format(cheat="(lambda *_: None)"), course).metrics
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("file", "cheat"), HOSTILE, ids=[name for _, name in HOSTILE])
-def test_hostile_candidates_gain_nothing(course, honest, file, cheat):
-    measured = measure((CHEATS / f"{file}.py").read_text() + ASKS.format(cheat=cheat), course)
-    if measured.metrics is not None:
-        assert measured.metrics["objective"] <= honest["objective"]
-        assert measured.metrics["tokens"] >= honest["tokens"]
 
 
 PEEKS = """

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import threading
+from pathlib import Path
 
 import pytest
 from scripted_model import serving
@@ -15,6 +16,7 @@ from autotts_jax.policies import select
 
 pytest.importorskip("openai")
 
+CHEATS = Path(__file__).parent / "cheats"
 HEATS = ((16, 1), (8, 2), (4, 2))
 VOTES = """
 class Votes:
@@ -27,6 +29,26 @@ class Votes:
 
 
 candidate = Votes
+"""
+ASKS = """
+
+class Program:
+    turn = 0
+
+    def __init__(self, config):
+        pass
+
+    def solve(self, question):
+        turn, Program.turn = Program.turn, Program.turn + 1
+        shown = [question.probe_new()[0] for _ in range(3)]
+        try:
+            answer = {cheat}(question, turn, shown)
+        except Exception:
+            answer = None
+        return max(shown, key=shown.count) if answer is None else answer
+
+
+candidate = Program
 """
 PRICES = {"wise": (1.0, 2.0)}
 
@@ -217,3 +239,41 @@ def test_good_files_climb_and_the_best_is_tested(tmp_path):
     exported.write_text(found.source("mine"))
     report = at.evaluate("smollm2", f"{exported}:FAMILY@1", seeds=1, max_branches=8)
     assert report is not None
+
+
+HOSTILE = {
+    "inside": ("frames", "frames_of_threads", "collector", "closures", "modules", "equal_to_all"),
+    "outside": ("open_files", "memory_of_the_judge", "environment", "fork"),
+    "knowing": ("table_of_answers", "memory_between_episodes"),
+}
+
+
+@pytest.mark.slow
+def test_hostile_files_change_nothing_but_the_count_of_failures(tmp_path):
+    """Each round an honest file and three of the twelve cheats, which vote as the honest one does."""
+    honest = ASKS.format(cheat="(lambda *_: None)")
+    cheats = [
+        (CHEATS / f"{file}.py").read_text() + ASKS.format(cheat=cheat)
+        for file, names in HOSTILE.items()
+        for cheat in names
+    ]
+    lock = threading.Lock()
+    files = [file for at in range(0, 12, 3) for file in (honest, *cheats[at : at + 3])]
+    left = list(reversed(files))
+
+    def write(_):
+        with lock:
+            return file_of(left.pop())
+
+    with serving(write) as server:
+        run_of(tmp_path, server, count=4).search(16, None)
+    records = [record for record in records_of(tmp_path) if record["kind"] == "code"]
+    written = [record for record in records if record["proposer"] != "start"]
+    assert sorted(record["source"] for record in written) == sorted(files)
+    found = {
+        record["fold"]: record["metrics"] for record in written if record["source"].strip() == honest.strip()
+    }
+    for record in written:
+        if record["metrics"] is not None:
+            assert record["metrics"]["objective"] <= found[record["fold"]]["objective"]
+    assert any("plays another episode" in record["feedback"] for record in written)

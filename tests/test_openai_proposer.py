@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 from scripted_model import serving
 
+from autotts_jax.discovery import judging
 from autotts_jax.discovery.openai_proposer import Cost, OpenAIProposer, code_of, prompt
 from autotts_jax.discovery.proposers import Writer, Written, as_proposer
 from autotts_jax.errors import DataError, InputError
@@ -212,6 +213,7 @@ def test_the_prompt_shows_the_best_and_what_failed():
     assert prompt(history, 1, 16)[1] == (3, 2, 4)
     system, asked = (message["content"] for message in messages)
     assert "At most 16 branches" in system
+    assert f"costs {judging.PRICES[0]:g} of accuracy at β = 0 and {judging.PRICES[1]:g} at β = 1" in system
     assert "{width}" not in system
     for text in ("# source 4", "feedback 2", "SyntaxError 9", "SyntaxError 7"):
         assert text in asked

@@ -51,7 +51,7 @@ def discover(
     encoding: EncodingOption = "exact",
     cache: CacheOption = True,
 ) -> None:
-    """Search for a controller that is better than CMC, without a language model.
+    """Search for a controller that is better than CMC, by default without a language model.
 
     Ctrl-C ends the run after the last whole round; the same command goes on with it.
     """

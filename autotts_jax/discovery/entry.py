@@ -212,7 +212,7 @@ def discover(
     max_branches: int = 64,
     on_round: OnRound | None = None,
 ) -> Discovery:
-    """Searches for a controller that is better than the incumbent, without a language model.
+    """Searches for a controller that is better than the incumbent, by default without a language model.
 
     The run is kept in a folder. The same call goes on with it, after an interruption or with a larger budget.
 

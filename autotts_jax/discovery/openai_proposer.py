@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotts_jax.checks import whole
+from autotts_jax.discovery.judging import PRICES
 from autotts_jax.discovery.proposers import OPENAI, Draft, Written
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
@@ -359,7 +360,9 @@ def prompt(history: Sequence[Written], place: int, max_branches: int) -> Prompt:
     first = place % max(len(ranked), 1)
     shown = [*ranked[first:], *ranked[:first]]
     failed = [written for written in history if written.metrics is None][-SHOWN:]
-    contract = CONTRACT.read_text(encoding="utf-8").replace("{width}", str(max_branches))
+    contract = CONTRACT.read_text(encoding="utf-8")
+    for name, value in (("width", max_branches), ("first", PRICES[0]), ("last", PRICES[1])):
+        contract = contract.replace(f"{{{name}}}", f"{value:g}")
     messages = [{"role": "system", "content": contract}]
     messages.append({"role": "user", "content": "\n\n".join(_request(shown, failed))})
     return Prompt(messages, tuple(written.number for written in shown))

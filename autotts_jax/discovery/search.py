@@ -270,8 +270,8 @@ class Run:
         return max(shares)
 
     def _next_round(self, search: Search) -> list[Record]:
-        """Plays a round with the proposer whose turn it is, or with the next one that proposes anything."""
-        turn = self.rounds % len(self._proposers)
+        """Plays a round with the proposer whose turn it is in the search, or with the next that has any."""
+        turn = search.rounds % len(self._proposers)
         for proposer in [*self._proposers[turn:], *self._proposers[:turn]]:
             if not isinstance(proposer, Writer):
                 return self._play_round(search, proposer)
