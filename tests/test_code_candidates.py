@@ -129,6 +129,18 @@ def test_failures_are_messages_and_never_scores(course, kind):
     assert str(Path(at.__file__).parents[1]) not in measured.feedback
 
 
+def test_a_file_does_not_see_the_key(course, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-to-be-seen")
+    measured = measure("import os\n\nraise ValueError(sorted(os.environ.items()))\n", course)
+    assert "ValueError: [(" in measured.feedback
+    assert "sk-not-to-be-seen" not in measured.feedback
+
+
+@pytest.mark.parametrize("source", ["# \ud800\ncandidate = 1\n", "\0", "(" * 5000, ""])
+def test_odd_texts_are_failures(course, source):
+    assert measure(source, course).metrics is None
+
+
 PEEKS = """
 import dataclasses
 

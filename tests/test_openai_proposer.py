@@ -248,3 +248,16 @@ def test_a_damaged_transcript_is_named(server, tmp_path):
     path.write_text("{")
     with pytest.raises(DataError, match=path.name):
         proposer(server, count=1).write([], tmp_path, 0, 16)
+
+
+def test_the_address_comes_from_the_environment(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    (draft,) = OpenAIProposer("wise", count=1).write([], tmp_path, 0, 16)
+    assert draft.source == FILE
+
+
+def test_text_that_is_no_unicode_is_made_so(server, tmp_path):
+    server.script = lambda _: "```python\n# \ud800\n```"
+    (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert draft.source == "# ?\n"
+    assert draft == proposer(server, count=1).write([], tmp_path, 0, 16)[0]

@@ -400,7 +400,8 @@ def _response(reply: Any) -> dict[str, Any]:
     response: dict[str, Any] = {"used": used if counted else None}
     try:
         choice = reply.choices[0]
-        return response | {"text": str(choice.message.content or ""), "finish": str(choice.finish_reason)}
+        text = str(choice.message.content or "").encode(errors="replace").decode()
+        return response | {"text": text, "finish": str(choice.finish_reason)}
     except (AttributeError, IndexError, TypeError):
         return response | {"failure": "the server's reply is no chat completion"}
 
