@@ -19,14 +19,14 @@ from autotts_jax.discovery.rules import (
     range_of,
 )
 from autotts_jax.errors import InputError
+from autotts_jax.policies.rule_controller import RuleController
 
 _FILE = '''"""{doc}"""
 
 import dataclasses
 
 import jax
-import jax.numpy as jnp
-
+{numpy}
 import autotts_jax as at
 from autotts_jax.core import check_beta
 from autotts_jax.policies import RuleController, Seen
@@ -87,10 +87,14 @@ def source_of(program: Program, name: str, doc: str = "A controller found by sea
         raise InputError(f"{name!r} is no name of a class; give one like FirstFinishers")
     export = _Export(program)
     methods = [export.method(slot) for slot in SLOTS if program.slot(slot) or slot == "weigh"]
+    defaults = {field.name: repr(field.default) for field in dataclasses.fields(RuleController)}
     dials = {dial: _expression(program.dials[dial], within) for dial, within in DIALS.items()}
+    dials = {dial: expression for dial, expression in dials.items() if expression != defaults[dial]}
     made = dials | {field: expression for field, (_, expression) in export.fields.items()}
+    numpy = "import jax.numpy as jnp\n" if any("jnp." in method for method in methods) else ""
     return _FILE.format(
         doc=doc,
+        numpy=numpy,
         name=name,
         family=name.lower(),
         fields="".join(f"    {field}: {kind}\n" for field, (kind, _) in export.fields.items()),
@@ -130,7 +134,9 @@ class _Export:
             names.append(_ROWS[row])
             values.append(value)
             lines += _assignment(_ROWS[row], conditions)
-        if names:
+        if slot in ("prune", "stop") and names and set(values) == {"1"} and default == "0":
+            said = " | ".join(names)
+        elif names:
             said = f"jnp.select([{', '.join(names)}], [{', '.join(values)}], {default})"
             said = f"{said} > 0" if slot in ("prune", "stop") else said
         elif slot in ("prune", "stop"):
