@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from asking import ASKS
 from scripted_model import serving
 
 import autotts_jax as at
@@ -16,6 +17,7 @@ from autotts_jax.policies import select
 
 pytest.importorskip("openai")
 
+CANDIDATE = f"{ASKS}\n\ncandidate = Program\n"
 CHEATS = Path(__file__).parent / "cheats"
 HEATS = ((16, 1), (8, 2), (4, 2))
 VOTES = """
@@ -29,26 +31,6 @@ class Votes:
 
 
 candidate = Votes
-"""
-ASKS = """
-
-class Program:
-    turn = 0
-
-    def __init__(self, config):
-        pass
-
-    def solve(self, question):
-        turn, Program.turn = Program.turn, Program.turn + 1
-        shown = [question.probe_new()[0] for _ in range(3)]
-        try:
-            answer = {cheat}(question, turn, shown)
-        except Exception:
-            answer = None
-        return max(shown, key=shown.count) if answer is None else answer
-
-
-candidate = Program
 """
 PRICES = {"wise": (1.0, 2.0)}
 
@@ -251,9 +233,9 @@ HOSTILE = {
 @pytest.mark.slow
 def test_hostile_files_change_nothing_but_the_count_of_failures(tmp_path):
     """Each round an honest file and three of the twelve cheats, which vote as the honest one does."""
-    honest = ASKS.format(cheat="(lambda *_: None)")
+    honest = CANDIDATE.format(cheat="(lambda *_: None)")
     cheats = [
-        (CHEATS / f"{file}.py").read_text() + ASKS.format(cheat=cheat)
+        (CHEATS / f"{file}.py").read_text() + CANDIDATE.format(cheat=cheat)
         for file, names in HOSTILE.items()
         for cheat in names
     ]

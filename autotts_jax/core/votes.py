@@ -113,34 +113,19 @@ class WeightedVote(NamedTuple):
 
 
 @functools.lru_cache
-def weighted_confidence_table(width: int) -> np.ndarray:
-    """Tabulates the confidence of weighted votes, by ``top1`` and ``top2`` in units of 1 / `VOTE_UNITS`.
-
-    Args:
-        width: W, branches that can vote.
-
-    Returns:
-        Confidences in float64. Shape (4W + 1, 4W + 1).
-    """
-    votes = np.arange(VOTE_UNITS * width + 1) / VOTE_UNITS
-    table = scipy.special.betainc(votes[None, :] + 1, votes[:, None] + 1, 0.5)
-    table[0, 0] = 0.0  # as in `confidence_table`
-    return table
-
-
-@functools.lru_cache
-def confidence_table(width: int) -> np.ndarray:
+def confidence_table(width: int, units: int = 1) -> np.ndarray:
     """Tabulates the confidence for every (top1, top2) up to ``width`` votes each.
 
     ``1 - BetaCDF(x; a, b) = BetaCDF(1 - x; b, a)`` keeps full precision where the confidence is near 1.
 
     Args:
         width: W, the largest number of votes.
+        units: the table's steps in a vote.
 
     Returns:
-        Confidences in float64. Shape (W + 1, W + 1).
+        Confidences in float64. Shape (units · W + 1, units · W + 1).
     """
-    votes = np.arange(width + 1)
+    votes = np.arange(units * width + 1) / units
     table = scipy.special.betainc(votes[None, :] + 1, votes[:, None] + 1, 0.5)
     table[0, 0] = 0.0  # an empty pool; by the formula it would be 1/2
     return table
@@ -178,7 +163,7 @@ def vote_weighted(
     leader, top1 = _lead(count, units > 0, rank)
     top2 = jnp.max(jnp.where((units > 0) & (answers != answers[leader]), count, 0))
     size = VOTE_UNITS * answers.shape[0] + 1
-    table = jnp.asarray(weighted_confidence_table(answers.shape[0]), jnp.float32)
+    table = jnp.asarray(confidence_table(answers.shape[0], VOTE_UNITS), jnp.float32)
     # The votes for an answer, each divided by all of them, add up to one.
     distinct = jnp.rint(jnp.sum(units / jnp.maximum(count, 1))).astype(jnp.int32)
     return WeightedVote(

@@ -128,7 +128,7 @@ class CMC(Controller):
         live, depth = pool.live, pool.depth
         pool = pool.advance(jnp.where(live, jnp.where(warm & agrees, self.burst, 1), 0))
         joined = live & pool.finished
-        completion = jnp.where(joined, _completion(memory.round, memory.reads), memory.completion)
+        completion = jnp.where(joined, completion_rank(memory.round, memory.reads + 1), memory.completion)
         reads = memory.reads + pool.depth - depth
 
         pooled = pool.vote_finals(rank=completion)
@@ -158,10 +158,15 @@ class CMC(Controller):
         return (1 - self.alpha) * ema + self.alpha * pooled.confidence
 
 
-def _completion(round_: Array, reads: Array) -> Array:
-    """Orders completions: by round, then the branch that was read most, then branch order."""
-    order = jnp.arange(reads.shape[0], dtype=jnp.int32)
-    return (round_ * MOST_READS + (MOST_READS - 1 - reads)) * reads.shape[0] + order
+def completion_rank(round_: Array, depth: Int32[Array, " W"]) -> Int32[Array, " W"]:
+    """Orders completions: by round, then the branch that was read most, then branch order.
+
+    Args:
+        round_: the round in which branches are read to their end.
+        depth: intervals read of each branch before it.
+    """
+    order = jnp.arange(depth.shape[0], dtype=jnp.int32)
+    return (round_ * MOST_READS + (MOST_READS - depth)) * depth.shape[0] + order
 
 
 FAMILY = Family("cmc", tuple(i / 10 for i in range(11)), CMC.of_beta, "β")

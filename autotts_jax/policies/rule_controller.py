@@ -16,17 +16,9 @@ from jaxtyping import Bool, Float, Int32, Num
 from autotts_jax.core.controller import Controller, first_of, keep_live
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote, WeightedVote, vote_weighted
+from autotts_jax.policies.cmc import MOMENTUM_WINDOW, ROUNDS, completion_rank
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
-
-LONGEST_WINDOW = 8
-"""The longest window of past averages."""
-
-ROUNDS = 500
-"""Rounds of an episode at most."""
-
-MOST_READS = 1024
-"""More intervals than a branch has; orders completions within a round."""
 
 
 class Seen(NamedTuple):
@@ -162,7 +154,7 @@ class RuleController(Controller):
             stable=zero,
             ema=jnp.float32(0),
             momentum=jnp.float32(0),
-            recent=jnp.zeros(LONGEST_WINDOW, jnp.float32),
+            recent=jnp.zeros(MOMENTUM_WINDOW, jnp.float32),
             keys=zeros + NONE,
             streak=zeros,
             disagreement=zeros,
@@ -213,9 +205,8 @@ class RuleController(Controller):
         same = (keys == memory.keys) & (keys != NONE)
         streak = jnp.where(pool.depth > was_at, jnp.where(same, memory.streak + 1, 0), memory.streak)
         order = jnp.arange(pool.width, dtype=jnp.int32)
-        # By round, then the branch that was read most, then branch order.
-        done = (memory.round * MOST_READS + (MOST_READS - was_at)) * pool.width + order
-        completion = jnp.where(was_live & pool.finished, done, memory.completion)
+        joined = was_live & pool.finished
+        completion = jnp.where(joined, completion_rank(memory.round, was_at), memory.completion)
         memory = memory._replace(keys=keys, streak=streak, completion=completion)
 
         weights = jnp.where(pool.active, self.weigh(_seen(memory, pool)), 0)
