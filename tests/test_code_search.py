@@ -10,7 +10,7 @@ from asking import ASKS
 from scripted_model import serving
 
 import autotts_jax as at
-from autotts_jax.discovery import Measurement, OpenAIProposer, read_run, search
+from autotts_jax.discovery import Measurement, OpenAIProposer, file_rounds, read_run
 from autotts_jax.discovery.search import Run
 from autotts_jax.errors import InputError
 from autotts_jax.policies import select
@@ -71,8 +71,8 @@ def measured(monkeypatch):
         score = int(hashlib.sha256(source.encode()).hexdigest()[:4], 16) / 65536
         return Measurement({"objective": score, "cost": 2.0, "width": 4.0}, f"scored {score:.3f}", "kernel")
 
-    monkeypatch.setattr(search, "measure", measure)
-    monkeypatch.setattr(search.Course, "of", lambda *_: None)
+    monkeypatch.setattr(file_rounds, "measure", measure)
+    monkeypatch.setattr(file_rounds.Course, "of", lambda *_: None)
     return sources
 
 
@@ -121,7 +121,7 @@ def test_an_interrupted_run_pays_for_no_call_twice_and_comes_to_the_same(tmp_pat
         run_of(tmp_path / "whole", server).search(16, None)
         asked, whole = len(server.requests), len(measured)
         interrupted = 0
-        measure = search.measure
+        measure = file_rounds.measure
         for stop in range(0, whole, 3):
             left = [stop]
 
@@ -131,12 +131,12 @@ def test_an_interrupted_run_pays_for_no_call_twice_and_comes_to_the_same(tmp_pat
                     raise KeyboardInterrupt
                 return measure(source, course)
 
-            monkeypatch.setattr(search, "measure", measure_some)
+            monkeypatch.setattr(file_rounds, "measure", measure_some)
             try:
                 run_of(tmp_path / "parts", server).search(16, None)
             except KeyboardInterrupt:
                 interrupted += 1
-        monkeypatch.setattr(search, "measure", measure)
+        monkeypatch.setattr(file_rounds, "measure", measure)
         run_of(tmp_path / "parts", server).search(16, None)
         assert interrupted > 1
         assert len(server.requests) == 2 * asked
@@ -215,7 +215,7 @@ def test_good_files_climb_and_the_best_is_tested(tmp_path):
     last = [
         record["metrics"]["objective"] for record in files if record["fold"] is None and record["metrics"]
     ]
-    assert tested["metrics"]["objective"] in sorted(last)[-search.FINAL_FILES :]
+    assert tested["metrics"]["objective"] in sorted(last)[-file_rounds.FINALISTS :]
     found = read_run(tmp_path)
     exported = tmp_path / "found.py"
     exported.write_text(found.source("mine"))

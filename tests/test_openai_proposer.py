@@ -9,7 +9,8 @@ from scripted_model import serving
 
 from autotts_jax.discovery import judging
 from autotts_jax.discovery.openai_proposer import Cost, OpenAIProposer, code_of, prompt
-from autotts_jax.discovery.proposers import Writer, Written, as_proposer
+from autotts_jax.discovery.population import Written
+from autotts_jax.discovery.proposers import Writer, as_proposer
 from autotts_jax.errors import DataError, InputError
 
 pytest.importorskip("openai")

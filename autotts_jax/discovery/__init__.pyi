@@ -3,9 +3,9 @@ from .interpreter import DecisionList, decision_list, family
 from .judging import Judge, Outcome, price
 from .measuring import Course, Measurement, measure
 from .openai_proposer import OpenAIProposer
-from .population import Member, Population
+from .population import Member, Population, Written
 from .promotion import Verdict
-from .proposers import Draft, Proposal, Proposer, Writer, Written
+from .proposers import Draft, Proposal, Proposer, Writer
 from .rules import Clause, Comparison, Line, Program, cmc, parallel_probe, self_consistency
 from .search import Progress
 from .source import source_of

@@ -13,11 +13,13 @@ from rich.text import Text
 from autotts_jax.checks import whole
 from autotts_jax.core.controller import Family
 from autotts_jax.discovery.archive import Record, read_manifest, read_records
+from autotts_jax.discovery.file_rounds import WRITTEN
 from autotts_jax.discovery.interpreter import BETAS, family
 from autotts_jax.discovery.measuring import exported
+from autotts_jax.discovery.program_rounds import CANDIDATE
 from autotts_jax.discovery.proposers import Proposer, Writer
 from autotts_jax.discovery.rules import Program
-from autotts_jax.discovery.search import CANDIDATE, WRITTEN, OnRound, Run
+from autotts_jax.discovery.search import OnRound, Run
 from autotts_jax.discovery.source import source_of
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands

@@ -140,3 +140,11 @@ class Judge:
         columns = (played.correct, played.tokens / self.unit, played.branches)
         means = (np.mean(column.reshape(shape), axis=1, dtype=float) for column in columns)
         return Outcome(*(mean.reshape(len(candidates), -1, len(questions)) for mean in means))
+
+    def play_test(self, controllers: Sequence[Controller]) -> Outcome:
+        """Plays all questions, as recorded, with one candidate.
+
+        Args:
+            controllers: the candidate, as B controllers.
+        """
+        return self.play([controllers], np.arange(len(self.data)), self.test, range(TEST_ORDERS))

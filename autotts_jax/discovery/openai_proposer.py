@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 from autotts_jax.checks import whole
 from autotts_jax.discovery.judging import PRICES
-from autotts_jax.discovery.proposers import OPENAI, Draft, Written
+from autotts_jax.discovery.population import Written
+from autotts_jax.discovery.proposers import OPENAI, Draft
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
 from autotts_jax.files import make_folder, read_bytes, write_atomically

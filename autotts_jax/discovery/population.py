@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from autotts_jax.discovery.rules import Program
 
@@ -77,3 +79,69 @@ class Population:
             best_of_kind = {member.kind: member for member in reversed(self.members)}
             return list(best_of_kind.values())[int(rng.integers(len(best_of_kind)))]
         return self.members[min(int(rng.exponential(RANK_SCALE)), len(self.members) - 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A candidate that is a whole file, and what it came to.
+
+    Attributes:
+        number: the candidate's number in the run.
+        source: the text of the file; None where there was none.
+        metrics: see `autotts_jax.discovery.measuring.Measurement`; None of a candidate that failed.
+        feedback: what whoever writes the next one is told of it.
+    """
+
+    number: int
+    source: str | None
+    metrics: dict[str, Any] | None
+    feedback: str
+
+    @property
+    def score(self) -> float:
+        """Its objective; -inf of a candidate that failed."""
+        return -np.inf if self.metrics is None else float(self.metrics["objective"])
+
+    @property
+    def cost(self) -> float:
+        """Its mean tokens, in branches of mean length; inf of a candidate that failed."""
+        return np.inf if self.metrics is None else float(self.metrics["cost"])
+
+    @property
+    def width(self) -> float:
+        """Its mean number of branches; 0 of a candidate that failed."""
+        return 0.0 if self.metrics is None else float(self.metrics["width"])
+
+
+@dataclasses.dataclass
+class Search:
+    """A search: the questions that it uses, and the best candidates so far.
+
+    Attributes:
+        fold: the fold that it leaves out; None for none.
+        used: the questions that it uses. Shape (Q,).
+        population: the best candidates so far that are programs.
+        written: the candidates so far that are files, in order.
+        rounds: rounds that it has played.
+    """
+
+    fold: int | None
+    used: Bool[np.ndarray, " Q"]
+    population: Population = dataclasses.field(default_factory=Population)
+    written: list[Written] = dataclasses.field(default_factory=list)
+    rounds: int = 0
+
+    @property
+    def questions(self) -> Int[np.ndarray, " used"]:
+        """The questions that it uses, by position."""
+        return np.flatnonzero(self.used)
+
+    def best_written(self) -> list[Written]:
+        """The files that did not fail, the best first."""
+        measured = [written for written in self.written if written.metrics is not None]
+        return sorted(measured, key=lambda written: (-written.score, written.number))
+
+    def best(self) -> Member | Written | None:
+        """The best candidate so far; None where there is none."""
+        found: list[Member | Written] = [*self.population.members[:1], *self.best_written()[:1]]
+        return max(found, key=lambda candidate: candidate.score, default=None)

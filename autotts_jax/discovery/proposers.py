@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from autotts_jax.discovery.population import Population
+from autotts_jax.discovery.population import Population, Written
 from autotts_jax.discovery.rules import Program
 from autotts_jax.discovery.variation import cross, mutate, random_program
 from autotts_jax.errors import InputError
@@ -42,38 +42,6 @@ class Proposer(Protocol):
             count: how many to propose.
             rng: the generator to draw with.
         """
-
-
-@dataclasses.dataclass(frozen=True)
-class Written:
-    """A candidate that is a whole file, and what it came to.
-
-    Attributes:
-        number: the candidate's number in the run.
-        source: the text of the file; None where there was none.
-        metrics: see `autotts_jax.discovery.measuring.Measurement`; None of a candidate that failed.
-        feedback: what whoever writes the next one is told of it.
-    """
-
-    number: int
-    source: str | None
-    metrics: dict[str, Any] | None
-    feedback: str
-
-    @property
-    def score(self) -> float:
-        """Its objective; -inf of a candidate that failed."""
-        return -np.inf if self.metrics is None else float(self.metrics["objective"])
-
-    @property
-    def cost(self) -> float:
-        """Its mean tokens, in branches of mean length; inf of a candidate that failed."""
-        return np.inf if self.metrics is None else float(self.metrics["cost"])
-
-    @property
-    def width(self) -> float:
-        """Its mean number of branches; 0 of a candidate that failed."""
-        return 0.0 if self.metrics is None else float(self.metrics["width"])
 
 
 class Draft(NamedTuple):

@@ -1,0 +1,143 @@
+"""Rounds of whole files, which play sealed, one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from autotts_jax.discovery.archive import Record
+from autotts_jax.discovery.interpreter import BETAS
+from autotts_jax.discovery.judging import TEST_ORDERS, Judge, Outcome
+from autotts_jax.discovery.measuring import LIMITS, Course, measure, outcome_of, play_sealed
+from autotts_jax.discovery.population import Search, Written
+from autotts_jax.discovery.program_rounds import FINAL_ORDERS, SEARCH_BETAS, START
+from autotts_jax.discovery.proposers import Draft
+from autotts_jax.errors import InputError
+from autotts_jax.policies.player import ControllerPlayer
+
+WRITTEN = "code"
+"""Kind of the record of a candidate that is a file."""
+
+FINALISTS = 2
+"""Files of a search that are compared once more at its end."""
+
+FINAL_LIMITS = dataclasses.replace(LIMITS, cpu_seconds=1200, wall_seconds=1200.0)
+"""Limits of files in the comparison at the end and in the test, which play more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FileRounds:
+    """How files are measured, and compared at the end.
+
+    Attributes:
+        judge: has the questions.
+        incumbent: whom to beat.
+        num_orders: branch orders that a file plays, which are those of the last heat of programs.
+    """
+
+    judge: Judge
+    incumbent: ControllerPlayer
+    num_orders: int
+    _courses: dict[int | None, Course] = dataclasses.field(default_factory=dict)
+
+    def play(
+        self, search: Search, first: Sequence[Draft], drafts: Sequence[Draft], writer: str, number: int
+    ) -> list[Record]:
+        """Measures files.
+
+        Args:
+            search: the search whose round it is.
+            first: what the search begins with.
+            drafts: what has been written.
+            writer: by whom.
+            number: the first candidate's number.
+
+        Returns:
+            The records of the candidates.
+        """
+        if search.fold not in self._courses:
+            self._courses[search.fold] = Course.of(
+                self.judge, self.incumbent, search.questions, range(self.num_orders), SEARCH_BETAS
+            )
+        records: list[Record] = []
+        for place, draft in enumerate([*first, *drafts]):
+            measured = None
+            if draft.source is not None:
+                measured = measure(draft.source, self._courses[search.fold])
+            records.append(
+                {
+                    "kind": WRITTEN,
+                    "number": number + place,
+                    "proposer": START if place < len(first) else writer,
+                    "parents": list(draft.parents),
+                    "fold": search.fold,
+                    "source": draft.source,
+                    "metrics": measured and measured.metrics,
+                    "feedback": measured.feedback if measured else draft.failure,
+                    "level": measured and measured.level,
+                    "transcript": draft.transcript,
+                    "tokens": draft.tokens,
+                    "dollars": draft.dollars,
+                }
+            )
+        return records
+
+    def first(self, search: Search, others: Sequence[Search]) -> list[Draft]:
+        """Gives what a search begins with: the best file of each other search.
+
+        Args:
+            search: the search.
+            others: the searches that leave out a fold.
+
+        Returns:
+            Files; none where the search leaves out a fold, or has files.
+        """
+        if search.fold is not None or search.written:
+            return []
+        best = [written for other in others for written in other.best_written()[:1]]
+        return [Draft(written.source, parents=(written.number,), dollars=0.0) for written in best]
+
+    def finalists(self, search: Search) -> list[tuple[float, Written]]:
+        """Compares a search's best files in further orders; a file that fails now is passed over.
+
+        Args:
+            search: the search.
+
+        Returns:
+            Scores and files.
+        """
+        found = []
+        data, orders = self.judge.part(search.questions, self.judge.search, FINAL_ORDERS)
+        for written in search.best_written()[:FINALISTS]:
+            with contextlib.suppress(InputError):
+                play = play_sealed(str(written.source), data, orders, SEARCH_BETAS, FINAL_LIMITS)
+                score = outcome_of(play, self.judge.unit).objective(SEARCH_BETAS)[0]
+                found.append((float(score), written))
+        return found
+
+    def test(self, written: Written) -> Outcome:
+        """Plays the test.
+
+        Args:
+            written: what plays it.
+
+        Raises:
+            InputError: it fails.
+        """
+        everything = np.arange(len(self.judge.data))
+        data, orders = self.judge.part(everything, self.judge.test, range(TEST_ORDERS))
+        return outcome_of(
+            play_sealed(str(written.source), data, orders, BETAS, FINAL_LIMITS), self.judge.unit
+        )
+
+
+def written_of(record: Record) -> Written:
+    """Makes a candidate of the record of a file.
+
+    Args:
+        record: the record.
+    """
+    return Written(record["number"], record["source"], record["metrics"], record["feedback"])

@@ -1,0 +1,177 @@
+"""Rounds of programs: heats in which ever fewer candidates play ever more episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from autotts_jax.discovery.archive import Record
+from autotts_jax.discovery.interpreter import BETAS, decision_list
+from autotts_jax.discovery.judging import SEARCH_ORDERS, Judge, Outcome
+from autotts_jax.discovery.population import Member, Population, Search
+from autotts_jax.discovery.proposers import Proposal, Proposer
+from autotts_jax.discovery.rules import Program, cmc, parallel_probe, self_consistency
+
+SEARCH_BETAS = (0.0, 0.5, 1.0)
+"""The values of β that a search plays."""
+
+HEATS = ((256, 1), (48, 3), (12, 12))
+"""Candidates that a round's heats play, the best of the heat before, and the branch orders that they play."""
+
+FINAL_ORDERS = range(12, 44)
+"""The orders in which a search's finalists are compared. The last heat of every round plays those before."""
+
+FRESH_ORDERS = range(44, SEARCH_ORDERS)
+"""The orders that the other heats draw from."""
+
+LENGTH_PRICE = 5e-4
+"""What a part of a program costs in accuracy: of equally good programs the shorter one."""
+
+FINALISTS = 8
+"""Programs of a search that are compared once more at its end, in as many orders as they are."""
+
+CANDIDATE = "candidate"
+"""Kind of the record of a candidate that is a program."""
+
+START = "start"
+"""Proposer of the candidates that a search begins with, in records."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramRounds:
+    """How programs are proposed, played, and compared at the end.
+
+    Attributes:
+        judge: has the questions.
+        heats: candidates and orders of each heat.
+        seed: the seed that everything is drawn with.
+    """
+
+    judge: Judge
+    heats: tuple[tuple[int, int], ...]
+    seed: int
+
+    def play(
+        self, search: Search, first: Sequence[Proposal], proposer: Proposer, round_number: int, number: int
+    ) -> list[Record]:
+        """Proposes candidates and plays heats, each with the best of the one before.
+
+        Args:
+            search: the search whose round it is.
+            first: what the search begins with; nothing after its first round.
+            proposer: who proposes the rest.
+            round_number: number of the round in the run.
+            number: the first candidate's number.
+
+        Returns:
+            The records of the candidates.
+        """
+        rng = np.random.default_rng([self.seed, 1, round_number])
+        population = search.population
+        if not population.members:
+            population = Population()
+            population.add([Member(0, proposal.program, 0.0, 1.0, 1.0) for proposal in first])
+        rest = self.heats[0][0] - len(first)
+        proposals = [*first, *proposer.propose(population, rest, rng)]
+        records: list[Record] = [
+            {
+                "kind": CANDIDATE,
+                "number": number + place,
+                "proposer": START if place < len(first) else proposer.name,
+                "parents": list(proposal.parents),
+                "fold": search.fold,
+                "program": proposal.program.to_tree(),
+                "scores": [],
+            }
+            for place, proposal in enumerate(proposals)
+        ]
+        left = list(range(len(proposals)))
+        for heat, (size, orders) in enumerate(self.heats):
+            left = left[:size]
+            last = heat == len(self.heats) - 1
+            rows = range(orders) if last else rng.choice(FRESH_ORDERS, orders, replace=False).tolist()
+            outcome, scores = self._play_heat([proposals[at].program for at in left], search.questions, rows)
+            for at, place in enumerate(left):
+                records[place]["scores"].append(round(float(scores[at]), 6))
+                if last:
+                    records[place]["cost"] = round(float(outcome.cost[at].mean()), 4)
+                    records[place]["width"] = round(float(outcome.width[at].mean()), 4)
+            left = [left[at] for at in np.argsort(-scores, kind="stable")]
+        return records
+
+    def first(self, search: Search, others: Sequence[Search]) -> list[Proposal]:
+        """Gives what a search begins with: published controllers, or what other searches have found.
+
+        Args:
+            search: the search.
+            others: the searches that leave out a fold.
+
+        Returns:
+            Programs; none once the search has members.
+        """
+        if search.population.members:
+            return []
+        share = self.heats[-1][0] // len(others) if search.fold is None else 0
+        found = [
+            Proposal(member.program, (member.number,))
+            for other in others
+            for member in other.population.members[:share]
+        ]
+        return found or [Proposal(program) for program in (cmc(), parallel_probe(), self_consistency())]
+
+    def finalists(self, search: Search) -> list[tuple[float, Member]]:
+        """Compares a search's best programs in further orders.
+
+        Args:
+            search: the search.
+
+        Returns:
+            Scores and programs.
+        """
+        members = search.population.members[:FINALISTS]
+        if not members:
+            return []
+        programs = [member.program for member in members]
+        _, scores = self._play_heat(programs, search.questions, FINAL_ORDERS)
+        return list(zip(map(float, scores), members, strict=True))
+
+    def test(self, program: Program) -> Outcome:
+        """Plays the test.
+
+        Args:
+            program: what plays it.
+        """
+        return self.judge.play_test(_controllers(program, BETAS))
+
+    def _play_heat(
+        self, programs: Sequence[Program], questions: Int[np.ndarray, " used"], rows: Sequence[int]
+    ) -> tuple[Outcome, np.ndarray]:
+        """Plays and scores a heat. Heats have as many controllers and episodes, and so one compilation."""
+        candidates = [_controllers(program, SEARCH_BETAS) for program in programs]
+        filling = [candidates[0][0]] * (len(SEARCH_BETAS) * (self.heats[0][0] - len(programs)))
+        outcome = self.judge.play(candidates, questions, self.judge.search, rows, filling)
+        length = np.array([program.length for program in programs])
+        return outcome, outcome.objective(SEARCH_BETAS) - LENGTH_PRICE * length
+
+
+def member_of(record: Record) -> Member | None:
+    """Makes a member of a record.
+
+    Args:
+        record: the record of a candidate that is a program.
+
+    Returns:
+        The member; None where the candidate has not come through all heats.
+    """
+    if "cost" not in record:
+        return None
+    program = Program.from_tree(record["program"])
+    return Member(record["number"], program, record["scores"][-1], record["cost"], record["width"])
+
+
+def _controllers(program: Program, betas: Sequence[float]) -> list[Any]:
+    return [decision_list(program, beta) for beta in betas]
