@@ -285,6 +285,7 @@ def test_a_run_tries_what_it_says_and_leaves_questions_out(searched):
         assert all(parent < record["number"] for parent in record["parents"])
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_stopped(searched, tmp_path):
     folder = tmp_path / "run"
     for candidates in (2, 3, 6):

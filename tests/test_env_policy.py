@@ -185,7 +185,13 @@ def leak_matrix():
     return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=LEAK_BRANCHES).matrix
 
 
-@pytest.mark.parametrize("env", [WidthDepth(WIDTH), WidthDepthRounds(LEAK_WIDTH, obs="history")], ids=name)
+@pytest.mark.parametrize(
+    "env",
+    [
+        pytest.param(WidthDepth(WIDTH), marks=pytest.mark.slow, id="WidthDepth"),
+        pytest.param(WidthDepthRounds(LEAK_WIDTH, obs="history"), id="WidthDepthRounds"),
+    ],
+)
 def test_policies_pass_the_check_of_controllers(env, leak_matrix):
     check_controller(as_controller(drawn(env), GAMMA), leak_matrix, max_branches=env.max_branches)
 

@@ -231,7 +231,13 @@ def assert_environment_answers(dataset, row, env, executor, played, ended):
 
 
 BUDGET = 900
-BUDGETED = ("Parallel-Probe", "CMC", "neural", "neural, atomic", "own controller")
+BUDGETED = (
+    "Parallel-Probe",
+    "CMC",
+    "neural",
+    "neural, atomic",
+    pytest.param("own controller", marks=pytest.mark.slow),
+)
 """Players that read step by step: a full read that exceeds the budget is left out, and its steps are not."""
 
 

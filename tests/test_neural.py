@@ -48,7 +48,8 @@ def weighing(policy: NeuralPolicy, *coefficients: float) -> NeuralPolicy:
 
 
 @pytest.mark.parametrize(
-    ("actions", "seed", "width"), [("rounds", 0, 24), ("rounds", 3, 24), ("atomic", 12, 8)]
+    ("actions", "seed", "width"),
+    [("rounds", 0, 24), ("rounds", 3, 24), pytest.param("atomic", 12, 8, marks=pytest.mark.slow)],
 )
 def test_a_policy_passes_the_check_of_controllers(matrix, actions, seed, width):
     chosen = weighing(policy(seed, scale=3.0, actions=actions), 1, -2, 1)
@@ -58,15 +59,16 @@ def test_a_policy_passes_the_check_of_controllers(matrix, actions, seed, width):
 def test_it_reads_the_features_that_the_environments_show(matrix):
     env = WidthDepthRounds(16, max_advance=heads.MAX_ADVANCE)
     params = env.make_params(matrix, gamma=1e-5)
-    _, state = env.reset(jax.random.key(0), params)
+    _, state = jax.jit(env.reset)(jax.random.key(0), params)
+    step, encode = jax.jit(env.step_env), jax.jit(network.encode)
     action = jnp.concatenate([jnp.array([0, 9]), jnp.zeros(16, int)])
     seen = None
     for _ in range(12):
-        seen, state, *_ = env.step_env(jax.random.key(1), state, action, params)
+        seen, state, *_ = step(jax.random.key(1), state, action, params)
         action = jnp.concatenate([jnp.array([0, 0]), jnp.where(jnp.arange(16) < 9, 3, 0)])
     pool = state.pool.with_matrix(params.matrix)
     recurrent = network.initial_state(16)._replace(tracker=state.tracker)
-    ours = network.encode(pool, recurrent, jnp.float32(1e-5)).inputs
+    ours = encode(pool, recurrent, jnp.float32(1e-5)).inputs
     names = [feature.name for feature in observations.BRANCH_FEATURES]
     for row, name in zip(ours.branches[:-1], network.BRANCH_INPUTS[:-1], strict=True):
         np.testing.assert_array_equal(row, seen["branches"][:, names.index(name)])

@@ -256,7 +256,7 @@ def test_a_port_that_is_taken(run_train, config):
     assert err.endswith("; give a free port\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
 def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config, number):
     run_train("--config", config, "--out", "whole")
     environment = os.environ | {
