@@ -73,8 +73,9 @@ class ProgramRounds:
         rng = np.random.default_rng([self.seed, 1, round_number])
         population = search.population
         if not population.members:
-            population = Population()
-            population.add([Member(0, proposal.program, 0.0, 1.0, 1.0) for proposal in first])
+            numbered = list(enumerate((proposal.program for proposal in first), number))
+            distinct = {one.to_json(): Member(at, one, 0.0, 1.0, 1.0) for at, one in reversed(numbered)}
+            population = Population(list(distinct.values()))
         rest = self.heats[0][0] - len(first)
         proposals = [*first, *proposer.propose(population, rest, rng)]
         records: list[Record] = [
