@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -286,6 +287,33 @@ def test_a_run_tries_what_it_says_and_leaves_questions_out(searched):
 
 
 @pytest.mark.slow
+def test_lineages_lead_back_to_what_people_wrote(searched):
+    found = at.read_run(searched)
+    starts = {record["number"] for record in found.candidates if not record["parents"]}
+    assert {found.program(number) for number in starts} >= {cmc(), parallel_probe(), self_consistency()}
+    for record in found.candidates:
+        assert found.lineage(record["number"])[0] == record["number"]
+        folds = {found.candidates[parent]["fold"] for parent in record["parents"]}
+        assert folds <= {record["fold"]} or (record["proposer"] == "start" and None not in folds)
+        if record["proposer"] == "rules" and record["parents"]:
+            assert starts & set(found.lineage(record["number"]))
+    assert found.lineage() == found.lineage(found.number)
+    assert len(found.lineage()) > 1
+    with pytest.raises(at.InputError, match="candidates 0 to 95, but no 96"):
+        found.lineage(96)
+    with pytest.raises(at.InputError, match="number is -1"):
+        found.lineage(-1)
+
+
+def test_rounds_after_a_test_are_tested(searched, tmp_path):
+    """Also if the run was killed between its last round and the test."""
+    shutil.copytree(searched, tmp_path / "run")
+    run = run_of(tmp_path / "run", proposers=("rules", "random"))
+    assert not run.untested
+    run.search(7 * HEATS[0][0], None)
+    assert run_of(tmp_path / "run", proposers=("rules", "random")).untested
+
+
 def test_a_run_goes_on_where_it_stopped(searched, tmp_path):
     folder = tmp_path / "run"
     for candidates in (2, 3, 6):

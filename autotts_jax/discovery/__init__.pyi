@@ -1,4 +1,5 @@
-from .entry import Discovery, discover, read_run
+from .entry import discover
+from .found import Discovery, read_run
 from .interpreter import DecisionList, decision_list, family
 from .judging import Judge, Outcome, price
 from .measuring import Course, Measurement, measure

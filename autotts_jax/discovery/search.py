@@ -75,6 +75,14 @@ class Run:
         max_branches: branches that an episode can open.
         heats: candidates and orders of each heat of a round.
 
+    Attributes:
+        archive: the archive.
+        rounds: rounds that have ended.
+        candidates: candidates that were tried.
+        tests: tests so far.
+        untested: whether there is no test since the last round.
+        cpu_seconds: CPU time spent.
+
     Raises:
         InputError: the folder holds another run, or the arguments do not fit together.
         DataError: the archive is damaged.
@@ -123,6 +131,7 @@ class Run:
         self.archive = Archive(folder, manifest)
         self.rounds = self.candidates = self.tests = 0
         self.cpu_seconds = 0.0
+        self.untested = True
         self._paid = defaultdict[str, np.ndarray](lambda: np.zeros(2))
         for records in _rounds(self.archive.records()):
             self._take(records)
@@ -238,6 +247,7 @@ class Run:
                 self.cpu_seconds = record["cpu_seconds"]
             elif record["kind"] == "test":
                 self.tests += 1
+                self.untested = False
             elif record["kind"] == WRITTEN:
                 self.candidates += 1
                 self._search_of(record["fold"]).written.append(written_of(record))
@@ -252,6 +262,7 @@ class Run:
             search.population.add(of_round.get(fold, []))
             search.rounds += 1
             self.rounds += 1
+            self.untested = True
 
     def _search_of(self, fold: int | None) -> Search:
         return self._searches[-1 if fold is None else fold]

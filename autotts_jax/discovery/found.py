@@ -1,0 +1,234 @@
+"""What a run has come to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from autotts_jax.checks import whole
+from autotts_jax.core.controller import Family
+from autotts_jax.discovery.archive import END, Record, read_manifest, read_records
+from autotts_jax.discovery.file_rounds import WRITTEN
+from autotts_jax.discovery.interpreter import BETAS, family
+from autotts_jax.discovery.measuring import exported
+from autotts_jax.discovery.rules import Program
+from autotts_jax.discovery.source import source_of
+from autotts_jax.errors import InputError
+from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
+
+SHOWN = 5
+"""Candidates that a table of a run shows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Discovery:
+    """What a run has come to.
+
+    Attributes:
+        folder: the run's folder.
+        incumbent: the controller to beat.
+        candidates: the record of every candidate, in order, with the number of its `round`; of `kind`
+            ``candidate`` or ``code``.
+        test: the record of the last test; None before the first. See `docs/discovery.md`.
+        cpu_seconds: CPU time spent.
+    """
+
+    folder: Path
+    incumbent: str
+    candidates: list[Record]
+    test: Record | None
+    cpu_seconds: float
+
+    @property
+    def promoted(self) -> bool:
+        """Whether the last test has found the controller better than the incumbent."""
+        return self.test is not None and bool(self.test["promotes"])
+
+    @property
+    def number(self) -> int:
+        """The number of the candidate that was tested last."""
+        if self.test is None:
+            raise InputError(
+                f"{self.folder} holds no test yet; let the run come to its end, or name a number"
+            )
+        return int(self.test["number"])
+
+    def program(self, number: int | None = None) -> Program:
+        """Returns a candidate's program.
+
+        Args:
+            number: the candidate's number; None for the one that was tested last.
+
+        Raises:
+            InputError: there is no such candidate, or it is a file.
+        """
+        record = self._record(number)
+        if record["kind"] == WRITTEN:
+            raise InputError(f"candidate {record['number']} is a file and no program; take its source")
+        return Program.from_tree(record["program"])
+
+    def family(self, name: str = "found", number: int | None = None) -> Family:
+        """Returns a candidate as a family of controllers over β, for `autotts_jax.evaluate`.
+
+        Args:
+            name: its name in results.
+            number: the candidate's number; None for the one that was tested last.
+
+        Raises:
+            InputError: there is no such candidate, or it is a file.
+        """
+        return family(name, self.program(number))
+
+    def source(self, name: str = "Found", number: int | None = None) -> str:
+        """Writes a candidate as the source of a controller; see `source_of`.
+
+        Args:
+            name: the class's name; of a candidate that is a file, its family's name in results.
+            number: the candidate's number; None for the one that was tested last.
+
+        Raises:
+            InputError: there is no such candidate, or the name is not one of a class.
+        """
+        record = self._record(number)
+        if record["kind"] != WRITTEN:
+            return source_of(self.program(number), name)
+        if record["source"] is None:
+            raise InputError(f"candidate {record['number']} has no source: {record['feedback']}")
+        return exported(record["source"], name)
+
+    def lineage(self, number: int | None = None) -> list[int]:
+        """Lists a candidate's ancestors.
+
+        Args:
+            number: the candidate's number; None for the one that was tested last.
+
+        Returns:
+            Numbers of candidates, the candidate's own first.
+
+        Raises:
+            InputError: there is no such candidate.
+        """
+        left = deque([int(self._record(number)["number"])])
+        found: dict[int, None] = {}
+        while left:
+            one = left.popleft()
+            if one not in found:
+                found[one] = None
+                left.extend(self.candidates[one]["parents"])
+        return list(found)
+
+    def table(self) -> Table:
+        """Makes a table of the best candidates and the test's verdict."""
+        last = [record for record in self.candidates if record["fold"] is None]
+        rows = sorted((row for row in map(_row, last) if row), key=lambda row: -row.score)
+
+        def parts(_: int) -> Iterator[RenderableType]:
+            table = plain_table(
+                f"{len(self.candidates):,} candidates, {self.cpu_seconds / 60:.1f} CPU minutes"
+            )
+            for heading in ("candidate", "proposer", "score", "branches", "width", "parts", "ancestors"):
+                table.add_column(heading, justify="left" if heading == "proposer" else "right")
+            for row in rows[:SHOWN]:
+                add_row(
+                    table,
+                    str(row.number),
+                    row.proposer,
+                    f"{row.score:.4f}",
+                    f"{row.cost:.1f}",
+                    f"{row.width:.1f}",
+                    row.parts,
+                    str(len(self.lineage(row.number)) - 1),
+                )
+            yield table
+            yield Text(
+                "score: mean objective over β on the search's questions, less the price of the parts;\n"
+                "branches: cost in branches of mean length; width: branches opened"
+            )
+            yield Text(self._verdict())
+
+        return Table(parts)
+
+    def _record(self, number: int | None) -> Record:
+        number = self.number if number is None else whole("number", number, 0)
+        if not self.candidates:
+            raise InputError(f"{self.folder} holds no candidate yet; let the run end a round")
+        if number >= len(self.candidates):
+            raise InputError(f"{self.folder} has candidates 0 to {len(self.candidates) - 1}, but no {number}")
+        return self.candidates[number]
+
+    def _verdict(self) -> str:
+        if self.test is None:
+            return "no test yet"
+        verdict = "promoted" if self.promoted else "not promoted"
+        lines = [
+            f"candidate {self.number}: {verdict}. On questions left out, searches gain "
+            f"{100 * self.test['gain']:+.2f} points",
+            f"of objective on {self.incumbent}; lower bound {100 * self.test['low']:+.2f} at "
+            f"{100 * self.test['level']:.2g} %.",
+        ]
+        tokens = "  ".join(thousands(tokens) for tokens in self.test["tokens"])
+        lines.append(f"ktokens at β = {BETAS[0]:g} … {BETAS[-1]:g}: {tokens}")
+        if self.test["falls"]:
+            falls = ", ".join(f"{beta:g}" for beta in self.test["falls"])
+            lines.append(f"tokens fall after β = {falls}, which rules promotion out")
+        return "\n".join(lines)
+
+
+class _Row(NamedTuple):
+    """A candidate in a table."""
+
+    number: int
+    proposer: str
+    score: float
+    cost: float
+    width: float
+    parts: str
+
+
+def _row(record: Record) -> _Row | None:
+    """A candidate that has come through all heats, or a file that did not fail; None for others."""
+    number, proposer = record["number"], record["proposer"]
+    if record["kind"] == WRITTEN:
+        metrics = record["metrics"]
+        if metrics is None:
+            return None
+        return _Row(number, proposer, metrics["objective"], metrics["cost"], metrics["width"], "a file")
+    if "cost" not in record:
+        return None
+    parts = str(Program.from_tree(record["program"]).length)
+    return _Row(number, proposer, record["scores"][-1], record["cost"], record["width"], parts)
+
+
+def read_run(folder: str | Path) -> Discovery:
+    """Reads what a run has come to after its last whole round.
+
+    Args:
+        folder: the run's folder.
+
+    Raises:
+        InputError: the folder holds no run.
+        DataError: a file in it is damaged.
+    """
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    found: list[Record] = []
+    of_round: list[Record] = []
+    test, cpu_seconds = None, 0.0
+    for record in read_records(folder):
+        if record["kind"] != END:
+            of_round.append(record)
+            continue
+        for ended in of_round:
+            if ended["kind"] == "test":
+                test = ended
+            else:
+                found.append(ended | {"round": record["round"]})
+        of_round, cpu_seconds = [], record["cpu_seconds"]
+    name = manifest["incumbent"][0].rpartition("@")[0]
+    return Discovery(folder, name, found, test, cpu_seconds)
