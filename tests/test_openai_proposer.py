@@ -109,6 +109,24 @@ def test_a_cap_in_tokens_holds(server, tmp_path):
     assert 0 < asking.paid(tmp_path).tokens <= 12_000
 
 
+def test_a_cap_holds_for_all_models_of_a_run_together(server, tmp_path):
+    prices = PRICES | {"dear": (1000.0, 1000.0)}
+
+    def dear(cap):
+        return OpenAIProposer("dear", server.url, count=1, prices=prices, max_dollars=cap, reply_tokens=1000)
+
+    assert proposer(server, count=1).write([], tmp_path, 0, 16)
+    most = float(dear(1).dollars(Cost(*json.loads(transcripts(tmp_path)[0].read_text())["most"])))
+    cap = most + 1.5
+    assert dear(cap).write([], tmp_path, 1, 16)  # 1,500 tokens for a dollar and a half
+    assert not dear(cap).write([], tmp_path, 2, 16), "what the other model was paid counts"
+    assert proposer(server, count=1, prices=prices, max_dollars=cap).write([], tmp_path, 2, 16)
+    assert dear(cap + 0.1).write([], tmp_path, 3, 16)
+    assert not proposer(server, max_tokens=6500).write([], tmp_path, 4, 16)
+    with pytest.raises(InputError, match="dear has no price"):
+        proposer(server, max_dollars=cap, prices=PRICES).write([], tmp_path, 4, 16)
+
+
 def test_a_model_without_a_price_is_unpriced_and_not_free(server, tmp_path):
     (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
     assert draft.dollars is None
@@ -236,7 +254,11 @@ def test_proposers_by_name():
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [({"count": 0}, "count is 0"), ({"prices": {"wise": (-1, 0)}}, "dollars for a million tokens")],
+    [
+        ({"count": 0}, "count is 0"),
+        ({"prices": {"wise": (-1, 0)}}, "dollars for a million tokens"),
+        ({"prices": PRICES, "max_dollars": float("nan")}, "max_dollars is nan"),
+    ],
 )
 def test_settings_are_checked(fields, message):
     with pytest.raises(InputError, match=message):

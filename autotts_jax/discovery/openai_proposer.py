@@ -82,10 +82,10 @@ class OpenAIProposer:
         count: files that a round asks for, all at a time.
         temperature: of sampling; the server's own if None.
         reply_tokens: tokens of a reply at most.
-        max_tokens: tokens that a run may pay for, prompts and replies together.
-        max_dollars: dollars that a run may pay; None for no limit.
+        max_tokens: tokens that a run may pay for, prompts and replies of all models together.
+        max_dollars: dollars that a run may pay for all models together; None for no limit.
         prices: dollars for a million tokens of prompts and of replies, by model. A model without a price is
-            unpriced, not free: it cannot have a limit in dollars.
+            unpriced, not free: there cannot be a limit in dollars.
         seconds: seconds that a call may take.
         pause: seconds before a busy server is asked for the second time; doubles with each time.
 
@@ -112,11 +112,10 @@ class OpenAIProposer:
         price = self.prices.get(self.model)
         if price is not None and not all(0 <= dollars < 1e6 for dollars in price):
             raise InputError(f"the price of {self.model} is {price}; give dollars for a million tokens")
-        if self.max_dollars is not None and price is None:
-            raise InputError(
-                f"{self.model} has no price, so a limit in dollars cannot hold; give "
-                f"prices={{{self.model!r}: (prompt, reply)}} in dollars for a million tokens, or limit tokens"
-            )
+        if self.max_dollars is not None:
+            if not 0 < self.max_dollars < float("inf"):
+                raise InputError(f"max_dollars is {self.max_dollars}, but it must be a finite number above 0")
+            self._check_priced(self.model)
 
     @property
     def name(self) -> str:
@@ -132,11 +131,7 @@ class OpenAIProposer:
         Returns:
             Dollars; None for a model without a price.
         """
-        price = self.prices.get(self.model)
-        if price is None:
-            return None
-        prompt, reply = (Decimal(str(dollars)) for dollars in price)
-        return (prompt * cost.prompt + reply * cost.reply) / 1_000_000
+        return self._dollars(self.model, cost) if self.model in self.prices else None
 
     def paid(self, folder: Path) -> Cost:
         """Adds up what a run has paid for; calls whose replies were lost count as if they had cost the most.
@@ -148,8 +143,8 @@ class OpenAIProposer:
             DataError: a transcript is damaged.
         """
         total = Cost(0, 0)
-        for path in sorted((folder / TRANSCRIPTS).glob("*.json")):
-            total = total.plus(_Transcript.read(path).cost)
+        for cost in self._paid(folder).values():
+            total = total.plus(cost)
         return total
 
     def spent(self, tokens: float, dollars: float) -> float:
@@ -176,14 +171,14 @@ class OpenAIProposer:
             self._call(prompt(history, place, max_branches), folder / TRANSCRIPTS, f"round{round:05}-{place}")
             for place in range(self.count)
         ]
-        spent, kept = self.paid(folder), []
+        paid, kept = self._paid(folder), []
         for call in calls:
-            after = spent.plus(call.most)
+            after = paid | {self.model: paid.get(self.model, Cost(0, 0)).plus(call.most)}
             if call.transcript.response is not None:
                 kept.append(call)
             elif self._affordable(after):
                 kept.append(call)
-                spent = after
+                paid = after
         key = os.environ.get(KEY, "")
         with (
             openai.OpenAI(
@@ -198,11 +193,37 @@ class OpenAIProposer:
             asked = [pool.submit(self._ask, client, call, key) for call in kept]
         return [self._draft(call, transcript.result()) for call, transcript in zip(kept, asked, strict=True)]
 
-    def _affordable(self, cost: Cost) -> bool:
-        dollars = self.dollars(cost)
-        return cost.tokens <= self.max_tokens and not (
-            self.max_dollars is not None and dollars is not None and dollars > Decimal(str(self.max_dollars))
-        )
+    # --- money ---------------------------------------------------------------------------------------------
+
+    def _paid(self, folder: Path) -> dict[str, Cost]:
+        """What a run has paid for, by model."""
+        paid: dict[str, Cost] = {}
+        for path in sorted((folder / TRANSCRIPTS).glob("*.json")):
+            transcript = _Transcript.read(path)
+            model = transcript.request["model"]
+            paid[model] = paid.get(model, Cost(0, 0)).plus(transcript.cost)
+        return paid
+
+    def _affordable(self, paid: Mapping[str, Cost]) -> bool:
+        if sum(cost.tokens for cost in paid.values()) > self.max_tokens:
+            return False
+        if self.max_dollars is None:
+            return True
+        for model in paid:
+            self._check_priced(model)
+        dollars = sum(self._dollars(model, cost) for model, cost in paid.items())
+        return dollars <= Decimal(str(self.max_dollars))
+
+    def _dollars(self, model: str, cost: Cost) -> Decimal:
+        prompt, reply = (Decimal(str(dollars)) for dollars in self.prices[model])
+        return (prompt * cost.prompt + reply * cost.reply) / 1_000_000
+
+    def _check_priced(self, model: str) -> None:
+        if model not in self.prices:
+            raise InputError(
+                f"{model} has no price, so a limit in dollars cannot hold; give "
+                f"prices={{{model!r}: (prompt, reply)}} in dollars for a million tokens, or limit tokens"
+            )
 
     # --- one call ------------------------------------------------------------------------------------------
 

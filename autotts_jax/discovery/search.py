@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -132,7 +131,7 @@ class Run:
         self.rounds = self.candidates = self.tests = 0
         self.cpu_seconds = 0.0
         self.untested = True
-        self._paid = defaultdict[str, np.ndarray](lambda: np.zeros(2))
+        self._paid = np.zeros(2)
         for records in _rounds(self.archive.records()):
             self._take(records)
 
@@ -208,7 +207,7 @@ class Run:
             shares.append(self.cpu_seconds / cpu_seconds)
         writers = [proposer for proposer in self._proposers if isinstance(proposer, Writer)]
         if len(writers) == len(self._proposers):
-            shares.append(min(writer.spent(*self._paid[writer.name]) for writer in writers))
+            shares.append(min(writer.spent(*self._paid) for writer in writers))
         return max(shares)
 
     def _next_round(self, search: Search) -> list[Record]:
@@ -251,7 +250,7 @@ class Run:
             elif record["kind"] == WRITTEN:
                 self.candidates += 1
                 self._search_of(record["fold"]).written.append(written_of(record))
-                self._paid[record["proposer"]] += record["tokens"], record["dollars"] or 0.0
+                self._paid += record["tokens"], record["dollars"] or 0.0
             else:
                 self.candidates += 1
                 if member := member_of(record):
