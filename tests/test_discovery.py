@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import autotts_jax as at
 from autotts_jax.cli import main as cli
-from autotts_jax.core import Episodes, rollout
+from autotts_jax.core import Episodes, devices, rollout
 from autotts_jax.discovery import (
     DecisionList,
+    OpenAIProposer,
     Program,
     cmc,
     cross,
@@ -368,8 +369,10 @@ def test_the_budget_has_to_reach_every_search(tmp_path):
         run.test()
 
 
-def test_commands_show_and_export(searched, tmp_path, monkeypatch, capsys):
-    file = tmp_path / "found.py"
+@pytest.fixture
+def run_command(monkeypatch, capsys):
+    """Runs ``autotts-jax discover``; gives exit status, stdout and stderr."""
+    monkeypatch.setattr(devices, "configure", lambda *_: None)
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["autotts-jax", "discover", *map(str, arguments)])
@@ -378,6 +381,11 @@ def test_commands_show_and_export(searched, tmp_path, monkeypatch, capsys):
         shown = capsys.readouterr()
         return end.value.code, shown.out, shown.err
 
+    return run
+
+
+def test_commands_show_and_export(searched, tmp_path, run_command):
+    file, run = tmp_path / "found.py", run_command
     code, out, _ = run("show", searched)
     assert not code
     assert "96 candidates" in out
@@ -389,6 +397,51 @@ def test_commands_show_and_export(searched, tmp_path, monkeypatch, capsys):
     assert run("export", searched, "--out", file)[2].endswith("name another file\n")
     assert "no 4000" in run("export", searched, "--number", 4000)[2]
     assert "holds no run" in run("show", tmp_path)[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--max-dollars 2 --files 3", "--files, --max-dollars: no model is asked; name one in --proposers"),
+        ("--proposers openai:wise --max-dollars 2", "wise has no price; give --price wise=IN,OUT"),
+        ("--proposers openai:wise --price wise=1", "--price wise=1: write it as MODEL=IN,OUT"),
+        ("--proposers openai:wise --price 1,2", "--price 1,2: write it as MODEL=IN,OUT"),
+        ("--proposers openai:wise --price wise=a,b", "--price wise=a,b: write it as MODEL=IN,OUT"),
+        ("--proposers openai:wise --price wise=1,-2", "the price of wise is (1.0, -2.0)"),
+        ("--proposers openai:wise --price dear=1,2", "no proposer is openai:dear; the models are wise"),
+        ("--proposers rules,openai:wise --max-tokens 0", "max_tokens is 0"),
+        ("--proposers openai:wise --price wise=1,2 --max-dollars nan", "max_dollars is nan"),
+    ],
+)
+def test_options_of_models_are_checked_before_anything_is_done(run_command, tmp_path, options, message):
+    code, out, err = run_command("--out", tmp_path / "run", *options.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("autotts-jax: error: ")
+    assert message in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_reach_every_model(run_command, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(at, "discover", lambda _, **given: asked.extend(given["proposers"]) or sys.exit(0))
+    options = "--files 2 --reply-tokens 99 --max-tokens 1000 --max-dollars 0.5 --base-url http://here/v1"
+    prices = "--price org/a=b:c=0.25,2 --price wise=1e-1,0"
+    proposers = "--proposers rules,openai:org/a=b:c,openai:wise"
+    run_command("--data", "smollm2", "--out", tmp_path, *f"{options} {prices} {proposers}".split())
+    rules, *models = asked
+    assert rules == "rules"
+    assert models == [
+        OpenAIProposer(
+            model,
+            "http://here/v1",
+            count=2,
+            reply_tokens=99,
+            max_tokens=1000,
+            max_dollars=0.5,
+            prices={"org/a=b:c": (0.25, 2.0), "wise": (0.1, 0.0)},
+        )
+        for model in ("org/a=b:c", "wise")
+    ]
 
 
 @pytest.mark.slow

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import autotts_jax as at
 from autotts_jax.cli.console import console, working
-from autotts_jax.cli.options import MAX_SEED, BranchesOption, CacheOption, DataOption, EncodingOption
+from autotts_jax.cli.options import (
+    MAX_SEED,
+    BranchesOption,
+    CacheOption,
+    DataOption,
+    EncodingOption,
+    with_options,
+)
 from autotts_jax.errors import InputError
 from autotts_jax.files import write_atomically
 
 if TYPE_CHECKING:
-    from autotts_jax.discovery import Member, Written
+    from autotts_jax.discovery import Member, OpenAIProposer, Written
 
 app = typer.Typer(
     help="Search for a controller that is better than CMC, or show what a search has found.",
@@ -22,17 +31,101 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+
+@dataclasses.dataclass(frozen=True)
+class WriterOptions:
+    """The options that say how a language model writes candidates, and what may be paid for it."""
+
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Address of the server of openai:MODEL, with /v1.",
+            show_default="OPENAI_BASE_URL, or OpenAI's own",
+        ),
+    ] = None
+    files: Annotated[
+        int | None, typer.Option(metavar="N", help="Files that a round asks a model for.", show_default="4")
+    ] = None
+    reply_tokens: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="Most tokens of a reply.", show_default="8192")
+    ] = None
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL=IN,OUT",
+            help="Dollars for a million tokens of prompts and of replies; repeatable.",
+            show_default="unpriced",
+        ),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(metavar="TOKENS", help="Tokens that the run may pay for.", show_default="1000000"),
+    ] = None
+    max_dollars: Annotated[
+        float | None,
+        typer.Option(metavar="DOLLARS", help="Dollars that the run may pay.", show_default="no limit"),
+    ] = None
+
+    def proposers(self, names: Sequence[str]) -> list[str | OpenAIProposer]:
+        """The proposers, those that ask a model with these settings.
+
+        Args:
+            names: what --proposers names.
+
+        Raises:
+            InputError: an option is malformed, or is about a model that is not a proposer.
+        """
+        models = [name.removeprefix("openai:") for name in names if name.startswith("openai:")]
+        given = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
+        if given and not models:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise InputError(f"{options}: no model is asked; name one in --proposers, as openai:MODEL")
+        prices = dict(map(_price, self.price or ()))
+        if strangers := [model for model in prices if model not in models]:
+            raise InputError(
+                f"--price {strangers[0]}=…: no proposer is openai:{strangers[0]}; the models are "
+                f"{', '.join(models)}"
+            )
+        if self.max_dollars is not None and (unpriced := [model for model in models if model not in prices]):
+            raise InputError(
+                f"--max-dollars cannot hold, because {unpriced[0]} has no price; give --price "
+                f"{unpriced[0]}=IN,OUT in dollars for a million tokens, or limit --max-tokens"
+            )
+        settings: dict[str, Any] = {
+            "base_url": self.base_url,
+            "count": self.files,
+            "reply_tokens": self.reply_tokens,
+            "prices": prices,
+            "max_tokens": self.max_tokens,
+            "max_dollars": self.max_dollars,
+        }
+        settings = {name: value for name, value in settings.items() if value is not None}
+
+        def named(name: str) -> str | OpenAIProposer:
+            if not name.startswith("openai:"):
+                return name
+            from autotts_jax.discovery import OpenAIProposer
+
+            return OpenAIProposer(name.removeprefix("openai:"), **settings)
+
+        return [named(name) for name in names]
+
+
 RunArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run.")]
 
 
 @app.callback()
+@with_options
 def discover(
+    *,
     context: typer.Context,
     data: DataOption = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run's folder.")] = Path("runs/discover"),
     proposers: Annotated[
         str, typer.Option(metavar="NAME,...", help="Who proposes, in turns: rules, random, openai:MODEL.")
     ] = "rules",
+    writer: WriterOptions,
     incumbent: Annotated[str, typer.Option(metavar="NAME", help="The family to beat.")] = "cmc",
     candidates: Annotated[
         int | None,
@@ -57,6 +150,7 @@ def discover(
     """
     if context.invoked_subcommand is not None:
         return
+    named = writer.proposers([name.strip() for name in proposers.split(",") if name.strip()])
     with working(f"whole rounds are kept in {out}; the same command goes on") as on_progress:
         from autotts_jax.core import devices
 
@@ -70,7 +164,7 @@ def discover(
         found = at.discover(
             dataset,
             out=out,
-            proposers=[name.strip() for name in proposers.split(",") if name.strip()],
+            proposers=named,
             incumbent=incumbent,
             candidates=candidates,
             cpu_minutes=cpu_minutes,
@@ -96,6 +190,21 @@ def _best(best: Member | Written | None) -> str:
 
     parts = f"{best.program.length} parts" if isinstance(best, Member) else "a file"
     return f": best {best.score:.4f} with {parts}"
+
+
+def _price(text: str) -> tuple[str, tuple[float, float]]:
+    """The model and its price that ``MODEL=IN,OUT`` says."""
+    model, equals, prices = text.rpartition("=")
+    try:
+        prompt, reply = map(float, prices.split(","))
+    except ValueError:
+        equals = ""
+    if not (model and equals):
+        raise InputError(
+            f"--price {text}: write it as MODEL=IN,OUT, dollars for a million tokens of prompts and of "
+            "replies, as --price gpt-5-mini=0.25,2"
+        )
+    return model, (prompt, reply)
 
 
 @app.command()
