@@ -100,6 +100,12 @@ def test_frames_that_hold_no_message(text, body):
         taken(framed(text, body))
 
 
+@pytest.mark.parametrize("axes", [["9" * 4000] * 3, ["1"] * 100, ["268435457", "0"]])
+def test_axes_that_are_long_or_many_are_not_multiplied(axes):
+    with pytest.raises(MessageError, match=rf"an array of 'int8' and {len(axes)} axes"):
+        taken(framed(f'[{{}}, [["a", "int8", {", ".join(axes)}]]]'.encode(), b"1"))
+
+
 @pytest.mark.parametrize("sizes", [(MAX_HEADER + 1, 0), (0, MAX_BYTES + 1), (2**32 - 1, 2**32 - 1)])
 def test_frames_that_are_too_large_are_noticed_by_their_first_bytes(sizes):
     with pytest.raises(MessageError, match="too large"):
@@ -222,6 +228,8 @@ NUMBERS = {  # of x86-64
     "shared memory of System V": (29, 0, 4096, 0o1600),
     "a new user by clone": (56, 0x10000000 | 17, 0, 0, 0, 0),
     "another filter": (317, 1, 0, 0),
+    "shared memory": (9, 0, 4096, 3, 0x21, 2**64 - 1, 0),
+    "shared memory, checked": (9, 0, 4096, 3, 0x23, 2**64 - 1, 0),
     "survive the parent": (157, 1, 0, 0, 0, 0),
     "be dumped": (157, 4, 1, 0, 0, 0),
     "signals by files": (72, 3, 8, 1),

@@ -19,6 +19,9 @@ MAX_BYTES = 1 << 28
 MAX_HEADER = 1 << 22
 """The most bytes of the JSON part of a message."""
 
+MAX_AXES = 8
+"""The most axes of an array of a message."""
+
 _SIZES = struct.Struct("<II")
 
 
@@ -103,8 +106,12 @@ def _decode(text: bytes, body: bytes) -> Message:
         says, shapes = json.loads(text)
         arrays, first = {}, 0
         for name, dtype, *shape in shapes:
-            if dtype not in DTYPES or not all(type(axis) is int and axis >= 0 for axis in shape):
-                raise MessageError(f"an array of {dtype!r:.40} and shape {shape!r:.80}")
+            # Multiplying axes that are long or many takes minutes.
+            axes = len(shape) <= MAX_AXES and all(
+                type(axis) is int and 0 <= axis <= MAX_BYTES for axis in shape
+            )
+            if dtype not in DTYPES or not axes:
+                raise MessageError(f"an array of {str(dtype)[:40]!r} and {len(shape)} axes")
             count = math.prod(shape)
             # A byte that is neither 0 nor 1 would be neither true nor false.
             raw = np.frombuffer(body, "uint8" if dtype == "bool" else dtype, count, first)
