@@ -30,7 +30,7 @@ from autotts_jax.policies import Sealing, select
 from autotts_jax.policies.sealed import ledger
 from autotts_jax.policies.sealed.ledger import Ledger
 from autotts_jax.replay import BranchOrders
-from autotts_jax.sandbox import Sandbox
+from autotts_jax.sandbox import Sandbox, process
 from autotts_jax.sandbox.process import Child, SandboxError
 from autotts_jax.user_code import find_code
 
@@ -291,14 +291,18 @@ WASTE = {
     "loop": "took longer than the 3 s that a step may take",
     "hoard": "MemoryError",
     "hoard_shared": r"held more than 0\.5 GiB of memory",
+    "hoard_tables": r"held more than 0\.5 GiB of memory",
+    "many_threads": "started more than 100 threads",
 }
 
 
 @pytest.mark.parametrize("cheat", WASTE)
-def test_time_and_memory_end(write, cheat):
+def test_time_and_memory_end(write, cheat, monkeypatch):
+    monkeypatch.setattr(process, "MOST_THREADS", 100)
     spec = write("wasting", cheat, DOES, SECONDS=0.1)
     getattr(sys.modules[find_code(spec).load().__module__], cheat)()  # nobody stops it here
-    limits = Sandbox(seconds=3, memory=1 << 29)
+    # A kernel that confines refuses shared memory.
+    limits = Sandbox("process" if cheat == "hoard_shared" else None, seconds=3, memory=1 << 29)
     if cheat == "hoard":  # a program that goes on with what it has
         spec = write("wasting", cheat, DOES.replace("except Exception", "except ZeroDivisionError"))
     else:
@@ -454,8 +458,6 @@ def with_other_gold(data):
 @pytest.fixture
 def heard(monkeypatch):
     """Records what children send: the frames of each in order, and the words."""
-    from autotts_jax.sandbox import process
-
     frames, words = [], []
 
     class Frames(process.Frames):

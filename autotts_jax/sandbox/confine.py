@@ -199,7 +199,6 @@ _CALLS = {  # name: (x86_64, aarch64)
     "epoll_wait": (232, None),
     "epoll_pwait": (281, 22),
     "eventfd2": (290, 19),
-    "mmap": (9, 222),
     "munmap": (11, 215),
     "mprotect": (10, 226),
     "mremap": (25, 216),
@@ -258,6 +257,7 @@ _CLONE, _CLONE3 = (56, 220), (435, 435)
 _PRLIMIT, _GETRLIMIT = (302, 261), (97, 163)
 _PRCTL, _FCNTL, _IOCTL, _TGKILL = (157, 167), (72, 25), (16, 29), (234, 131)
 _CLONE_THREAD = 0x10000
+_MMAP, _MAP_SHARED = (9, 222), 1
 _FCNTL_COMMANDS = (0, 1, 2, 3, 1030)
 """Duplicating descriptors, their flags, and reading the flags of files."""
 _IOCTL_REQUESTS = (0x5401, 0x5413, 0x5450, 0x5451)
@@ -300,6 +300,8 @@ def _program(machine: str) -> list[_Instruction]:
     # glibc starts threads by clone where clone3, whose flags a filter cannot see, does not exist.
     program += [(_EQUAL, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, _FAIL | errno.ENOSYS)]
     program += _where(_CLONE[column], [(_LOAD, 0, 0, _low(0)), (_ANY_BIT, 0, 1, _CLONE_THREAD)])
+    # Shared memory is held when no process maps it, so nobody could watch how much it is.
+    program += _where(_MMAP[column], [(_LOAD, 0, 0, _low(3)), (_ANY_BIT, 1, 0, _MAP_SHARED)])
     # Limits can be read; the third argument of prlimit sets them.
     program += _where(
         _PRLIMIT[column],

@@ -59,6 +59,12 @@ class SandboxError(InputError):
     """What runs in a sandbox failed or broke a limit; the child has been ended."""
 
 
+_HELD = ("Threads", "VmRSS", "VmSwap", "VmPTE")
+"""Lines of ``/proc/PID/status``: threads, and memory in KiB."""
+
+MOST_THREADS = 4096
+"""Threads that a child may have; JAX starts a few for each core."""
+
 LEAST_MEMORY = 64 << 20
 """Bytes without which no interpreter starts."""
 
@@ -351,8 +357,11 @@ class Child:
         deadline = self._sandbox.wall_seconds
         if deadline is not None and time.monotonic() - self._began > deadline:
             self._fail(f"{self.name} took longer than the {deadline:g} s that it has as a whole")
-        if _resident_bytes(self._process.pid) > self._sandbox.memory:
+        held, threads = _holds(self._process.pid)
+        if held > self._sandbox.memory:
             self._fail(f"{self.name} held more than {self._sandbox.memory / 2**30:.3g} GiB of memory")
+        if threads > MOST_THREADS:
+            self._fail(f"{self.name} started more than {MOST_THREADS} threads")
 
     def _fail_ended(self) -> NoReturn:
         self._process.poll()
@@ -440,9 +449,13 @@ def _around(place: Path, left_out: Path) -> Iterator[str]:
             yield from _around(entry.resolve(), left_out)
 
 
-def _resident_bytes(pid: int) -> int:
-    """Memory that a process holds; 0 where that cannot be found out."""
+def _holds(pid: int) -> tuple[int, int]:
+    """Bytes that a process holds, page tables included, and its threads; 0 where that cannot be found out."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    said = {
+        name: int(value.split()[0]) for name, value in (line.split(":", 1) for line in lines) if name in _HELD
+    }
+    return 1024 * sum(said.get(name, 0) for name in _HELD[1:]), said.get(_HELD[0], 0)

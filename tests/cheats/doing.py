@@ -1,5 +1,6 @@
 """Cheats that do what no program may do; each returns whether it did it."""
 
+import mmap
 import os
 import resource
 import signal
@@ -25,6 +26,10 @@ def write_a_file():
 def signal_the_judge():
     os.kill(int(PID), signal.SIGCONT)
     return True
+
+
+def share_memory():
+    return bool(mmap.mmap(-1, mmap.PAGESIZE))
 
 
 def raise_limits():

@@ -1,11 +1,14 @@
 """Cheats that use up time or memory of whoever runs them."""
 
 import mmap
+import threading
 import time
 
 import numpy as np
 
 BYTES, SECONDS = "@BYTES@", "@SECONDS@"
+ONE_TABLE = 1 << 21
+"""Bytes whose page table takes up 4 KiB."""
 
 
 def think_too_long():
@@ -27,3 +30,20 @@ def hoard_shared():
         for first in range(0, int(BYTES), 4096):
             memory[first] = 1
         time.sleep(float(SECONDS))
+
+
+def hoard_tables():
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    with mmap.mmap(-1, int(BYTES) // 4096 * ONE_TABLE, flags=private, prot=mmap.PROT_READ) as memory:
+        for first in range(0, len(memory), ONE_TABLE):
+            memory[first]
+        time.sleep(float(SECONDS))
+
+
+def many_threads():
+    end, before = threading.Event(), threading.stack_size(1 << 16)
+    for _ in range(200):
+        threading.Thread(target=end.wait, daemon=True).start()
+    threading.stack_size(before)
+    time.sleep(float(SECONDS))
+    end.set()
