@@ -2,15 +2,17 @@
 # make test          runs the tests without the slow ones
 # make check         runs all tests, lint and types, and tries the built wheel outside this checkout
 # make test-collect  runs the tests with a real vLLM on a CPU, in an environment of its own (3.5 GB)
-# CI runs the last two. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
+# make test-shinka   runs the test with ShinkaEvolve, in an environment of its own (1.6 GB)
+# Hosted CI runs the last three. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 COLLECT := .venv-collect/bin
+SHINKA := .venv-shinka/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 
-.PHONY: demo test test-all test-collect lint wheel check clean
+.PHONY: demo test test-all test-collect test-shinka lint wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
@@ -26,6 +28,9 @@ test-all: .venv/installed
 
 test-collect: .venv-collect/installed
 	$(COLLECT)/python -m pytest tests/collect
+
+test-shinka: .venv-shinka/installed
+	$(SHINKA)/python -m pytest tests/test_outside_optimisers.py -k shinka
 
 lint: .venv/installed
 	$(BIN)/ruff check
@@ -64,5 +69,12 @@ check: test-all lint wheel
 	$(COLLECT)/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	touch $@
 
+# ShinkaEvolve and the extra dev need different versions of httpx.
+.venv-shinka/installed: pyproject.toml constraints-shinka.txt
+	$(PYTHON) -m venv .venv-shinka
+	$(SHINKA)/pip install --quiet --constraint constraints-shinka.txt \
+	    --editable '.[discover]' hypothesis pytest shinka-evolve
+	touch $@
+
 clean:
-	rm -rf .venv .venv-collect build dist runs
+	rm -rf .venv .venv-collect .venv-shinka build dist runs
