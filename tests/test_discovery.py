@@ -32,7 +32,7 @@ from autotts_jax.discovery import (
 )
 from autotts_jax.discovery.archive import Archive
 from autotts_jax.discovery.judging import Outcome
-from autotts_jax.discovery.promotion import ERROR_RATE, gains, level_of, lower_bound
+from autotts_jax.discovery.promotion import ERROR_RATE, LeftOut, gains, level_of, lower_bound, matched
 from autotts_jax.discovery.search import Run
 from autotts_jax.policies import CMC, ParallelProbe, Seen, SelfConsistency, as_player
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
@@ -239,6 +239,25 @@ def test_settings_are_chosen_on_questions_that_are_not_counted():
     np.testing.assert_allclose(gains(candidate, incumbent, ~used), 0)
 
 
+def test_candidates_are_matched_on_questions_that_their_search_left_out():
+    """Where a candidate was searched it costs nothing and is right; left out it needs half, or costs more."""
+    used = np.arange(4) < 2
+    accuracy, cost = np.full((1, 2, 4), 0.5), np.ones((1, 2, 4))
+    accuracy[0, 1], cost[0, 1] = 0.7, 3.0
+    incumbent = Outcome(accuracy, 2 * cost, cost)
+    left_out = []
+    for of_fold in (used, ~used):
+        lucky = Outcome(np.where(of_fold, 1.0, accuracy), np.where(of_fold, 0.0, cost), cost)
+        left_out.append(LeftOut(lucky, of_fold, np.arange(4)))
+    shares, more = matched(left_out, incumbent)
+    np.testing.assert_allclose(shares, [0.5, 0.5])
+    np.testing.assert_allclose(more, [0.1, 0.0])
+    dear = [of._replace(outcome=of.outcome._replace(cost=of.outcome.cost + 4)) for of in left_out]
+    shares, more = matched(dear, Outcome(accuracy + 0.1, 2 * cost, cost))
+    assert np.isnan(shares[1])
+    assert np.isnan(more[0])
+
+
 def test_lower_bounds_hold_as_often_as_they_say():
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(30), 4)
@@ -252,9 +271,9 @@ def test_lower_bounds_hold_as_often_as_they_say():
 # --- the loop -------------------------------------------------------------------------------------------
 
 
-def run_of(folder, data=None, *, seed=0, proposers=("rules",), heats=HEATS, incumbent=FEW):
+def run_of(folder, data=None, *, seed=0, proposers=("rules",), heats=HEATS, incumbent=FEW, test_orders=10):
     data = at.load("smollm2").select(np.arange(9)) if data is None else data
-    return Run(data, folder, proposers, as_player(incumbent), seed, 16, heats)
+    return Run(data, folder, proposers, as_player(incumbent), seed, 16, heats, test_orders)
 
 
 def lines_of(folder):

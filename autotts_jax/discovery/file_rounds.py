@@ -10,7 +10,7 @@ import numpy as np
 
 from autotts_jax.discovery.archive import Record
 from autotts_jax.discovery.interpreter import BETAS
-from autotts_jax.discovery.judging import TEST_ORDERS, Judge, Outcome
+from autotts_jax.discovery.judging import Judge, Outcome
 from autotts_jax.discovery.measuring import LIMITS, Course, measure, outcome_of, play_sealed
 from autotts_jax.discovery.population import Search, Written
 from autotts_jax.discovery.program_rounds import FINAL_ORDERS, SEARCH_BETAS, START
@@ -128,7 +128,7 @@ class FileRounds:
             InputError: it fails.
         """
         everything = np.arange(len(self.judge.data))
-        data, orders = self.judge.part(everything, self.judge.test, range(TEST_ORDERS))
+        data, orders = self.judge.part(everything, self.judge.test, range(self.judge.test.num_rows))
         return outcome_of(
             play_sealed(str(written.source), data, orders, BETAS, FINAL_LIMITS), self.judge.unit
         )

@@ -174,10 +174,22 @@ class Discovery:
         ]
         tokens = "  ".join(thousands(tokens) for tokens in self.test["tokens"])
         lines.append(f"ktokens at β = {BETAS[0]:g} … {BETAS[-1]:g}: {tokens}")
+        for heading, name in (
+            (f"tokens for {self.incumbent}'s accuracy, as a share of its own", "matched_tokens"),
+            (f"accuracy at {self.incumbent}'s tokens, less its own, in points", "matched_accuracy"),
+        ):
+            lines.append(f"on questions left out, {heading}, setting by setting:")
+            lines.append("  ".join(_matched(value, name) for value in self.test[name]))
         if self.test["falls"]:
             falls = ", ".join(f"{beta:g}" for beta in self.test["falls"])
             lines.append(f"tokens fall after β = {falls}, which rules promotion out")
         return "\n".join(lines)
+
+
+def _matched(value: float | None, name: str) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if name == "matched_tokens" else f"{100 * value:+.1f}"
 
 
 class _Row(NamedTuple):

@@ -22,14 +22,16 @@ from autotts_jax.experiments.evaluation import branch_orders
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
 
-PRICES = (1e-2, 2e-4)
-"""What a branch of mean length costs at β = 0 and at β = 1, in accuracy."""
+PRICES = (2e-2, 1e-4)
+"""What a branch of mean length costs at β = 0 and at β = 1, in accuracy. At the first a single branch is the
+most that pays, at the last a branch more than self-consistency ever needs."""
 
 DIFFICULTY_STD = 2.0
 """Spread of the questions' difficulty in the search, in nats of log-odds."""
 
-SEARCH_ORDERS, TEST_ORDERS = 256, 20
-"""Branch orders of each question that the search draws from, and that tests play."""
+SEARCH_ORDERS, TEST_ORDERS = 256, 64
+"""Branch orders of each question that the search draws from, and that tests play. Few orders in a test blur a
+gain as much as few questions do, and cost less."""
 
 
 def price(beta: Float[np.ndarray, "..."] | Sequence[float] | float) -> Float[np.ndarray, "..."]:
@@ -83,20 +85,21 @@ class Judge:
     group: Int[np.ndarray, " Q"]
 
     @classmethod
-    def of(cls, data: ProbeDataset, max_branches: int, seed: int) -> Judge:
+    def of(cls, data: ProbeDataset, max_branches: int, seed: int, test_orders: int = TEST_ORDERS) -> Judge:
         """Draws the branch orders.
 
         Args:
             data: the questions.
             max_branches: branches that an episode can open.
             seed: the seed of the search's orders; tests always play the same.
+            test_orders: branch orders of each question that tests play.
         """
         recorded = np.asarray(data.matrix.lengths) > 0
         texts = [question.text for question in data.questions]
         return cls(
             data,
             search=varied_orders(data.matrix, SEARCH_ORDERS, DIFFICULTY_STD, seed).first(max_branches),
-            test=branch_orders(data, "paper64", range(TEST_ORDERS), max_branches),
+            test=branch_orders(data, "paper64", range(test_orders), max_branches),
             unit=float(np.asarray(data.matrix.tokens)[recorded].mean()),
             group=np.unique(texts, return_inverse=True)[1],
         )
@@ -147,4 +150,4 @@ class Judge:
         Args:
             controllers: the candidate, as B controllers.
         """
-        return self.play([controllers], np.arange(len(self.data)), self.test, range(TEST_ORDERS))
+        return self.play([controllers], np.arange(len(self.data)), self.test, range(self.test.num_rows))

@@ -16,7 +16,7 @@ from autotts_jax.discovery.population import Member, Population, Search
 from autotts_jax.discovery.proposers import Proposal, Proposer
 from autotts_jax.discovery.rules import Program, cmc, parallel_probe, self_consistency
 
-SEARCH_BETAS = (0.0, 0.5, 1.0)
+SEARCH_BETAS = (0.0, 0.35, 0.7, 1.0)
 """The values of β that a search plays."""
 
 HEATS = ((256, 1), (48, 3), (12, 12))
@@ -28,7 +28,7 @@ FINAL_ORDERS = range(12, 44)
 FRESH_ORDERS = range(44, SEARCH_ORDERS)
 """The orders that the other heats draw from."""
 
-LENGTH_PRICE = 5e-4
+LENGTH_PRICE = 2e-4
 """What a part of a program costs in accuracy: of equally good programs the shorter one."""
 
 FINALISTS = 8

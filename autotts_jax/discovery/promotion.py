@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
 from autotts_jax.discovery.judging import Outcome, price
+from autotts_jax.experiments.frontier import accuracy_at, frontier_of, tokens_at
 
 NUM_PRICES = 16
 """Prices at which candidate and incumbent are compared."""
@@ -36,6 +37,8 @@ class Verdict:
         falls: β from which to the next mean tokens fall by more than chance, for the final candidate.
         tokens: its mean tokens at each β.
         tokens_se: their standard errors over questions.
+        matched_tokens: see `matched`; None where the accuracy is not reached.
+        matched_accuracy: see `matched`; None where all settings cost more.
     """
 
     gain: float
@@ -44,6 +47,8 @@ class Verdict:
     falls: tuple[float, ...]
     tokens: tuple[float, ...]
     tokens_se: tuple[float, ...]
+    matched_tokens: tuple[float | None, ...]
+    matched_accuracy: tuple[float | None, ...]
 
     @property
     def promotes(self) -> bool:
@@ -131,9 +136,49 @@ def falls(cost: Float[np.ndarray, "B Q"], betas: Sequence[float]) -> tuple[float
     return tuple(beta for beta, rise, se in steps if rise < -z * se)
 
 
+class LeftOut(NamedTuple):
+    """What the search that leaves out a fold has found.
+
+    Attributes:
+        outcome: its best candidate's, on all Q questions.
+        used: the questions that it has used. Shape (Q,).
+        group: the same number for the same question asked of several models. Shape (Q,).
+    """
+
+    outcome: Outcome
+    used: Bool[np.ndarray, " Q"]
+    group: Int[np.ndarray, " Q"]
+
+
+def matched(
+    left_out: Sequence[LeftOut], incumbent: Outcome
+) -> tuple[Float[np.ndarray, " S"], Float[np.ndarray, " S"]]:
+    """Compares what searches have found with the incumbent at its accuracies and at its tokens.
+
+    Each question is counted once, with the candidate of the search that left it out.
+
+    Args:
+        left_out: what the search of each fold has found.
+        incumbent: the incumbent's outcome at S settings.
+
+    Returns:
+        Tokens at the accuracy of each of the incumbent's settings, as a share of its own, NaN where that
+        accuracy is not reached; and accuracy at its tokens less its own, NaN where all settings cost more.
+    """
+    accuracy, cost = (
+        np.concatenate([getattr(of.outcome, name)[0][:, ~of.used] for of in left_out], axis=1).mean(axis=1)
+        for name in ("accuracy", "cost")
+    )
+    found = frontier_of(cost, accuracy)
+    theirs = incumbent.accuracy[0].mean(axis=1), incumbent.cost[0].mean(axis=1)
+    shares = [float(tokens_at(found, accuracy)) / cost for accuracy, cost in zip(*theirs, strict=True)]
+    more = [float(accuracy_at(found, cost)) - accuracy for accuracy, cost in zip(*theirs, strict=True)]
+    return np.array(shares), np.array(more)
+
+
 def judge(
-    gain: Float[np.ndarray, " Q"],
-    group: Int[np.ndarray, " Q"],
+    left_out: Sequence[LeftOut],
+    incumbent: Outcome,
     final: Outcome,
     betas: Sequence[float],
     unit: float,
@@ -142,15 +187,18 @@ def judge(
     """Gives the verdict of a test.
 
     Args:
-        gain: gains on questions that were left out, of the candidates of all folds.
-        group: the groups of these questions.
+        left_out: what the search of each fold has found.
+        incumbent: the incumbent's outcome on all questions.
         final: the outcome of the candidate that would be promoted, on all questions.
-        betas: the values of β that it was played at.
+        betas: the values of β that candidates were played at.
         unit: tokens of a branch of mean length.
         test: number of the test in the run, from 1.
     """
     level = level_of(test)
     cost = final.cost[0]
+    gain = np.concatenate([gains(of.outcome, incumbent, of.used) for of in left_out])
+    group = np.concatenate([of.group[~of.used] for of in left_out])
+    shares, more = (_numbers(of) for of in matched(left_out, incumbent))
     return Verdict(
         gain=float(gain.mean()),
         low=lower_bound(gain, group, level),
@@ -158,4 +206,11 @@ def judge(
         falls=falls(cost, betas),
         tokens=tuple(map(float, cost.mean(axis=1) * unit)),
         tokens_se=tuple(map(float, cost.std(axis=1, ddof=1) * unit / np.sqrt(cost.shape[1]))),
+        matched_tokens=shares,
+        matched_accuracy=more,
     )
+
+
+def _numbers(values: Float[np.ndarray, " S"]) -> tuple[float | None, ...]:
+    """The values for JSON, which has no NaN."""
+    return tuple(None if np.isnan(value) else round(float(value), 4) for value in values)

@@ -21,10 +21,10 @@ from autotts_jax.checks import whole
 from autotts_jax.discovery.archive import END, Archive, Record
 from autotts_jax.discovery.file_rounds import WRITTEN, FileRounds, written_of
 from autotts_jax.discovery.interpreter import BETAS
-from autotts_jax.discovery.judging import Judge, Outcome
+from autotts_jax.discovery.judging import TEST_ORDERS, Judge, Outcome
 from autotts_jax.discovery.population import Member, Search, Written
 from autotts_jax.discovery.program_rounds import CANDIDATE, HEATS, ProgramRounds, member_of
-from autotts_jax.discovery.promotion import gains, judge
+from autotts_jax.discovery.promotion import LeftOut, judge
 from autotts_jax.discovery.proposers import Proposer, Writer, as_proposer
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import check_width
@@ -73,6 +73,7 @@ class Run:
         seed: the seed that everything is drawn with.
         max_branches: branches that an episode can open.
         heats: candidates and orders of each heat of a round.
+        test_orders: branch orders of each question that a test plays.
 
     Attributes:
         archive: the archive.
@@ -96,6 +97,7 @@ class Run:
         seed: int,
         max_branches: int,
         heats: Sequence[tuple[int, int]] = HEATS,
+        test_orders: int = TEST_ORDERS,
     ):
         if not isinstance(incumbent, ControllerPlayer):
             raise InputError(f"{incumbent.name} cannot be the incumbent; give a compiled controller, as cmc")
@@ -105,7 +107,7 @@ class Run:
         self._incumbent, seed = incumbent, whole("seed", seed, 0)
         check_width(data, incumbent, max_branches)
         incumbent.check(max_branches)
-        self._judge = Judge.of(data, max_branches, seed)
+        self._judge = Judge.of(data, max_branches, seed, test_orders)
         self._programs = ProgramRounds(self._judge, tuple(heats), seed)
         self._files = FileRounds(self._judge, incumbent, heats[-1][1])
         groups = self._judge.group.max() + 1
@@ -126,6 +128,7 @@ class Run:
             "seed": seed,
             "max_branches": max_branches,
             "heats": [list(heat) for heat in heats],
+            "test_orders": test_orders,
         }
         self.archive = Archive(folder, manifest)
         self.rounds = self.candidates = self.tests = 0
@@ -179,15 +182,11 @@ class Run:
                     f"round of {self._programs.heats[0][0]} candidates; call again with a larger one to go on"
                 )
         incumbent = self._judge.play_test(self._incumbent.controllers)
-        found, groups = [], []
-        for search in self._searches[:-1]:
-            _, outcome = self._tested(search)
-            found.append(gains(outcome, incumbent, search.used))
-            groups.append(self._judge.group[~search.used])
+        left_out = [
+            LeftOut(self._tested(search)[1], search.used, self._judge.group) for search in self._searches[:-1]
+        ]
         best, final = self._tested(self._searches[-1])
-        verdict = judge(
-            np.concatenate(found), np.concatenate(groups), final, BETAS, self._judge.unit, self.tests + 1
-        )
+        verdict = judge(left_out, incumbent, final, BETAS, self._judge.unit, self.tests + 1)
         record = {"kind": "test", "number": best.number, **verdict.to_json()}
         end = {"round": self.rounds, "cpu_seconds": self.cpu_seconds}
         self.archive.append([record], end)
