@@ -123,7 +123,11 @@ def discover(
     data: DataOption = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run's folder.")] = Path("runs/discover"),
     proposers: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Who proposes, in turns: rules, random, openai:MODEL.")
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Who proposes, in turns: rules, constants, constants:FILE, random, openai:MODEL.",
+        ),
     ] = "rules",
     writer: WriterOptions,
     incumbent: Annotated[str, typer.Option(metavar="NAME", help="The family to beat.")] = "cmc",

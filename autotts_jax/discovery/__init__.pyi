@@ -1,3 +1,4 @@
+from .constants import Constants
 from .entry import discover
 from .found import Discovery, read_run
 from .interpreter import DecisionList, decision_list, family
@@ -6,7 +7,7 @@ from .measuring import Course, Measurement, measure
 from .openai_proposer import OpenAIProposer
 from .population import Member, Population, Written
 from .promotion import Verdict
-from .proposers import Draft, Proposal, Proposer, Writer
+from .proposers import Draft, Learner, Proposal, Proposer, Trial, Writer
 from .rules import Clause, Comparison, Line, Program, cmc, parallel_probe, self_consistency
 from .search import Progress
 from .source import source_of
@@ -15,11 +16,13 @@ from .variation import cross, mutate, random_program
 __all__ = [
     "Clause",
     "Comparison",
+    "Constants",
     "Course",
     "DecisionList",
     "Discovery",
     "Draft",
     "Judge",
+    "Learner",
     "Line",
     "Measurement",
     "Member",
@@ -30,6 +33,7 @@ __all__ = [
     "Progress",
     "Proposal",
     "Proposer",
+    "Trial",
     "Verdict",
     "Writer",
     "Written",

@@ -27,7 +27,8 @@ class Member:
     Attributes:
         number: the candidate's number in the run.
         program: what it plays.
-        score: its objective on the search's questions, less the price of its length.
+        score: its objective on the search's questions, less the price of its length; -inf while it has not
+            played.
         cost: its mean tokens, in branches of mean length.
         width: its mean number of branches.
     """
@@ -50,9 +51,11 @@ class Population:
 
     Attributes:
         members: the best first.
+        learned: what proposers have learned of their own rounds, by name.
     """
 
     members: list[Member] = dataclasses.field(default_factory=list)
+    learned: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def add(self, members: list[Member]) -> None:
         """Adds candidates, and forgets those that are neither among the best nor the best of their kind.

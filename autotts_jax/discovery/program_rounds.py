@@ -13,7 +13,7 @@ from autotts_jax.discovery.archive import Record
 from autotts_jax.discovery.interpreter import BETAS, decision_list
 from autotts_jax.discovery.judging import SEARCH_ORDERS, Judge, Outcome
 from autotts_jax.discovery.population import Member, Population, Search
-from autotts_jax.discovery.proposers import Proposal, Proposer
+from autotts_jax.discovery.proposers import Proposal, Proposer, Trial
 from autotts_jax.discovery.rules import Program, cmc, parallel_probe, self_consistency
 
 SEARCH_BETAS = (0.0, 0.35, 0.7, 1.0)
@@ -74,7 +74,7 @@ class ProgramRounds:
         population = search.population
         if not population.members:
             numbered = list(enumerate((proposal.program for proposal in first), number))
-            distinct = {one.to_json(): Member(at, one, 0.0, 1.0, 1.0) for at, one in reversed(numbered)}
+            distinct = {one.to_json(): Member(at, one, -np.inf, 1.0, 1.0) for at, one in reversed(numbered)}
             population = Population(list(distinct.values()))
         rest = self.heats[0][0] - len(first)
         proposals = [*first, *proposer.propose(population, rest, rng)]
@@ -172,6 +172,15 @@ def member_of(record: Record) -> Member | None:
         return None
     program = Program.from_tree(record["program"])
     return Member(record["number"], program, record["scores"][-1], record["cost"], record["width"])
+
+
+def trial_of(record: Record) -> Trial:
+    """Makes of a record what its proposer learns from.
+
+    Args:
+        record: the record of a candidate that is a program.
+    """
+    return Trial(record["number"], Program.from_tree(record["program"]), tuple(record["scores"]))
 
 
 def _controllers(program: Program, betas: Sequence[float]) -> list[Any]:

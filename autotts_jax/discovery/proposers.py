@@ -64,6 +64,39 @@ class Draft(NamedTuple):
     dollars: float | None = None
 
 
+class Trial(NamedTuple):
+    """A program that was tried, and how far it came.
+
+    Attributes:
+        number: the candidate's number in the run.
+        program: the program.
+        scores: its score in each heat that it reached.
+    """
+
+    number: int
+    program: Program
+    scores: tuple[float, ...]
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """What is larger of the better one: who reached a later heat, or has the higher score there."""
+        return len(self.scores), self.scores[-1]
+
+
+@runtime_checkable
+class Learner(Proposer, Protocol):
+    """Proposes programs, and learns from what became of them. It keeps that in the population."""
+
+    def learn(self, population: Population, trials: Sequence[Trial]) -> None:
+        """Takes in what a round of its own came to; called again for each when a run is resumed.
+
+        Args:
+            population: the best candidates before that round; none of them in the first round of a search.
+                Whatever is learned goes to ``population.learned``.
+            trials: the candidates that it proposed, in order.
+        """
+
+
 @runtime_checkable
 class Writer(Protocol):
     """Proposes whole files. What it pays for it keeps in the run's folder, so that a run can be resumed."""
@@ -145,6 +178,9 @@ class Random:
 PROPOSERS: dict[str, Proposer] = {proposer.name: proposer for proposer in (Rules(), Random())}
 """Proposers by name."""
 
+CONSTANTS = "constants"
+"""Name of the proposer that tunes numbers, with the file of a program after a colon."""
+
 OPENAI = "openai"
 """Name of the proposer that asks a language model, with the model after a colon."""
 
@@ -153,19 +189,23 @@ def as_proposer(proposer: str | Proposer | Writer) -> Proposer | Writer:
     """Finds a proposer.
 
     Args:
-        proposer: a name of `PROPOSERS`; ``openai:MODEL``; or a proposer.
+        proposer: a name of `PROPOSERS`; ``constants`` or ``constants:FILE``; ``openai:MODEL``; or a proposer.
 
     Raises:
         InputError: there is no such proposer.
     """
     if not isinstance(proposer, str):
         return proposer
-    kind, colon, model = proposer.partition(":")
+    kind, colon, rest = proposer.partition(":")
     if kind == OPENAI and colon:
         from autotts_jax.discovery.openai_proposer import OpenAIProposer
 
-        return OpenAIProposer(model)
+        return OpenAIProposer(rest)
+    if kind == CONSTANTS:
+        from autotts_jax.discovery.constants import Constants
+
+        return Constants.read(rest) if colon else Constants()
     if proposer not in PROPOSERS:
-        known = ", ".join([*PROPOSERS, f"{OPENAI}:MODEL"])
+        known = ", ".join([*PROPOSERS, f"{CONSTANTS}[:FILE]", f"{OPENAI}:MODEL"])
         raise InputError(f"unknown proposer {proposer!r}; known are {known}")
     return PROPOSERS[proposer]

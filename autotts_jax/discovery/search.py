@@ -23,9 +23,9 @@ from autotts_jax.discovery.file_rounds import WRITTEN, FileRounds, written_of
 from autotts_jax.discovery.interpreter import BETAS
 from autotts_jax.discovery.judging import TEST_ORDERS, Judge, Outcome
 from autotts_jax.discovery.population import Member, Search, Written
-from autotts_jax.discovery.program_rounds import CANDIDATE, HEATS, ProgramRounds, member_of
+from autotts_jax.discovery.program_rounds import CANDIDATE, HEATS, ProgramRounds, member_of, trial_of
 from autotts_jax.discovery.promotion import LeftOut, judge
-from autotts_jax.discovery.proposers import Proposer, Writer, as_proposer
+from autotts_jax.discovery.proposers import Learner, Proposer, Writer, as_proposer
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import check_width
 from autotts_jax.policies.player import ControllerPlayer, Player
@@ -257,10 +257,18 @@ class Run:
         folds = {record["fold"] for record in records if record["kind"] in (CANDIDATE, WRITTEN)}
         for fold in folds:
             search = self._search_of(fold)
+            self._learn(search, records)
             search.population.add(of_round.get(fold, []))
             search.rounds += 1
             self.rounds += 1
             self.untested = True
+
+    def _learn(self, search: Search, records: Sequence[Record]) -> None:
+        """Tells whoever proposed programs in a round what became of them."""
+        for learner in (proposer for proposer in self._proposers if isinstance(proposer, Learner)):
+            trials = [trial_of(record) for record in records if record.get("proposer") == learner.name]
+            if trials:
+                learner.learn(search.population, trials)
 
     def _search_of(self, fold: int | None) -> Search:
         return self._searches[-1 if fold is None else fold]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from autotts_jax.discovery.rules import (
     DIALS,
@@ -113,15 +114,27 @@ def _draw(within: Range, rng: np.random.Generator) -> Line:
     return Line(round(float(first), 3), round(float(slope), 3))
 
 
+def steps(ends: Float[np.ndarray, " 2"], within: Range) -> Float[np.ndarray, " 2"]:
+    """Computes the standard deviation of a change to a number.
+
+    Args:
+        ends: the number at β = 0 and at β = 1.
+        within: the values that it can have.
+
+    Returns:
+        The standard deviations at both ends.
+    """
+    if within.whole:
+        return np.maximum(RELATIVE_STEP * np.abs(ends), 0.5)
+    if within.low < 0:
+        return np.maximum(RELATIVE_STEP * np.abs(ends), 0.003)
+    return np.full(2, REAL_STEP * (within.high - within.low))
+
+
 def _step(line: Line, within: Range, rng: np.random.Generator) -> Line:
     """Moves a line at both ends, at one of them, or makes it flat."""
     ends = np.array([line.at_0, line.at_0 + line.slope])
-    if within.whole:
-        scale = np.maximum(RELATIVE_STEP * np.abs(ends), 0.5)
-    else:
-        scale = np.full(2, REAL_STEP * (within.high - within.low))
-        if within.low < 0:
-            scale = np.maximum(RELATIVE_STEP * np.abs(ends), 0.003)
+    scale = steps(ends, within)
     moved = [(1, 1), (1, 0), (0, 1)][rng.integers(3)]
     ends = np.clip(ends + scale * rng.standard_normal(2) * moved, within.low, within.high)
     if rng.random() < 0.1:
