@@ -10,9 +10,9 @@ import pytest
 
 import autotts_jax as at
 from autotts_jax.core.controller import Family
-from autotts_jax.discovery.judging import Judge
-from autotts_jax.discovery.measuring import MAX_SOURCE, Course, measure, outcome_of
-from autotts_jax.discovery.openai_proposer import CONTRACT, code_of
+from autotts_jax.discovery.judging import Judge, price
+from autotts_jax.discovery.measuring import MAX_SOURCE, TRACE, Course, measure, outcome_of
+from autotts_jax.discovery.prompts import CONTRACT, code_of
 from autotts_jax.policies import select, self_consistency
 from autotts_jax.policies.players import as_player
 from autotts_jax.sandbox import Sandbox
@@ -81,6 +81,27 @@ def test_feedback_shows_labels_and_is_bounded(course):
 
 
 @pytest.mark.slow
+def test_feedback_can_hold_no_traces(course):
+    source = VOTES.replace('1 + round(6 * config["beta"])', '7 - round(6 * config["beta"])')
+    shown, untold = (measure(source, dataclasses.replace(course, traces=traces)) for traces in (True, False))
+    assert untold.metrics == shown.metrics
+    assert shown.feedback.startswith(untold.feedback)
+    assert TRACE in shown.feedback
+    assert TRACE not in untold.feedback
+
+
+def test_a_file_without_beta_is_judged_at_every_price(course):
+    """At β = 1/2 it is SC@7."""
+    source = VOTES.replace("1 + round(6 *", "round(14 *")
+    measured = measure(source, dataclasses.replace(course, settings=(0.5,)))
+    assert measured.metrics["branches"] == [7.0]
+    theirs = outcome_of(course.incumbent, course.unit)
+    accuracy, cost = theirs.accuracy[0, 2].mean(), theirs.cost[0, 2].mean()
+    assert measured.metrics["objective"] == pytest.approx(accuracy - price(BETAS).mean() * cost, abs=1e-6)
+    assert "mean tokens" not in measured.feedback
+    assert TRACE + "0.5" in measured.feedback
+
+
 def test_the_example_of_the_contract_plays(course):
     example = code_of(CONTRACT.read_text(encoding="utf-8"))
     measured = measure(example, course)

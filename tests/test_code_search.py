@@ -72,7 +72,7 @@ def measured(monkeypatch):
         return Measurement({"objective": score, "cost": 2.0, "width": 4.0}, f"scored {score:.3f}", "kernel")
 
     monkeypatch.setattr(file_rounds, "measure", measure)
-    monkeypatch.setattr(file_rounds.Course, "of", lambda *_: None)
+    monkeypatch.setattr(file_rounds.Course, "of", lambda *_, **__: None)
     return sources
 
 

@@ -34,6 +34,7 @@ from autotts_jax.discovery.archive import Archive
 from autotts_jax.discovery.judging import Outcome
 from autotts_jax.discovery.promotion import ERROR_RATE, LeftOut, gains, level_of, lower_bound, matched
 from autotts_jax.discovery.search import Run
+from autotts_jax.discovery.variation import constant
 from autotts_jax.policies import CMC, ParallelProbe, Seen, SelfConsistency, as_player
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
@@ -214,6 +215,13 @@ def test_exported_sources_play_the_programs_episodes(seed):
     )
 
 
+@given(members, st.floats(0, 1))
+def test_constant_programs_are_what_the_program_is_at_one_half(program, beta):
+    there, everywhere = decision_list(program, 0.5), decision_list(constant(program), beta)
+    for name in ("initial", "max_branches", "warm_up", "window", "pool_low", "branch_high", "values"):
+        np.testing.assert_array_equal(getattr(everywhere, name), getattr(there, name), err_msg=name)
+
+
 def test_an_export_needs_the_name_of_a_class():
     for name in ("found", "2Found", "Found it"):
         with pytest.raises(at.InputError, match="no name of a class"):
@@ -271,9 +279,19 @@ def test_lower_bounds_hold_as_often_as_they_say():
 # --- the loop -------------------------------------------------------------------------------------------
 
 
-def run_of(folder, data=None, *, seed=0, proposers=("rules",), heats=HEATS, incumbent=FEW, test_orders=10):
+def run_of(
+    folder,
+    data=None,
+    *,
+    seed=0,
+    proposers=("rules",),
+    heats=HEATS,
+    incumbent=FEW,
+    test_orders=10,
+    **switches,
+):
     data = at.load("smollm2").select(np.arange(9)) if data is None else data
-    return Run(data, folder, proposers, as_player(incumbent), seed, 16, heats, test_orders)
+    return Run(data, folder, proposers, as_player(incumbent), seed, 16, heats, test_orders, **switches)
 
 
 def lines_of(folder):
@@ -364,6 +382,32 @@ def test_a_damaged_archive_is_not_read(searched, tmp_path):
     (tmp_path / "archive.jsonl").write_bytes(b"".join([*lines[:3], b"garbage\n", *lines[3:]]))
     with pytest.raises(at.InputError, match="line 4 is no JSON"):
         at.read_run(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_run_without_beta_tries_and_tests_constants(tmp_path):
+    run = run_of(tmp_path, beta=False)
+    run.search(6 * HEATS[0][0], None)
+    run.test()
+    found = at.read_run(tmp_path)
+    for record in found.candidates:
+        program = Program.from_tree(record["program"])
+        assert program == constant(program)
+    assert len({json.dumps(record["program"]) for record in found.candidates}) > 80
+    assert len(found.test["tokens"]) == 1
+    assert not found.test["falls"]
+    assert "ktokens: " in str(found.table())
+    with pytest.raises(at.InputError, match="holds a run with beta = False, not True"):
+        run_of(tmp_path)
+
+
+def test_runs_from_before_there_were_switches_go_on(searched, tmp_path):
+    manifest = json.loads((searched / "manifest.json").read_text())
+    del manifest["beta"], manifest["traces"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert run_of(tmp_path, proposers=("rules", "random")).rounds == 0
+    with pytest.raises(at.InputError, match="holds a run with traces = True, not False"):
+        run_of(tmp_path, proposers=("rules", "random"), traces=False)
 
 
 def test_bad_arguments_are_named(tmp_path):

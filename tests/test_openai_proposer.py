@@ -8,8 +8,10 @@ import pytest
 from scripted_model import serving
 
 from autotts_jax.discovery import judging
-from autotts_jax.discovery.openai_proposer import Cost, OpenAIProposer, code_of, prompt
+from autotts_jax.discovery.measuring import TRACE
+from autotts_jax.discovery.openai_proposer import Cost, OpenAIProposer
 from autotts_jax.discovery.population import Written
+from autotts_jax.discovery.prompts import code_of, prompt
 from autotts_jax.discovery.proposers import Writer, as_proposer
 from autotts_jax.errors import DataError, InputError
 
@@ -64,6 +66,20 @@ def test_a_round_is_not_paid_for_twice(server, tmp_path):
     assert proposer(server).paid(tmp_path) == Cost(4000, 2000)
     proposer(server).write([], tmp_path, 1, 16)
     assert len(server.requests) == 8
+
+
+def test_prompts_speak_of_beta_and_of_traces_where_there_are_any():
+    with_beta, without = (prompt([], 0, 16, beta).messages[0]["content"] for beta in (True, False))
+    assert "a family over one number β" in with_beta
+    assert "a family over one number β" not in without
+    assert "one controller with constants" in without
+    for contract in (with_beta, without):
+        assert "0.01 of accuracy" in contract
+        assert "0.0002" in contract
+        assert "{candidates}" not in contract
+    for feedback, told in ((f"good\n{TRACE}1: dear", True), ("good", False)):
+        asked = prompt([Written(0, FILE, METRICS, feedback)], 0, 16).messages[1]["content"]
+        assert ("the traces show" in asked) == told
 
 
 def test_a_call_whose_reply_was_lost_counts_as_the_dearest(server, tmp_path):

@@ -145,6 +145,13 @@ def discover(
     ] = None,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of the run.", min=0, max=MAX_SEED)] = 0,
     max_branches: BranchesOption = 64,
+    traces: Annotated[
+        bool, typer.Option("--traces/--no-traces", help="Show those who write files episodes of them.")
+    ] = True,
+    beta: Annotated[
+        bool,
+        typer.Option("--beta/--no-beta", help="Candidates are families over β, or one controller each."),
+    ] = True,
     encoding: EncodingOption = "exact",
     cache: CacheOption = True,
 ) -> None:
@@ -174,6 +181,8 @@ def discover(
             cpu_minutes=cpu_minutes,
             seed=seed,
             max_branches=max_branches,
+            traces=traces,
+            beta=beta,
             on_round=lambda progress: on_progress(
                 "searching",
                 int(100 * progress.spent),

@@ -18,6 +18,9 @@ from autotts_jax.files import make_folder, read_bytes, write_atomically
 
 MANIFEST, RECORDS = "manifest.json", "archive.jsonl"
 
+UNSAID = {"traces": True, "beta": True}
+"""What a run was begun with if its manifest does not say so."""
+
 END = "round"
 """Kind of the record that ends a round."""
 
@@ -151,9 +154,10 @@ def read_manifest(folder: Path) -> Record:
 def _check_same(path: Path, manifest: Record) -> None:
     found = read_manifest(path.parent)
     for key, value in json.loads(json.dumps(manifest)).items():
-        if found.get(key) != value:
+        before = found.get(key, UNSAID.get(key))
+        if before != value:
             raise InputError(
-                f"{path.parent} holds a run with {key} = {found.get(key)!r}, not {value!r}; use the same to "
+                f"{path.parent} holds a run with {key} = {before!r}, not {value!r}; use the same to "
                 "go on with it, or another folder"
             )
 

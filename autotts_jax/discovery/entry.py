@@ -25,6 +25,8 @@ def discover(
     cpu_minutes: float | None = 10.0,
     seed: int = 0,
     max_branches: int = 64,
+    traces: bool = True,
+    beta: bool = True,
     on_round: OnRound | None = None,
 ) -> Discovery:
     """Searches for a controller that is better than the incumbent, by default without a language model.
@@ -41,6 +43,9 @@ def discover(
         cpu_minutes: CPU time to spend in all, over all cores; None for no limit.
         seed: the seed that everything is drawn with.
         max_branches: branches that an episode can open.
+        traces: whether those who write files are shown episodes of what they wrote.
+        beta: whether candidates are families over β. Else each is one controller, whose numbers are constant;
+            it is judged at every price.
         on_round: called after every round.
 
     Returns:
@@ -57,7 +62,16 @@ def discover(
         raise InputError(f"cpu_minutes is {cpu_minutes}, but it must be a finite number above 0")
     data = data if isinstance(data, ProbeDataset) else load(data)
     folder = Path(out)
-    run = Run(data, folder, proposers, as_player(incumbent), seed, whole("max_branches", max_branches, 1))
+    run = Run(
+        data,
+        folder,
+        proposers,
+        as_player(incumbent),
+        seed,
+        whole("max_branches", max_branches, 1),
+        traces=traces,
+        beta=beta,
+    )
     run.search(candidates, None if cpu_minutes is None else 60 * cpu_minutes, on_round)
     if run.untested:
         run.test()

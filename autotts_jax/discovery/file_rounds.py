@@ -13,7 +13,7 @@ from autotts_jax.discovery.interpreter import BETAS
 from autotts_jax.discovery.judging import Judge, Outcome
 from autotts_jax.discovery.measuring import LIMITS, Course, measure, outcome_of, play_sealed
 from autotts_jax.discovery.population import Search, Written
-from autotts_jax.discovery.program_rounds import FINAL_ORDERS, SEARCH_BETAS, START
+from autotts_jax.discovery.program_rounds import FINAL_ORDERS, ONE_BETA, SEARCH_BETAS, START
 from autotts_jax.discovery.proposers import Draft
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import ControllerPlayer
@@ -36,11 +36,15 @@ class FileRounds:
         judge: has the questions.
         incumbent: whom to beat.
         num_orders: branch orders that a file plays, which are those of the last heat of programs.
+        beta: whether candidates are families over β.
+        traces: whether feedback shows episodes.
     """
 
     judge: Judge
     incumbent: ControllerPlayer
     num_orders: int
+    beta: bool = True
+    traces: bool = True
     _courses: dict[int | None, Course] = dataclasses.field(default_factory=dict)
 
     def play(
@@ -60,7 +64,13 @@ class FileRounds:
         """
         if search.fold not in self._courses:
             self._courses[search.fold] = Course.of(
-                self.judge, self.incumbent, search.questions, range(self.num_orders), SEARCH_BETAS
+                self.judge,
+                self.incumbent,
+                search.questions,
+                range(self.num_orders),
+                SEARCH_BETAS,
+                settings=self._betas(SEARCH_BETAS),
+                traces=self.traces,
             )
         records: list[Record] = []
         for place, draft in enumerate([*first, *drafts]):
@@ -113,7 +123,8 @@ class FileRounds:
         data, orders = self.judge.part(search.questions, self.judge.search, FINAL_ORDERS)
         for written in search.best_written()[:FINALISTS]:
             with contextlib.suppress(InputError):
-                play = play_sealed(str(written.source), data, orders, SEARCH_BETAS, FINAL_LIMITS)
+                betas = self._betas(SEARCH_BETAS)
+                play = play_sealed(str(written.source), data, orders, betas, FINAL_LIMITS)
                 score = outcome_of(play, self.judge.unit).objective(SEARCH_BETAS)[0]
                 found.append((float(score), written))
         return found
@@ -129,9 +140,12 @@ class FileRounds:
         """
         everything = np.arange(len(self.judge.data))
         data, orders = self.judge.part(everything, self.judge.test, range(self.judge.test.num_rows))
-        return outcome_of(
-            play_sealed(str(written.source), data, orders, BETAS, FINAL_LIMITS), self.judge.unit
-        )
+        play = play_sealed(str(written.source), data, orders, self._betas(BETAS), FINAL_LIMITS)
+        return outcome_of(play, self.judge.unit)
+
+    def _betas(self, betas: Sequence[float]) -> Sequence[float]:
+        """The values of β that files are played at."""
+        return betas if self.beta else ONE_BETA
 
 
 def written_of(record: Record) -> Written:

@@ -173,7 +173,8 @@ class Discovery:
             f"{100 * self.test['level']:.2g} %.",
         ]
         tokens = "  ".join(thousands(tokens) for tokens in self.test["tokens"])
-        lines.append(f"ktokens at β = {BETAS[0]:g} … {BETAS[-1]:g}: {tokens}")
+        at_beta = f" at β = {BETAS[0]:g} … {BETAS[-1]:g}" if len(self.test["tokens"]) > 1 else ""
+        lines.append(f"ktokens{at_beta}: {tokens}")
         for heading, name in (
             (f"tokens for {self.incumbent}'s accuracy, as a share of its own", "matched_tokens"),
             (f"accuracy at {self.incumbent}'s tokens, less its own, in points", "matched_accuracy"),

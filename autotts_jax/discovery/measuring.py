@@ -45,6 +45,9 @@ MAX_SOURCE = 1 << 16
 MAX_FAILURE = 2000
 """Characters of the message of a failure at most."""
 
+TRACE = "trace at β = "
+"""What a trace in feedback begins with."""
+
 TRACE_LINES = 12
 """Lines of a trace at most; of a longer episode the first and the last are shown."""
 
@@ -101,6 +104,9 @@ class Course:
         group: the same number for the same question asked of several models. Shape (Q,).
         incumbent: the incumbent's episodes, in these orders.
         sandbox: limits of the processes that candidates play in.
+        settings: values of β that candidates are played at: those of `betas`, or one of candidates without β,
+            which are judged at the prices of all of `betas` with it.
+        traces: whether feedback shows episodes.
     """
 
     data: ProbeDataset
@@ -109,7 +115,9 @@ class Course:
     unit: float
     group: Int[np.ndarray, " Q"]
     incumbent: Play
-    sandbox: Sandbox = LIMITS
+    sandbox: Sandbox
+    settings: tuple[float, ...]
+    traces: bool
 
     @classmethod
     def of(
@@ -120,6 +128,8 @@ class Course:
         rows: Sequence[int],
         betas: Sequence[float],
         sandbox: Sandbox = LIMITS,
+        settings: Sequence[float] | None = None,
+        traces: bool = True,
     ) -> Course:
         """Plays the incumbent, and makes sure that this machine offers the sandbox.
 
@@ -130,14 +140,18 @@ class Course:
             rows: rows of the search's branch orders.
             betas: the values of β, in increasing order.
             sandbox: limits of the processes that candidates play in.
+            settings: values of β that candidates are played at; None for `betas`.
+            traces: whether feedback shows episodes.
 
         Raises:
             SandboxError: the machine does not offer the sandbox.
         """
-        of_code(_code(f"class {NAME}:\n    solve = None\n", betas), sealing=Sealing(sandbox=sandbox))
+        settings = tuple(betas if settings is None else settings)
+        of_code(_code(f"class {NAME}:\n    solve = None\n", settings), sealing=Sealing(sandbox=sandbox))
         data, orders = judge.part(questions, judge.search, rows)
         played = incumbent.play(data, orders)
-        return cls(data, orders, tuple(betas), judge.unit, judge.group[questions], played, sandbox)
+        group = judge.group[questions]
+        return cls(data, orders, tuple(betas), judge.unit, group, played, sandbox, settings, traces)
 
 
 def measure(source: str, course: Course) -> Measurement:
@@ -221,29 +235,29 @@ def _player(source: str, betas: Sequence[float], sandbox: Sandbox) -> SealedPlay
 
 
 def _play(source: str, course: Course) -> tuple[Play, list[str]]:
-    player = _player(source, course.betas, course.sandbox)
+    player = _player(source, course.settings, course.sandbox)
     play = player.play(course.data, course.orders)
-    telling = _telling(play, course)
+    telling = _telling(play, course) if course.traces else ()
     return play, [line for episode in telling for line in _trace(player, episode, play, course)]
 
 
 # --- numbers --------------------------------------------------------------------------------------------
 
 
-def _settings(course: Course) -> Int[np.ndarray, " B"]:
+def _best_settings(course: Course, betas: Sequence[float]) -> Int[np.ndarray, " B"]:
     """The incumbent's setting that is best at each β's price."""
     outcome = outcome_of(course.incumbent, course.unit)
     accuracy, cost = outcome.accuracy[0].mean(axis=1), outcome.cost[0].mean(axis=1)
-    return (accuracy - price(course.betas)[:, None] * cost).argmax(axis=1)
+    return (accuracy - price(betas)[:, None] * cost).argmax(axis=1)
 
 
 def _metrics(outcome: Outcome, course: Course) -> dict[str, Any]:
     theirs = outcome_of(course.incumbent, course.unit)
-    best = _settings(course)
+    best = _best_settings(course, course.betas)
     prices = price(course.betas)[:, None]
     gain = outcome.accuracy[0] - prices * outcome.cost[0]
     gain = (gain - theirs.accuracy[0][best] + prices * theirs.cost[0][best]).mean(axis=0)
-    decreasing = falls(outcome.cost[0], course.betas)
+    decreasing = falls(outcome.cost[0], course.settings)
 
     def means(values: Float[np.ndarray, "1 B Q"], digits: int) -> list[float]:
         return [round(float(value), digits) for value in values[0].mean(axis=1)]
@@ -253,7 +267,7 @@ def _metrics(outcome: Outcome, course: Course) -> dict[str, Any]:
         "gain": round(float(gain.mean()), 6),
         "gain_low": round(lower_bound(gain, course.group, 0.025), 6),
         "gain_high": round(-lower_bound(-gain, course.group, 0.025), 6),
-        "beta": list(course.betas),
+        "beta": list(course.settings),
         "accuracy": means(outcome.accuracy, 4),
         "tokens": means(outcome.cost * course.unit, 1),
         "branches": means(outcome.width, 2),
@@ -270,7 +284,9 @@ def _summary(metrics: dict[str, Any], course: Course) -> Iterator[str]:
     columns = (metrics[name] for name in ("beta", "accuracy", "tokens", "branches"))
     for beta, accuracy, tokens, branches in zip(*columns, strict=True):
         yield f"{beta:4.2f}  {accuracy:8.3f}  {tokens:8.0f}  {branches:8.1f}"
-    if metrics["monotone"]:
+    if len(course.settings) == 1:
+        pass  # There is no other β to spend more or less than.
+    elif metrics["monotone"]:
         yield "mean tokens do not fall as β rises, as it must be"
     else:
         shown = ", ".join(f"{beta:g}" for beta in metrics["falls"])
@@ -296,8 +312,8 @@ class _Telling(NamedTuple):
 
 def _telling(play: Play, course: Course) -> Iterator[_Telling]:
     """At the least, middle and largest β: a wrong answer that need not be, and a dear one."""
-    best = _settings(course)
-    for setting in sorted({0, len(course.betas) // 2, len(course.betas) - 1}):
+    best = _best_settings(course, course.settings)
+    for setting in sorted({0, len(course.settings) // 2, len(course.settings) - 1}):
         theirs = course.incumbent
         right, tokens = play.correct[setting], play.tokens[setting]
         right_too, fewer = theirs.correct[best[setting]], theirs.tokens[best[setting]]
@@ -340,7 +356,7 @@ def _trace(
     steps, ended = follow(stepped, ReplayExecutor(pool, label))
     spent = int(play.tokens[episode.setting, episode.row, episode.question])
     yield ""
-    yield f"trace at β = {course.betas[episode.setting]:g}: {episode.why}; this one takes {spent}"
+    yield f"{TRACE}{course.settings[episode.setting]:g}: {episode.why}; this one takes {spent}"
     yield "round | action | branches | votes of latest answers | confidence | ktokens"
     lines = [" | ".join(cells)[:TRACE_COLUMNS] for cells in describe_steps(steps)]
     if len(lines) > TRACE_LINES:

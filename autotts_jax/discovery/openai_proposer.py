@@ -11,17 +11,16 @@ import dataclasses
 import hashlib
 import json
 import os
-import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotts_jax.checks import whole
-from autotts_jax.discovery.judging import PRICES
 from autotts_jax.discovery.population import Written
+from autotts_jax.discovery.prompts import Prompt, code_of, prompt
 from autotts_jax.discovery.proposers import OPENAI, Draft
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
@@ -32,22 +31,14 @@ KEY = "OPENAI_API_KEY"
 
 TRANSCRIPTS = "transcripts"
 
-SHOWN = 3
-"""Candidates that a prompt shows in full, and failures that it names."""
-
 ATTEMPTS = 6
 """How often a call is made that a server is too busy for."""
 
 MESSAGE_TOKENS = 64
 """Tokens that a server may add to each message."""
 
-CONTRACT = Path(__file__).with_name("contract.md")
-"""What a model is told of the candidates that it is to write."""
-
 _UNSENT = ("ConnectError", "ConnectTimeout")
 """What the client's transport, which differs between its versions, calls requests that were never sent."""
-
-_BLOCK = re.compile(r"^```[ \t]*(?:python|py)?[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
 class Cost(NamedTuple):
@@ -158,6 +149,7 @@ class OpenAIProposer:
         folder: Path,
         round: int,  # noqa: A002
         max_branches: int,
+        beta: bool = True,
     ) -> list[Draft]:
         """Asks for as many files as the run can still pay for, all at a time.
 
@@ -168,7 +160,9 @@ class OpenAIProposer:
         with needs("discover", f"the proposer {OPENAI}"):
             import openai
         calls = [
-            self._call(prompt(history, place, max_branches), folder / TRANSCRIPTS, f"round{round:05}-{place}")
+            self._call(
+                prompt(history, place, max_branches, beta), folder / TRANSCRIPTS, f"round{round:05}-{place}"
+            )
             for place in range(self.count)
         ]
         paid, kept = self._paid(folder), []
@@ -353,65 +347,6 @@ class _Call(NamedTuple):
     most: Cost
     parents: tuple[int, ...]
     transcript: _Transcript
-
-
-class Prompt(NamedTuple):
-    """What a model is asked.
-
-    Attributes:
-        messages: the messages.
-        parents: numbers of the candidates that they show.
-    """
-
-    messages: list[dict[str, str]]
-    parents: tuple[int, ...]
-
-
-def prompt(history: Sequence[Written], place: int, max_branches: int) -> Prompt:
-    """Writes a prompt: the contract, the best candidates so far with their feedback, and what failed.
-
-    Args:
-        history: the files that were tried so far, in order.
-        place: number of the prompt in its round; each shows the best candidates in another order.
-        max_branches: branches that an episode can open.
-    """
-    ranked = sorted(
-        (written for written in history if written.metrics is not None),
-        key=lambda written: (-written.score, written.number),
-    )[:SHOWN]
-    first = place % max(len(ranked), 1)
-    shown = [*ranked[first:], *ranked[:first]]
-    failed = [written for written in history if written.metrics is None][-SHOWN:]
-    contract = CONTRACT.read_text(encoding="utf-8")
-    for name, value in (("width", max_branches), ("first", PRICES[0]), ("last", PRICES[1])):
-        contract = contract.replace(f"{{{name}}}", f"{value:g}")
-    messages = [{"role": "system", "content": contract}]
-    messages.append({"role": "user", "content": "\n\n".join(_request(shown, failed))})
-    return Prompt(messages, tuple(written.number for written in shown))
-
-
-def _request(shown: Sequence[Written], failed: Sequence[Written]) -> Iterable[str]:
-    for written in shown:
-        yield f"Candidate {written.number}:\n\n```python\n{written.source}\n```\n\n{written.feedback}"
-    for written in failed:
-        yield f"Candidate {written.number} failed:\n{written.feedback}"
-    if shown:
-        yield (
-            f"Write a better candidate. Start from candidate {shown[0].number}, or from an idea of your own; "
-            "the traces show where it loses. Reply with the whole file."
-        )
-    else:
-        yield "Write a first candidate that is better than the example. Reply with the whole file."
-
-
-def code_of(reply: str) -> str | None:
-    """Finds the file in a reply: its last code block.
-
-    Args:
-        reply: the text of the reply.
-    """
-    blocks = _BLOCK.findall(reply.replace("\r\n", "\n"))
-    return blocks[-1] if blocks else None
 
 
 def _response(reply: Any) -> dict[str, Any]:

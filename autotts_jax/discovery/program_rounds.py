@@ -15,9 +15,13 @@ from autotts_jax.discovery.judging import SEARCH_ORDERS, Judge, Outcome
 from autotts_jax.discovery.population import Member, Population, Search
 from autotts_jax.discovery.proposers import Proposal, Proposer, Trial
 from autotts_jax.discovery.rules import Program, cmc, parallel_probe, self_consistency
+from autotts_jax.discovery.variation import constant
 
 SEARCH_BETAS = (0.0, 0.35, 0.7, 1.0)
 """The values of β that a search plays."""
+
+ONE_BETA = (0.5,)
+"""The value of β that candidates are played at that have no β."""
 
 HEATS = ((256, 1), (48, 3), (12, 12))
 """Candidates that a round's heats play, the best of the heat before, and the branch orders that they play."""
@@ -49,11 +53,13 @@ class ProgramRounds:
         judge: has the questions.
         heats: candidates and orders of each heat.
         seed: the seed that everything is drawn with.
+        beta: whether candidates are families over β; else all of their numbers are constant.
     """
 
     judge: Judge
     heats: tuple[tuple[int, int], ...]
     seed: int
+    beta: bool = True
 
     def play(
         self, search: Search, first: Sequence[Proposal], proposer: Proposer, round_number: int, number: int
@@ -77,7 +83,7 @@ class ProgramRounds:
             distinct = {one.to_json(): Member(at, one, -np.inf, 1.0, 1.0) for at, one in reversed(numbered)}
             population = Population(list(distinct.values()))
         rest = self.heats[0][0] - len(first)
-        proposals = [*first, *proposer.propose(population, rest, rng)]
+        proposals = [*first, *map(self._admitted, proposer.propose(population, rest, rng))]
         records: list[Record] = [
             {
                 "kind": CANDIDATE,
@@ -122,7 +128,8 @@ class ProgramRounds:
             for other in others
             for member in other.population.members[:share]
         ]
-        return found or [Proposal(program) for program in (cmc(), parallel_probe(), self_consistency())]
+        published = (cmc(), parallel_probe(), self_consistency())
+        return found or [self._admitted(Proposal(program)) for program in published]
 
     def finalists(self, search: Search) -> list[tuple[float, Member]]:
         """Compares a search's best programs in further orders.
@@ -146,14 +153,19 @@ class ProgramRounds:
         Args:
             program: what plays it.
         """
-        return self.judge.play_test(_controllers(program, BETAS))
+        return self.judge.play_test(_controllers(program, BETAS if self.beta else ONE_BETA))
+
+    def _admitted(self, proposal: Proposal) -> Proposal:
+        """A proposal as it is tried."""
+        return proposal if self.beta else proposal._replace(program=constant(proposal.program))
 
     def _play_heat(
         self, programs: Sequence[Program], questions: Int[np.ndarray, " used"], rows: Sequence[int]
     ) -> tuple[Outcome, np.ndarray]:
         """Plays and scores a heat. Heats have as many controllers and episodes, and so one compilation."""
-        candidates = [_controllers(program, SEARCH_BETAS) for program in programs]
-        filling = [candidates[0][0]] * (len(SEARCH_BETAS) * (self.heats[0][0] - len(programs)))
+        betas = SEARCH_BETAS if self.beta else ONE_BETA
+        candidates = [_controllers(program, betas) for program in programs]
+        filling = [candidates[0][0]] * (len(betas) * (self.heats[0][0] - len(programs)))
         outcome = self.judge.play(candidates, questions, self.judge.search, rows, filling)
         length = np.array([program.length for program in programs])
         return outcome, outcome.objective(SEARCH_BETAS) - LENGTH_PRICE * length

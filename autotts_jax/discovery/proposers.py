@@ -119,6 +119,7 @@ class Writer(Protocol):
         folder: Path,
         round: int,  # noqa: A002
         max_branches: int,
+        beta: bool = True,
     ) -> list[Draft]:
         """Writes files.
 
@@ -127,6 +128,7 @@ class Writer(Protocol):
             folder: the run's folder.
             round: number of the round in the run. A round that did not end is asked for again.
             max_branches: branches that an episode can open.
+            beta: whether candidates are families over β; else each is one controller.
 
         Returns:
             The files; none where its budget is spent.

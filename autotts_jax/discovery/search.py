@@ -23,7 +23,14 @@ from autotts_jax.discovery.file_rounds import WRITTEN, FileRounds, written_of
 from autotts_jax.discovery.interpreter import BETAS
 from autotts_jax.discovery.judging import TEST_ORDERS, Judge, Outcome
 from autotts_jax.discovery.population import Member, Search, Written
-from autotts_jax.discovery.program_rounds import CANDIDATE, HEATS, ProgramRounds, member_of, trial_of
+from autotts_jax.discovery.program_rounds import (
+    CANDIDATE,
+    HEATS,
+    ONE_BETA,
+    ProgramRounds,
+    member_of,
+    trial_of,
+)
 from autotts_jax.discovery.promotion import LeftOut, judge
 from autotts_jax.discovery.proposers import Learner, Proposer, Writer, as_proposer
 from autotts_jax.errors import InputError
@@ -74,6 +81,8 @@ class Run:
         max_branches: branches that an episode can open.
         heats: candidates and orders of each heat of a round.
         test_orders: branch orders of each question that a test plays.
+        traces: whether those who write files are shown episodes.
+        beta: whether candidates are families over β; else each is one controller.
 
     Attributes:
         archive: the archive.
@@ -98,6 +107,8 @@ class Run:
         max_branches: int,
         heats: Sequence[tuple[int, int]] = HEATS,
         test_orders: int = TEST_ORDERS,
+        traces: bool = True,
+        beta: bool = True,
     ):
         if not isinstance(incumbent, ControllerPlayer):
             raise InputError(f"{incumbent.name} cannot be the incumbent; give a compiled controller, as cmc")
@@ -108,8 +119,9 @@ class Run:
         check_width(data, incumbent, max_branches)
         incumbent.check(max_branches)
         self._judge = Judge.of(data, max_branches, seed, test_orders)
-        self._programs = ProgramRounds(self._judge, tuple(heats), seed)
-        self._files = FileRounds(self._judge, incumbent, heats[-1][1])
+        self._betas = BETAS if beta else ONE_BETA
+        self._programs = ProgramRounds(self._judge, tuple(heats), seed, beta)
+        self._files = FileRounds(self._judge, incumbent, heats[-1][1], beta, traces)
         groups = self._judge.group.max() + 1
         if groups < 2 * FOLDS:
             raise InputError(
@@ -129,6 +141,8 @@ class Run:
             "max_branches": max_branches,
             "heats": [list(heat) for heat in heats],
             "test_orders": test_orders,
+            "traces": traces,
+            "beta": beta,
         }
         self.archive = Archive(folder, manifest)
         self.rounds = self.candidates = self.tests = 0
@@ -186,7 +200,7 @@ class Run:
             LeftOut(self._tested(search)[1], search.used, self._judge.group) for search in self._searches[:-1]
         ]
         best, final = self._tested(self._searches[-1])
-        verdict = judge(left_out, incumbent, final, BETAS, self._judge.unit, self.tests + 1)
+        verdict = judge(left_out, incumbent, final, self._betas, self._judge.unit, self.tests + 1)
         record = {"kind": "test", "number": best.number, **verdict.to_json()}
         end = {"round": self.rounds, "cpu_seconds": self.cpu_seconds}
         self.archive.append([record], end)
@@ -218,7 +232,9 @@ class Run:
                 first = self._programs.first(search, others)
                 return self._programs.play(search, first, proposer, self.rounds, self.candidates)
             width = self._judge.search.width
-            drafts = proposer.write(search.written, self.archive.folder, self.rounds, width)
+            drafts = proposer.write(
+                search.written, self.archive.folder, self.rounds, width, len(self._betas) > 1
+            )
             if drafts:
                 best = self._files.first(search, others)
                 return self._files.play(search, best, drafts, proposer.name, self.candidates)

@@ -84,6 +84,27 @@ def random_program(rng: np.random.Generator) -> Program:
     return Program(dials, **slots)
 
 
+def constant(program: Program) -> Program:
+    """Makes every number of a program the middle of its line, so that β changes nothing.
+
+    Args:
+        program: the program.
+
+    Returns:
+        What the program is at β = 1/2, at every β.
+    """
+
+    def middle(line: Line) -> Line:
+        return Line(line.at_0 + line.slope / 2)
+
+    def clause(old: Clause) -> Clause:
+        comparisons = tuple(of._replace(number=middle(of.number)) for of in old.comparisons)
+        return Clause(comparisons, middle(old.value))
+
+    dials = {name: middle(line) for name, line in program.dials.items()}
+    return Program(dials, **{slot: tuple(map(clause, program.slot(slot))) for slot in SLOTS})
+
+
 def _random_clause(slot: str, rng: np.random.Generator) -> Clause:
     comparisons = tuple(_random_comparison(slot, rng) for _ in range(rng.integers(1, 4)))
     return Clause(comparisons, _value(slot, rng))
