@@ -74,9 +74,10 @@ def test_prompts_speak_of_beta_and_of_traces_where_there_are_any():
     assert "a family over one number β" not in without
     assert "one controller with constants" in without
     for contract in (with_beta, without):
-        assert "0.01 of accuracy" in contract
-        assert "0.0002" in contract
-        assert "{candidates}" not in contract
+        for price in judging.PRICES:
+            assert f"{price:g}" in contract
+        for placeholder in ("{candidates}", "{betas}", "{prices}", "{first}"):
+            assert placeholder not in contract
     for feedback, told in ((f"good\n{TRACE}1: dear", True), ("good", False)):
         asked = prompt([Written(0, FILE, METRICS, feedback)], 0, 16).messages[1]["content"]
         assert ("the traces show" in asked) == told

@@ -67,11 +67,12 @@ class WriterOptions:
         typer.Option(metavar="DOLLARS", help="Dollars that the run may pay.", show_default="no limit"),
     ] = None
 
-    def proposers(self, names: Sequence[str]) -> list[str | OpenAIProposer]:
+    def proposers(self, names: Sequence[str], critic: str | None = None) -> list[str | OpenAIProposer]:
         """The proposers, those that ask a model with these settings.
 
         Args:
             names: what --proposers names.
+            critic: what --critic names, which asks with the settings of the proposers.
 
         Raises:
             InputError: an option is malformed, or is about a model that is not a proposer.
@@ -81,6 +82,8 @@ class WriterOptions:
         if given and not models:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise InputError(f"{options}: no model is asked; name one in --proposers, as openai:MODEL")
+        if critic and critic.startswith("openai:"):
+            models.append(critic.removeprefix("openai:"))
         prices = dict(map(_price, self.price or ()))
         if strangers := [model for model in prices if model not in models]:
             raise InputError(
@@ -152,6 +155,14 @@ def discover(
         bool,
         typer.Option("--beta/--no-beta", help="Candidates are families over β, or one controller each."),
     ] = True,
+    critic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Who judges candidates before they are executed: nearest, openai:MODEL.",
+            show_default="nobody",
+        ),
+    ] = None,
     encoding: EncodingOption = "exact",
     cache: CacheOption = True,
 ) -> None:
@@ -161,7 +172,7 @@ def discover(
     """
     if context.invoked_subcommand is not None:
         return
-    named = writer.proposers([name.strip() for name in proposers.split(",") if name.strip()])
+    named = writer.proposers([name.strip() for name in proposers.split(",") if name.strip()], critic)
     with working(f"whole rounds are kept in {out}; the same command goes on") as on_progress:
         from autotts_jax.core import devices
 
@@ -183,6 +194,7 @@ def discover(
             max_branches=max_branches,
             traces=traces,
             beta=beta,
+            critic=critic,
             on_round=lambda progress: on_progress(
                 "searching",
                 int(100 * progress.spent),

@@ -1,4 +1,6 @@
 from .constants import Constants
+from .critic import Critic, Opinion
+from .critic_report import CriticReport, Lift, Tally
 from .entry import discover
 from .found import Discovery, read_run
 from .interpreter import DecisionList, decision_list, family
@@ -18,21 +20,26 @@ __all__ = [
     "Comparison",
     "Constants",
     "Course",
+    "Critic",
+    "CriticReport",
     "DecisionList",
     "Discovery",
     "Draft",
     "Judge",
     "Learner",
+    "Lift",
     "Line",
     "Measurement",
     "Member",
     "OpenAIProposer",
+    "Opinion",
     "Outcome",
     "Population",
     "Program",
     "Progress",
     "Proposal",
     "Proposer",
+    "Tally",
     "Trial",
     "Verdict",
     "Writer",

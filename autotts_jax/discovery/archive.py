@@ -18,7 +18,7 @@ from autotts_jax.files import make_folder, read_bytes, write_atomically
 
 MANIFEST, RECORDS = "manifest.json", "archive.jsonl"
 
-UNSAID = {"traces": True, "beta": True}
+UNSAID = {"traces": True, "beta": True, "critic": None}
 """What a run was begun with if its manifest does not say so."""
 
 END = "round"

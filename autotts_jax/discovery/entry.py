@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autotts_jax.checks import whole
+from autotts_jax.discovery.critic import Critic
 from autotts_jax.discovery.found import Discovery, read_run
 from autotts_jax.discovery.proposers import Proposer, Writer
 from autotts_jax.discovery.search import OnRound, Run
@@ -27,6 +28,7 @@ def discover(
     max_branches: int = 64,
     traces: bool = True,
     beta: bool = True,
+    critic: str | Critic | None = None,
     on_round: OnRound | None = None,
 ) -> Discovery:
     """Searches for a controller that is better than the incumbent, by default without a language model.
@@ -46,6 +48,8 @@ def discover(
         traces: whether those who write files are shown episodes of what they wrote.
         beta: whether candidates are families over β. Else each is one controller, whose numbers are constant;
             it is judged at every price.
+        critic: who judges candidates before they are executed: ``nearest``, ``openai:MODEL``, or a critic of
+            your own. It decides nothing until its record shows that it helps.
         on_round: called after every round.
 
     Returns:
@@ -71,6 +75,7 @@ def discover(
         whole("max_branches", max_branches, 1),
         traces=traces,
         beta=beta,
+        critic=critic,
     )
     run.search(candidates, None if cpu_minutes is None else 60 * cpu_minutes, on_round)
     if run.untested:

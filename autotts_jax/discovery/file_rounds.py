@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from autotts_jax.discovery.program_rounds import FINAL_ORDERS, ONE_BETA, SEARCH_
 from autotts_jax.discovery.proposers import Draft
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import ControllerPlayer
+
+if TYPE_CHECKING:
+    from autotts_jax.discovery.critic import Gate
 
 WRITTEN = "code"
 """Kind of the record of a candidate that is a file."""
@@ -38,6 +42,7 @@ class FileRounds:
         num_orders: branch orders that a file plays, which are those of the last heat of programs.
         beta: whether candidates are families over β.
         traces: whether feedback shows episodes.
+        gate: judges files before they are measured; None for nobody.
     """
 
     judge: Judge
@@ -45,10 +50,17 @@ class FileRounds:
     num_orders: int
     beta: bool = True
     traces: bool = True
+    gate: Gate | None = None
     _courses: dict[int | None, Course] = dataclasses.field(default_factory=dict)
 
     def play(
-        self, search: Search, first: Sequence[Draft], drafts: Sequence[Draft], writer: str, number: int
+        self,
+        search: Search,
+        first: Sequence[Draft],
+        drafts: Sequence[Draft],
+        writer: str,
+        round_number: int,
+        number: int,
     ) -> list[Record]:
         """Measures files.
 
@@ -57,6 +69,7 @@ class FileRounds:
             first: what the search begins with.
             drafts: what has been written.
             writer: by whom.
+            round_number: number of the round in the run.
             number: the first candidate's number.
 
         Returns:
@@ -72,27 +85,31 @@ class FileRounds:
                 settings=self._betas(SEARCH_BETAS),
                 traces=self.traces,
             )
-        records: list[Record] = []
-        for place, draft in enumerate([*first, *drafts]):
-            measured = None
-            if draft.source is not None:
-                measured = measure(draft.source, self._courses[search.fold])
-            records.append(
-                {
-                    "kind": WRITTEN,
-                    "number": number + place,
-                    "proposer": START if place < len(first) else writer,
-                    "parents": list(draft.parents),
-                    "fold": search.fold,
-                    "source": draft.source,
-                    "metrics": measured and measured.metrics,
-                    "feedback": measured.feedback if measured else draft.failure,
-                    "level": measured and measured.level,
-                    "transcript": draft.transcript,
-                    "tokens": draft.tokens,
-                    "dollars": draft.dollars,
-                }
-            )
+        records: list[Record] = [
+            {
+                "kind": WRITTEN,
+                "number": number + place,
+                "proposer": START if place < len(first) else writer,
+                "parents": list(draft.parents),
+                "fold": search.fold,
+                "source": draft.source,
+                "metrics": None,
+                "feedback": draft.failure,
+                "level": None,
+                "transcript": draft.transcript,
+                "tokens": draft.tokens,
+                "dollars": draft.dollars,
+            }
+            for place, draft in enumerate([*first, *drafts])
+        ]
+        if self.gate:
+            self.gate.judge(records, round_number)
+        for record in records:
+            if "gated" in record:
+                record["feedback"] = f"the critic gives it {record['critic']['score']:g} and it was not run"
+            elif record["source"] is not None:
+                measured = measure(record["source"], self._courses[search.fold])
+                record |= dataclasses.asdict(measured)
         return records
 
     def first(self, search: Search, others: Sequence[Search]) -> list[Draft]:

@@ -14,6 +14,7 @@ from rich.text import Text
 from autotts_jax.checks import whole
 from autotts_jax.core.controller import Family
 from autotts_jax.discovery.archive import END, Record, read_manifest, read_records
+from autotts_jax.discovery.critic_report import CriticReport, read_report
 from autotts_jax.discovery.file_rounds import WRITTEN
 from autotts_jax.discovery.interpreter import BETAS, family
 from autotts_jax.discovery.measuring import exported
@@ -123,6 +124,10 @@ class Discovery:
                 left.extend(self.candidates[one]["parents"])
         return list(found)
 
+    def critic(self) -> CriticReport | None:
+        """Reports whether the run's critic is worth anything; None of a run without one."""
+        return read_report(self.folder)
+
     def table(self) -> Table:
         """Makes a table of the best candidates and the test's verdict."""
         last = [record for record in self.candidates if record["fold"] is None]
@@ -151,6 +156,8 @@ class Discovery:
                 "branches: cost in branches of mean length; width: branches opened"
             )
             yield Text(self._verdict())
+            if critic := self.critic():
+                yield Text(str(critic))
 
         return Table(parts)
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from autotts_jax.checks import whole
 from autotts_jax.discovery.population import Written
-from autotts_jax.discovery.prompts import Prompt, code_of, prompt
+from autotts_jax.discovery.prompts import code_of, prompt
 from autotts_jax.discovery.proposers import OPENAI, Draft
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
@@ -59,6 +59,26 @@ class Cost(NamedTuple):
             other: the other cost.
         """
         return Cost(self.prompt + other.prompt, self.reply + other.reply)
+
+
+class Reply(NamedTuple):
+    """What a model replied.
+
+    Attributes:
+        text: the text; None where there is none.
+        failure: why there is none.
+        cut_off: whether it has reached the most tokens of a reply.
+        transcript: name of the file that holds what was asked and replied.
+        tokens: tokens that were paid for it.
+        dollars: what they cost; None where nobody knows.
+    """
+
+    text: str | None
+    failure: str
+    cut_off: bool
+    transcript: str
+    tokens: int
+    dollars: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,21 +177,37 @@ class OpenAIProposer:
             InputError: the server refuses, or does not answer.
             DataError: a transcript is damaged.
         """
+        prompts = {
+            f"round{round:05}-{place}": prompt(history, place, max_branches, beta)
+            for place in range(self.count)
+        }
+        replies = self.ask({name: asked.messages for name, asked in prompts.items()}, folder)
+        return [self._draft(reply, prompts[name].parents) for name, reply in replies.items()]
+
+    def ask(self, asked: Mapping[str, list[dict[str, str]]], folder: Path) -> dict[str, Reply]:
+        """Asks as much as the run can still pay for, all at a time; what was answered before is not asked.
+
+        Args:
+            asked: messages by the name of their transcript.
+            folder: the run's folder.
+
+        Returns:
+            Replies by name; none where there is no money left.
+
+        Raises:
+            InputError: the server refuses, or does not answer.
+            DataError: a transcript is damaged.
+        """
         with needs("discover", f"the proposer {OPENAI}"):
             import openai
-        calls = [
-            self._call(
-                prompt(history, place, max_branches, beta), folder / TRANSCRIPTS, f"round{round:05}-{place}"
-            )
-            for place in range(self.count)
-        ]
-        paid, kept = self._paid(folder), []
-        for call in calls:
+        calls = [self._call(messages, folder / TRANSCRIPTS, name) for name, messages in asked.items()]
+        paid, kept = self._paid(folder), {}
+        for name, call in zip(asked, calls, strict=True):
             after = paid | {self.model: paid.get(self.model, Cost(0, 0)).plus(call.most)}
             if call.transcript.response is not None:
-                kept.append(call)
+                kept[name] = call
             elif self._affordable(after):
-                kept.append(call)
+                kept[name] = call
                 paid = after
         key = os.environ.get(KEY, "")
         with (
@@ -184,8 +220,8 @@ class OpenAIProposer:
             ) as client,
             ThreadPoolExecutor(self.count) as pool,
         ):
-            asked = [pool.submit(self._ask, client, call, key) for call in kept]
-        return [self._draft(call, transcript.result()) for call, transcript in zip(kept, asked, strict=True)]
+            answers = {name: pool.submit(self._ask, client, call, key) for name, call in kept.items()}
+        return {name: self._read(kept[name], answer.result()) for name, answer in answers.items()}
 
     # --- money ---------------------------------------------------------------------------------------------
 
@@ -221,8 +257,7 @@ class OpenAIProposer:
 
     # --- one call ------------------------------------------------------------------------------------------
 
-    def _call(self, asked: Prompt, folder: Path, name: str) -> _Call:
-        messages = asked.messages
+    def _call(self, messages: list[dict[str, str]], folder: Path, name: str) -> _Call:
         request: dict[str, Any] = {"model": self.model, "messages": messages, "max_tokens": self.reply_tokens}
         if self.temperature is not None:
             request["temperature"] = self.temperature
@@ -232,7 +267,7 @@ class OpenAIProposer:
         digest = hashlib.sha256(json.dumps(request).encode()).hexdigest()[:12]
         path = folder / f"{name}-{digest}.json"
         transcript = _Transcript.read(path) if path.exists() else _Transcript(request, most)
-        return _Call(path, most, asked.parents, transcript)
+        return _Call(path, most, transcript)
 
     def _ask(self, client: Any, call: _Call, key: str) -> _Transcript:
         """Makes a call, unless it was made and answered before."""
@@ -284,24 +319,26 @@ class OpenAIProposer:
                 time.sleep(self.pause * 2**attempt)
         return _response(reply)
 
-    def _draft(self, call: _Call, transcript: _Transcript) -> Draft:
+    def _read(self, call: _Call, transcript: _Transcript) -> Reply:
         assert transcript.response is not None
         dollars = self.dollars(transcript.cost)
-        draft = Draft(
-            None,
-            parents=call.parents,
+        return Reply(
+            transcript.response.get("text"),
+            failure=transcript.response.get("failure", ""),
+            cut_off=transcript.response.get("finish") == "length",
             transcript=call.path.name,
             tokens=transcript.cost.tokens,
             dollars=None if dollars is None else float(dollars),
         )
-        if "failure" in transcript.response:
-            return draft._replace(failure=transcript.response["failure"])
-        source = code_of(transcript.response["text"])
-        if source is not None:
-            return draft._replace(source=source)
-        if transcript.response["finish"] == "length":
-            return draft._replace(failure=f"the reply was cut off after {self.reply_tokens} tokens")
-        return draft._replace(failure="the reply holds no code block; reply with one ```python block")
+
+    def _draft(self, reply: Reply, parents: tuple[int, ...]) -> Draft:
+        source = None if reply.text is None else code_of(reply.text)
+        failure = reply.failure
+        if not failure and source is None:
+            failure = "the reply holds no code block; reply with one ```python block"
+            if reply.cut_off:
+                failure = f"the reply was cut off after {self.reply_tokens} tokens"
+        return Draft(source, failure, parents, reply.transcript, reply.tokens, reply.dollars)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,11 +378,10 @@ class _Transcript:
 
 
 class _Call(NamedTuple):
-    """A call that is to be made: its file, what it can cost, whom it shows, and what is known of it."""
+    """A call that is to be made: its file, what it can cost, and what is known of it."""
 
     path: Path
     most: Cost
-    parents: tuple[int, ...]
     transcript: _Transcript
 
 

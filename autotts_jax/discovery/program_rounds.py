@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int
@@ -16,6 +16,9 @@ from autotts_jax.discovery.population import Member, Population, Search
 from autotts_jax.discovery.proposers import Proposal, Proposer, Trial
 from autotts_jax.discovery.rules import Program, cmc, parallel_probe, self_consistency
 from autotts_jax.discovery.variation import constant
+
+if TYPE_CHECKING:
+    from autotts_jax.discovery.critic import Gate
 
 SEARCH_BETAS = (0.0, 0.35, 0.7, 1.0)
 """The values of β that a search plays."""
@@ -54,12 +57,14 @@ class ProgramRounds:
         heats: candidates and orders of each heat.
         seed: the seed that everything is drawn with.
         beta: whether candidates are families over β; else all of their numbers are constant.
+        gate: judges candidates before they are played; None for nobody.
     """
 
     judge: Judge
     heats: tuple[tuple[int, int], ...]
     seed: int
     beta: bool = True
+    gate: Gate | None = None
 
     def play(
         self, search: Search, first: Sequence[Proposal], proposer: Proposer, round_number: int, number: int
@@ -96,9 +101,13 @@ class ProgramRounds:
             }
             for place, proposal in enumerate(proposals)
         ]
-        left = list(range(len(proposals)))
+        if self.gate:
+            self.gate.judge(records, round_number)
+        left = [place for place, record in enumerate(records) if "gated" not in record]
         for heat, (size, orders) in enumerate(self.heats):
             left = left[:size]
+            if not left:
+                break  # A critic has rejected all.
             last = heat == len(self.heats) - 1
             rows = range(orders) if last else rng.choice(FRESH_ORDERS, orders, replace=False).tolist()
             outcome, scores = self._play_heat([proposals[at].program for at in left], search.questions, rows)

@@ -70,7 +70,7 @@ class Trial(NamedTuple):
     Attributes:
         number: the candidate's number in the run.
         program: the program.
-        scores: its score in each heat that it reached.
+        scores: its score in each heat that it reached; none where a critic kept it from being played.
     """
 
     number: int
@@ -80,7 +80,7 @@ class Trial(NamedTuple):
     @property
     def rank(self) -> tuple[int, float]:
         """What is larger of the better one: who reached a later heat, or has the higher score there."""
-        return len(self.scores), self.scores[-1]
+        return len(self.scores), self.scores[-1] if self.scores else -np.inf
 
 
 @runtime_checkable

@@ -19,6 +19,7 @@ import numpy as np
 import autotts_jax
 from autotts_jax.checks import whole
 from autotts_jax.discovery.archive import END, Archive, Record
+from autotts_jax.discovery.critic import Critic, Gate, as_critic, paid_of
 from autotts_jax.discovery.file_rounds import WRITTEN, FileRounds, written_of
 from autotts_jax.discovery.interpreter import BETAS
 from autotts_jax.discovery.judging import TEST_ORDERS, Judge, Outcome
@@ -83,6 +84,7 @@ class Run:
         test_orders: branch orders of each question that a test plays.
         traces: whether those who write files are shown episodes.
         beta: whether candidates are families over β; else each is one controller.
+        critic: who judges candidates before they are executed; None for nobody.
 
     Attributes:
         archive: the archive.
@@ -109,6 +111,7 @@ class Run:
         test_orders: int = TEST_ORDERS,
         traces: bool = True,
         beta: bool = True,
+        critic: str | Critic | None = None,
     ):
         if not isinstance(incumbent, ControllerPlayer):
             raise InputError(f"{incumbent.name} cannot be the incumbent; give a compiled controller, as cmc")
@@ -120,8 +123,10 @@ class Run:
         incumbent.check(max_branches)
         self._judge = Judge.of(data, max_branches, seed, test_orders)
         self._betas = BETAS if beta else ONE_BETA
-        self._programs = ProgramRounds(self._judge, tuple(heats), seed, beta)
-        self._files = FileRounds(self._judge, incumbent, heats[-1][1], beta, traces)
+        critic = as_critic(critic, self._proposers)
+        self._gate = None if critic is None else Gate(critic, folder, seed)
+        self._programs = ProgramRounds(self._judge, tuple(heats), seed, beta, self._gate)
+        self._files = FileRounds(self._judge, incumbent, heats[-1][1], beta, traces, self._gate)
         groups = self._judge.group.max() + 1
         if groups < 2 * FOLDS:
             raise InputError(
@@ -143,6 +148,7 @@ class Run:
             "test_orders": test_orders,
             "traces": traces,
             "beta": beta,
+            "critic": critic and critic.name,
         }
         self.archive = Archive(folder, manifest)
         self.rounds = self.candidates = self.tests = 0
@@ -237,7 +243,7 @@ class Run:
             )
             if drafts:
                 best = self._files.first(search, others)
-                return self._files.play(search, best, drafts, proposer.name, self.candidates)
+                return self._files.play(search, best, drafts, proposer.name, self.rounds, self.candidates)
         return []
 
     def _tested(self, search: Search) -> tuple[Member | Written, Outcome]:
@@ -270,7 +276,11 @@ class Run:
                 self.candidates += 1
                 if member := member_of(record):
                     of_round.setdefault(record["fold"], []).append(member)
-        folds = {record["fold"] for record in records if record["kind"] in (CANDIDATE, WRITTEN)}
+        candidates = [record for record in records if record["kind"] in (CANDIDATE, WRITTEN)]
+        if self._gate:
+            self._gate.take(candidates)
+            self._paid += sum((np.array(paid_of(record)) for record in candidates), np.zeros(2))
+        folds = {record["fold"] for record in candidates}
         for fold in folds:
             search = self._search_of(fold)
             self._learn(search, records)
