@@ -270,6 +270,10 @@ def test_its_figures_are_those_of_the_summary(comparisons, evaluation):
         assert c.accuracy_gain == pytest.approx(at - accuracy_at(reference, c.tokens + 1e-9))
         best = frontier_of(*np.concatenate([frontier(c.model, "cmc"), frontier(c.model, "mine")], -1))
         assert c.hypervolume == pytest.approx(hypervolume(mine, c.reference_tokens))
+        gain = c.hypervolume - hypervolume(reference, c.reference_tokens)
+        assert c.hypervolume_gain == pytest.approx(gain)
+        assert c.hypervolume_gain_low <= c.hypervolume_gain <= c.hypervolume_gain_high
+        assert (c.hypervolume_gain_low == c.hypervolume_gain_high) == (c.controller == c.reference)
         assert c.regret == pytest.approx(controller_regret(mine, best, c.reference_tokens))
 
 

@@ -184,6 +184,9 @@ class Comparison:
         gain_low: lower end of its interval.
         gain_high: upper end of it.
         hypervolume: of the controller's frontier against (C0, 0), in 0 … 1.
+        hypervolume_gain: it minus that of the reference's frontier.
+        hypervolume_gain_low: lower end of its interval.
+        hypervolume_gain_high: upper end of it.
         regret: of the controller against ``envelope``, in 0 … 1.
         envelope: the controllers whose settings make J*.
         reference_tokens: C0, mean tokens of self-consistency with `REFERENCE_BRANCHES` over branch orders.
@@ -205,6 +208,9 @@ class Comparison:
     gain_low: float
     gain_high: float
     hypervolume: float
+    hypervolume_gain: float
+    hypervolume_gain_low: float
+    hypervolume_gain_high: float
     regret: float
     envelope: str
     reference_tokens: float
@@ -246,7 +252,7 @@ def _compare_on(
     settings = {name: _settings(plays, questions, weights) for name, plays in swept.items()}
     frontiers = {name: frontier_of(*figures) for name, figures in settings.items()}
     reference_tokens = float(weights[0] @ _self_consistency_tokens(dataset)[questions])
-    areas = _areas(frontiers, reference_tokens)
+    areas = _areas(frontiers, reference, reference_tokens)
     values = [value for play in swept[reference] for value in play.player.values]
     tokens, accuracy = settings[reference]
     for name, frontier in frontiers.items():
@@ -307,13 +313,21 @@ def _self_consistency_tokens(dataset: ProbeDataset) -> np.ndarray:
     return REFERENCE_BRANCHES * np.asarray(dataset.matrix.tokens).sum(axis=1) / branches
 
 
-def _areas(frontiers: Mapping[str, Frontier], reference_tokens: float) -> dict[str, dict[str, float]]:
-    """Hypervolume and regret of each controller, of what was played and not of resamples."""
+def _areas(
+    frontiers: Mapping[str, Frontier], reference: str, reference_tokens: float
+) -> dict[str, dict[str, float]]:
+    """Hypervolume of each controller, against that of the reference, and regret."""
+    areas = {name: hypervolume(of, reference_tokens) for name, of in frontiers.items()}
+    gains = {name: area - areas[reference] for name, area in areas.items()}
+    intervals = {name: _interval(gain[1:]) for name, gain in gains.items()}
     played = {name: Frontier(*(figures[0] for figures in of)) for name, of in frontiers.items()}
     best = frontier_of(*(np.concatenate(figures) for figures in zip(*played.values(), strict=True)))
     return {
         name: {
-            "hypervolume": float(hypervolume(of, reference_tokens)),
+            "hypervolume": float(areas[name][0]),
+            "hypervolume_gain": float(gains[name][0]),
+            "hypervolume_gain_low": intervals[name][0],
+            "hypervolume_gain_high": intervals[name][1],
             "regret": controller_regret(of, best, reference_tokens),
         }
         for name, of in played.items()

@@ -193,8 +193,9 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
                 "frontier; both with their 95 % interval by paired bootstrap over questions;\n"
                 f"hypervolume: mean accuracy over budgets up to the tokens of SC@{REFERENCE_BRANCHES}, "
                 "each spent\n"
-                "on the best setting within it; regret: accuracy missing to the best of these\n"
-                "controllers, mean over the same budgets",
+                "on the best setting within it; Δ hypervolume: in points, less the reference's;\n"
+                "regret: accuracy missing to the best of these controllers, mean over the same\n"
+                "budgets",
                 style="dim",
             )
 
@@ -216,6 +217,9 @@ def _comparison(comparisons: Sequence[Comparison]) -> rich_table.Table:
         areas = f"hypervolume {lines[0].hypervolume:.4f}", f"regret {lines[0].regret:.4f}"
         add_row(table, controller, "", "", *areas, style="bold")
         if controller != reference:
+            one = lines[0]
+            gain = one.hypervolume_gain, one.hypervolume_gain_low, one.hypervolume_gain_high
+            add_row(table, "", "", "", "Δ hypervolume", _points(*gain))
             for index in shown:
                 add_row(table, *_matched(lines[index]))
         table.add_section()
