@@ -352,6 +352,7 @@ def test_rounds_after_a_test_are_tested(searched, tmp_path):
     assert run_of(tmp_path / "run", proposers=("rules", "random")).untested
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_stopped(searched, tmp_path):
     folder = tmp_path / "run"
     for candidates in (2, 3, 6):

@@ -133,9 +133,19 @@ class _Export:
                 break
             names.append(_ROWS[row])
             values.append(value)
-            lines += _assignment(_ROWS[row], conditions)
-        if slot in ("prune", "stop") and names and set(values) == {"1"} and default == "0":
+            lines += _all_of(f"{_ROWS[row]} =", conditions)
+        plain = slot in ("prune", "stop") and set(values) == {"1"} and default == "0"
+        if plain and len(names) == 1:
+            lines[0] = lines[0].removeprefix(f"{names[0]} = ")
+            said = "\n".join(lines)
+            lines = []
+        elif plain:
             said = " | ".join(names)
+        elif len(names) == 1:
+            if len(lines) == 1:
+                names = [lines.pop().removeprefix(f"{names[0]} = ")]
+            said = f"jnp.where({names[0]}, {values[0]}, {default})"
+            said = f"{said} > 0" if slot in ("prune", "stop") else said
         elif names:
             said = f"jnp.select([{', '.join(names)}], [{', '.join(values)}], {default})"
             said = f"{said} > 0" if slot in ("prune", "stop") else said
@@ -176,11 +186,11 @@ class _Export:
         return f"self.{field}"
 
 
-def _assignment(name: str, conditions: list[str]) -> list[str]:
+def _all_of(begin: str, conditions: list[str]) -> list[str]:
     if len(conditions) == 1:
-        return [f"{name} = {conditions[0].removeprefix('(').removesuffix(')')}"]
+        return [f"{begin} {conditions[0].removeprefix('(').removesuffix(')')}"]
     first, *others = conditions
-    return [f"{name} = (", f"    {first}", *(f"    & {condition}" for condition in others), ")"]
+    return [f"{begin} (", f"    {first}", *(f"    & {condition}" for condition in others), ")"]
 
 
 def _expression(line: Line, within: Range) -> str:
