@@ -41,6 +41,9 @@ LENGTH_PRICE = 2e-4
 FINALISTS = 8
 """Programs of a search that are compared once more at its end, in as many orders as they are."""
 
+PUBLISHED = {"cmc": cmc(), "parallel-probe": parallel_probe(), "sc": self_consistency()}
+"""Controllers that people wrote, as programs; what searches begin with."""
+
 CANDIDATE = "candidate"
 """Kind of the record of a candidate that is a program."""
 
@@ -137,8 +140,7 @@ class ProgramRounds:
             for other in others
             for member in other.population.members[:share]
         ]
-        published = (cmc(), parallel_probe(), self_consistency())
-        return found or [self._admitted(Proposal(program)) for program in published]
+        return found or [self._admitted(Proposal(program)) for program in PUBLISHED.values()]
 
     def finalists(self, search: Search) -> list[tuple[float, Member]]:
         """Compares a search's best programs in further orders.
@@ -163,6 +165,12 @@ class ProgramRounds:
             program: what plays it.
         """
         return self.judge.play_test(_controllers(program, BETAS if self.beta else ONE_BETA))
+
+    def published(self) -> dict[str, Outcome]:
+        """Plays the test with `PUBLISHED`, families over β in any case."""
+        return {
+            name: self.judge.play_test(_controllers(program, BETAS)) for name, program in PUBLISHED.items()
+        }
 
     def _admitted(self, proposal: Proposal) -> Proposal:
         """A proposal as it is tried."""

@@ -69,6 +69,22 @@ def level_of(test: int) -> float:
     return ERROR_RATE / (test * (test + 1))
 
 
+def objectives(outcome: Outcome, used: Bool[np.ndarray, " Q"]) -> Float[np.ndarray, "P unused"]:
+    """Computes what a candidate comes to at each price on questions that its search has not used.
+
+    Args:
+        outcome: its outcome on all Q questions.
+        used: the questions that the search has used. At each price they choose the setting.
+
+    Returns:
+        Its objective on the other questions in order, at `NUM_PRICES` prices.
+    """
+    prices = price(np.linspace(0, 1, NUM_PRICES))
+    objective = outcome.accuracy[0] - prices[:, None, None] * outcome.cost[0]
+    setting = objective[:, :, used].mean(axis=2).argmax(axis=1)
+    return np.take_along_axis(objective, setting[:, None, None], axis=1)[:, 0, ~used]
+
+
 def gains(
     candidate: Outcome, incumbent: Outcome, used: Bool[np.ndarray, " Q"]
 ) -> Float[np.ndarray, " unused"]:
@@ -82,14 +98,7 @@ def gains(
     Returns:
         Gains in the objective, means over prices, of the other questions in order.
     """
-    prices = price(np.linspace(0, 1, NUM_PRICES))
-
-    def reached(outcome: Outcome) -> Float[np.ndarray, "P Q"]:
-        objective = outcome.accuracy[0] - prices[:, None, None] * outcome.cost[0]
-        setting = objective[:, :, used].mean(axis=2).argmax(axis=1)
-        return np.take_along_axis(objective, setting[:, None, None], axis=1)[:, 0]
-
-    return (reached(candidate) - reached(incumbent)).mean(axis=0)[~used]
+    return (objectives(candidate, used) - objectives(incumbent, used)).mean(axis=0)
 
 
 def lower_bound(gain: Float[np.ndarray, " Q"], group: Int[np.ndarray, " Q"], level: float) -> float:
@@ -148,6 +157,17 @@ class LeftOut(NamedTuple):
     outcome: Outcome
     used: Bool[np.ndarray, " Q"]
     group: Int[np.ndarray, " Q"]
+
+
+def mean_objective(outcomes: Sequence[Outcome], left_out: Sequence[LeftOut]) -> float:
+    """Computes a mean objective on the questions that searches left out; see `objectives`.
+
+    Args:
+        outcomes: for each of the searches, the outcome on all questions of whoever is compared.
+        left_out: what the searches have found.
+    """
+    reached = [objectives(outcome, of.used) for outcome, of in zip(outcomes, left_out, strict=True)]
+    return float(np.concatenate(reached, axis=1).mean())
 
 
 def matched(

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -32,7 +34,7 @@ from autotts_jax.discovery.program_rounds import (
     member_of,
     trial_of,
 )
-from autotts_jax.discovery.promotion import LeftOut, judge
+from autotts_jax.discovery.promotion import LeftOut, judge, mean_objective
 from autotts_jax.discovery.proposers import Learner, Proposer, Writer, as_proposer
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import check_width
@@ -140,6 +142,8 @@ class Run:
         manifest = {
             "version": autotts_jax.__version__,
             "data": [{"cell": cell.name, "sha256": cell.sha256} for cell in data.cells],
+            "questions": _questions(data),
+            "encoding": data.encoding,
             "proposers": [proposer.name for proposer in self._proposers],
             "incumbent": list(incumbent.names),
             "seed": seed,
@@ -207,7 +211,16 @@ class Run:
         ]
         best, final = self._tested(self._searches[-1])
         verdict = judge(left_out, incumbent, final, self._betas, self._judge.unit, self.tests + 1)
-        record = {"kind": "test", "number": best.number, **verdict.to_json()}
+        baselines = self._programs.published() | {self._incumbent.name: incumbent}
+        record = {
+            "kind": "test",
+            "number": best.number,
+            **verdict.to_json(),
+            "objective": mean_objective([of.outcome for of in left_out], left_out),
+            "baselines": {
+                name: mean_objective([outcome] * FOLDS, left_out) for name, outcome in baselines.items()
+            },
+        }
         end = {"round": self.rounds, "cpu_seconds": self.cpu_seconds}
         self.archive.append([record], end)
         self._take([record, {"kind": END, **end}])
@@ -298,6 +311,15 @@ class Run:
 
     def _search_of(self, fold: int | None) -> Search:
         return self._searches[-1 if fold is None else fold]
+
+
+def _questions(data: ProbeDataset) -> Record:
+    """How many questions there are, and a hash of which and in what order."""
+    which = [
+        (data.cells[cell].name, question.index)
+        for cell, question in zip(np.asarray(data.matrix.cell), data.questions, strict=True)
+    ]
+    return {"count": len(which), "sha256": hashlib.sha256(json.dumps(which).encode()).hexdigest()}
 
 
 def _rounds(records: Iterator[Record]) -> Iterator[list[Record]]:
