@@ -5,6 +5,7 @@ import json
 import threading
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from asking import ASKS
 from scripted_model import serving
@@ -114,6 +115,15 @@ def test_files_are_candidates_of_the_archive(tmp_path):
     with pytest.raises(InputError, match="has no source: the reply holds no code block"):
         found.source("mine", failed["number"])
     assert "a file" in str(found.table())
+    found.to_parquet(tmp_path / "candidates.parquet")
+    table = pq.read_table(tmp_path / "candidates.parquet")
+    assert set(table.column_names) >= {name for record in files for name in record}
+    for name in ("source", "feedback", "level", "transcript", "tokens", "dollars"):
+        assert table[name].to_pylist() == [record[name] for record in files]
+    metrics = [text and json.loads(text) for text in table["metrics"].to_pylist()]
+    assert metrics == [record["metrics"] for record in files]
+    assert table["objective"].to_pylist() == [of and of["objective"] for of in metrics]
+    assert found.plot_lineage(best["number"])
 
 
 def test_an_interrupted_run_pays_for_no_call_twice_and_comes_to_the_same(tmp_path, measured, monkeypatch):

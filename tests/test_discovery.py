@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,6 +34,7 @@ from autotts_jax.discovery import (
 )
 from autotts_jax.discovery.archive import Archive
 from autotts_jax.discovery.judging import Outcome
+from autotts_jax.discovery.program_rounds import LENGTH_PRICE
 from autotts_jax.discovery.promotion import ERROR_RATE, LeftOut, gains, level_of, lower_bound, matched
 from autotts_jax.discovery.search import Run
 from autotts_jax.discovery.variation import constant
@@ -369,6 +372,9 @@ def test_another_run_is_not_gone_on_with(searched, tmp_path):
         run_of(searched, seed=1, proposers=("rules", "random"))
     with pytest.raises(at.InputError, match="proposers"):
         run_of(searched)
+    data = at.load("smollm2").select(np.arange(9, 0, -1))
+    with pytest.raises(at.InputError, match="questions"):
+        run_of(searched, data, proposers=("rules", "random"))
     (tmp_path / "archive.jsonl").write_text("no JSON\n")
     archive = Archive(tmp_path, {})
     assert not list(archive.records())
@@ -434,6 +440,57 @@ def test_the_budget_has_to_reach_every_search(tmp_path):
         run.test()
 
 
+def test_candidates_are_rows_of_a_parquet_file(searched, tmp_path):
+    found, file = at.read_run(searched), tmp_path / "candidates.parquet"
+    found.to_parquet(file)
+    table = pq.read_table(file)
+    assert set(table.column_names) >= {name for record in found.candidates for name in record}
+    assert not [name for name in table.column_names if table.schema.field(name).type == pa.null()]
+    frame = table.to_pandas()
+    for name in ("number", "round", "kind", "proposer", "parents", "scores"):
+        assert table[name].to_pylist() == [record[name] for record in found.candidates]
+    assert table["fold"].to_pylist() == [record["fold"] for record in found.candidates]
+    row, record = frame.iloc[found.number], found.candidates[found.number]
+    program = Program.from_json(row["program"])
+    assert (program, row["parts"]) == (found.program(), found.program().length)
+    assert (row["score"], row["cost"], row["width"]) == (
+        record["scores"][-1],
+        record["cost"],
+        record["width"],
+    )
+    assert row["objective"] == pytest.approx(row["score"] + LENGTH_PRICE * row["parts"])
+    assert frame["score"].notna().sum() == sum(len(record["scores"]) == 3 for record in found.candidates)
+    assert not frame[["tokens", "dollars"]].any(axis=None)
+    assert sorted(frame["round"].unique()) == list(range(6))
+
+
+def test_excel_compares_with_the_best_that_people_wrote(searched):
+    found = at.read_run(searched)
+    assert set(found.test["baselines"]) == {"sc", "cmc", "parallel-probe"}
+    gain = found.test["objective"] - found.test["baselines"]["sc"]
+    assert gain == pytest.approx(found.test["gain"]), "sc is the incumbent"
+    name, best = max(found.test["baselines"].items(), key=lambda item: item[1])
+    assert found.excel == pytest.approx((found.test["objective"] - best) / best)
+    assert f"excel@best: {100 * found.excel:+.1f} % on {name}" in str(found.table())
+
+
+def test_a_lineage_is_drawn(searched):
+    pytest.importorskip("matplotlib")
+    found = at.read_run(searched)
+    figure = found.plot_lineage()
+    ancestors = found.lineage()
+    searches = {found.candidates[number]["fold"] for number in ancestors}
+    assert len(figure.axes) == len(searches)
+    assert sum(len(panel.lines) for panel in figure.axes) == len(ancestors)
+    edges = {(parent, one) for one in ancestors for parent in found.candidates[one]["parents"]}
+    assert len(figure.artists) == len(edges) > 0
+    written = {text.get_text() for panel in figure.axes for text in panel.texts}
+    assert str(found.number) in written
+    assert written & {"sc (incumbent)", "cmc", "parallel-probe"}
+    with pytest.raises(at.InputError, match="no 96"):
+        found.plot_lineage(96)
+
+
 @pytest.fixture
 def run_command(monkeypatch, capsys):
     """Runs ``autotts-jax discover``; gives exit status, stdout and stderr."""
@@ -455,6 +512,13 @@ def test_commands_show_and_export(searched, tmp_path, run_command):
     assert not code
     assert "96 candidates" in out
     assert "promoted" in out
+    code, out, _ = run("show", searched, "--lineage", tmp_path / "l.png", "--parquet", tmp_path / "c.parquet")
+    assert not code
+    assert f"wrote {tmp_path}/l.png" in out
+    assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
+    assert pq.read_table(tmp_path / "c.parquet").num_rows == 96
+    assert "the suffix must be one of" in run("show", searched, "--lineage", tmp_path / "l.what")[2]
+    assert "--number is the candidate that --lineage draws" in run("show", searched, "--number", 3)[2]
     code, out, _ = run("export", searched, "--name", "First", "--out", file)
     assert not code
     assert "--controller" in out

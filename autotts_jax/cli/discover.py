@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -233,9 +234,46 @@ def _price(text: str) -> tuple[str, tuple[float, float]]:
 
 
 @app.command()
-def show(folder: RunArgument) -> None:
+def show(
+    folder: RunArgument,
+    parquet: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write all candidates here as Parquet.", show_default="no file"),
+    ] = None,
+    lineage: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw a candidate's ancestors here; the suffix gives the format, as .png.",
+            show_default="no file",
+        ),
+    ] = None,
+    number: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="The candidate to draw.", show_default="the one that was tested last", min=0
+        ),
+    ] = None,
+) -> None:
     """Print what a run has found so far."""
-    console().print(at.read_run(folder).table())
+    found = at.read_run(folder)
+    if number is not None and lineage is None:
+        raise InputError("--number is the candidate that --lineage draws; give a file to draw it in")
+    if lineage is not None:
+        content = io.BytesIO()
+        figure = found.plot_lineage(number)
+        kinds = figure.canvas.get_supported_filetypes()
+        kind = lineage.suffix.removeprefix(".").lower()
+        if kind not in kinds:
+            raise InputError(f"--lineage {lineage}: the suffix must be one of {', '.join(sorted(kinds))}")
+        figure.savefig(content, format=kind, dpi=150)
+        write_atomically(lineage, content.getvalue())
+    if parquet is not None:
+        found.to_parquet(parquet)
+    console().print(found.table())
+    for file in (lineage, parquet):
+        if file is not None:
+            print(f"wrote {file}")
 
 
 @app.command()

@@ -6,7 +6,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -17,11 +17,16 @@ from autotts_jax.discovery.archive import END, Record, read_manifest, read_recor
 from autotts_jax.discovery.critic_report import CriticReport, read_report
 from autotts_jax.discovery.file_rounds import WRITTEN
 from autotts_jax.discovery.interpreter import BETAS, family
+from autotts_jax.discovery.lineage import lineage_figure
 from autotts_jax.discovery.measuring import exported
 from autotts_jax.discovery.rules import Program
 from autotts_jax.discovery.source import source_of
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
+from autotts_jax.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHOWN = 5
 """Candidates that a table of a run shows."""
@@ -50,6 +55,18 @@ class Discovery:
     def promoted(self) -> bool:
         """Whether the last test has found the controller better than the incumbent."""
         return self.test is not None and bool(self.test["promotes"])
+
+    @property
+    def excel(self) -> float | None:
+        """Excel@best: by what share the found controllers exceed the best that people wrote.
+
+        The objective on questions that searches left out, at settings chosen on the others, over that of the
+        best of the incumbent, CMC, Parallel-Probe and SC, less 1. None before the first test, and where no
+        baseline has an objective above 0.
+        """
+        if self.test is None or max(self.test["baselines"].values()) <= 0:
+            return None
+        return float(self.test["objective"] / max(self.test["baselines"].values()) - 1)
 
     @property
     def number(self) -> int:
@@ -128,6 +145,35 @@ class Discovery:
         """Reports whether the run's critic is worth anything; None of a run without one."""
         return read_report(self.folder)
 
+    def plot_lineage(self, number: int | None = None) -> Figure:
+        """Draws a candidate's ancestors by round and score, with a line from each parent to each child.
+
+        Args:
+            number: the candidate's number; None for the one that was tested last.
+
+        Raises:
+            InputError: there is no such candidate, or Matplotlib is missing.
+        """
+        return lineage_figure([self.candidates[one] for one in self.lineage(number)], self.incumbent)
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Writes the candidates as a Parquet file, a row each; `docs/discovery.md` explains the columns.
+
+        Args:
+            path: the file; an existing one is replaced.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from autotts_jax.discovery.columns import candidates_table
+
+        content = pa.BufferOutputStream()
+        pq.write_table(candidates_table(self.candidates), content)
+        write_atomically(path, content.getvalue().to_pybytes())
+
     def table(self) -> Table:
         """Makes a table of the best candidates and the test's verdict."""
         last = [record for record in self.candidates if record["fold"] is None]
@@ -179,6 +225,9 @@ class Discovery:
             f"of objective on {self.incumbent}; lower bound {100 * self.test['low']:+.2f} at "
             f"{100 * self.test['level']:.2g} %.",
         ]
+        if self.excel is not None:
+            best = max(self.test["baselines"], key=self.test["baselines"].get)
+            lines.append(f"excel@best: {100 * self.excel:+.1f} % on {best}, the best that people wrote")
         tokens = "  ".join(thousands(tokens) for tokens in self.test["tokens"])
         at_beta = f" at β = {BETAS[0]:g} … {BETAS[-1]:g}" if len(self.test["tokens"]) > 1 else ""
         lines.append(f"ktokens{at_beta}: {tokens}")
