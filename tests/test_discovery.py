@@ -327,11 +327,11 @@ def test_a_run_tries_what_it_says_and_leaves_questions_out(searched):
         assert all(parent < record["number"] for parent in record["parents"])
 
 
-@pytest.mark.slow
 def test_lineages_lead_back_to_what_people_wrote(searched):
     found = at.read_run(searched)
     starts = {record["number"] for record in found.candidates if not record["parents"]}
-    assert {found.program(number) for number in starts} >= {cmc(), parallel_probe(), self_consistency()}
+    for published in (cmc(), parallel_probe(), self_consistency()):
+        assert sum(found.program(number) == published for number in starts) == 3
     for record in found.candidates:
         assert found.lineage(record["number"])[0] == record["number"]
         folds = {found.candidates[parent]["fold"] for parent in record["parents"]}
