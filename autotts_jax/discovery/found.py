@@ -64,9 +64,8 @@ class Discovery:
         best of the incumbent, CMC, Parallel-Probe and SC, less 1. None before the first test, and where no
         baseline has an objective above 0.
         """
-        if self.test is None or max(self.test["baselines"].values()) <= 0:
-            return None
-        return float(self.test["objective"] / max(self.test["baselines"].values()) - 1)
+        best = 0.0 if self.test is None else max(self.test.get("baselines", {}).values(), default=0.0)
+        return float(self.test["objective"] / best - 1) if self.test is not None and best > 0 else None
 
     @property
     def number(self) -> int:
