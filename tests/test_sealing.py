@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -267,6 +268,66 @@ def test_memory_between_settings_is_noticed(tmp_path):
     player = dataclasses.replace(select(f"{file}:Program@0.5"), values=(0.5, 0.2))
     with pytest.raises(SandboxError, match="plays another episode"):
         player.play(DATA, orders())
+
+
+TELLS = """
+import os
+
+class Program:
+    deep, turn, held = None, 0, []
+
+    def __init__(self, config=None):
+        pass
+
+    def solve(self, question):
+        turn, Program.turn = Program.turn, Program.turn + 1
+        while turn and Program.deep is None:
+            question.get_seq_and_total_tokens()  # the first one learns
+        Program.deep = Program.deep or told()
+        if Program.deep is None:
+            read = [to_end(question) for _ in range(7)]
+            finals = [answer for answer, _ in read]
+            most = max(finals, key=finals.count)
+            Program.deep = next(depth for answer, depth in read if answer == most)
+            while number_of_files("self") < 100 + Program.deep:
+                Program.held.append(os.dup(1))
+            return most
+        return next(answer for answer, depth in (to_end(question) for _ in range(3)) if depth == Program.deep)
+
+def to_end(question):
+    answer, index, finished = question.probe_new()
+    depth = 1
+    while not finished:
+        answer, finished = question.probe_more(index)
+        depth += 1
+    return answer, depth
+
+def number_of_files(process):
+    try:
+        return os.stat(f"/proc/{process}/fd").st_size
+    except OSError:
+        return 0
+
+def told():
+    others = {*range(os.getpid() - 99, os.getpid() + 99)} - {os.getpid()}
+    return next((n - 100 for n in map(number_of_files, others) if 100 < n < 104), None)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is where the program tells what it has seen")
+def test_a_process_that_has_played_cannot_tell_the_one_that_checks_it(tmp_path):
+    file = tmp_path / "tells.py"
+    file.write_text(TELLS)
+    right, wrong, other = ["right"] * 2, ["wrong"] * 2, ["other"] * 2
+    data = spelled_dataset(
+        ([["right"] * 3, wrong, wrong, right, right, right, other], [900] * 7, "right", 500)
+    )
+    with pytest.raises(
+        SandboxError, match="plays another episode when it has not played the question before"
+    ):
+        select(f"{file}:Program").play(
+            data, BranchOrders(np.tile(ORDERS, (20, 1))[None], np.zeros(1, np.int32))
+        )
 
 
 DOING = functions("doing")
@@ -559,20 +620,59 @@ def test_a_child_that_is_killed_ends_its_own_run_alone(write, tmp_path):
     other = threading.Thread(target=lambda: scores.append(sealed(honest)))
 
     def kill():
-        time.sleep(1)
+        time.sleep(2)
+        mine = children_of(os.getpid())
+        other.start()
+        time.sleep(0.2)
         for child in mine:
             os.kill(child, signal.SIGKILL)
 
-    mine = children_of(os.getpid())
-    other.start()
     killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises(InputError, match=r"sleeps\.py:Program': its process was ended by SIGKILL$"):
         player.play(DATA, orders())
-    other.join()
     killer.join()
+    other.join()
     assert scores == [HONEST]
     assert sealed(honest) == HONEST
+
+
+def going_on():
+    """How many children of this process do not stand still."""
+    states = []
+    for child in children_of(os.getpid()):
+        with contextlib.suppress(FileNotFoundError):
+            states.append(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0])
+    return sum(state not in "TZX" for state in states)
+
+
+@needs_proc
+@pytest.mark.parametrize("file", ["program", pytest.param("controller", marks=pytest.mark.slow)])
+def test_processes_that_know_something_run_one_at_a_time(write, monkeypatch, file):
+    spec = (
+        write("inside", "(lambda *_: None)") if file == "program" else f"{CHEATS / 'controllers.py'}:Honest"
+    )
+    player = select(spec)
+    if file == "program":
+        player = dataclasses.replace(player, values=(0.5, 0.2))
+    sent, send = [], process.Child.send
+
+    def count(child, says, arrays=None):
+        if "do" in says:
+            end = time.monotonic() + 1  # a signal takes a moment to arrive
+            while (number := going_on()) > 1 and time.monotonic() < end:
+                time.sleep(1e-3)
+            sent.append((says["do"], number))
+        send(child, says, arrays)
+
+    monkeypatch.setattr(process.Child, "send", count)
+    player.play(DATA, orders())
+    if file == "controller":
+        # Before, both compile, and know nothing.
+        assert sent[-8:] == [("episode", 1)] * 6 + [("play", 1)] * 2
+    else:
+        player.play(DATA, orders())  # Those that have played are ended.
+        assert sent == [("solve", 1)] * 8
 
 
 def test_a_player_plays_in_one_thread_after_another(write):

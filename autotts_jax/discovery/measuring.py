@@ -350,7 +350,7 @@ def _trace(
     def stepped(executor: ReplayExecutor, note: Callable[[Decision], None]) -> Ended:
         if isinstance(player, ProgramPlayer):
             return player.settings()[episode.setting].play_episode(executor, note)
-        with player.cast.children(1) as ((child,), _):
+        with player.cast.child() as child:
             return player.step(child, episode.setting, executor, note)
 
     steps, ended = follow(stepped, ReplayExecutor(pool, label))

@@ -67,12 +67,12 @@ class Cast:
 
     @contextlib.contextmanager
     def children(self, number: int, *, fresh: int = 0) -> Iterator[tuple[list[Child], list[Child]]]:
-        """Lends children, which have loaded the code.
+        """Lends children, which have loaded the code and stand still.
 
         Args:
             number: how many.
-            fresh: how many more that have played nothing, load the code meanwhile, and are ended afterwards;
-                `loaded` waits for one of them.
+            fresh: how many more that are ended afterwards. Where there are such, none of all has played
+                before: two that run at the same time could tell one another what they have seen.
 
         Yields:
             Those, and the fresh ones.
@@ -82,18 +82,20 @@ class Cast:
             SandboxError: the machine does not offer the sandbox.
         """
         idle = self._idle
-        lent = [idle.pop() for _ in range(min(number, len(idle)))]
-        for child in lent:
-            child.resume()
+        if fresh:
+            for child in [child for child, played in idle.items() if played]:
+                del idle[child]
+                child.close()
+        lent = [idle.popitem()[0] for _ in range(min(number, len(idle)))]
         begun: list[Child] = []
         try:
             # All are started before the first is waited for.
             begun += [self._start() for _ in range(number - len(lent) + fresh)]
             for child in begun:
                 self._begin(child)
+            for child in begun:
+                self._loaded(child)
             cut = len(begun) - fresh
-            for child in begun[:cut]:
-                self.loaded(child)
             yield [*lent, *begun[:cut]], begun[cut:]
         except BaseException:
             for child in [*lent, *begun]:
@@ -102,7 +104,15 @@ class Cast:
         for child in begun[cut:]:
             child.close()
         for child in [*lent, *begun[:cut]]:
-            self._rest(child)
+            child.pause()
+            idle[child] = True
+
+    @contextlib.contextmanager
+    def child(self) -> Iterator[Child]:
+        """Lends one child, which goes on, for single episodes."""
+        with self.children(1) as ((child,), _):
+            child.resume()
+            yield child
 
     def describe(self) -> Mapping[str, Any]:
         """Loads the code in a child, and asks what it is.
@@ -114,22 +124,19 @@ class Cast:
         child = self._start()
         try:
             self._begin(child)
-            says = self.loaded(child).says
+            says = self._loaded(child)
         except BaseException:
             child.close()
             raise
-        self._rest(child)
+        self._idle[child] = False
         return says
 
-    def _rest(self, child: Child) -> None:
-        child.pause()
-        self._idle.append(child)
-
     @property
-    def _idle(self) -> list[Child]:
+    def _idle(self) -> dict[Child, bool]:
+        """Children that stand still, and whether they have played."""
         if not hasattr(self._of_thread, "idle"):
-            self._of_thread.idle = []
-        idle: list[Child] = self._of_thread.idle
+            self._of_thread.idle = {}
+        idle: dict[Child, bool] = self._of_thread.idle
         return idle
 
     def _start(self) -> Child:
@@ -147,21 +154,12 @@ class Cast:
     def _begin(self, child: Child) -> None:
         child.begin().send(self._job)
 
-    def loaded(self, child: Child) -> Message:
-        """Waits until a child has loaded the code.
-
-        Args:
-            child: the child.
-
-        Returns:
-            What it says of the code.
-
-        Raises:
-            InputError: the code cannot be loaded.
-        """
+    def _loaded(self, child: Child) -> Mapping[str, Any]:
+        """Waits until a child has loaded the code, and stops it; gives what it says of the code."""
         message = child.receive()
         fail_if_failed(message)
-        return message
+        child.pause()
+        return message.says
 
 
 def fail_if_failed(message: Message) -> None:

@@ -56,9 +56,9 @@ class SealedPlayer(Player):
     """A controller, a family of them, or a policy, in processes that hold no gold answers.
 
     One process plays all episodes on a matrix without gold, in which the ids of answers are permuted. As it
-    holds what an episode does not reveal, a second one, which has seen nothing, plays some of the episodes
-    again: one operation at a time, on a pool that this process keeps, and on a matrix in which everything
-    that the episode did not reveal is noise. Both must come to the same.
+    holds what an episode does not reveal, another one, which sees nothing of that, plays some of the episodes
+    as well: one operation at a time, on a pool that this process keeps, and on a matrix in which everything
+    that the episode did not reveal is noise. Both must come to the same. It plays first, and is ended.
 
     Attributes:
         name: the name in results.
@@ -95,16 +95,23 @@ class SealedPlayer(Player):
             self.cast.children(1, fresh=1) as ((child,), (fresh,)),
             concurrent.futures.ThreadPoolExecutor(1) as beside,
         ):
-            check = _Check(self, dataset.matrix, orders, checked, budget, draw)
+            check = _Check(self, dataset.matrix, orders, checked, budget)
+            for one in (child, fresh):
+                one.resume()
             warm = beside.submit(check.warm_up, fresh)
             try:
-                played = self.rollout(child, dataset.matrix, orders, budget, draw, on_progress)
+                warmed = self.rollout(child, _short(dataset.matrix), orders, budget)
                 warm.result()
             except BaseException:
                 fresh.close()
                 raise
-            check.repeat(
-                fresh,
+            # One after the other from now on: what knows all answers could tell them.
+            child.pause()
+            check.play(fresh)
+            fresh.close()
+            child.resume()
+            played = self.rollout(child, dataset.matrix, orders, budget, on_progress)
+            check.compare(
                 played,
                 {
                     episode: f"{self.names[episode.setting]}: the episode of "
@@ -112,10 +119,10 @@ class SealedPlayer(Player):
                     for episode in checked
                 },
             )
-            level = fresh.level
+            level = child.level
         ids = played.pop("answer")
         elapsed = time.perf_counter() - began
-        compiling = min(played.pop("compile_seconds"), elapsed)
+        compiling = min(warmed["compile_seconds"] + played.pop("compile_seconds"), elapsed)
         return Play(
             self,
             answer=answer_texts(dataset, ids),
@@ -131,7 +138,7 @@ class SealedPlayer(Player):
     ) -> Ended:
         """Plays one episode with the controller in its process."""
         self.check_single()
-        with self.cast.children(1) as ((child,), _):
+        with self.cast.child() as child:
             return self.step(child, 0, executor, on_decision)
 
     def check(self, width: int, budget: int | None = None) -> None:
@@ -155,7 +162,6 @@ class SealedPlayer(Player):
         matrix: ProbeMatrix,
         orders: BranchOrders,
         budget: int | None,
-        draw: np.random.Generator,
         on_progress: Callable[[int], None] | None = None,
     ) -> dict[str, Any]:
         """Has a child play every question under every branch order with every setting.
@@ -165,7 +171,6 @@ class SealedPlayer(Player):
             matrix: the questions, whose gold answers it does not get.
             orders: branch orders of each question.
             budget: token budget of an episode; None for no limit.
-            draw: draws the permutations of answer ids.
             on_progress: called with the number of episodes that have ended.
 
         Returns:
@@ -175,6 +180,7 @@ class SealedPlayer(Player):
             InputError: the player failed, or sent what cannot be.
         """
         questions, size = np.shape(matrix.answers)[0], matrix.vocabulary
+        draw = np.random.default_rng(secrets.randbits(64))
         ids = draw.permuted(np.tile(np.arange(size), (questions, 1)), axis=1)
         at = np.arange(questions)[:, None, None]
         answers = np.asarray(matrix.answers)
@@ -262,7 +268,6 @@ class _Check:
         orders: branch orders.
         episodes: the episodes.
         budget: token budget; None for no limit.
-        draw: draws noise.
     """
 
     def __init__(
@@ -272,54 +277,56 @@ class _Check:
         orders: BranchOrders,
         episodes: Sequence[_Checked],
         budget: int | None,
-        draw: np.random.Generator,
     ):
         self._player = player
         self._matrix = matrix
         self._budget = budget
-        self._draw = draw
         self._order = {episode: np.asarray(orders.of(episode.question, episode.row)) for episode in episodes}
 
     def warm_up(self, child: Child) -> None:
         """Has the child compile what it will play, on noise."""
-        self._player.cast.loaded(child)
         draw = np.random.default_rng(secrets.randbits(64))
         noise = self._matrices()
         for row, order in enumerate(self._order.values()):
             untouched = ReplayPool.begin(noise, row, jnp.asarray(order)).state
             noise, _ = scramble(noise, row, order, untouched, draw)
-        self._play_batch(child, noise, draw)
+        self._play_batch(child, noise)
         self._step(child, noise.select(np.array([0])), next(iter(self._order)))
 
-    def repeat(self, child: Child, played: dict[str, Any], names: Mapping[_Checked, str]) -> None:
-        """Plays the episodes again, twice; raises a `SandboxError` where one comes to something else."""
-        noise, before = self._matrices(), {}
+    def play(self, child: Child) -> None:
+        """Has the child play the episodes, twice."""
+        draw = np.random.default_rng(secrets.randbits(64))
+        noise, self._stepped, self._ids = self._matrices(), {}, {}
         for row, (episode, order) in enumerate(self._order.items()):
-            before[episode] = {name: int(values[episode]) for name, values in _columns(played).items()}
             stepped, state = self._step(child, self._matrix.select(np.array([episode.question])), episode)
-            how = "played one operation at a time, on what is revealed alone"
-            _require_equal(before[episode], stepped, how, names[episode])
-            noise, ids = scramble(noise, row, order, state, self._draw)
-            if before[episode]["answer"] != NONE:
-                before[episode]["answer"] = int(ids[before[episode]["answer"]])
-        if self._budget is not None:
-            return  # A budget that refuses a branch tells its length, which noise would change.
-        again = self._play_batch(child, noise, self._draw)
+            self._stepped[episode] = stepped
+            noise, self._ids[episode] = scramble(noise, row, order, state, draw)
+        # A budget that refuses a branch tells its length, which noise would change.
+        self._scrambled = self._play_batch(child, noise) if self._budget is None else None
+
+    def compare(self, played: dict[str, Any], names: Mapping[_Checked, str]) -> None:
+        """Raises a `SandboxError` where an episode came to something else than those that were played."""
         for row, episode in enumerate(self._order):
-            after = {name: int(values[episode.setting, 0, row]) for name, values in _columns(again).items()}
-            how = "played where all that it did not reveal is noise"
-            _require_equal(before[episode], after, how, names[episode])
+            before = _of_episode(played, episode)
+            how = "played one operation at a time, on what is revealed alone"
+            _require_equal(before, self._stepped[episode], how, names[episode])
+            if self._scrambled is not None:
+                if before["answer"] != NONE:
+                    before["answer"] = int(self._ids[episode][before["answer"]])
+                after = _of_episode(self._scrambled, (episode.setting, 0, row))
+                how = "played where all that it did not reveal is noise"
+                _require_equal(before, after, how, names[episode])
 
     def _matrices(self) -> ProbeMatrix:
         """The questions of the episodes, in their order."""
         return self._matrix.select(np.array([episode.question for episode in self._order]))
 
-    def _play_batch(self, child: Child, matrix: ProbeMatrix, draw: np.random.Generator) -> dict[str, Any]:
+    def _play_batch(self, child: Child, matrix: ProbeMatrix) -> dict[str, Any]:
         """Plays the episodes, with all settings, on other answers."""
         orders = BranchOrders(
             np.stack([*self._order.values()])[:, None], np.arange(len(self._order), dtype=np.int32)
         )
-        return self._player.rollout(child, matrix, orders, self._budget, draw)
+        return self._player.rollout(child, matrix, orders, self._budget)
 
     def _step(self, child: Child, matrix: ProbeMatrix, episode: _Checked) -> tuple[dict[str, int], State]:
         pool = ReplayPool.begin(jax.device_put(matrix), 0, jnp.asarray(self._order[episode]), self._budget)
@@ -329,8 +336,15 @@ class _Check:
         return results_of(ended, pool), pool.state
 
 
-def _columns(played: dict[str, Any]) -> dict[str, np.ndarray]:
-    return {name: played[name] for name in ("answer", *COLUMNS)}
+def _short(matrix: ProbeMatrix) -> ProbeMatrix:
+    """A matrix of the same shape that says nothing of the questions, and takes no time to play."""
+    ones = np.ones_like(matrix.lengths)
+    return dataclasses.replace(matrix, answers=np.zeros_like(matrix.answers), lengths=ones, tokens=ones)
+
+
+def _of_episode(played: Mapping[str, Any], at: tuple[int, int, int]) -> dict[str, int]:
+    """What an episode came to: that of a setting, row and question."""
+    return {name: int(played[name][at]) for name in ("answer", *COLUMNS)}
 
 
 def _require_equal(before: dict[str, int], after: dict[str, int], how: str, name: str) -> None:

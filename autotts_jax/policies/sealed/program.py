@@ -103,16 +103,18 @@ class ProgramPlayer(Player):
         parts = []
         crew = max(1, min(processes, devices.usable_cores(), len(episodes)))
         with self.cast.children(crew, fresh=len(self.values)) as (children, fresh):
-            for number, (value, alone) in enumerate(zip(self.values, fresh, strict=True)):
-                run = _Run(self, dataset, orders, budget, value)
+            runs = [_Run(self, dataset, orders, budget, value) for value in self.values]
+            # First, while the others stand still: what has played a question could tell its answer.
+            alone = [run.play_once(child, sample) for run, child in zip(runs, fresh, strict=True)]
+            for child in children:
+                child.resume()
+            for number, (run, again) in enumerate(zip(runs, alone, strict=True)):
                 before = number * len(episodes)
                 report = None if on_progress is None else _after(before, on_progress)
                 played = run.play(children, episodes, report)
-                self.cast.loaded(alone)
-                again = run.play([alone], sample, None)
                 self._check_alone(dataset, played, again, sample, len(dataset))
                 parts.append(played)
-            level = alone.level
+            level = children[0].level
         columns = {
             name: np.stack([part[name] for part in parts]).reshape(len(parts), *shape) for name in _COLUMNS
         }
@@ -135,7 +137,7 @@ class ProgramPlayer(Player):
         """Lets the program solve one question."""
         self.check_single()
         stepper = Stepper(executor, on_decision)
-        with self.cast.children(1) as ((child,), _):
+        with self.cast.child() as child:
             table = Table(child)
             seat = _Stepped(stepper, self, table.texts)
             table.seat([seat], self.job(self.values[0], executor.pool.width))
@@ -222,6 +224,13 @@ class _Run:
             tables.append(table)
         serve([table for table in tables if not table.empty])
         return self.played
+
+    def play_once(self, child: Child, episodes: Sequence[_Episode]) -> dict[str, np.ndarray]:
+        """Plays episodes in a child that stands still, and ends it."""
+        child.resume()
+        played = self.play([child], episodes, None)
+        child.close()
+        return played
 
     def next(self) -> tuple[_Episode, Ledger] | None:
         """Gives an episode that nobody has played, and its books; None where there is none."""
