@@ -23,6 +23,7 @@ from autotts_jax.discovery import (
     DecisionList,
     OpenAIProposer,
     Program,
+    adaptive_consistency,
     cmc,
     cross,
     decision_list,
@@ -30,6 +31,7 @@ from autotts_jax.discovery import (
     parallel_probe,
     random_program,
     self_consistency,
+    short_m,
     source_of,
 )
 from autotts_jax.discovery.archive import Archive
@@ -38,7 +40,7 @@ from autotts_jax.discovery.program_rounds import LENGTH_PRICE
 from autotts_jax.discovery.promotion import ERROR_RATE, LeftOut, gains, level_of, lower_bound, matched
 from autotts_jax.discovery.search import Run
 from autotts_jax.discovery.variation import constant
-from autotts_jax.policies import CMC, ParallelProbe, Seen, SelfConsistency, as_player
+from autotts_jax.policies import CMC, AdaptiveConsistency, ParallelProbe, Seen, SelfConsistency, as_player
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
 HEATS = ((16, 1), (8, 2), (4, 2))
@@ -117,11 +119,29 @@ def test_published_controllers_are_programs():
         play([ParallelProbe(round(4 + 32 * beta)) for beta in betas], data),
         play([decision_list(program, beta) for beta in betas], data),
     )
+    assert_same(
+        play([AdaptiveConsistency(round(1 + 63 * beta)) for beta in betas], data),
+        play([decision_list(adaptive_consistency(), beta) for beta in betas], data),
+    )
     program = self_consistency(1, 33)
     assert_same(
         play([SelfConsistency(round(1 + 32 * beta)) for beta in betas], data),
         play([decision_list(program, beta) for beta in betas], data),
     )
+
+
+def test_short_m_answers_when_m_branches_have_ended():
+    data = at.load("smollm2")
+    for m, k in ((1, 4), (3, 8)):
+        program = short_m((m, k), (m, k))
+        played = play([decision_list(program, 0.5)], data, width=16, rows=2)
+        assert set(played.branches) == {k}
+        matrix, orders = data.matrix, np.random.default_rng(0)
+        rows = [orders.permutation(matrix.num_branches)[:16] for _ in range(2)]
+        for episode, (row, question) in enumerate(np.ndindex(2, len(data))):
+            branches = rows[row][:k]
+            ends = np.asarray(matrix.lengths)[question, branches] + 1
+            assert played.intervals[episode] == np.minimum(ends, np.sort(ends)[m - 1]).sum()
 
 
 def test_all_programs_share_a_compilation(monkeypatch):

@@ -10,12 +10,14 @@ from .openai_proposer import OpenAIProposer
 from .population import Member, Population, Written
 from .promotion import Verdict
 from .proposers import Draft, Learner, Proposal, Proposer, Trial, Writer
-from .rules import Clause, Comparison, Line, Program, cmc, parallel_probe, self_consistency
+from .published import PUBLISHED, adaptive_consistency, cmc, parallel_probe, self_consistency, short_m
+from .rules import Clause, Comparison, Line, Program
 from .search import Progress
 from .source import source_of
 from .variation import cross, mutate, random_program
 
 __all__ = [
+    "PUBLISHED",
     "Clause",
     "Comparison",
     "Constants",
@@ -44,6 +46,7 @@ __all__ = [
     "Verdict",
     "Writer",
     "Written",
+    "adaptive_consistency",
     "cmc",
     "cross",
     "decision_list",
@@ -56,5 +59,6 @@ __all__ = [
     "random_program",
     "read_run",
     "self_consistency",
+    "short_m",
     "source_of",
 ]

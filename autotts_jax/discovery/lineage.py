@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from autotts_jax.discovery.archive import Record
 from autotts_jax.discovery.file_rounds import WRITTEN, written_of
-from autotts_jax.discovery.program_rounds import PUBLISHED, START
+from autotts_jax.discovery.program_rounds import START
+from autotts_jax.discovery.published import PUBLISHED
 from autotts_jax.discovery.rules import Program
 from autotts_jax.discovery.variation import constant
 from autotts_jax.extras import needs

@@ -14,7 +14,8 @@ from autotts_jax.discovery.interpreter import BETAS, decision_list
 from autotts_jax.discovery.judging import SEARCH_ORDERS, Judge, Outcome
 from autotts_jax.discovery.population import Member, Population, Search
 from autotts_jax.discovery.proposers import Proposal, Proposer, Trial
-from autotts_jax.discovery.rules import Program, cmc, parallel_probe, self_consistency
+from autotts_jax.discovery.published import PUBLISHED
+from autotts_jax.discovery.rules import Program
 from autotts_jax.discovery.variation import constant
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ SEARCH_BETAS = (0.0, 0.35, 0.7, 1.0)
 ONE_BETA = (0.5,)
 """The value of β that candidates are played at that have no β."""
 
-HEATS = ((256, 1), (48, 3), (12, 12))
+HEATS = ((128, 1), (32, 4), (12, 12))
 """Candidates that a round's heats play, the best of the heat before, and the branch orders that they play."""
 
 FINAL_ORDERS = range(12, 44)
@@ -40,9 +41,6 @@ LENGTH_PRICE = 2e-4
 
 FINALISTS = 8
 """Programs of a search that are compared once more at its end, in as many orders as they are."""
-
-PUBLISHED = {"cmc": cmc(), "parallel-probe": parallel_probe(), "sc": self_consistency()}
-"""Controllers that people wrote, as programs; what searches begin with."""
 
 CANDIDATE = "candidate"
 """Kind of the record of a candidate that is a program."""

@@ -44,7 +44,7 @@ from autotts_jax.replay.dataset import ProbeDataset
 FOLDS = 3
 """Folds that the questions are dealt to."""
 
-FOLD_SHARE = 0.7
+FOLD_SHARE = 0.75
 """Share of the budget after which the search that uses all questions begins."""
 
 OnRound = Callable[["Progress"], None]
