@@ -23,6 +23,9 @@ NUM_PRICES = 16
 ERROR_RATE = 0.05
 """The chance that a run promotes what is no better, over all of its tests."""
 
+LATER = 0.2
+"""Share of the error rate that is kept for the tests after the next, because few runs go on."""
+
 RESAMPLES = 10_000
 
 
@@ -66,7 +69,7 @@ def level_of(test: int) -> float:
     Args:
         test: number of the test in the run, from 1.
     """
-    return ERROR_RATE / (test * (test + 1))
+    return ERROR_RATE * (1 - LATER) * LATER ** (test - 1)
 
 
 def objectives(outcome: Outcome, used: Bool[np.ndarray, " Q"]) -> Float[np.ndarray, "P unused"]:
