@@ -7,6 +7,7 @@ import sys
 import typer
 
 from autotts_jax.cli import data, discover
+from autotts_jax.cli.ablate import ablate
 from autotts_jax.cli.answer import answer
 from autotts_jax.cli.collect import collect
 from autotts_jax.cli.evaluate import evaluate
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 for command in (evaluate, trace, train, collect, answer, serve):
     app.command()(with_options(command))
+discover.app.command()(with_options(ablate))
 app.add_typer(discover.app, name="discover")
 app.add_typer(data.app, name="data")
 

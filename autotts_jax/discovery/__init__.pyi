@@ -1,3 +1,4 @@
+from .ablation import Ablation, Arm, ablate
 from .constants import Constants
 from .critic import Critic, Opinion
 from .critic_report import CriticReport, Lift, Tally
@@ -18,6 +19,8 @@ from .variation import cross, mutate, random_program
 
 __all__ = [
     "PUBLISHED",
+    "Ablation",
+    "Arm",
     "Clause",
     "Comparison",
     "Constants",
@@ -46,6 +49,7 @@ __all__ = [
     "Verdict",
     "Writer",
     "Written",
+    "ablate",
     "adaptive_consistency",
     "cmc",
     "cross",

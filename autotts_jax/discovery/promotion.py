@@ -40,6 +40,7 @@ class Verdict:
         falls: β from which to the next mean tokens fall by more than chance, for the final candidate.
         tokens: its mean tokens at each β.
         tokens_se: their standard errors over questions.
+        gains: gain on each question, by the candidate of the search that left it out.
         matched_tokens: see `matched`; None where the accuracy is not reached.
         matched_accuracy: see `matched`; None where all settings cost more.
     """
@@ -50,6 +51,7 @@ class Verdict:
     falls: tuple[float, ...]
     tokens: tuple[float, ...]
     tokens_se: tuple[float, ...]
+    gains: tuple[float, ...]
     matched_tokens: tuple[float | None, ...]
     matched_accuracy: tuple[float | None, ...]
 
@@ -219,8 +221,12 @@ def judge(
     """
     level = level_of(test)
     cost = final.cost[0]
-    gain = np.concatenate([gains(of.outcome, incumbent, of.used) for of in left_out])
+    parts = [gains(of.outcome, incumbent, of.used) for of in left_out]
+    gain = np.concatenate(parts)
     group = np.concatenate([of.group[~of.used] for of in left_out])
+    by_question = np.zeros(len(gain))
+    for of, part in zip(left_out, parts, strict=True):
+        by_question[~of.used] = part
     shares, more = (_numbers(of) for of in matched(left_out, incumbent))
     return Verdict(
         gain=float(gain.mean()),
@@ -229,6 +235,7 @@ def judge(
         falls=falls(cost, betas),
         tokens=tuple(map(float, cost.mean(axis=1) * unit)),
         tokens_se=tuple(map(float, cost.std(axis=1, ddof=1) * unit / np.sqrt(cost.shape[1]))),
+        gains=tuple(round(float(of), 6) for of in by_question),
         matched_tokens=shares,
         matched_accuracy=more,
     )

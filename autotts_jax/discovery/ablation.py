@@ -1,0 +1,268 @@
+"""Ablations: what a search finds without one of its parts, over several seeds, beside what it finds with all.
+
+Every arm plays the same seeds with the same budget, each as an ordinary run in a folder of its own. What is
+compared is the test: the gain on the questions that each search has left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import io
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from rich.console import RenderableType
+from rich.text import Text
+
+from autotts_jax.checks import whole
+from autotts_jax.discovery.critic import NEAREST, Critic, paid_of
+from autotts_jax.discovery.entry import discover
+from autotts_jax.discovery.found import Discovery
+from autotts_jax.discovery.proposers import Proposer, Writer, as_proposer
+from autotts_jax.discovery.search import Progress
+from autotts_jax.errors import InputError
+from autotts_jax.experiments.tables import Table, add_row, plain_table
+from autotts_jax.files import write_atomically
+from autotts_jax.replay import ProbeDataset, load
+
+DEFAULT = "default"
+"""The arm that the others are compared with."""
+
+RESAMPLES = 10_000
+
+TABLE = "ablation.csv"
+"""The file that holds an ablation's table."""
+
+
+OnRun = Callable[[str, int, Progress], None]
+"""Called after every round of a run, with its arm and seed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """What one arm of an ablation has come to; means over seeds.
+
+    Attributes:
+        arm: what is left out, or added.
+        seeds: runs.
+        gain: gain on questions left out, in the objective.
+        gain_low: lower end of its 95 % interval over seeds and questions.
+        gain_high: upper end.
+        difference: this gain less that of the default, on the same seeds and questions; None of the default.
+        difference_low: lower end of its 95 % interval.
+        difference_high: upper end.
+        promoted: runs whose result was promoted.
+        candidates: candidates that a run tried.
+        cpu_minutes: CPU time of a run.
+        tokens: tokens that a run paid for, those of a critic included.
+        dollars: what they cost; None where nobody knows.
+    """
+
+    arm: str
+    seeds: int
+    gain: float
+    gain_low: float
+    gain_high: float
+    difference: float | None
+    difference_low: float | None
+    difference_high: float | None
+    promoted: int
+    candidates: float
+    cpu_minutes: float
+    tokens: float
+    dollars: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Ablation:
+    """What an ablation has come to.
+
+    Attributes:
+        arms: the arms, the default first.
+        runs: the runs of each arm, by its name, in the order of the seeds.
+    """
+
+    arms: list[Arm]
+    runs: dict[str, list[Discovery]]
+
+    def csv(self) -> str:
+        """Writes the arms as CSV; what is not known is empty."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [field.name for field in dataclasses.fields(Arm)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(dataclasses.asdict(arm) for arm in self.arms)
+        return text.getvalue()
+
+    def table(self) -> Table:
+        """Makes a table of the arms."""
+
+        def parts(_: int) -> Iterator[RenderableType]:
+            table = plain_table()
+            headings = ("gain, points", "less default's", "promoted", "cand.", "CPU min", "dollars")
+            for heading in ("", *headings):
+                table.add_column(heading, justify="right" if heading else "left")
+            for arm in self.arms:
+                add_row(
+                    table,
+                    arm.arm,
+                    _points(arm.gain, arm.gain_low, arm.gain_high),
+                    _points(arm.difference, arm.difference_low, arm.difference_high),
+                    f"{arm.promoted} of {arm.seeds}",
+                    f"{arm.candidates:,.0f}",
+                    f"{arm.cpu_minutes:.1f}",
+                    "unpriced" if arm.dollars is None else f"{arm.dollars:.2f}",
+                )
+            yield table
+            yield Text(
+                "gain: of the objective on the incumbent, on questions that searches left out, in\n"
+                "points, with its 95 % interval by bootstrap over seeds and questions; a\n"
+                "difference whose interval holds 0 is not told from none"
+            )
+
+        return Table(parts)
+
+
+def ablate(
+    data: ProbeDataset | str | Path | Sequence[str | Path] = "synthetic",
+    *,
+    out: str | Path = "runs/ablation",
+    seeds: int = 3,
+    proposers: Sequence[str | Proposer | Writer] = ("rules",),
+    incumbent: Any = "cmc",
+    candidates: int | None = None,
+    cpu_minutes: float | None = 10.0,
+    max_branches: int = 64,
+    critic: str | Critic = NEAREST,
+    on_run: OnRun | None = None,
+) -> Ablation:
+    """Compares searches without β, with a critic and, where files are written, without traces.
+
+    Every run is kept in ``out/ARM/SEED``, and the table in ``out/ablation.csv``. The same call goes on after
+    an interruption, or with a larger budget.
+
+    Args:
+        data: the questions: a dataset, or names, files, folders and globs, as `autotts_jax.load` takes them.
+        out: the folder of the runs.
+        seeds: runs of each arm, with the seeds 0, 1, …
+        proposers: as `autotts_jax.discover` takes them.
+        incumbent: as `autotts_jax.discover` takes it.
+        candidates: candidates that each run tries in all; None for no limit.
+        cpu_minutes: CPU time that each run spends in all; None for no limit.
+        max_branches: branches that an episode can open.
+        critic: the critic of the arm that has one.
+        on_run: called after every round, with the arm and the seed of its run.
+
+    Raises:
+        InputError: as `autotts_jax.discover` does.
+    """
+    whole("seeds", seeds, 1)
+    data = data if isinstance(data, ProbeDataset) else load(data)
+    proposers = [as_proposer(proposer) for proposer in proposers]
+    switches: dict[str, dict[str, Any]] = {
+        DEFAULT: {},
+        "no-beta": {"beta": False},
+        "critic": {"critic": critic},
+    }
+    if any(isinstance(proposer, Writer) for proposer in proposers):
+        switches["no-traces"] = {"traces": False}
+    runs: dict[str, list[Discovery]] = {arm: [] for arm in switches}
+    for seed in range(seeds):
+        for arm, switch in switches.items():
+            found = discover(
+                data,
+                out=Path(out) / arm / str(seed),
+                proposers=proposers,
+                incumbent=incumbent,
+                candidates=candidates,
+                cpu_minutes=cpu_minutes,
+                seed=seed,
+                max_branches=max_branches,
+                on_round=on_run and functools.partial(on_run, arm, seed),
+                **switch,
+            )
+            runs[arm].append(found)
+    texts = [question.text for question in data.questions]
+    group = np.unique(texts, return_inverse=True)[1]
+    ablation = Ablation([_arm(arm, runs, group) for arm in runs], runs)
+    write_atomically(Path(out) / TABLE, ablation.csv().encode())
+    return ablation
+
+
+def _arm(arm: str, runs: dict[str, list[Discovery]], group: Int[np.ndarray, " Q"]) -> Arm:
+    gain, default = _gains(runs[arm]), _gains(runs[DEFAULT])
+    low, high = interval(gain, group)
+    less_low, less_high = interval(gain - default, group)
+    first = arm == DEFAULT
+    paid = [_paid(found) for found in runs[arm]]
+    dollars = [of for _, of in paid]
+    return Arm(
+        arm=arm,
+        seeds=len(gain),
+        gain=float(gain.mean()),
+        gain_low=low,
+        gain_high=high,
+        difference=None if first else float((gain - default).mean()),
+        difference_low=None if first else less_low,
+        difference_high=None if first else less_high,
+        promoted=sum(found.promoted for found in runs[arm]),
+        candidates=float(np.mean([len(found.candidates) for found in runs[arm]])),
+        cpu_minutes=float(np.mean([found.cpu_seconds for found in runs[arm]])) / 60,
+        tokens=float(np.mean([tokens for tokens, _ in paid])),
+        dollars=None if None in dollars else float(np.mean([of for of in dollars if of is not None])),
+    )
+
+
+def interval(
+    values: Float[np.ndarray, "S Q"], group: Int[np.ndarray, " Q"], confidence: float = 0.95
+) -> tuple[float, float]:
+    """Computes the confidence interval of a mean over seeds and questions, both of which are resampled.
+
+    Args:
+        values: a value for each seed and question.
+        group: the same number for the same question asked of several models.
+        confidence: of the interval.
+
+    Returns:
+        Its ends, by the percentile bootstrap.
+    """
+    rng = np.random.default_rng(0)
+    sums = np.stack([np.bincount(group, row) for row in values])
+    counts = np.bincount(group)
+    num_seeds, num_groups = sums.shape
+    of_seeds = rng.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), RESAMPLES)
+    of_groups = rng.multinomial(num_groups, np.full(num_groups, 1 / num_groups), RESAMPLES)
+    means = ((of_seeds @ sums) * of_groups).sum(axis=1) / (num_seeds * (of_groups @ counts))
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def _gains(runs: Sequence[Discovery]) -> Float[np.ndarray, "S Q"]:
+    tests = [found.test for found in runs]
+    for found, test in zip(runs, tests, strict=True):
+        if test is None or "gains" not in test:
+            raise InputError(f"{found.folder} holds no gains on single questions; begin it anew elsewhere")
+    return np.array([test["gains"] for test in tests if test is not None])
+
+
+def _paid(found: Discovery) -> tuple[float, float | None]:
+    """Tokens and dollars that a run has paid, its critic included."""
+    tokens, dollars = 0.0, 0.0
+    known = True
+    for record in found.candidates:
+        of_critic = paid_of(record)
+        tokens += record.get("tokens", 0) + of_critic[0]
+        dollars += (record.get("dollars") or 0.0) + of_critic[1]
+        known &= record.get("dollars", 0.0) is not None
+        known &= record.get("critic", {}).get("dollars", 0.0) is not None
+    return tokens, dollars if known else None
+
+
+def _points(value: float | None, low: float | None, high: float | None) -> str:
+    if value is None or low is None or high is None:
+        return ""
+    return f"{100 * value:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"

@@ -1,0 +1,121 @@
+"""Ablations: what is compared, and its intervals."""
+
+import csv
+import functools
+import json
+
+import numpy as np
+import pytest
+
+import autotts_jax as at
+from autotts_jax.discovery import Arm, ablate, ablation
+from autotts_jax.discovery.ablation import interval
+
+
+def test_intervals_are_over_seeds_and_questions():
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(50), 2)
+    noise = rng.normal(0, 1, (4, 100))
+    low, high = interval(noise, group)
+    assert low < noise.mean() < high
+    # Where all questions move together with the seed, many questions make it no narrower.
+    of_seeds = np.repeat(rng.normal(0, 1, (4, 1)), 100, axis=1)
+    wide = interval(of_seeds, group)
+    assert wide[1] - wide[0] > 3 * (high - low)
+    # Nor do many seeds where every seed finds the same.
+    of_questions = np.tile(np.repeat(rng.normal(0, 1, 50), 2), (4, 1))
+    low, high = interval(of_questions, group)
+    error = of_questions[0].std() / np.sqrt(50)
+    assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.15)
+    assert interval(np.full((3, 4), 0.5), np.arange(4)) == (0.5, 0.5)
+
+
+def test_intervals_hold_as_often_as_they_say():
+    rng = np.random.default_rng(1)
+    missed = 0
+    for _ in range(60):
+        values = rng.normal(0, 1, (5, 1)) + rng.normal(0, 2, (1, 40)) + rng.normal(0, 1, (5, 40))
+        low, high = interval(values, np.arange(40))
+        missed += not low <= 0 <= high
+    assert missed <= 12, "five seeds are few: about 6 are expected"
+
+
+def run_of(folder, gains, *, promotes=False, candidates=({"kind": "candidate"},)):
+    test = {"gains": gains, "promotes": promotes}
+    return at.discovery.Discovery(folder, "cmc", list(candidates), test, 90.0)
+
+
+def test_arms_are_compared_on_the_same_seeds_and_questions(tmp_path, monkeypatch):
+    """Without β all lose a point; what the seeds and questions differ by otherwise does not blur that."""
+    noise = np.random.default_rng(0).normal(0, 0.1, (3, 40))
+    asked = []
+
+    def discover(_data, *, out, seed, beta=True, critic=None, **_):
+        asked.append((out.parent.name, seed, beta, critic))
+        return run_of(out, (noise[seed] - (0 if beta else 0.01)).tolist(), promotes=seed == 1)
+
+    monkeypatch.setattr(ablation, "discover", discover)
+    found = ablate("smollm2", out=tmp_path, seeds=3)
+    assert asked[:3] == [
+        ("default", 0, True, None),
+        ("no-beta", 0, False, None),
+        ("critic", 0, True, "nearest"),
+    ]
+    default, no_beta, critic = found.arms
+    assert (default.difference, default.promoted, default.cpu_minutes) == (None, 1, 1.5)
+    assert default.gain == pytest.approx(noise.mean())
+    assert default.gain_low < 0 < default.gain_high
+    assert no_beta.difference == pytest.approx(-0.01)
+    assert no_beta.difference_low == pytest.approx(-0.01)
+    assert (critic.difference, critic.difference_low, critic.difference_high) == (0, 0, 0)
+    with (tmp_path / "ablation.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["arm"] for row in rows] == ["default", "no-beta", "critic"]
+    assert rows[0]["difference"] == ""
+    assert float(rows[1]["difference"]) == pytest.approx(-0.01)
+    text = str(found.table())
+    assert "-1.00 [-1.00, -1.00]" in text
+    assert "+0.00 [+0.00, +0.00]" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_what_is_paid_is_added_up_and_unknown_prices_stay_unknown(tmp_path, monkeypatch):
+    file = {"kind": "code", "tokens": 100, "dollars": 0.5}
+    judged = file | {"critic": {"score": 1.0, "accepts": True, "tokens": 10, "dollars": 0.25}}
+    unpriced = file | {"critic": {"score": 1.0, "accepts": True, "tokens": 10, "dollars": None}}
+
+    def discover(_data, *, out, traces=True, beta=True, critic=None, **_):
+        of = unpriced if critic else judged if beta else file
+        assert traces != (out.parent.name == "no-traces")
+        return run_of(out, [0.0] * 40, candidates=[of, file])
+
+    class Nobody:
+        name = "nobody"
+
+        def spent(self, tokens, dollars):
+            raise NotImplementedError
+
+        def write(self, *_):
+            raise NotImplementedError
+
+    monkeypatch.setattr(ablation, "discover", discover)
+    arms = {arm.arm: arm for arm in ablate("smollm2", out=tmp_path, seeds=1, proposers=[Nobody()]).arms}
+    assert list(arms) == ["default", "no-beta", "critic", "no-traces"]
+    assert (arms["default"].tokens, arms["default"].dollars) == (210, 1.25)
+    assert (arms["no-beta"].tokens, arms["no-beta"].dollars) == (200, 1.0)
+    assert (arms["critic"].tokens, arms["critic"].dollars) == (210, None)
+
+
+@pytest.mark.slow
+def test_arms_are_runs_that_go_on(tmp_path):
+    data = at.load("smollm2").select(np.arange(9))
+    play = functools.partial(ablate, data, out=tmp_path, seeds=2, cpu_minutes=None, max_branches=8)
+    found = play(candidates=4 * 256)
+    assert [arm.candidates for arm in found.arms] == [1024] * 3
+    assert all(isinstance(arm, Arm) and np.isfinite(arm.gain) for arm in found.arms)
+    # In four rounds each search has played one, so that the critic has judged nothing.
+    assert (found.arms[2].difference, found.arms[2].difference_low) == (0, 0)
+    for folder, beta in (("default/1", True), ("no-beta/1", False)):
+        manifest = json.loads((tmp_path / folder / "manifest.json").read_text())
+        assert (manifest["seed"], manifest["beta"]) == (1, beta)
+    assert play(candidates=4 * 256).csv() == found.csv()
