@@ -1,8 +1,9 @@
 """A critic that needs no model: candidates that behave alike fare alike.
 
 A program is described by what it would do in a few situations, which are always the same: what each of its
-slots says at three values of β, and its dials. Nothing is played for it. Of the candidates of the search
-before, the share of the nearest that came through to the last heat is a candidate's score.
+slots says at a few values of β, and its dials. Nothing is played for it. A candidate's score is the share of
+the search's candidates before that came through to the last heat, where near ones count more: their weight
+falls exponentially with distance. The better half of a round is accepted.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from autotts_jax.discovery.rules import (
 )
 
 NEIGHBOURS = 16
-"""Candidates that a score counts."""
+"""The median distance to so many nearest candidates is the scale on which weights fall."""
 
 REMEMBERED = 2048
-"""The latest candidates of a search, among which the nearest are looked for."""
+"""The latest candidates of a search, which scores count."""
 
 SITUATIONS = 32
 """Situations that programs are described by."""
@@ -47,7 +48,7 @@ DIAL_WEIGHT = 4.0
 
 @dataclasses.dataclass(frozen=True)
 class Nearest:
-    """Accepts programs whose neighbours came through to the last heat more often than candidates do."""
+    """Accepts the half of a round's programs whose neighbours came through to the last heat most often."""
 
     name: str = NEAREST
 
@@ -66,14 +67,15 @@ class Nearest:
             return [None] * len(records)
         hits = np.array([succeeds(record, {}) for record in known], float)
         distances = cdist(_described(programs), _described(known), "cityblock")
-        nearest = np.argsort(distances, axis=1, kind="stable")[:, :NEIGHBOURS]
-        scores = iter(hits[nearest].mean(axis=1).tolist())
-        judged = (record["kind"] == CANDIDATE for record in records)
-        return [_opinion(next(scores), hits.mean()) if one else None for one in judged]
-
-
-def _opinion(score: float, base_rate: float) -> Opinion:
-    return Opinion(round(score, 4), bool(score > base_rate))
+        near = np.partition(distances, NEIGHBOURS - 1, axis=1)[:, :NEIGHBOURS]
+        farther = distances - near.min(axis=1, keepdims=True)
+        weights = np.exp(-farther / max(float(np.median(near)), 1e-9))
+        scores = np.round((weights @ hits) / weights.sum(axis=1), 6)
+        accepts = scores >= np.median(scores)
+        opinions = iter(
+            [Opinion(float(score), bool(one)) for score, one in zip(scores, accepts, strict=True)]
+        )
+        return [next(opinions) if record["kind"] == CANDIDATE else None for record in records]
 
 
 def _described(records: Sequence[Record]) -> Float[np.ndarray, "N D"]:
