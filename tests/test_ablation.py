@@ -3,13 +3,17 @@
 import csv
 import functools
 import json
+import sys
 
 import numpy as np
 import pytest
 
 import autotts_jax as at
-from autotts_jax.discovery import Arm, ablate, ablation
+from autotts_jax.cli import main as cli
+from autotts_jax.core import devices
+from autotts_jax.discovery import Arm, Discovery, ablate, ablation
 from autotts_jax.discovery.ablation import interval
+from autotts_jax.discovery.program_rounds import HEATS
 
 
 def test_intervals_are_over_seeds_and_questions():
@@ -42,7 +46,7 @@ def test_intervals_hold_as_often_as_they_say():
 
 def run_of(folder, gains, *, promotes=False, candidates=({"kind": "candidate"},)):
     test = {"gains": gains, "promotes": promotes}
-    return at.discovery.Discovery(folder, "cmc", list(candidates), test, 90.0)
+    return Discovery(folder, "cmc", list(candidates), test, 90.0)
 
 
 def test_arms_are_compared_on_the_same_seeds_and_questions(tmp_path, monkeypatch):
@@ -110,12 +114,25 @@ def test_what_is_paid_is_added_up_and_unknown_prices_stay_unknown(tmp_path, monk
 def test_arms_are_runs_that_go_on(tmp_path):
     data = at.load("smollm2").select(np.arange(9))
     play = functools.partial(ablate, data, out=tmp_path, seeds=2, cpu_minutes=None, max_branches=8)
-    found = play(candidates=4 * 256)
-    assert [arm.candidates for arm in found.arms] == [1024] * 3
+    candidates = 4 * HEATS[0][0]
+    found = play(candidates=candidates)
+    assert [arm.candidates for arm in found.arms] == [candidates] * 3
     assert all(isinstance(arm, Arm) and np.isfinite(arm.gain) for arm in found.arms)
     # In four rounds each search has played one, so that the critic has judged nothing.
     assert (found.arms[2].difference, found.arms[2].difference_low) == (0, 0)
     for folder, beta in (("default/1", True), ("no-beta/1", False)):
         manifest = json.loads((tmp_path / folder / "manifest.json").read_text())
         assert (manifest["seed"], manifest["beta"]) == (1, beta)
-    assert play(candidates=4 * 256).csv() == found.csv()
+    assert play(candidates=candidates).csv() == found.csv()
+
+
+def test_the_command_prints_the_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ablation, "discover", lambda _data, *, out, **_: run_of(out, [0.0] * 40))
+    monkeypatch.setattr(devices, "configure", lambda *_: None)
+    command = ["autotts-jax", "discover", "ablate", "--data", "smollm2", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+    assert "no-beta" in capsys.readouterr().out
+    assert (tmp_path / "ablation.csv").exists()

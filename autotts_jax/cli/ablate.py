@@ -48,6 +48,7 @@ def ablate(
     """
     named = writer.proposers([name.strip() for name in proposers.split(",") if name.strip()], critic)
     with working(f"whole rounds are kept in {out}; the same command goes on") as on_progress:
+        from autotts_jax import discovery
         from autotts_jax.core import devices
 
         devices.configure(cache)
@@ -57,7 +58,7 @@ def ablate(
         on_progress("compiling", 0, 0)
         if cpu_minutes is None and candidates is None:
             cpu_minutes = 10.0
-        found = at.discovery.ablate(
+        found = discovery.ablate(
             dataset,
             out=out,
             seeds=seeds,
