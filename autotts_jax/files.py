@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 from autotts_jax.errors import DataError, InputError
@@ -68,3 +70,26 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error.strerror}; choose another folder") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes that ask for the same out of a folder, until the end of the block or the process.
+
+    Args:
+        folder: the folder; made if there is none.
+
+    Raises:
+        InputError: another has it, or the folder cannot be written.
+    """
+    make_folder(folder)
+    try:
+        file = (folder / ".lock").open("ab")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror}; check its folder") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder} is in use by another run; wait for it, or end it") from None
+        yield

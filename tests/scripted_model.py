@@ -4,11 +4,16 @@ import contextlib
 import json
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class ScriptedModel(ThreadingHTTPServer):
-    """Replies with what ``script(request)`` returns: a text, a (status, content) pair, or None to hang up."""
+    """Replies with what ``script(request)`` returns.
+
+    That is a text; a pair of a status and JSON, or the bytes of what is none; an iterator of bytes, each sent
+    as it comes, for a reply that does not end; or None to hang up.
+    """
 
     daemon_threads = True
     request_queue_size = 64
@@ -48,6 +53,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif isinstance(reply, tuple):
             self.say(*reply)
+        elif isinstance(reply, Iterator):
+            with contextlib.suppress(ConnectionError):
+                for part in reply:
+                    self.wfile.write(part)
+                    self.wfile.flush()
+            self.close_connection = True
         else:
             message = {"role": "assistant", "content": reply}
             choice = {"index": 0, "message": message, "finish_reason": server.finish}
@@ -55,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.say(200, content | {"choices": [choice], "usage": server.used})
 
     def say(self, status, content):
-        text = json.dumps(content).encode()
+        text = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))

@@ -157,6 +157,13 @@ def test_a_file_does_not_see_the_key(course, monkeypatch):
     assert "sk-not-to-be-seen" not in measured.feedback
 
 
+def test_messages_that_are_no_unicode_are_made_so(course):
+    """They become part of a prompt."""
+    measured = measure("raise ValueError('\\ud800')\n", course)
+    assert measured.metrics is None
+    assert b"ValueError" in measured.feedback.encode()
+
+
 @pytest.mark.parametrize("source", ["# \ud800\ncandidate = 1\n", "\0", "(" * 5000, ""])
 def test_odd_texts_are_failures(course, source):
     assert measure(source, course).metrics is None

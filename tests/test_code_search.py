@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import autotts_jax as at
 from autotts_jax.discovery import Measurement, OpenAIProposer, file_rounds, read_run
 from autotts_jax.discovery.search import Run
 from autotts_jax.errors import InputError
+from autotts_jax.files import locked
 from autotts_jax.policies import select
 
 pytest.importorskip("openai")
@@ -169,6 +172,23 @@ def test_a_run_ends_when_nobody_can_pay(tmp_path):
         asked = len(server.requests)
         assert run.search(1000, None) == 0
         assert len(server.requests) == asked
+
+
+def test_a_folder_has_one_run_at_a_time(tmp_path):
+    """Two would each count on money that the other spends."""
+    folder = tmp_path / "run"
+    holding = "import sys; from pathlib import Path; from autotts_jax.files import locked\n"
+    holding += "with locked(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holding, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        other.stdout.readline()
+        with pytest.raises(InputError, match="is in use by another run"):
+            at.discover("smollm2", out=folder, candidates=1, max_branches=8)
+        assert [path.name for path in folder.iterdir()] == [".lock"]
+        other.kill()
+    with locked(folder):
+        pass
 
 
 @pytest.mark.slow

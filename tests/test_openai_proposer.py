@@ -152,10 +152,96 @@ def test_a_model_without_a_price_is_unpriced_and_not_free(server, tmp_path):
 
 
 def test_the_key_is_sent_and_written_nowhere(server, tmp_path):
-    server.script = lambda _: REPLY + f"\nYour key is {KEY}."
-    proposer(server, count=1).write([], tmp_path, 0, 16)
+    server.script = lambda _: f"Your key is {KEY}.\n```python\n# {KEY}\n```\n"
+    drafts = proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert drafts[0].source == "# [key]\n"
+    assert drafts == proposer(server, count=1).write([], tmp_path, 0, 16)
     assert server.keys == {f"Bearer {KEY}"}
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY in path.read_text()]
+
+
+@pytest.mark.parametrize("name", ["0", "null", "none", "x"])
+def test_a_key_that_is_none_may_stand_in_replies(server, tmp_path, monkeypatch, name):
+    """Servers that want no key are given one all the same."""
+    monkeypatch.setenv("OPENAI_API_KEY", name)
+    source = f"# {name}\n{FILE}"
+    server.script = lambda _: f"```python\n{source}```"
+    (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert draft.source == source
+    assert proposer(server, count=1).write([], tmp_path, 0, 16) == [draft]
+
+
+@pytest.mark.parametrize("name", ["sk-täglich-neu", "sk-one\nsk-two"])
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(server, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("OPENAI_API_KEY", name)
+    with pytest.raises(InputError, match="OPENAI_API_KEY holds characters") as refusal:
+        proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert "sk-" not in str(refusal.value)
+    monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
+    proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert server.keys == {f"Bearer {KEY}"}
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        None,
+        [],
+        {},
+        *(
+            {"prompt_tokens": tokens, "completion_tokens": 7}
+            for tokens in (-1, 1.5, "3", True, None, 10**400)
+        ),
+        {"prompt_tokens": 7, "completion_tokens": float("nan")},
+    ],
+)
+def test_a_count_of_tokens_that_is_none_counts_as_the_dearest(server, tmp_path, used):
+    server.used = used
+    (draft,) = proposer(server, count=1, prices=PRICES).write([], tmp_path, 0, 16)
+    (path,) = transcripts(tmp_path)
+    most = Cost(*json.loads(path.read_text())["most"])
+    assert proposer(server).paid(tmp_path) == most
+    assert draft.tokens == most.tokens > 1000
+    assert draft.dollars == pytest.approx(most.prompt * 1.25e-6 + most.reply * 1e-5)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"<html>", b'{"a": "\xff"}', b"[" * 100_000, b'{"usage": %s}' % (b"9" * 5000)],
+    ids=["nothing", "half", "HTML", "no UTF-8", "deep", "digits"],
+)
+def test_a_reply_that_is_no_json_is_a_failure_that_is_paid_for(server, tmp_path, content):
+    server.script = lambda _: (200, content)
+    (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert (draft.source, draft.failure) == (None, "the server's reply is no chat completion")
+    assert draft.tokens == proposer(server).paid(tmp_path).tokens > 1000
+
+
+def test_a_reply_that_does_not_end_is_a_failure(server, tmp_path):
+    """The server says a byte now and then, so that the client does not give up."""
+    over = threading.Event()
+
+    def drip():
+        yield b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+        while not over.wait(0.02):
+            yield b" "
+
+    server.script = lambda _: drip()
+    try:
+        (draft,) = proposer(server, count=1, seconds=0.2).write([], tmp_path, 0, 16)
+    finally:
+        over.set()
+    assert (draft.source, draft.failure) == (None, "no reply within 0.2 s")
+    assert draft.tokens == proposer(server).paid(tmp_path).tokens > 1000
+
+
+def test_a_long_reply_is_a_failure(server, tmp_path):
+    server.script = lambda _: f"```python\n{'x' * (1 << 20)}\n```"
+    (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
+    assert draft.source is None
+    assert "more than 1048576 characters" in draft.failure
+    (path,) = transcripts(tmp_path)
+    assert path.stat().st_size < 100_000
 
 
 def test_a_busy_server_is_asked_again(server, tmp_path):
@@ -236,6 +322,9 @@ def test_the_last_code_block_is_the_file():
     assert code_of("```py\nfirst\n```\nor rather\n``` python\r\nlast\n```") == "last\n"
     assert code_of("```\nbare\n```") == "bare\n"
     assert code_of("`x`") is None
+    assert (
+        code_of("```" + " " * (1 << 20) + "x") is None
+    )  # A search that goes back to each blank takes hours.
 
 
 def test_the_prompt_shows_the_best_and_what_failed():

@@ -12,6 +12,7 @@ from autotts_jax.discovery.found import Discovery, read_run
 from autotts_jax.discovery.proposers import Proposer, Writer
 from autotts_jax.discovery.search import OnRound, Run
 from autotts_jax.errors import InputError
+from autotts_jax.files import locked
 from autotts_jax.policies.players import as_player
 from autotts_jax.replay import ProbeDataset, load
 
@@ -56,7 +57,8 @@ def discover(
         What the run has come to: ``table()``, ``promoted``, ``source()``, ``family()``.
 
     Raises:
-        InputError: the folder holds another run, there is no budget, or the data has too few questions.
+        InputError: the folder holds another run or is in use by one, there is no budget, or the data has too
+            few questions.
     """
     if candidates is None and cpu_minutes is None:
         raise InputError("there is no budget; give candidates, cpu_minutes or both")
@@ -66,18 +68,19 @@ def discover(
         raise InputError(f"cpu_minutes is {cpu_minutes}, but it must be a finite number above 0")
     data = data if isinstance(data, ProbeDataset) else load(data)
     folder = Path(out)
-    run = Run(
-        data,
-        folder,
-        proposers,
-        as_player(incumbent),
-        seed,
-        whole("max_branches", max_branches, 1),
-        traces=traces,
-        beta=beta,
-        critic=critic,
-    )
-    run.search(candidates, None if cpu_minutes is None else 60 * cpu_minutes, on_round)
-    if run.untested:
-        run.test()
+    with locked(folder):
+        run = Run(
+            data,
+            folder,
+            proposers,
+            as_player(incumbent),
+            seed,
+            whole("max_branches", max_branches, 1),
+            traces=traces,
+            beta=beta,
+            critic=critic,
+        )
+        run.search(candidates, None if cpu_minutes is None else 60 * cpu_minutes, on_round)
+        if run.untested:
+            run.test()
     return read_run(folder)

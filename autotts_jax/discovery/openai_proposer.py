@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -22,23 +20,15 @@ from autotts_jax.checks import whole
 from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.prompts import code_of, prompt
 from autotts_jax.discovery.proposers import OPENAI, Draft
+from autotts_jax.discovery.replies import api_key, ask, hidden, was_sent
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
 from autotts_jax.files import make_folder, read_bytes, write_atomically
 
-KEY = "OPENAI_API_KEY"
-"""The variable of the environment that the API key comes from."""
-
 TRANSCRIPTS = "transcripts"
-
-ATTEMPTS = 6
-"""How often a call is made that a server is too busy for."""
 
 MESSAGE_TOKENS = 64
 """Tokens that a server may add to each message."""
-
-_UNSENT = ("ConnectError", "ConnectTimeout")
-"""What the client's transport, which differs between its versions, calls requests that were never sent."""
 
 
 class Cost(NamedTuple):
@@ -97,7 +87,7 @@ class OpenAIProposer:
         max_dollars: dollars that a run may pay for all models together; None for no limit.
         prices: dollars for a million tokens of prompts and of replies, by model. A model without a price is
             unpriced, not free: there cannot be a limit in dollars.
-        seconds: seconds that a call may take.
+        seconds: seconds in which a server has to say something; a call may take twice as many.
         pause: seconds before a busy server is asked for the second time; doubles with each time.
 
     Raises:
@@ -209,7 +199,7 @@ class OpenAIProposer:
             elif self._affordable(after):
                 kept[name] = call
                 paid = after
-        key = os.environ.get(KEY, "")
+        key = api_key()
         with (
             openai.OpenAI(
                 # Servers of one's own need no key, but the client does.
@@ -279,45 +269,23 @@ class OpenAIProposer:
         was_lost = call.path.exists()
         pending = dataclasses.replace(before, lost=before.lost + was_lost)
         make_folder(call.path.parent)
-        pending.write(call.path, key)
+        pending.write(call.path)
         try:
-            response = self._reply(client, pending.request)
+            response = ask(client, pending.request, key, self.seconds, self.pause)
         except openai.APIError as error:
-            sent = type(error.__cause__).__name__ not in _UNSENT
-            if isinstance(error, openai.APIStatusError) or not sent:
+            if isinstance(error, openai.APIStatusError) or not was_sent(error):
                 # Nothing was paid.
                 if was_lost:
-                    before.write(call.path, key)
+                    before.write(call.path)
                 else:
                     call.path.unlink()
-            if not sent or not isinstance(error, openai.APITimeoutError):
-                raise InputError(
-                    f"the server of {self.model} does not answer: {_hidden(str(error), key)[:300]}; what was "
-                    "paid for is kept: check the address, the name of the model and the key, and call again "
-                    "to go on"
-                ) from None
-            response = {"failure": f"no reply within {self.seconds:g} s"}
+            raise InputError(
+                f"the server of {self.model} does not answer: {hidden(str(error), key)[:300]}; what was paid "
+                "for is kept: check the address, the name of the model and the key, and call again to go on"
+            ) from None
         answered = dataclasses.replace(pending, response=response)
-        answered.write(call.path, key)
+        answered.write(call.path)
         return answered
-
-    def _reply(self, client: Any, request: Mapping[str, Any]) -> dict[str, Any]:
-        import openai
-
-        for attempt in range(ATTEMPTS):
-            try:
-                reply = client.chat.completions.create(**request)
-                break
-            except openai.BadRequestError as error:
-                if "max_completion_tokens" not in str(error) or "max_tokens" not in request:
-                    raise
-                renamed = {name: value for name, value in request.items() if name != "max_tokens"}
-                request = {**renamed, "max_completion_tokens": request["max_tokens"]}
-            except (openai.RateLimitError, openai.InternalServerError):
-                if attempt == ATTEMPTS - 1:
-                    raise
-                time.sleep(self.pause * 2**attempt)
-        return _response(reply)
 
     def _read(self, call: _Call, transcript: _Transcript) -> Reply:
         assert transcript.response is not None
@@ -372,9 +340,9 @@ class _Transcript:
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(path, "is no transcript; restore the file") from error
 
-    def write(self, path: Path, key: str) -> None:
+    def write(self, path: Path) -> None:
         text = json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
-        write_atomically(path, (_hidden(text, key) + "\n").encode(errors="replace"))
+        write_atomically(path, f"{text}\n".encode(errors="replace"))
 
 
 class _Call(NamedTuple):
@@ -383,22 +351,3 @@ class _Call(NamedTuple):
     path: Path
     most: Cost
     transcript: _Transcript
-
-
-def _response(reply: Any) -> dict[str, Any]:
-    """What is kept of a reply, which the client does not check."""
-    usage = getattr(reply, "usage", None)
-    used = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
-    counted = all(isinstance(tokens, int) and tokens >= 0 for tokens in used)
-    response: dict[str, Any] = {"used": used if counted else None}
-    try:
-        choice = reply.choices[0]
-        text = str(choice.message.content or "").encode(errors="replace").decode()
-        return response | {"text": text, "finish": str(choice.finish_reason)}
-    except (AttributeError, IndexError, TypeError):
-        return response | {"failure": "the server's reply is no chat completion"}
-
-
-def _hidden(text: str, key: str) -> str:
-    """Text without the key, which a server may have repeated."""
-    return text.replace(key, "[key]") if key else text

@@ -31,7 +31,7 @@ can ignore β. The objective is the mean over {prices} prices of accuracy minus 
 branch of mean length costs {first} of accuracy at the highest price and {last} at the lowest."""
 """What it is told instead where candidates have no β."""
 
-_BLOCK = re.compile(r"^```[ \t]*(?:python|py)?[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+_BLOCK = re.compile(r"^```[ \t]*+(?:python|py)?[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
 class Prompt(NamedTuple):

@@ -1,0 +1,149 @@
+"""One call of a language model behind an OpenAI-compatible server, whatever that replies.
+
+The client gives up where a server is silent for too long, but not where it says a byte now and then, and what
+it cannot read it raises in many ways. Here a call ends in time, and what is no reply is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autotts_jax.errors import InputError
+
+KEY = "OPENAI_API_KEY"
+"""The variable of the environment that the API key comes from."""
+
+ATTEMPTS = 6
+"""How often a call is made that a server is too busy for."""
+
+MAX_TEXT = 1 << 20
+"""Characters of a reply at most."""
+
+MAX_COUNT = 1 << 32
+"""A count of tokens that is no such count any more."""
+
+SECRET = 8
+"""Characters of the shortest key that is one; shorter ones, as ``none``, are for servers that want no key."""
+
+_UNSENT = ("ConnectError", "ConnectTimeout", "UnsupportedProtocol")
+"""What the client's transport, which differs between its versions, calls requests that were never sent."""
+
+_NO_COMPLETION = {"failure": "the server's reply is no chat completion", "used": None}
+
+
+def api_key() -> str:
+    """Reads the API key from the environment.
+
+    Raises:
+        InputError: it cannot be sent.
+    """
+    key = os.environ.get(KEY, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(f"{KEY} holds characters that no key has; set it again")
+    return key
+
+
+def hidden(text: str, key: str) -> str:
+    """Takes the key out of a text, in which a server may have repeated it.
+
+    Args:
+        text: the text.
+        key: the key.
+    """
+    return text.replace(key, "[key]") if len(key) >= SECRET else text
+
+
+def was_sent(error: Exception) -> bool:
+    """Tells whether the server may have got the request.
+
+    Args:
+        error: what the client has raised.
+    """
+    return type(error.__cause__).__name__ not in _UNSENT
+
+
+def ask(client: Any, request: Mapping[str, Any], key: str, seconds: float, pause: float) -> dict[str, Any]:
+    """Makes a call, several times where the server is busy.
+
+    Args:
+        client: the client.
+        request: what is asked.
+        key: the key, which is taken out of what is kept.
+        seconds: seconds in which the server has to say something; a call may take twice as many.
+        pause: seconds before the second time; doubles with each time.
+
+    Returns:
+        What is kept of the reply: ``text`` and ``finish``, or ``failure``; and tokens ``used``, of the prompt
+        and of the reply, None where the server does not say.
+
+    Raises:
+        openai.APIError: the server refuses, or does not answer.
+    """
+    import openai
+
+    for attempt in range(ATTEMPTS):
+        try:
+            reply = _within(2 * seconds, client.chat.completions.create, request)
+            break
+        except TimeoutError:
+            return {"failure": f"no reply within {seconds:g} s", "used": None}
+        except openai.APITimeoutError as error:
+            if not was_sent(error):
+                raise
+            return {"failure": f"no reply within {seconds:g} s", "used": None}
+        except openai.BadRequestError as error:
+            if "max_completion_tokens" not in str(error) or "max_tokens" not in request:
+                raise
+            renamed = {name: value for name, value in request.items() if name != "max_tokens"}
+            request = {**renamed, "max_completion_tokens": request["max_tokens"]}
+        except (openai.RateLimitError, openai.InternalServerError):
+            if attempt == ATTEMPTS - 1:
+                raise
+            time.sleep(pause * 2**attempt)
+        except (ValueError, RecursionError):  # It is no JSON.
+            return _NO_COMPLETION
+    return _kept(reply, key)
+
+
+def _within(seconds: float, create: Callable[..., Any], request: Mapping[str, Any]) -> Any:
+    """Calls in a thread of its own, which is left to itself when time is up."""
+    done: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+
+    def call() -> None:
+        try:
+            done.put((create(**request), None))
+        except Exception as error:
+            done.put((None, error))
+
+    threading.Thread(target=call, daemon=True).start()
+    try:
+        reply, error = done.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError from None
+    if error is not None:
+        raise error
+    return reply
+
+
+def _kept(reply: Any, key: str) -> dict[str, Any]:
+    """What is kept of a reply, which the client does not check."""
+    usage = getattr(reply, "usage", None)
+    used = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
+    counted = all(type(tokens) is int and 0 <= tokens < MAX_COUNT for tokens in used)
+    response: dict[str, Any] = {"used": used if counted else None}
+    try:
+        choice = reply.choices[0]
+        text, finish = (
+            hidden(str(said or ""), key).encode(errors="replace").decode()
+            for said in (choice.message.content, choice.finish_reason)
+        )
+    except (AttributeError, IndexError, KeyError, TypeError, RecursionError):
+        return _NO_COMPLETION | response
+    if len(text) + len(finish) > MAX_TEXT:
+        return response | {"failure": f"the reply has more than {MAX_TEXT} characters"}
+    return response | {"text": text, "finish": finish}
