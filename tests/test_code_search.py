@@ -1,6 +1,7 @@
 """Runs in which a scripted language model proposes files."""
 
 import hashlib
+import itertools
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from asking import ASKS
 from scripted_model import serving
 
 import autotts_jax as at
-from autotts_jax.discovery import Measurement, OpenAIProposer, file_rounds, read_run
+from autotts_jax.discovery import Lift, Measurement, OpenAIProposer, critic, file_rounds, read_run
 from autotts_jax.discovery.search import Run
 from autotts_jax.errors import InputError
 from autotts_jax.files import locked
@@ -52,9 +53,13 @@ def by_request(request):
     return file_of("broken (" if number % 5 == 0 else f"# {number % 1000}\n")
 
 
+def run_data():
+    return at.load("smollm2").select(range(0, 40, 4))
+
+
 def run_of(folder, server, *, proposers=None, count=2, data=None, **fields):
     writer = OpenAIProposer("wise", server.url, count=count, reply_tokens=500, pause=0.01, **fields)
-    data = at.load("smollm2").select(range(0, 40, 4)) if data is None else data
+    data = run_data() if data is None else data
     return Run(data, folder, proposers or [writer], select("cmc"), 0, 8, HEATS)
 
 
@@ -158,6 +163,51 @@ def test_an_interrupted_run_pays_for_no_call_twice_and_comes_to_the_same(tmp_pat
         return [record | {"cpu_seconds": 0} for record in records_of(folder)]
 
     assert without_times(tmp_path / "parts") == without_times(tmp_path / "whole")
+
+
+def judging():
+    """Writes as `by_request` does, and thinks well of every second file."""
+    scores = itertools.cycle(("score: 8", "score: 2.5"))
+
+    def script(request):
+        if "The file to judge" in request["messages"][1]["content"]:
+            return next(scores)
+        return by_request(request)
+
+    return script
+
+
+@pytest.mark.slow
+def test_files_are_judged_before_they_are_run(tmp_path, measured, monkeypatch):
+    with serving(judging()) as server:
+        writer = OpenAIProposer("wise", server.url, count=4, reply_tokens=500, prices=PRICES, max_dollars=1.0)
+        Run(run_data(), tmp_path, [writer], select("cmc"), 0, 8, HEATS)
+        with pytest.raises(InputError, match="critic = None"):
+            Run(run_data(), tmp_path, [writer], select("cmc"), 0, 8, HEATS, critic="openai:wise")
+        folder = tmp_path / "judged"
+        run = Run(run_data(), folder, [writer], select("cmc"), 0, 8, HEATS, critic="openai:wise")
+        run.search(32, None)
+        shadow = records_of(folder)
+        judged = [record for record in shadow if "critic" in record]
+        assert {record["critic"]["score"] for record in judged} == {8.0, 2.5}
+        assert all(record["source"] is not None for record in judged)
+        assert not any("gated" in record for record in shadow)
+        said = read_run(folder).critic()
+        assert said.lift.labels == len(judged)
+        assert said.tokens == 1500 * len(judged)
+        assert said.dollars == pytest.approx(0.002 * len(judged))
+        # Once it has proven itself it decides.
+        monkeypatch.setattr(Lift, "gates", True)
+        monkeypatch.setattr(critic, "AUDITED", 0.0)
+        before = len(measured)
+        run.search(64, None)
+    after = [record for record in records_of(folder)[len(shadow) :] if record["kind"] == "code"]
+    gated = [record for record in after if "gated" in record]
+    assert gated
+    assert all((record["metrics"], record["critic"]["accepts"]) == (None, False) for record in gated)
+    assert all(record["feedback"] == "the critic gives it 2.5 and it was not run" for record in gated)
+    executed = [record for record in after if "gated" not in record and record["source"] is not None]
+    assert len(measured) - before == len(executed)
 
 
 @pytest.mark.usefixtures("measured")

@@ -8,7 +8,16 @@ import pytest
 from scripted_model import serving
 
 import autotts_jax as at
-from autotts_jax.discovery import CriticReport, OpenAIProposer, Opinion, Tally, cmc, mutate, random_program
+from autotts_jax.discovery import (
+    CriticReport,
+    Lift,
+    OpenAIProposer,
+    Opinion,
+    Tally,
+    cmc,
+    mutate,
+    random_program,
+)
 from autotts_jax.discovery.critic import Gate, as_critic
 from autotts_jax.discovery.critic_report import LABELS, ratio_interval, read_report, report
 from autotts_jax.discovery.nearest import Nearest, behaviour
@@ -283,7 +292,7 @@ def test_bad_critics_are_named():
 
 
 @pytest.mark.slow
-def test_a_critic_in_the_shadow_changes_nothing_but_the_records_of_its_verdicts(tmp_path):
+def test_a_critic_in_the_shadow_changes_nothing_but_the_records_of_its_verdicts(tmp_path, monkeypatch):
     from test_discovery import HEATS, run_of
 
     def records_of(name):
@@ -305,3 +314,12 @@ def test_a_critic_in_the_shadow_changes_nothing_but_the_records_of_its_verdicts(
     assert said.lift.labels == sum("critic" in record for record in judged)
     assert "critic nearest" in str(at.read_run(tmp_path / "critic").table())
     assert at.read_run(tmp_path / "alone").critic() is None
+    # Once it has proven itself it decides; here that nothing is worth playing.
+    monkeypatch.setattr(Lift, "gates", True)
+    monkeypatch.setattr(Nearest, "judge", lambda _, records, *__: [Opinion(0.0, False) for _ in records])
+    run_of(tmp_path / "critic", critic="nearest").search(10 * HEATS[0][0], None)
+    after = [record for record in records_of("critic")[len(judged) :] if record["kind"] == "candidate"]
+    gated = [record for record in after if "gated" in record]
+    assert 0.75 < len(gated) / len(after) < 1
+    assert all(record["scores"] == [] and "cost" not in record for record in gated)
+    assert all(record["scores"] for record in after if "gated" not in record)
