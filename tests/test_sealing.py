@@ -314,6 +314,21 @@ def told():
 """
 
 
+@pytest.mark.parametrize(("questions", "checked"), [(QUESTIONS, QUESTIONS), (40, 32)])
+def test_one_episode_of_each_of_32_questions_is_checked(write, monkeypatch, questions, checked):
+    seats, send = [], process.Child.send
+
+    def count(child, says, arrays=None):
+        seats.append(says.get("seats"))
+        send(child, says, arrays)
+
+    monkeypatch.setattr(process.Child, "send", count)
+    data = spelled_dataset(*map(a_question, range(questions)))
+    table = BranchOrders(ORDERS[None], np.zeros(questions, np.int32))
+    select(write("inside", "(lambda *_: None)")).play(data, table)
+    assert [number for number in seats if number] == [checked, min(64, questions * ROWS)]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is where the program tells what it has seen")
 def test_a_process_that_has_played_cannot_tell_the_one_that_checks_it(tmp_path):
     file = tmp_path / "tells.py"
@@ -369,6 +384,32 @@ def test_time_and_memory_end(write, cheat, monkeypatch):
     else:
         spec = write("wasting", cheat, DOES)
     assert re.search(WASTE[cheat], refusal(spec, limits))
+
+
+NEIGHBOURS = """
+import importlib, pathlib
+
+class Program:
+    def __init__(self, config=None):
+        print("printed")
+
+    def solve(self, question):
+        for see in (importlib.import_module, lambda name: pathlib.Path({folder!r}, name + ".py").read_text()):
+            try:
+                see("neighbour")
+            except (ModuleNotFoundError, PermissionError):
+                continue
+            raise SystemError("seen")
+"""
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_program_in_a_file_sees_no_other_and_prints_nothing(tmp_path, capfd):
+    (tmp_path / "neighbour.py").touch()
+    file = tmp_path / "looks.py"
+    file.write_text(NEIGHBOURS.format(folder=str(tmp_path)))
+    assert sealed(f"{file}:Program") == Score(0, 0)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_questions_for_tokens_end(tmp_path, monkeypatch):
