@@ -16,6 +16,7 @@ from autotts_jax.discovery.measuring import LIMITS, Course, measure, outcome_of,
 from autotts_jax.discovery.population import Search, Written
 from autotts_jax.discovery.program_rounds import FINAL_ORDERS, ONE_BETA, SEARCH_BETAS, START
 from autotts_jax.discovery.proposers import Draft
+from autotts_jax.discovery.tuning import TRIES
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import ControllerPlayer
 
@@ -84,6 +85,7 @@ class FileRounds:
                 SEARCH_BETAS,
                 settings=self._betas(SEARCH_BETAS),
                 traces=self.traces,
+                tries=TRIES,
             )
         records: list[Record] = [
             {
@@ -94,6 +96,7 @@ class FileRounds:
                 "fold": search.fold,
                 "source": draft.source,
                 "metrics": None,
+                "untuned": None,
                 "feedback": draft.failure,
                 "level": None,
                 "transcript": draft.transcript,
@@ -109,7 +112,7 @@ class FileRounds:
                 record["feedback"] = f"the critic gives it {record['critic']['score']:g} and it was not run"
             elif record["source"] is not None:
                 measured = measure(record["source"], self._courses[search.fold])
-                record |= dataclasses.asdict(measured)
+                record |= dataclasses.asdict(measured) | {"source": measured.source or record["source"]}
         return records
 
     def first(self, search: Search, others: Sequence[Search]) -> list[Draft]:

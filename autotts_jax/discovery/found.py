@@ -18,9 +18,8 @@ from autotts_jax.discovery.critic_report import CriticReport, read_report
 from autotts_jax.discovery.file_rounds import WRITTEN
 from autotts_jax.discovery.interpreter import BETAS, family
 from autotts_jax.discovery.lineage import lineage_figure
-from autotts_jax.discovery.measuring import exported
 from autotts_jax.discovery.rules import Program
-from autotts_jax.discovery.source import source_of
+from autotts_jax.discovery.source import exported, source_of
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
 from autotts_jax.files import write_atomically

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
+from autotts_jax.discovery import tuning
 from autotts_jax.discovery.judging import Judge, Outcome, price
 from autotts_jax.discovery.promotion import falls, lower_bound
 from autotts_jax.errors import InputError
@@ -63,19 +64,6 @@ if "{name}" in globals() and not hasattr({name}, "solve"):
 """What is added to a file: a function of β becomes a family of controllers."""
 
 
-_EXPORT = """
-
-
-if hasattr({candidate}, "solve"):
-    FAMILY = {candidate}
-else:
-    import autotts_jax as at
-
-    FAMILY = at.Family({name!r}, tuple(i / 10 for i in range(11)), {candidate}, "β")
-"""
-"""What is added to a file that is exported."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Measurement:
     """What a candidate came to.
@@ -85,11 +73,16 @@ class Measurement:
             failed.
         feedback: text of bounded length for whoever writes the next candidate; of one that failed why.
         level: what the sandbox was worth, ``kernel`` or ``process``; None of a candidate that failed.
+        source: the text of the file with tuned constants, which is what was measured; None of a file that was
+            measured as it is.
+        untuned: metrics of the file before its constants were tuned; None where they were not.
     """
 
     metrics: dict[str, Any] | None
     feedback: str
     level: str | None = None
+    source: str | None = None
+    untuned: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,6 +100,8 @@ class Course:
         settings: values of β that candidates are played at: those of `betas`, or one of candidates without β,
             which are judged at the prices of all of `betas` with it.
         traces: whether feedback shows episodes.
+        tries: settings of a controller's constants that are tried before it is measured; 0 to measure it as
+            it is. They are multiples of `autotts_jax.discovery.tuning.GENERATION`.
     """
 
     data: ProbeDataset
@@ -118,6 +113,7 @@ class Course:
     sandbox: Sandbox
     settings: tuple[float, ...]
     traces: bool
+    tries: int
 
     @classmethod
     def of(
@@ -130,6 +126,7 @@ class Course:
         sandbox: Sandbox = LIMITS,
         settings: Sequence[float] | None = None,
         traces: bool = True,
+        tries: int = 0,
     ) -> Course:
         """Plays the incumbent, and makes sure that this machine offers the sandbox.
 
@@ -142,16 +139,20 @@ class Course:
             sandbox: limits of the processes that candidates play in.
             settings: values of β that candidates are played at; None for `betas`.
             traces: whether feedback shows episodes.
+            tries: settings of a controller's constants that are tried before it is measured.
 
         Raises:
+            InputError: constants are to be tuned, and what that needs is not installed.
             SandboxError: the machine does not offer the sandbox.
         """
+        if tries:
+            tuning.check_installed()
         settings = tuple(betas if settings is None else settings)
         of_code(_code(f"class {NAME}:\n    solve = None\n", settings), sealing=Sealing(sandbox=sandbox))
         data, orders = judge.part(questions, judge.search, rows)
         played = incumbent.play(data, orders)
         group = judge.group[questions]
-        return cls(data, orders, tuple(betas), judge.unit, group, played, sandbox, settings, traces)
+        return cls(data, orders, tuple(betas), judge.unit, group, played, sandbox, settings, traces, tries)
 
 
 def measure(source: str, course: Course) -> Measurement:
@@ -167,28 +168,53 @@ def measure(source: str, course: Course) -> Measurement:
     if len(source) > MAX_SOURCE:
         return Measurement(None, f"the file has {len(source)} characters; {MAX_SOURCE} are allowed")
     try:
-        play, traces = _play(source, course)
+        player = _player(source, course.settings, course.sandbox)
     except InputError as error:
-        return Measurement(None, str(error).replace(f"{PACKAGE.parent}/", "")[:MAX_FAILURE])
+        return _failure(error)
+    if course.tries and isinstance(player, SealedPlayer):
+        try:
+            tuned = _measure_tuned(source, player, course)
+        except InputError as error:
+            return _failure(error)
+        if tuned is not None:
+            return tuned
+    return _measure(player, course)
+
+
+def _measure_tuned(source: str, player: SealedPlayer, course: Course) -> Measurement | None:
+    """Tunes a controller and measures it; None where that brings nothing."""
+
+    def objective(play: Play) -> float:
+        return float(outcome_of(play, course.unit).objective(course.betas)[0])
+
+    data, orders = course.data, course.orders
+    untuned, factors = tuning.best_factors(player, data, orders, objective, course.tries, source)
+    if not factors:
+        return None
+    tuned = tuning.with_factors(source, NAME, factors)
+    measured = _measure(_player(tuned, course.settings, course.sandbox), course)
+    before = _metrics(outcome_of(untuned, course.unit), course)
+    if measured.metrics is None or measured.metrics["objective"] <= before["objective"]:
+        return None
+    return dataclasses.replace(measured, source=tuned, untuned=before)
+
+
+def _measure(player: SealedPlayer | ProgramPlayer, course: Course) -> Measurement:
+    try:
+        play = player.play(course.data, course.orders)
+        telling = _telling(play, course) if course.traces else ()
+        traces = [line for episode in telling for line in _trace(player, episode, play, course)]
+    except InputError as error:
+        return _failure(error)
     assert play.seal is not None
-    outcome = outcome_of(play, course.unit)
-    metrics = _metrics(outcome, course)
+    metrics = _metrics(outcome_of(play, course.unit), course)
     if not np.isfinite(metrics["objective"]):
         return Measurement(None, "its objective is not a number")
     return Measurement(metrics, "\n".join([*_summary(metrics, course), *traces]), play.seal.level)
 
 
-def exported(source: str, name: str) -> str:
-    """Adds to a candidate's file what makes it a file that `autotts_jax.evaluate` plays.
-
-    Args:
-        source: the text of the file.
-        name: the family's name in results.
-
-    Returns:
-        The text of a file with a ``FAMILY``.
-    """
-    return source.rstrip() + _EXPORT.format(candidate=NAME, name=name)
+def _failure(error: InputError) -> Measurement:
+    return Measurement(None, str(error).replace(f"{PACKAGE.parent}/", "")[:MAX_FAILURE])
 
 
 def play_sealed(
@@ -232,13 +258,6 @@ def _player(source: str, betas: Sequence[float], sandbox: Sandbox) -> SealedPlay
     if player.values != tuple(betas):
         raise InputError(f"{NAME} must be a function of β that returns a controller, or a class with solve")
     return player
-
-
-def _play(source: str, course: Course) -> tuple[Play, list[str]]:
-    player = _player(source, course.settings, course.sandbox)
-    play = player.play(course.data, course.orders)
-    telling = _telling(play, course) if course.traces else ()
-    return play, [line for episode in telling for line in _trace(player, episode, play, course)]
 
 
 # --- numbers --------------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""Export: a program as the source of a short controller that plays the same episodes."""
+"""Export: programs as the source of a short controller that plays the same episodes, and files as players."""
 
 from __future__ import annotations
 
 import dataclasses
 import operator
 
+from autotts_jax.discovery.measuring import NAME
 from autotts_jax.discovery.rules import (
     DECIMALS,
     DEFAULTS,
@@ -101,6 +102,32 @@ def source_of(program: Program, name: str, doc: str = "A controller found by sea
         made="\n".join(f"            {field}={expression}," for field, expression in made.items()),
         methods="\n\n".join(methods),
     ).replace('fields."""\n\n\n', 'fields."""\n\n')
+
+
+_EXPORT = """
+
+
+if hasattr({candidate}, "solve"):
+    FAMILY = {candidate}
+else:
+    import autotts_jax as at
+
+    FAMILY = at.Family({name!r}, tuple(i / 10 for i in range(11)), {candidate}, "β")
+"""
+"""What is added to a file that is exported."""
+
+
+def exported(source: str, name: str) -> str:
+    """Adds to a candidate's file what makes it a file that `autotts_jax.evaluate` plays.
+
+    Args:
+        source: the text of the file.
+        name: the family's name in results.
+
+    Returns:
+        The text of a file with a ``FAMILY``.
+    """
+    return source.rstrip() + _EXPORT.format(candidate=NAME, name=name)
 
 
 @dataclasses.dataclass

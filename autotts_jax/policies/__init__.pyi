@@ -9,6 +9,7 @@ from .parallel_probe import ParallelProbe
 from .player import ControllerPlayer, Play, Player, Seal
 from .players import CONTROLLERS, as_player, select
 from .rule_controller import RuleController, Seen
+from .scaling import tuned
 from .sealed.cast import Sealing
 from .sealed.player import SealedPlayer
 from .sealed.program import ProgramPlayer
@@ -41,4 +42,5 @@ __all__ = [
     "neural_family",
     "save_policy",
     "select",
+    "tuned",
 ]

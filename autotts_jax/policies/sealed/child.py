@@ -86,6 +86,7 @@ def _services(channel: Channel, player: Player) -> dict[str, Callable[[Says, Arr
     settings = player.settings()
 
     return {
+        "constants": lambda says, arrays: channel.send({"constants": playing.constants_of(player)}),  # noqa: ARG005
         "play": lambda says, arrays: playing.play(channel, player, says, arrays),
         "episode": lambda says, arrays: playing.play_episode(
             channel, settings[says["setting"]], says, arrays

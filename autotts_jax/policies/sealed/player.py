@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +28,7 @@ from autotts_jax.core.stepping import (
 )
 from autotts_jax.policies.player import Play, Player, Seal, answer_texts, check_branches_of
 from autotts_jax.policies.sealed.cast import Cast, fail_if_failed, place
-from autotts_jax.policies.sealed.playing import COLUMNS, Labels, matrix_arrays, seen
+from autotts_jax.policies.sealed.playing import COLUMNS, MOST_CONSTANTS, Labels, is_name, matrix_arrays, seen
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -120,9 +121,44 @@ class SealedPlayer(Player):
                 },
             )
             level = child.level
+        played["compile_seconds"] += warmed["compile_seconds"]
+        seal = Seal(level, (STEPPED,) if budget is not None else (STEPPED, SCRAMBLE))
+        return self._graded(dataset, played, began, seal)
+
+    @contextlib.contextmanager
+    def with_factors(
+        self, dataset: ProbeDataset, orders: BranchOrders
+    ) -> Iterator[tuple[tuple[str, ...], Callable[[Mapping[str, float]], Play]]]:
+        """Lends a process that plays all episodes with other constants, without another compilation.
+
+        What it comes to is not checked; see `autotts_jax.policies.scaling` for how constants change.
+
+        Args:
+            dataset: the questions.
+            orders: branch orders of each question.
+
+        Yields:
+            Names of the constants, none where the code is no controller; and a function that plays with a
+            factor for each of them.
+
+        Raises:
+            InputError: the player failed.
+        """
+        with self.cast.child() as child:
+
+            def play(factors: Mapping[str, float]) -> Play:
+                began = time.perf_counter()
+                played = self.rollout(child, dataset.matrix, orders, None, factors=factors)
+                return self._graded(dataset, played, began, Seal(child.level))
+
+            message = child.ask({"do": "constants"}, {})
+            fail_if_failed(message)
+            yield _names(child, message.says.get("constants")), play
+
+    def _graded(self, dataset: ProbeDataset, played: dict[str, Any], began: float, seal: Seal) -> Play:
         ids = played.pop("answer")
         elapsed = time.perf_counter() - began
-        compiling = min(warmed["compile_seconds"] + played.pop("compile_seconds"), elapsed)
+        compiling = min(played.pop("compile_seconds"), elapsed)
         return Play(
             self,
             answer=answer_texts(dataset, ids),
@@ -130,7 +166,7 @@ class SealedPlayer(Player):
             **played,
             compile_seconds=compiling,
             run_seconds=elapsed - compiling,
-            seal=Seal(level, (STEPPED,) if budget is not None else (STEPPED, SCRAMBLE)),
+            seal=seal,
         )
 
     def play_episode(
@@ -163,6 +199,7 @@ class SealedPlayer(Player):
         orders: BranchOrders,
         budget: int | None,
         on_progress: Callable[[int], None] | None = None,
+        factors: Mapping[str, float] | None = None,
     ) -> dict[str, Any]:
         """Has a child play every question under every branch order with every setting.
 
@@ -172,6 +209,7 @@ class SealedPlayer(Player):
             orders: branch orders of each question.
             budget: token budget of an episode; None for no limit.
             on_progress: called with the number of episodes that have ended.
+            factors: see `autotts_jax.policies.scaling`; None to play the code as it is.
 
         Returns:
             Ids of answers and what `COLUMNS` lists, of shape (V, S, Q), and seconds of compiling.
@@ -189,7 +227,8 @@ class SealedPlayer(Player):
             "table": np.asarray(orders.table),
             "group": np.asarray(orders.group),
         }
-        message = child.ask({"do": "play", "vocabulary": size, "budget": budget}, arrays)
+        says = {"do": "play", "vocabulary": size, "budget": budget, "factors": dict(factors or {})}
+        message = child.ask(says, arrays)
         done, episodes = 0, len(self.values) * orders.num_rows * questions
         while "done" in message.says:
             before, done = done, _whole(child, message.says["done"])
@@ -407,6 +446,12 @@ def _ended(child: Child, says: Any, executor: Executor) -> Ended:
         raise child.broke_protocol("an end that cannot be")
     answer = None if leader == NONE else executor.answers([leader])[0]
     return Ended(answer, leader, StopReason(stop), rounds, sequential)
+
+
+def _names(child: Child, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > MOST_CONSTANTS or not all(map(is_name, value)):
+        raise child.broke_protocol("something else than names of constants")
+    return tuple(dict.fromkeys(value))
 
 
 def _whole(child: Child, value: Any) -> int:

@@ -14,7 +14,8 @@ from autotts_jax.core.observed import ObservedPool
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.rollout import COLUMNS as RESULTS
 from autotts_jax.core.stepping import Decision, Executor, Operation
-from autotts_jax.policies.player import Player
+from autotts_jax.policies.player import ControllerPlayer, Player
+from autotts_jax.policies.scaling import constants, scaled
 from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -24,6 +25,10 @@ _ACTIONS = tuple(field.name for field in dataclasses.fields(Admissible))
 
 COLUMNS = tuple(name for name in RESULTS if name != "answer")
 """What a child says of each episode besides the answer."""
+
+
+MOST_CONSTANTS, LONGEST_NAME = 64, 100
+"""Constants of a controller that are tuned, and characters of the name of one, at most."""
 
 
 def matrix_arrays(matrix: ProbeMatrix) -> dict[str, np.ndarray]:
@@ -42,9 +47,12 @@ def play(channel: Channel, player: Player, says: Mapping[str, Any], arrays: Mapp
     Args:
         channel: to the parent.
         player: the player.
-        says: size of the vocabulary and the budget.
+        says: size of the vocabulary, the budget, and factors of constants.
         arrays: the matrix, and branch orders as ``table`` and ``group``.
     """
+    if says["factors"] and isinstance(player, ControllerPlayer):
+        controllers = tuple(scaled(controller, says["factors"]) for controller in player.controllers)
+        player = dataclasses.replace(player, controllers=controllers)
     size, branches = says["vocabulary"], arrays["answers"].shape[1]
     questions = len(arrays["answers"])
     matrix = ProbeMatrix(
@@ -75,6 +83,28 @@ def play(channel: Channel, player: Player, says: Mapping[str, Any], arrays: Mapp
     channel.send(
         {"compile_seconds": played.compile_seconds}, columns | {"answer": answer.reshape(played.answer.shape)}
     )
+
+
+def constants_of(player: Player) -> tuple[str, ...]:
+    """Names the constants of a player's controllers.
+
+    Args:
+        player: the player.
+
+    Returns:
+        At most `MOST_CONSTANTS` names, of which all can be shown; none of a player that is no controller.
+    """
+    names = constants(player.controllers[0]) if isinstance(player, ControllerPlayer) else ()
+    return tuple(filter(is_name, names))[:MOST_CONSTANTS]
+
+
+def is_name(value: Any) -> bool:
+    """Tells whether something can be the name of a constant.
+
+    Args:
+        value: anything.
+    """
+    return isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST_NAME
 
 
 def play_episode(
