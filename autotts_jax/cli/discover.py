@@ -130,7 +130,7 @@ def discover(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Who proposes, in turns: rules, constants, constants:FILE, random, openai:MODEL.",
+            help="Who proposes, in turns: rules, constants, constants:FILE, random, openai:MODEL, claude.",
         ),
     ] = "rules",
     writer: WriterOptions,

@@ -1,4 +1,5 @@
 from .ablation import Ablation, Arm, ablate
+from .claude_proposer import ClaudeProposer
 from .constants import Constants
 from .critic import Critic, Opinion
 from .critic_report import CriticReport, Lift, Tally
@@ -21,6 +22,7 @@ __all__ = [
     "PUBLISHED",
     "Ablation",
     "Arm",
+    "ClaudeProposer",
     "Clause",
     "Comparison",
     "Constants",

@@ -40,7 +40,7 @@ def discover(
         data: the questions: a dataset, or names, files, folders and globs, as `autotts_jax.load` takes them.
         out: the run's folder.
         proposers: who proposes candidates, in turns: ``rules``, ``constants``, ``constants:FILE``,
-            ``random``, ``openai:MODEL``, or proposers of your own.
+            ``random``, ``openai:MODEL``, ``claude``, or proposers of your own.
         incumbent: the family to beat; whatever `autotts_jax.evaluate` takes as a player.
         candidates: candidates to try in all; None for no limit.
         cpu_minutes: CPU time to spend in all, over all cores; None for no limit.

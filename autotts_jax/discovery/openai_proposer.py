@@ -21,11 +21,10 @@ from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.prompts import code_of, prompt
 from autotts_jax.discovery.proposers import OPENAI, Draft
 from autotts_jax.discovery.replies import api_key, ask, hidden, was_sent
-from autotts_jax.errors import DataError, InputError
+from autotts_jax.discovery.transcripts import TRANSCRIPTS, Transcript
+from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
-from autotts_jax.files import make_folder, read_bytes, write_atomically
-
-TRANSCRIPTS = "transcripts"
+from autotts_jax.files import make_folder
 
 MESSAGE_TOKENS = 64
 """Tokens that a server may add to each message."""
@@ -219,9 +218,9 @@ class OpenAIProposer:
         """What a run has paid for, by model."""
         paid: dict[str, Cost] = {}
         for path in sorted((folder / TRANSCRIPTS).glob("*.json")):
-            transcript = _Transcript.read(path)
+            transcript = Transcript.read(path)
             model = transcript.request["model"]
-            paid[model] = paid.get(model, Cost(0, 0)).plus(transcript.cost)
+            paid[model] = paid.get(model, Cost(0, 0)).plus(Cost(*transcript.cost))
         return paid
 
     def _affordable(self, paid: Mapping[str, Cost]) -> bool:
@@ -256,10 +255,10 @@ class OpenAIProposer:
         most = Cost(content + MESSAGE_TOKENS * len(messages), self.reply_tokens)
         digest = hashlib.sha256(json.dumps(request).encode()).hexdigest()[:12]
         path = folder / f"{name}-{digest}.json"
-        transcript = _Transcript.read(path) if path.exists() else _Transcript(request, most)
+        transcript = Transcript.read(path) if path.exists() else Transcript(request, most)
         return _Call(path, most, transcript)
 
-    def _ask(self, client: Any, call: _Call, key: str) -> _Transcript:
+    def _ask(self, client: Any, call: _Call, key: str) -> Transcript:
         """Makes a call, unless it was made and answered before."""
         import openai
 
@@ -287,15 +286,16 @@ class OpenAIProposer:
         answered.write(call.path)
         return answered
 
-    def _read(self, call: _Call, transcript: _Transcript) -> Reply:
+    def _read(self, call: _Call, transcript: Transcript) -> Reply:
         assert transcript.response is not None
-        dollars = self.dollars(transcript.cost)
+        cost = Cost(*transcript.cost)
+        dollars = self.dollars(cost)
         return Reply(
             transcript.response.get("text"),
             failure=transcript.response.get("failure", ""),
             cut_off=transcript.response.get("finish") == "length",
             transcript=call.path.name,
-            tokens=transcript.cost.tokens,
+            tokens=cost.tokens,
             dollars=None if dollars is None else float(dollars),
         )
 
@@ -309,45 +309,9 @@ class OpenAIProposer:
         return Draft(source, failure, parents, reply.transcript, reply.tokens, reply.dollars)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Transcript:
-    """A call, and its reply once that is there.
-
-    Attributes:
-        request: what was asked.
-        most: what a call can cost.
-        lost: calls before this one whose replies were lost.
-        response: the reply; None while it is pending.
-    """
-
-    request: dict[str, Any]
-    most: Cost
-    lost: int = 0
-    response: dict[str, Any] | None = None
-
-    @property
-    def cost(self) -> Cost:
-        """What the calls have cost, or may have."""
-        used = (self.response or {}).get("used")
-        last = self.most if used is None else Cost(*used)
-        return last.plus(Cost(self.lost * self.most.prompt, self.lost * self.most.reply))
-
-    @classmethod
-    def read(cls, path: Path) -> _Transcript:
-        try:
-            fields = json.loads(read_bytes(path))
-            return cls(fields["request"], Cost(*fields["most"]), fields["lost"], fields["response"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(path, "is no transcript; restore the file") from error
-
-    def write(self, path: Path) -> None:
-        text = json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
-        write_atomically(path, f"{text}\n".encode(errors="replace"))
-
-
 class _Call(NamedTuple):
     """A call that is to be made: its file, what it can cost, and what is known of it."""
 
     path: Path
     most: Cost
-    transcript: _Transcript
+    transcript: Transcript

@@ -187,11 +187,16 @@ OPENAI = "openai"
 """Name of the proposer that asks a language model, with the model after a colon."""
 
 
+CLAUDE = "claude"
+"""Name of the proposer that has Claude edit files, with or without a model after a colon."""
+
+
 def as_proposer(proposer: str | Proposer | Writer) -> Proposer | Writer:
     """Finds a proposer.
 
     Args:
-        proposer: a name of `PROPOSERS`; ``constants`` or ``constants:FILE``; ``openai:MODEL``; or a proposer.
+        proposer: a name of `PROPOSERS`; ``constants`` or ``constants:FILE``; ``openai:MODEL``; ``claude`` or
+            ``claude:MODEL``; or a proposer.
 
     Raises:
         InputError: there is no such proposer.
@@ -207,7 +212,11 @@ def as_proposer(proposer: str | Proposer | Writer) -> Proposer | Writer:
         from autotts_jax.discovery.constants import Constants
 
         return Constants.read(rest) if colon else Constants()
+    if kind == CLAUDE:
+        from autotts_jax.discovery.claude_proposer import ClaudeProposer
+
+        return ClaudeProposer(rest or None)
     if proposer not in PROPOSERS:
-        known = ", ".join([*PROPOSERS, f"{CONSTANTS}[:FILE]", f"{OPENAI}:MODEL"])
+        known = ", ".join([*PROPOSERS, f"{CONSTANTS}[:FILE]", f"{OPENAI}:MODEL", f"{CLAUDE}[:MODEL]"])
         raise InputError(f"unknown proposer {proposer!r}; known are {known}")
     return PROPOSERS[proposer]

@@ -1,0 +1,66 @@
+"""Transcripts: what was asked of whom, what it can cost, and the reply; a file for each call.
+
+A transcript is written as pending before the call, and again with the reply before that is used. A run that
+is resumed reads it instead of paying again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from autotts_jax.errors import DataError
+from autotts_jax.files import read_bytes, write_atomically
+
+TRANSCRIPTS = "transcripts"
+"""The folder of a run that holds transcripts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Transcript:
+    """A call, and its reply once that is there.
+
+    Attributes:
+        request: what was asked.
+        most: what a call can cost, as numbers.
+        lost: calls before this one whose replies were lost.
+        response: the reply, which cost what it names as ``used``; None while it is pending.
+    """
+
+    request: dict[str, Any]
+    most: tuple[Any, ...]
+    lost: int = 0
+    response: dict[str, Any] | None = None
+
+    @property
+    def cost(self) -> tuple[Any, ...]:
+        """What the calls have cost, or may have."""
+        used = (self.response or {}).get("used") or self.most
+        return tuple(last + self.lost * most for last, most in zip(used, self.most, strict=True))
+
+    @classmethod
+    def read(cls, path: Path) -> Transcript:
+        """Reads a transcript.
+
+        Args:
+            path: its file.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        try:
+            fields = json.loads(read_bytes(path))
+            return cls(fields["request"], tuple(fields["most"]), fields["lost"], fields["response"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(path, "is no transcript; restore the file") from error
+
+    def write(self, path: Path) -> None:
+        """Writes the transcript.
+
+        Args:
+            path: its file.
+        """
+        text = json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
+        write_atomically(path, f"{text}\n".encode(errors="replace"))
