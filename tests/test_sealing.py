@@ -386,6 +386,11 @@ def test_time_and_memory_end(write, cheat, monkeypatch):
     assert re.search(WASTE[cheat], refusal(spec, limits))
 
 
+def test_cpu_time_ends(write):
+    limits = Sandbox(seconds=60, memory=1 << 30, cpu_seconds=2)
+    assert "it took more than 2 s of CPU time" in refusal(write("wasting", "loop", DOES), limits)
+
+
 NEIGHBOURS = """
 import importlib, pathlib
 

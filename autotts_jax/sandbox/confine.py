@@ -40,13 +40,14 @@ def limit(memory: int, cpu_seconds: int | None) -> None:
         return
     limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NOFILE": 256, "RLIMIT_DATA": memory}
     if cpu_seconds is not None:
-        limits["RLIMIT_CPU"] = cpu_seconds
+        limits["RLIMIT_CPU"] = cpu_seconds + 1
     for name, most in limits.items():
         if hasattr(resource, name):
             kind = getattr(resource, name)
             hard = resource.getrlimit(kind)[1]
             value = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.setrlimit(kind, (value, value))
+            # A second before it is killed it is ended by the signal that says why.
+            resource.setrlimit(kind, (value - (name == "RLIMIT_CPU"), value))
 
 
 def end_with_parent(parent: int) -> None:
