@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int32
 
-from autotts_jax.core.controller import Family
+from autotts_jax.core.controller import Family, check_beta
 from autotts_jax.discovery.rules import (
     BRANCH_FEATURES,
     DEFAULTS,
@@ -113,6 +113,7 @@ def decision_list(program: Program, beta: float) -> DecisionList:
     Raises:
         InputError: β is out of range.
     """
+    beta = check_beta(beta)
     names = [*POOL_FEATURES, *BRANCH_FEATURES]
     # A clause that is not there never holds.
     low = np.full((len(SLOTS), MAX_CLAUSES, len(names)), np.inf, np.float32)

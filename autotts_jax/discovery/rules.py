@@ -233,8 +233,10 @@ class Program:
                         )
                     lines.append((feature, number))
         for name, line in lines:
-            if not np.isfinite(line).all():
-                raise InputError(f"{name} has the numbers {tuple(line)}, but they must be finite")
+            if not np.isfinite([*line, line.at_0 + line.slope]).all():
+                raise InputError(
+                    f"{name} has the numbers {tuple(line)}, but they and their sum must be finite"
+                )
 
     def slot(self, name: str) -> tuple[Clause, ...]:
         """Returns the clauses of a slot.
@@ -288,7 +290,7 @@ class Program:
             slots: Any = {slot: tuple(map(_clause, of)) for slot, of in tree.items() if slot != "dials"}
             dials = {name: Line(*map(float, line)) for name, line in tree["dials"].items()}
             return cls(dials, **slots)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise InputError(f"this is no program: {error!r:.100}; got {tree!r:.200}") from error
 
     @classmethod
@@ -303,7 +305,7 @@ class Program:
         """
         try:
             tree = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"this is no program: {error}; got {text:.200}") from error
         return cls.from_tree(tree)
 

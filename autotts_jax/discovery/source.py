@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import keyword
 import operator
 
 from autotts_jax.discovery.measuring import NAME
@@ -84,7 +85,7 @@ def source_of(program: Program, name: str, doc: str = "A controller found by sea
     Raises:
         InputError: the name is not one of a class.
     """
-    if not name.isidentifier() or not name[0].isupper():
+    if not name.isidentifier() or keyword.iskeyword(name) or not name[0].isupper():
         raise InputError(f"{name!r} is no name of a class; give one like FirstFinishers")
     export = _Export(program)
     methods = [export.method(slot) for slot in SLOTS if program.slot(slot) or slot == "weigh"]
