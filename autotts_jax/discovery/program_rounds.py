@@ -17,6 +17,7 @@ from autotts_jax.discovery.proposers import Proposal, Proposer, Trial
 from autotts_jax.discovery.published import PUBLISHED
 from autotts_jax.discovery.rules import Program
 from autotts_jax.discovery.variation import constant
+from autotts_jax.errors import InputError
 
 if TYPE_CHECKING:
     from autotts_jax.discovery.critic import Gate
@@ -81,6 +82,9 @@ class ProgramRounds:
 
         Returns:
             The records of the candidates.
+
+        Raises:
+            InputError: what is proposed are no programs, or more than were asked for.
         """
         rng = np.random.default_rng([self.seed, 1, round_number])
         population = search.population
@@ -89,7 +93,13 @@ class ProgramRounds:
             distinct = {one.to_json(): Member(at, one, -np.inf, 1.0, 1.0) for at, one in reversed(numbered)}
             population = Population(list(distinct.values()))
         rest = self.heats[0][0] - len(first)
-        proposals = [*first, *map(self._admitted, proposer.propose(population, rest, rng))]
+        proposed = list(proposer.propose(population, rest, rng))
+        if not 0 < len(proposed) <= rest or not all(map(_is_proposal, proposed)):
+            raise InputError(
+                f"{proposer.name} was asked for {rest} proposals, but gave {proposed!r:.100}; give as many, "
+                "each a Proposal of a Program"
+            )
+        proposals = [*first, *map(self._admitted, proposed)]
         records: list[Record] = [
             {
                 "kind": CANDIDATE,
@@ -208,6 +218,10 @@ def trial_of(record: Record) -> Trial:
         record: the record of a candidate that is a program.
     """
     return Trial(record["number"], Program.from_tree(record["program"]), tuple(record["scores"]))
+
+
+def _is_proposal(proposed: Any) -> bool:
+    return isinstance(proposed, Proposal) and isinstance(proposed.program, Program)
 
 
 def _controllers(program: Program, betas: Sequence[float]) -> list[Any]:
