@@ -23,6 +23,7 @@ from autotts_jax.discovery import (
     DecisionList,
     OpenAIProposer,
     Program,
+    Proposal,
     adaptive_consistency,
     cmc,
     cross,
@@ -168,6 +169,8 @@ def test_a_program_is_json(program):
         ({"stop": [[[["depth", ">=", [1, 0]]], [1, 0]]]}, "stop cannot compare 'depth'"),
         ({"stop": [[[["round", "==", [1, 0]]], [1, 0]]]}, "by '=='"),
         ({"stop": [[[["round", ">=", [1e999, 0]]], [1, 0]]]}, "must be finite"),
+        ({"stop": [[[["round", ">=", [1e308, 1e308]]], [1, 0]]]}, "must be finite"),
+        ({"stop": [[[["round", ">=", [10**400, 0]]], [1, 0]]]}, "this is no program"),
         ({"open": [[[], [1, 0]]] * 4}, "at most 3"),
         ({"dials": {}}, "a program has the dials"),
         ({"go": []}, "this is no program"),
@@ -178,6 +181,17 @@ def test_what_is_no_program_is_refused(change, message):
     tree = cmc().to_tree() | change
     with pytest.raises(at.InputError, match=message):
         Program.from_json(json.dumps(tree))
+
+
+def test_json_without_end_is_no_program():
+    with pytest.raises(at.InputError, match="this is no program"):
+        Program.from_json("[" * 100_000)
+
+
+@pytest.mark.parametrize("beta", [float("nan"), float("inf"), -0.1])
+def test_programs_have_no_controller_beyond_the_range_of_beta(beta):
+    with pytest.raises(at.InputError, match="between 0 and 1"):
+        decision_list(cmc(), beta)
 
 
 def seen_at_random(seed, width=16):
@@ -246,7 +260,7 @@ def test_constant_programs_are_what_the_program_is_at_one_half(program, beta):
 
 
 def test_an_export_needs_the_name_of_a_class():
-    for name in ("found", "2Found", "Found it"):
+    for name in ("found", "2Found", "Found it", "None", "X; import os"):
         with pytest.raises(at.InputError, match="no name of a class"):
             source_of(cmc(), name)
 
@@ -409,6 +423,113 @@ def test_a_damaged_archive_is_not_read(searched, tmp_path):
     (tmp_path / "archive.jsonl").write_bytes(b"".join([*lines[:3], b"garbage\n", *lines[3:]]))
     with pytest.raises(at.InputError, match="line 4 is no JSON"):
         at.read_run(tmp_path)
+
+
+TRIED = {
+    "kind": "candidate",
+    "number": 0,
+    "proposer": "rules",
+    "parents": [],
+    "fold": None,
+    "program": cmc().to_tree(),
+    "scores": [0.1],
+    "cost": 1.0,
+    "width": 1.0,
+}
+TESTED = {"kind": "test", "number": 0, "gain": 0.1, "low": 0.1, "level": 0.025, "falls": [], "tokens": [1]}
+TESTED |= {"matched_tokens": [None], "matched_accuracy": [0.1], "promotes": True}
+ENDED = {"kind": "round", "round": 0, "cpu_seconds": 1.0}
+
+
+def written_by_hand(folder, *records, **manifest):
+    """A run's folder with these records."""
+    (folder / "manifest.json").write_text(json.dumps({"incumbent": ["cmc@0.5"]} | manifest))
+    (folder / "archive.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+def test_a_run_that_was_written_by_hand_is_read(tmp_path):
+    found = at.read_run(written_by_hand(tmp_path, TRIED, ENDED, TESTED, ENDED))
+    assert found.promoted
+    assert all(len(line) < 80 for line in str(found.table()).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("record", "change", "message"),
+    [
+        (TRIED, {"kind": "idea"}, "line 1: the kind 'idea' is none of"),
+        (TRIED, {"number": 7}, "line 1 has candidate 7, where 0 is next"),
+        (TRIED, {"parents": [0]}, "its parent 0 does not come before it"),
+        (TRIED, {"parents": "ab"}, "parents cannot be 'ab'"),
+        (TRIED, {"proposer": "\x1b]0;title\x07"}, "proposer cannot be"),
+        (TRIED, {"scores": []}, "with a cost has a width and scores"),
+        (TRIED, {"scores": ["much"]}, r"scores cannot be \['much'\]"),
+        (TESTED, {"number": 1}, "line 3 tests candidate 1"),
+        (TESTED, {"promotes": "yes"}, "promotes cannot be 'yes'"),
+        (TESTED, {"baselines": {"\x1b[2J": 1.0}}, "baselines cannot be"),
+    ],
+)
+def test_forged_records_are_refused(tmp_path, record, change, message):
+    records = [one | change if one is record else one for one in (TRIED, ENDED, TESTED, ENDED)]
+    with pytest.raises(at.InputError, match=message):
+        at.read_run(written_by_hand(tmp_path, *records))
+
+
+@pytest.mark.parametrize("record", [TRIED, TESTED, ENDED], ids=lambda record: record["kind"])
+def test_records_without_a_field_are_refused(tmp_path, record):
+    for name in record.keys() - {"kind", "cost"}:
+        less = {key: value for key, value in record.items() if key != name}
+        records = [less if one is record else one for one in (TRIED, ENDED, TESTED, ENDED)]
+        with pytest.raises(at.InputError, match=r"archive\.jsonl: line \d: .*(is missing|has a width)"):
+            at.read_run(written_by_hand(tmp_path, *records))
+
+
+def test_what_is_no_run_at_all_is_refused(tmp_path):
+    for incumbent in ([], [3], "cmc", ["\x1b[2J"]):
+        with pytest.raises(at.InputError, match="does not name the incumbent"):
+            at.read_run(written_by_hand(tmp_path, incumbent=incumbent))
+    for name in ("archive.jsonl", "manifest.json"):
+        written_by_hand(tmp_path)
+        (tmp_path / name).write_text("[" * 100_000 + "\n")
+        with pytest.raises(at.InputError, match="no JSON"):
+            at.read_run(tmp_path)
+    written_by_hand(tmp_path)
+    (tmp_path / "archive.jsonl").unlink()
+    os.mkfifo(tmp_path / "archive.jsonl")
+    with pytest.raises(at.InputError, match="is no file"):
+        at.read_run(tmp_path)
+    with pytest.raises(at.InputError, match="is no file"):
+        Archive(tmp_path, {})
+
+
+def test_a_run_is_gone_on_with_by_one_process_at_a_time(tmp_path):
+    one, other = Archive(tmp_path, {}), Archive(tmp_path, {})
+    end = {"round": 0, "cpu_seconds": 1.0}
+    one.append([TRIED], end)
+    with pytest.raises(at.InputError, match="changed by another process"):
+        other.append([TRIED], end)
+    one.append([TRIED | {"number": 1}], end | {"round": 1})
+    assert [record.get("number") for record in one.records()] == [0, None, 1, None]
+
+
+def test_what_cannot_be_read_again_is_not_kept(tmp_path):
+    archive = Archive(tmp_path, {})
+    for change in ({"parents": [0]}, {"parents": [np.int64(0)]}, {"proposer": "a\nb"}):
+        with pytest.raises(at.InputError, match="a candidate of"):
+            archive.append([TRIED | change], {"round": 0, "cpu_seconds": 1.0})
+    assert not list(archive.records())
+
+
+@pytest.mark.parametrize("given", [[], [cmc()], [Proposal(cmc())] * 99, [Proposal("cmc")]], ids=str)
+def test_proposers_have_to_propose_programs(tmp_path, given):
+    class Odd:
+        name = "odd"
+
+        def propose(self, *_):
+            return given
+
+    with pytest.raises(at.InputError, match="odd was asked for 13 proposals"):
+        run_of(tmp_path, proposers=[Odd()]).search(HEATS[0][0], None)
 
 
 @pytest.mark.slow

@@ -7,12 +7,14 @@ round that did not end is cut off when the run goes on.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from autotts_jax.discovery.records import problem_of
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import make_folder, read_bytes, write_atomically
 
@@ -51,7 +53,7 @@ class Archive:
             _check_same(path, manifest)
         else:
             write_atomically(path, (json.dumps(manifest, indent=2) + "\n").encode())
-        self._cut_off_unended()
+        self._size = self._cut_off_unended()
 
     def append(self, records: list[Record], end: Record) -> None:
         """Adds the records of a round; they are on disk when this returns.
@@ -61,19 +63,26 @@ class Archive:
             end: what the record that ends the round says besides.
 
         Raises:
-            InputError: the file cannot be written.
+            InputError: a record cannot be read again, another process has added to the file, or the file
+                cannot be written.
         """
-        lines = [json.dumps(record) for record in [*records, {"kind": END, **end}]]
+        lines = [_line_of(record) for record in [*records, {"kind": END, **end}]]
         path = self.folder / RECORDS
         try:
             with path.open("ab") as file:
-                file.write(("\n".join(lines) + "\n").encode())
+                if file.tell() != self._size:
+                    raise InputError(
+                        f"{path} was changed by another process; let one at a time go on with a run"
+                    )
+                content = ("\n".join(lines) + "\n").encode()
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise InputError(
                 f"{path}: cannot be written: {error.strerror}; check the disk and call again to go on"
             ) from error
+        self._size += len(content)
 
     def records(self) -> Iterator[Record]:
         """Reads all records in order.
@@ -86,10 +95,11 @@ class Archive:
         """
         yield from read_records(self.folder)
 
-    def _cut_off_unended(self) -> None:
+    def _cut_off_unended(self) -> int:
+        """Cuts off the records of a round that did not end, and returns the size of the rest."""
         path = self.folder / RECORDS
-        if not path.exists():
-            return
+        if not _is_there(path):
+            return 0
         content = read_bytes(path)
         kept = end = 0
         for line in content.splitlines(keepends=True):
@@ -99,6 +109,7 @@ class Archive:
         if kept < len(content):
             with path.open("r+b") as file:
                 file.truncate(kept)
+        return kept
 
 
 def read_records(folder: Path) -> Iterator[Record]:
@@ -114,19 +125,50 @@ def read_records(folder: Path) -> Iterator[Record]:
         DataError: a line is no record.
     """
     path = folder / RECORDS
-    if not path.exists():
+    if not _is_there(path):
         return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return  # being written
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise DataError(path, f"line {number} is no JSON: {error}; the file is damaged") from error
-            if not isinstance(record, dict) or "kind" not in record:
-                raise DataError(path, f"line {number} is no record; the file is damaged")
-            yield record
+    candidates = 0
+    for number, line in enumerate(io.BytesIO(read_bytes(path)), 1):
+        if not line.endswith(b"\n"):
+            return  # being written
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(path, f"line {number} is no JSON: {error}; the file is damaged") from error
+        if not isinstance(record, dict) or "kind" not in record:
+            raise DataError(path, f"line {number} is no record; the file is damaged")
+        if problem := problem_of(record):
+            raise DataError(path, f"line {number}: {problem}; the file is damaged")
+        if "proposer" in record:
+            if record["number"] != candidates:
+                raise DataError(
+                    path,
+                    f"line {number} has candidate {record['number']}, where {candidates} is next; "
+                    "the file is damaged",
+                )
+            candidates += 1
+        elif record.get("number", -1) >= candidates:
+            raise DataError(path, f"line {number} tests candidate {record['number']}, which is not there")
+        yield record
+
+
+def _line_of(record: Record) -> str:
+    """The record as JSON, which `read_records` reads again."""
+    try:
+        line = json.dumps(record)
+        problem = problem_of(json.loads(line))
+    except TypeError as error:
+        problem = str(error)
+    if problem:
+        raise InputError(f"a {record['kind']} of {record.get('proposer', 'a run')!r}: {problem}")
+    return line
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is an archive; a device or a pipe is none, and could be read for ever."""
+    if path.exists() and not path.is_file():
+        raise DataError(path, "is no file; begin the run anew in another folder")
+    return path.exists()
 
 
 def read_manifest(folder: Path) -> Record:
@@ -144,7 +186,7 @@ def read_manifest(folder: Path) -> Record:
         raise InputError(f"{folder} holds no run of discover: there is no {MANIFEST} in it")
     try:
         manifest = json.loads(read_bytes(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(path, f"is no JSON: {error}; begin the run anew in another folder") from error
     if not isinstance(manifest, dict):
         raise DataError(path, "is no JSON object; begin the run anew in another folder")
@@ -165,6 +207,6 @@ def _check_same(path: Path, manifest: Record) -> None:
 def _kind(line: bytes) -> str | None:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record.get("kind") if isinstance(record, dict) else None

@@ -13,16 +13,18 @@ from rich.text import Text
 
 from autotts_jax.checks import whole
 from autotts_jax.core.controller import Family
-from autotts_jax.discovery.archive import END, Record, read_manifest, read_records
+from autotts_jax.discovery.archive import END, MANIFEST, Record, read_manifest, read_records
 from autotts_jax.discovery.critic_report import CriticReport, read_report
 from autotts_jax.discovery.file_rounds import WRITTEN
 from autotts_jax.discovery.interpreter import BETAS, family
 from autotts_jax.discovery.lineage import lineage_figure
+from autotts_jax.discovery.records import is_name
 from autotts_jax.discovery.rules import Program
 from autotts_jax.discovery.source import exported, source_of
-from autotts_jax.errors import InputError
+from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
 from autotts_jax.files import write_atomically
+from autotts_jax.policies.sealed.cast import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,7 +117,7 @@ class Discovery:
         if record["kind"] != WRITTEN:
             return source_of(self.program(number), name)
         if record["source"] is None:
-            raise InputError(f"candidate {record['number']} has no source: {record['feedback']}")
+            raise InputError(f"candidate {record['number']} has no source: {printable(record['feedback'])}")
         return exported(record["source"], name)
 
     def lineage(self, number: int | None = None) -> list[int]:
@@ -196,8 +198,8 @@ class Discovery:
                 )
             yield table
             yield Text(
-                "score: mean objective over β on the search's questions, less the price of the parts;\n"
-                "branches: cost in branches of mean length; width: branches opened"
+                "score: mean objective over β on the search's questions, less the price of\n"
+                "the parts; branches: cost in branches of mean length; width: branches opened"
             )
             yield Text(self._verdict())
             if critic := self.critic():
@@ -227,13 +229,14 @@ class Discovery:
             best = max(self.test["baselines"], key=self.test["baselines"].get)
             lines.append(f"excel@best: {100 * self.excel:+.1f} % on {best}, the best that people wrote")
         tokens = "  ".join(thousands(tokens) for tokens in self.test["tokens"])
-        at_beta = f" at β = {BETAS[0]:g} … {BETAS[-1]:g}" if len(self.test["tokens"]) > 1 else ""
-        lines.append(f"ktokens{at_beta}: {tokens}")
+        at_beta = f" at β = {BETAS[0]:g} … {BETAS[-1]:g}:\n" if len(self.test["tokens"]) > 1 else ": "
+        lines.append(f"ktokens{at_beta}{tokens}")
+        lines.append("on questions left out, setting by setting:")
         for heading, name in (
             (f"tokens for {self.incumbent}'s accuracy, as a share of its own", "matched_tokens"),
             (f"accuracy at {self.incumbent}'s tokens, less its own, in points", "matched_accuracy"),
         ):
-            lines.append(f"on questions left out, {heading}, setting by setting:")
+            lines.append(f"{heading}:")
             lines.append("  ".join(_matched(value, name) for value in self.test[name]))
         if self.test["falls"]:
             falls = ", ".join(f"{beta:g}" for beta in self.test["falls"])
@@ -297,5 +300,8 @@ def read_run(folder: str | Path) -> Discovery:
             else:
                 found.append(ended | {"round": record["round"]})
         of_round, cpu_seconds = [], record["cpu_seconds"]
-    name = manifest["incumbent"][0].rpartition("@")[0]
+    names = manifest.get("incumbent")
+    if not (isinstance(names, list) and names and all(map(is_name, names))):
+        raise DataError(folder / MANIFEST, "does not name the incumbent; the file is damaged")
+    name = names[0].rpartition("@")[0]
     return Discovery(folder, name, found, test, cpu_seconds)

@@ -1,0 +1,113 @@
+"""What the records of an archive must hold: a run's folder may come from anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Check = Callable[[Any], bool]
+"""Whether a value can stand in a field."""
+
+
+def is_name(value: Any) -> bool:
+    """Whether a value is text that a terminal shows as it is.
+
+    Args:
+        value: the value.
+    """
+    return isinstance(value, str) and value.isprintable()
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _or_null(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _list_of(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def _all_named(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(is_name, value)) and all(map(_is_number, value.values()))
+
+
+def _is_metrics(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        _is_number(value.get(name)) for name in ("objective", "cost", "width")
+    )
+
+
+def _is_opinion(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and _or_null(_is_number)(value.get("score"))
+        and isinstance(value.get("accepts"), bool)
+    )
+
+
+_TRIED: dict[str, Check] = {
+    "number": _is_count,
+    "proposer": is_name,
+    "parents": _list_of(_is_count),
+    "fold": _or_null(_is_count),
+}
+
+_FIELDS: dict[str, dict[str, Check]] = {
+    "candidate": _TRIED | {"program": _is_object, "scores": _list_of(_is_number)},
+    "code": _TRIED
+    | {
+        "source": _or_null(lambda value: isinstance(value, str)),
+        "metrics": _or_null(_is_metrics),
+        "feedback": lambda value: isinstance(value, str),
+        "tokens": _is_count,
+        "dollars": _or_null(_is_number),
+    },
+    "round": {"round": _is_count, "cpu_seconds": _is_number},
+    "test": {
+        "number": _is_count,
+        **dict.fromkeys(("gain", "low", "level"), _is_number),
+        **dict.fromkeys(("falls", "tokens"), _list_of(_is_number)),
+        **dict.fromkeys(("matched_tokens", "matched_accuracy"), _list_of(_or_null(_is_number))),
+        "promotes": lambda value: isinstance(value, bool),
+    },
+}
+
+_OPTIONAL: dict[str, Check] = {
+    "cost": _is_number,
+    "width": _is_number,
+    "critic": _is_opinion,
+    "objective": _is_number,
+    "baselines": _all_named,
+}
+
+
+def problem_of(record: Mapping[str, Any]) -> str | None:
+    """Says what is wrong with a record; None of one that is right.
+
+    Args:
+        record: the record, with its kind.
+    """
+    kind = record["kind"]
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        return f"the kind {kind!r:.40} is none of {', '.join(_FIELDS)}"
+    given = {name: check for name, check in _OPTIONAL.items() if name in record}
+    for name, check in (_FIELDS[kind] | given).items():
+        if name not in record:
+            return f"{name} is missing"
+        if not check(record[name]):
+            return f"{name} cannot be {record[name]!r:.40}"
+    if kind == "candidate" and "cost" in record and ("width" not in record or not record["scores"]):
+        return "a candidate with a cost has a width and scores too"
+    later = [parent for parent in record.get("parents", ()) if parent >= record["number"]]
+    return f"its parent {later[0]} does not come before it" if later else None
