@@ -528,7 +528,7 @@ def test_proposers_have_to_propose_programs(tmp_path, given):
         def propose(self, *_):
             return given
 
-    with pytest.raises(at.InputError, match="odd was asked for 13 proposals"):
+    with pytest.raises(at.InputError, match="odd was asked for"):
         run_of(tmp_path, proposers=[Odd()]).search(HEATS[0][0], None)
 
 
