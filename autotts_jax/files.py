@@ -77,14 +77,16 @@ def locked(folder: Path) -> Iterator[None]:
     """Keeps other processes that ask for the same out of a folder, until the end of the block or the process.
 
     Args:
-        folder: the folder; made if there is none.
+        folder: the folder; made if there is none, and removed if the block puts nothing into it.
 
     Raises:
         InputError: another has it, or the folder cannot be written.
     """
+    made = not folder.exists()
     make_folder(folder)
+    lock = folder / ".lock"
     try:
-        file = (folder / ".lock").open("ab")
+        file = lock.open("ab")
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; check its folder") from error
     with file:
@@ -92,4 +94,9 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(f"{folder} is in use by another run; wait for it, or end it") from None
-        yield
+        try:
+            yield
+        finally:
+            if made and list(folder.iterdir()) == [lock]:
+                lock.unlink()
+                folder.rmdir()

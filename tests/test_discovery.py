@@ -20,6 +20,7 @@ import autotts_jax as at
 from autotts_jax.cli import main as cli
 from autotts_jax.core import Episodes, devices, rollout
 from autotts_jax.discovery import (
+    PUBLISHED,
     DecisionList,
     OpenAIProposer,
     Program,
@@ -520,7 +521,9 @@ def test_what_cannot_be_read_again_is_not_kept(tmp_path):
     assert not list(archive.records())
 
 
-@pytest.mark.parametrize("given", [[], [cmc()], [Proposal(cmc())] * 99, [Proposal("cmc")]], ids=str)
+@pytest.mark.parametrize(
+    "given", [[], [cmc()], [Proposal(cmc())] * 99, [Proposal("cmc")]], ids=["none", "bare", "many", "text"]
+)
 def test_proposers_have_to_propose_programs(tmp_path, given):
     class Odd:
         name = "odd"
@@ -607,7 +610,7 @@ def test_candidates_are_rows_of_a_parquet_file(searched, tmp_path):
 
 def test_excel_compares_with_the_best_that_people_wrote(searched):
     found = at.read_run(searched)
-    assert set(found.test["baselines"]) == {"sc", "cmc", "parallel-probe"}
+    assert set(found.test["baselines"]) == set(PUBLISHED)
     gain = found.test["objective"] - found.test["baselines"]["sc"]
     assert gain == pytest.approx(found.test["gain"]), "sc is the incumbent"
     name, best = max(found.test["baselines"].items(), key=lambda item: item[1])
@@ -627,7 +630,7 @@ def test_a_lineage_is_drawn(searched):
     assert len(figure.artists) == len(edges) > 0
     written = {text.get_text() for panel in figure.axes for text in panel.texts}
     assert str(found.number) in written
-    assert written & {"sc (incumbent)", "cmc", "parallel-probe"}
+    assert written & {"sc (incumbent)", *PUBLISHED}
     with pytest.raises(at.InputError, match="no 96"):
         found.plot_lineage(96)
 

@@ -30,6 +30,7 @@ SCHEMA = pa.schema(
         "cost": pa.float64(),
         "width": pa.float64(),
         "metrics": pa.string(),
+        "untuned": pa.string(),
         "feedback": pa.string(),
         "level": pa.string(),
         "transcript": pa.string(),
@@ -55,9 +56,10 @@ def _row(record: Record) -> dict[str, Any]:
     if "critic" in record:
         record = record | {"critic": json.dumps(record["critic"]), "gated": "gated" in record}
     if record["kind"] == WRITTEN:
-        metrics = record["metrics"]
-        row = record | {"metrics": None if metrics is None else json.dumps(metrics)}
-        if metrics is not None:
+        row = dict(record)
+        for name in ("metrics", "untuned"):
+            row[name] = None if record.get(name) is None else json.dumps(record[name])
+        if record["metrics"] is not None:
             written = written_of(record)
             row |= {"score": written.score, "objective": written.score}
             row |= {"cost": written.cost, "width": written.width}
