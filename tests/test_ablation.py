@@ -111,6 +111,7 @@ def test_what_is_paid_is_added_up_and_unknown_prices_stay_unknown(tmp_path, monk
 
 
 @pytest.mark.slow
+@pytest.mark.shipped
 def test_arms_are_runs_that_go_on(tmp_path):
     data = at.load("smollm2").select(np.arange(9))
     play = functools.partial(ablate, data, out=tmp_path, seeds=1, cpu_minutes=None, max_branches=8)

@@ -292,6 +292,7 @@ def test_bad_critics_are_named():
 
 
 @pytest.mark.slow
+@pytest.mark.shipped
 def test_a_critic_in_the_shadow_changes_nothing_but_the_records_of_its_verdicts(tmp_path, monkeypatch):
     from test_discovery import HEATS, run_of
 

@@ -391,6 +391,7 @@ def test_rounds_after_a_test_are_tested(searched, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.shipped
 def test_a_run_goes_on_where_it_stopped(searched, tmp_path):
     folder = tmp_path / "run"
     for candidates in (2, 3, 6):
@@ -536,6 +537,7 @@ def test_proposers_have_to_propose_programs(tmp_path, given):
 
 
 @pytest.mark.slow
+@pytest.mark.shipped
 def test_a_run_without_beta_tries_and_tests_constants(tmp_path):
     heats = ((8, 1), (4, 1))
     run = run_of(tmp_path, beta=False, heats=heats)
@@ -718,6 +720,7 @@ def test_options_reach_every_model(run_command, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.shipped
 def test_a_killed_run_loses_nothing(tmp_path):
     """SIGKILL at random moments; in the end the archive is that of a run that was left alone."""
     script = (
@@ -749,6 +752,7 @@ def test_a_killed_run_loses_nothing(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.shipped
 def test_where_nothing_can_be_found_nothing_is_promoted(tmp_path):
     """On fair coins, at an error rate of 5 %, more than three runs of twenty promote once in sixty times."""
     promoted = 0
