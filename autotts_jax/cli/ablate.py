@@ -46,7 +46,7 @@ def ablate(
 
     Limits in tokens and dollars hold for each run. The same command goes on after Ctrl-C.
     """
-    named = writer.proposers([name.strip() for name in proposers.split(",") if name.strip()], critic)
+    named = writer.proposers(proposers, critic)
     with working(f"whole rounds are kept in {out}; the same command goes on") as on_progress:
         from autotts_jax import discovery
         from autotts_jax.core import devices

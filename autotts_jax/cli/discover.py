@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,16 +67,17 @@ class WriterOptions:
         typer.Option(metavar="DOLLARS", help="Dollars that the run may pay.", show_default="no limit"),
     ] = None
 
-    def proposers(self, names: Sequence[str], critic: str | None = None) -> list[str | OpenAIProposer]:
+    def proposers(self, text: str, critic: str | None = None) -> list[str | OpenAIProposer]:
         """The proposers, those that ask a model with these settings.
 
         Args:
-            names: what --proposers names.
+            text: what --proposers names, separated by commas.
             critic: what --critic names, which asks with the settings of the proposers.
 
         Raises:
             InputError: an option is malformed, or is about a model that is not a proposer.
         """
+        names = [name.strip() for name in text.split(",") if name.strip()]
         models = [name.removeprefix("openai:") for name in names if name.startswith("openai:")]
         given = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
         if given and not models:
@@ -173,7 +173,7 @@ def discover(
     """
     if context.invoked_subcommand is not None:
         return
-    named = writer.proposers([name.strip() for name in proposers.split(",") if name.strip()], critic)
+    named = writer.proposers(proposers, critic)
     with working(f"whole rounds are kept in {out}; the same command goes on") as on_progress:
         from autotts_jax.core import devices
 

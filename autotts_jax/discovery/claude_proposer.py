@@ -27,7 +27,6 @@ from autotts_jax.discovery.replies import hidden
 from autotts_jax.discovery.transcripts import TRANSCRIPTS, Transcript
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
-from autotts_jax.files import make_folder
 
 KEY = "ANTHROPIC_API_KEY"
 """The variable of the environment that the API key comes from, unless one is signed in."""
@@ -144,21 +143,14 @@ class ClaudeProposer:
     def _call(self, task: _Task, folder: Path, name: str) -> _Call:
         files = {file: hashlib.sha256(text.encode()).hexdigest() for file, text in task.files.items()}
         request = {"model": self.model, "system": task.system, "prompt": task.prompt, "files": files}
-        digest = hashlib.sha256(json.dumps(request).encode()).hexdigest()[:12]
-        path = folder / f"{name}-{digest}.json"
-        transcript = Transcript.read(path) if path.exists() else Transcript(request, (0, self.dollars))
-        return _Call(task, path, transcript)
+        return _Call(task, *Transcript.of_call(request, (0, self.dollars), folder, name))
 
     def _run(self, call: _Call) -> Transcript:
         """Runs an agent, unless it has run before."""
-        before = call.transcript
-        if before.response is not None:
-            return before
-        was_lost = call.path.exists()
-        pending = dataclasses.replace(before, lost=before.lost + was_lost)
-        make_folder(call.path.parent)
+        if call.transcript.response is not None:
+            return call.transcript
         key = os.environ.get(KEY, "")
-        pending.write(call.path)
+        pending = call.transcript.begin(call.path)
         with tempfile.TemporaryDirectory(prefix="candidate-") as name:
             # Resolved, as the paths of tools are before they are compared with it.
             place = Path(name).resolve()
@@ -167,11 +159,7 @@ class ClaudeProposer:
             try:
                 response = asyncio.run(self._edit(call.task, place))
             except InputError:
-                # Nothing was paid.
-                if was_lost:
-                    before.write(call.path)
-                else:
-                    call.path.unlink()
+                pending.withdraw(call.path)
                 raise
         response = json.loads(hidden(json.dumps(response, ensure_ascii=False), key))
         answered = dataclasses.replace(pending, response=response)

@@ -15,9 +15,10 @@ from autotts_jax.checks import whole
 from autotts_jax.core.controller import Family
 from autotts_jax.discovery.archive import END, MANIFEST, Record, read_manifest, read_records
 from autotts_jax.discovery.critic_report import CriticReport, read_report
-from autotts_jax.discovery.file_rounds import WRITTEN
+from autotts_jax.discovery.file_rounds import WRITTEN, written_of
 from autotts_jax.discovery.interpreter import BETAS, family
 from autotts_jax.discovery.lineage import lineage_figure
+from autotts_jax.discovery.program_rounds import member_of
 from autotts_jax.discovery.records import is_name
 from autotts_jax.discovery.rules import Program
 from autotts_jax.discovery.source import exported, source_of
@@ -62,8 +63,8 @@ class Discovery:
         """Excel@best: by what share the found controllers exceed the best that people wrote.
 
         The objective on questions that searches left out, at settings chosen on the others, over that of the
-        best of the incumbent, CMC, Parallel-Probe and SC, less 1. None before the first test, and where no
-        baseline has an objective above 0.
+        best of the incumbent and `autotts_jax.discovery.PUBLISHED`, less 1. None before the first test, and
+        where no baseline has an objective above 0.
         """
         best = 0.0 if self.test is None else max(self.test.get("baselines", {}).values(), default=0.0)
         return float(self.test["objective"] / best - 1) if self.test is not None and best > 0 else None
@@ -265,14 +266,13 @@ def _row(record: Record) -> _Row | None:
     """A candidate that has come through all heats, or a file that did not fail; None for others."""
     number, proposer = record["number"], record["proposer"]
     if record["kind"] == WRITTEN:
-        metrics = record["metrics"]
-        if metrics is None:
+        written = written_of(record)
+        if written.metrics is None:
             return None
-        return _Row(number, proposer, metrics["objective"], metrics["cost"], metrics["width"], "a file")
-    if "cost" not in record:
+        return _Row(number, proposer, written.score, written.cost, written.width, "a file")
+    if (member := member_of(record)) is None:
         return None
-    parts = str(Program.from_tree(record["program"]).length)
-    return _Row(number, proposer, record["scores"][-1], record["cost"], record["width"], parts)
+    return _Row(number, proposer, member.score, member.cost, member.width, str(member.program.length))
 
 
 def read_run(folder: str | Path) -> Discovery:

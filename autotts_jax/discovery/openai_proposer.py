@@ -8,8 +8,6 @@ paying again, and counts a call whose reply was lost as if it had cost the most.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -24,7 +22,6 @@ from autotts_jax.discovery.replies import api_key, ask, hidden, was_sent
 from autotts_jax.discovery.transcripts import TRANSCRIPTS, Transcript
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
-from autotts_jax.files import make_folder
 
 MESSAGE_TOKENS = 64
 """Tokens that a server may add to each message."""
@@ -253,31 +250,21 @@ class OpenAIProposer:
         content = sum(len(message["content"].encode()) for message in messages)
         # No token is shorter than a byte.
         most = Cost(content + MESSAGE_TOKENS * len(messages), self.reply_tokens)
-        digest = hashlib.sha256(json.dumps(request).encode()).hexdigest()[:12]
-        path = folder / f"{name}-{digest}.json"
-        transcript = Transcript.read(path) if path.exists() else Transcript(request, most)
+        path, transcript = Transcript.of_call(request, most, folder, name)
         return _Call(path, most, transcript)
 
     def _ask(self, client: Any, call: _Call, key: str) -> Transcript:
         """Makes a call, unless it was made and answered before."""
         import openai
 
-        before = call.transcript
-        if before.response is not None:
-            return before
-        was_lost = call.path.exists()
-        pending = dataclasses.replace(before, lost=before.lost + was_lost)
-        make_folder(call.path.parent)
-        pending.write(call.path)
+        if call.transcript.response is not None:
+            return call.transcript
+        pending = call.transcript.begin(call.path)
         try:
             response = ask(client, pending.request, key, self.seconds, self.pause)
         except openai.APIError as error:
             if isinstance(error, openai.APIStatusError) or not was_sent(error):
-                # Nothing was paid.
-                if was_lost:
-                    before.write(call.path)
-                else:
-                    call.path.unlink()
+                pending.withdraw(call.path)
             raise InputError(
                 f"the server of {self.model} does not answer: {hidden(str(error), key)[:300]}; what was paid "
                 "for is kept: check the address, the name of the model and the key, and call again to go on"

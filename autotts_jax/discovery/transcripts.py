@@ -7,12 +7,13 @@ is resumed reads it instead of paying again.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from autotts_jax.errors import DataError
-from autotts_jax.files import read_bytes, write_atomically
+from autotts_jax.files import make_folder, read_bytes, write_atomically
 
 TRANSCRIPTS = "transcripts"
 """The folder of a run that holds transcripts."""
@@ -39,6 +40,53 @@ class Transcript:
         """What the calls have cost, or may have."""
         used = (self.response or {}).get("used") or self.most
         return tuple(last + self.lost * most for last, most in zip(used, self.most, strict=True))
+
+    @classmethod
+    def of_call(
+        cls, request: dict[str, Any], most: tuple[Any, ...], folder: Path, name: str
+    ) -> tuple[Path, Transcript]:
+        """Finds the transcript of a call that is made now, or was in a run before.
+
+        Args:
+            request: what is asked; another request of the same name is another call.
+            most: what a call can cost.
+            folder: the folder of transcripts.
+            name: the call's name in the run.
+
+        Returns:
+            Its file, and what that holds; a new transcript where there is none.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        digest = hashlib.sha256(json.dumps(request).encode()).hexdigest()[:12]
+        path = folder / f"{name}-{digest}.json"
+        return path, cls.read(path) if path.exists() else cls(request, most)
+
+    def begin(self, path: Path) -> Transcript:
+        """Writes the transcript as pending, before its call is made.
+
+        Args:
+            path: its file. If there is one, the reply to an earlier call was lost.
+
+        Returns:
+            The transcript as it was written.
+        """
+        pending = dataclasses.replace(self, lost=self.lost + path.exists())
+        make_folder(path.parent)
+        pending.write(path)
+        return pending
+
+    def withdraw(self, path: Path) -> None:
+        """Takes back what `begin` has written, because nothing was paid for the call.
+
+        Args:
+            path: its file.
+        """
+        if self.lost:
+            dataclasses.replace(self, lost=self.lost - 1).write(path)
+        else:
+            path.unlink()
 
     @classmethod
     def read(cls, path: Path) -> Transcript:
