@@ -160,7 +160,16 @@ def in_environment(env, row, play, budget=None) -> tuple[Played, EnvironmentExec
     return stepped(executor, play), executor
 
 
-@pytest.mark.parametrize("name", PLAYERS)
+SLOW = ("neural, atomic", "own controller", "SC as a program", "ASC as a program")
+"""Players of which others that are not slow do the like."""
+
+
+def played_by(names):
+    """Parameters of a test, one a player."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in names]
+
+
+@pytest.mark.parametrize("name", played_by(PLAYERS))
 def test_a_player_plays_the_same_episode_everywhere(name, dataset, grader, environment):
     batch = player(name).play(dataset, ORDERS)
     for row, question in enumerate(QUESTIONS):
@@ -231,17 +240,11 @@ def assert_environment_answers(dataset, row, env, executor, played, ended):
 
 
 BUDGET = 900
-BUDGETED = (
-    "Parallel-Probe",
-    "CMC",
-    "neural",
-    "neural, atomic",
-    pytest.param("own controller", marks=pytest.mark.slow),
-)
+BUDGETED = ("Parallel-Probe", "CMC", "neural", "neural, atomic", "own controller")
 """Players that read step by step: a full read that exceeds the budget is left out, and its steps are not."""
 
 
-@pytest.mark.parametrize("name", BUDGETED)
+@pytest.mark.parametrize("name", played_by(BUDGETED))
 def test_a_budget_ends_the_same_episode_everywhere(name, dataset, make):
     env = make(budget=BUDGET)
     batch = player(name).play(dataset, ORDERS, budget=BUDGET)
