@@ -522,6 +522,55 @@ def test_whatever_a_program_raises_is_shown(tmp_path, raised):
     assert f"raise {raised}" in refusal(f"{file}:Program", table=ORDERS[:1])
 
 
+ENDS = """
+import os
+import sys
+
+from autotts_jax.cli import main as cli
+
+
+class Program:
+    def __init__(self, config=None):
+        pass
+
+    def solve(self, question):
+        {end}
+
+
+def extractor(text):
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    answer = ["answer", "Which?", "--engine", "simulated", "--max-branches", "2", "--controller"]
+    evaluate = ["evaluate", "--data", "smollm2", "--seeds", "1", "--processes", "1", "--controllers"]
+    commands = [
+        [*evaluate, __file__ + ":Program"],
+        [*answer, __file__ + ":Program"],
+        [*answer, "sc@2", "--answers", __file__ + ":extractor"],
+    ]
+    for command in commands:
+        sys.argv[1:] = command
+        try:
+            cli.main()
+        except SystemExit as ended:
+            print(ended.code, flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "raise SystemExit(0)"])
+def test_no_command_ends_well_because_code_that_it_was_given_ends_it(tmp_path, end):
+    file = tmp_path / "ends.py"
+    file.write_text(ENDS.format(end=end))
+    folder = Path(autotts_jax.__file__).parents[1]
+    ended = subprocess.run(
+        [sys.executable, file], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+    )  # fmt: skip
+    assert ended.stdout.split() == ["2"] * 3, ended.stderr
+    assert ended.stderr.count("autotts-jax: error: ") == 3
+
+
 ROOMS = ("sandbox", "policies", "core", "experiments", "testing", "live", "cli")
 UNPICKLING = {
     "pickle",

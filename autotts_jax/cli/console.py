@@ -15,6 +15,9 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from autotts_jax.errors import InputError
+from autotts_jax.user_code import last_lines
+
 INTERRUPTED = 130
 
 
@@ -40,6 +43,9 @@ def working(left: str = "nothing was written", shown: bool = True) -> Iterator[C
     Yields:
         The function to report progress to. It takes the phase, how much of it is done and how much there is,
         0 for unknown, and optionally a line to show below the bar.
+
+    Raises:
+        InputError: code of the user's has called `sys.exit`.
     """
     screen = Console(stderr=True)
     columns = (
@@ -68,6 +74,10 @@ def working(left: str = "nothing was written", shown: bool = True) -> Iterator[C
     except KeyboardInterrupt:
         print(f"autotts-jax: interrupted; {left}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+    except SystemExit as error:  # ours is raised by typer, outside; with status 0 it would look like success
+        raise InputError(
+            f"the code that the command was given ended the program:\n{last_lines(error)}"
+        ) from error
 
 
 @contextlib.contextmanager

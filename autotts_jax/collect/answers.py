@@ -95,7 +95,7 @@ def extract(text: str, extractor: Extractor) -> str:
     """
     try:
         found = extractor(text)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"the extractor failed on a text:\n{last_lines(error)}") from error
     if not isinstance(found, str | None):
         raise InputError(f"an extractor returns a string or None, but this one returned {found!r}")
