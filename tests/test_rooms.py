@@ -1,7 +1,9 @@
 """The rooms of the package: their public names, and what a plain installation can do."""
 
+import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +25,22 @@ def test_every_public_name_is_there_and_documented(name):
         assert not inspect.ismodule(found), f"{public} is hidden by a module of the same name"
         if inspect.isclass(found) or inspect.isfunction(found):
             assert inspect.getdoc(found), public
+
+
+def checks_nothing_for_types(statement):
+    """Whether an assertion does more than tell a type checker what is known."""
+    return not re.fullmatch(r"isinstance\(\w+, \w+\)|[\w.]+ is not None", ast.unparse(statement.test))
+
+
+def test_no_assertion_guards_anything():
+    """``python -O`` leaves them out."""
+    guards = [
+        f"{file.name}:{statement.lineno}"
+        for file in Path(autotts_jax.__file__).parent.rglob("*.py")
+        for statement in ast.walk(ast.parse(file.read_text()))
+        if isinstance(statement, ast.Assert) and checks_nothing_for_types(statement)
+    ]
+    assert guards == []
 
 
 PLAIN = """

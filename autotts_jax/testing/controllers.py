@@ -121,7 +121,8 @@ def _members(controller: Controller | Family) -> dict[str, Controller]:
     """The controllers to check by name."""
     if not isinstance(controller, Family):
         return {type(controller).__name__: controller}
-    assert controller.values, f"{controller.name} has no values; a family needs at least one"
+    if not controller.values:
+        raise AssertionError(f"{controller.name} has no values; a family needs at least one")
     return {f"{controller.name}@{value:g}": controller.make(value) for value in controller.values}
 
 
@@ -129,27 +130,31 @@ def _check_one_compilation(members: dict[str, Controller]) -> None:
     """Checks that JAX takes all members for the same program with other numbers."""
     name, first = next(iter(members.items()))
     kind = type(first).__name__
-    assert not jax.tree_util.all_leaves((first,)), (
-        f"{name} fails the compilation check: class {kind} is no pytree; decorate it with "
-        "@jax.tree_util.register_dataclass above @dataclasses.dataclass(frozen=True)"
-    )
+    if jax.tree_util.all_leaves((first,)):
+        raise AssertionError(
+            f"{name} fails the compilation check: class {kind} is no pytree; decorate it with "
+            "@jax.tree_util.register_dataclass above @dataclasses.dataclass(frozen=True)"
+        )
     structure: Callable[[Any], Any] = jax.tree.structure
     leaves = dict(jax.tree_util.tree_leaves_with_path(first))
     for other_name, other in members.items():
         both = f"{name} and {other_name} fail the compilation check: "
-        assert type(other) is type(first), (
-            f"{both}one is a {kind}, the other a {type(other).__name__}; make all members of one class"
-        )
-        assert structure(other) == structure(first), (
-            f"{both}{_static_difference(first, other)}, so JAX compiles again for each value; make every "
-            "hyper-parameter a traced field, a number or an array of one shape"
-        )
+        if type(other) is not type(first):
+            raise AssertionError(
+                f"{both}one is a {kind}, the other a {type(other).__name__}; make all members of one class"
+            )
+        if structure(other) != structure(first):
+            raise AssertionError(
+                f"{both}{_static_difference(first, other)}, so JAX compiles again for each value; make every "
+                "hyper-parameter a traced field, a number or an array of one shape"
+            )
         for path, leaf in jax.tree_util.tree_leaves_with_path(other):
             ours, theirs = jax.typeof(leaves[path]), jax.typeof(leaf)
-            assert ours == theirs, (
-                f"{both}field {jax.tree_util.keystr(path, simple=True)} is {ours} in one and {theirs} in the "
-                "other, so JAX compiles again; give it one type and one shape"
-            )
+            if ours != theirs:
+                raise AssertionError(
+                    f"{both}field {jax.tree_util.keystr(path, simple=True)} is {ours} in one and {theirs} in "
+                    "the other, so JAX compiles again; give it one type and one shape"
+                )
 
 
 def _static_difference(first: Any, other: Any) -> str:

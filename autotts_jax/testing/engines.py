@@ -44,11 +44,11 @@ def check_engine(
         >>> from autotts_jax.testing import check_engine
         >>> check_engine(SimulatedEngine())
     """
-    assert isinstance(engine.model, str), "model is a name"
-    assert engine.running == 0, "an idle engine has no running requests"
+    _require(isinstance(engine.model, str), "model is a name")
+    _require(engine.running == 0, "an idle engine has no running requests")
     prompt = engine.tokenizer.chat(question, None)
     _check_tokenizer(engine, prompt)
-    assert len(prompt) + max_tokens <= engine.max_model_len, "the question does not fit; use another"
+    _require(len(prompt) + max_tokens <= engine.max_model_len, "the question does not fit; use another")
 
     sampled = [Request(prompt, max_tokens, temperature=1.0, seed=seed) for seed in range(8)]
     completions = _check_completions(engine, sampled)
@@ -62,41 +62,49 @@ def check_engine(
         _check_close(engine, sampled)
 
 
+def _require(holds: bool, message: str) -> None:
+    """Raises an `AssertionError`; ``assert`` would check nothing under ``python -O``."""
+    if not holds:
+        raise AssertionError(message)
+
+
 def _check_tokenizer(engine: Engine, prompt: tuple[int, ...]) -> None:
     tokenizer = engine.tokenizer
-    assert isinstance(tokenizer.thinks, bool), "thinks is a bool"
-    assert prompt, "a chat has tokens"
-    assert all(isinstance(token, int) for token in prompt), "tokens are integers"
+    _require(isinstance(tokenizer.thinks, bool), "thinks is a bool")
+    _require(len(prompt) > 0, "a chat has tokens")
+    _require(all(isinstance(token, int) for token in prompt), "tokens are integers")
     text = "The final answer is \\boxed{12}"
-    assert tokenizer.decode(tokenizer.encode(text)) == text, "decode returns the text that was encoded"
+    _require(tokenizer.decode(tokenizer.encode(text)) == text, "decode returns the text that was encoded")
 
 
 def _check_completions(engine: Engine, requests: list[Request]) -> list[Completion]:
-    assert engine.generate([]) == [], "no requests have no completions"
+    _require(engine.generate([]) == [], "no requests have no completions")
     completions = engine.generate(requests)
-    assert len(completions) == len(requests), "each request has a completion"
+    _require(len(completions) == len(requests), "each request has a completion")
     for request, completion in zip(requests, completions, strict=True):
-        assert 1 <= len(completion.tokens) <= request.max_tokens, "a completion has 1 to max_tokens tokens"
-        assert isinstance(completion.finish, Finish), "finish is a Finish"
-        assert completion.finish is Finish.stop or len(completion.tokens) == request.max_tokens, (
-            "Finish.length means that max_tokens were generated"
+        _require(1 <= len(completion.tokens) <= request.max_tokens, "a completion has 1 to max_tokens tokens")
+        _require(isinstance(completion.finish, Finish), "finish is a Finish")
+        _require(
+            completion.finish is Finish.stop or len(completion.tokens) == request.max_tokens,
+            "Finish.length means that max_tokens were generated",
         )
-        assert completion.text == engine.tokenizer.decode(completion.tokens), "text is that of the tokens"
-        assert 0 <= completion.cached <= len(request.prompt), "cached counts tokens of the prompt"
-    assert engine.running == 0, "finished requests do not run"
+        _require(completion.text == engine.tokenizer.decode(completion.tokens), "text is that of the tokens")
+        _require(0 <= completion.cached <= len(request.prompt), "cached counts tokens of the prompt")
+    _require(engine.running == 0, "finished requests do not run")
     return completions
 
 
 def _check_reproducible(engine: Engine, requests: list[Request], completions: list[Completion]) -> None:
     tokens = [completion.tokens for completion in completions]
-    assert len(set(tokens)) > 1, "sampled completions depend on the seed"
+    _require(len(set(tokens)) > 1, "sampled completions depend on the seed")
     for request, expected in zip(requests, tokens, strict=True):
         (alone,) = engine.generate([request])
-        assert alone.tokens == expected, "a completion does not depend on what runs beside it"
+        _require(alone.tokens == expected, "a completion does not depend on what runs beside it")
     with ThreadPoolExecutor(4) as threads:
         for again in threads.map(engine.generate, [requests[::-1]] * 4):
-            assert [completion.tokens for completion in again] == tokens[::-1], (
-                "completions are in the order of their requests, whoever makes them"
+            _require(
+                [completion.tokens for completion in again] == tokens[::-1],
+                "completions are in the order of their requests, whoever makes them",
             )
 
 
@@ -112,22 +120,24 @@ def _check_continuations(engine: Engine, requests: list[Request], completions: l
 
 def _check_greedy(engine: Engine, request: Request) -> None:
     first, second = engine.generate([request, dataclasses.replace(request, seed=1)])
-    assert first.tokens == second.tokens, "at temperature 0 the seed has no effect"
+    _require(first.tokens == second.tokens, "at temperature 0 the seed has no effect")
 
 
 def _check_stop(engine: Engine, request: Request) -> None:
     (completion,) = engine.generate([request])
     for stop in request.stop:
         place = completion.text.find(stop)
-        assert place in (-1, len(completion.text) - len(stop)), "generation ends after the first stop string"
-        assert place == -1 or completion.finish is Finish.stop, "a stop string ends with Finish.stop"
+        _require(
+            place in (-1, len(completion.text) - len(stop)), "generation ends after the first stop string"
+        )
+        _require(place == -1 or completion.finish is Finish.stop, "a stop string ends with Finish.stop")
 
 
 def _check_logprobs(engine: Engine, request: Request) -> None:
     silent, asked = engine.generate([request, dataclasses.replace(request, logprobs=True)])
-    assert silent.mean_logprob is None, "mean_logprob is None unless the request asks for it"
-    assert asked.mean_logprob is None or asked.mean_logprob <= 0, "a log-probability is not positive"
-    assert silent.tokens == asked.tokens, "log-probabilities do not change the completion"
+    _require(silent.mean_logprob is None, "mean_logprob is None unless the request asks for it")
+    _require(asked.mean_logprob is None or asked.mean_logprob <= 0, "a log-probability is not positive")
+    _require(silent.tokens == asked.tokens, "log-probabilities do not change the completion")
 
 
 def _check_cancel(engine: Engine, requests: list[Request], completions: list[Completion]) -> None:
@@ -142,9 +152,9 @@ def _check_cancel(engine: Engine, requests: list[Request], completions: list[Com
     end = time.monotonic() + PATIENCE
     while engine.running and time.monotonic() < end:
         time.sleep(CANCEL_SECONDS)
-    assert engine.running == 0, "cancelled requests are dropped"
+    _require(engine.running == 0, "cancelled requests are dropped")
     again = engine.generate(requests, threading.Event())
-    assert [c.tokens for c in again] == [c.tokens for c in completions], "other requests are not affected"
+    _require([c.tokens for c in again] == [c.tokens for c in completions], "other requests are not affected")
 
 
 def _check_close(engine: Engine, requests: list[Request]) -> None:
