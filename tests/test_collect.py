@@ -174,6 +174,47 @@ def test_the_final_answer_is_found_after_the_thinking_or_forced(text, finish, fi
     assert sum(1 for request in engine.asked if request.stop) == forced
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda _, completions: completions[1:], "3 completions for 4 requests"),
+        (lambda _, c: [Completion((), "", Finish.length)] * len(c), "gave 0 tokens"),
+        (lambda _, c: [Completion((49,) * 21, "1" * 21, Finish.stop)] * len(c), "gave 21 tokens"),
+    ],
+)
+def test_engines_that_break_their_contract_are_errors(change, message):
+    class Broken(SimulatedEngine):
+        def generate(self, requests, cancel=None):
+            return change(requests, super().generate(requests, cancel))
+
+    with pytest.raises(EngineError, match=f"the engine of simulated .*{message}.*check_engine"):
+        collect_unit(Broken(), PLAN, PLAN.units()[0])
+
+
+def test_a_box_that_stays_silent_is_not_asked_again():
+    pieces = iter([Completion(tuple(b"{1}"), "{1}", Finish.stop), Completion((), "", Finish.stop)])
+
+    class Silent(Scripted):
+        def complete(self, request):
+            return next(pieces) if request.stop else super().complete(request)
+
+    written = trajectories(Silent(lambda *_: ("x" * 20, "length")))
+    written.read({0: 1})
+    assert written.at(0, 1).tokens == 3
+
+
+def test_branches_of_which_an_engine_writes_less_than_asked_for_are_read_to_their_ends():
+    class Short(SimulatedEngine):
+        def complete(self, request):
+            if request.stop:
+                return super().complete(request)
+            return Completion((49,) * max(1, request.max_tokens - 1), "1", Finish.length)
+
+    unit = collect_unit(Short(), PLAN, PLAN.units()[0])
+    assert {(branch.tokens, branch.finish) for branch in unit.branches} == {(200, Finish.length)}
+    assert {len(branch.probes) for branch in unit.branches} == {9}
+
+
 def test_of_several_answers_at_a_prefix_the_majority_is_the_probe():
     drawn = iter(["4}", "5}", "5}"])
     engine = Scripted(lambda _, r: (next(drawn), "stop") if r.stop else ("x" * 20, "length"))

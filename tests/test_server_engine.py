@@ -1,6 +1,7 @@
 """A model behind HTTP: a real server on this machine that behaves in all the ways that servers do."""
 
 import asyncio
+import contextlib
 import json
 import select
 import socket
@@ -130,6 +131,20 @@ def hang(handler):
         handler.server.gone.set()
 
 
+def trickle(handler):
+    """Sends a byte now and then, each well within the time that a read may take."""
+    handler.close_connection = True
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000000")
+    handler.end_headers()
+    end = time.monotonic() + PATIENCE
+    with contextlib.suppress(OSError):
+        while time.monotonic() < end:
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+
 def say(status, content):
     return lambda handler: handler.say(status, content)
 
@@ -138,6 +153,8 @@ def choice(**fields):
     return say(200, {"choices": [fields]})
 
 
+DEEP = b"[" * 100_000
+SLOW = (hang, trickle)
 TROUBLES = {
     "connection dropped": drop,
     "half a reply": half,
@@ -147,6 +164,22 @@ TROUBLES = {
     "429": say(429, {"message": "slow down"}),
     "no JSON": say(200, b"{broken"),
     "JSON, but no completion": say(200, {"choices": []}),
+    "a byte now and then": trickle,
+    "no tokens": choice(text="", finish_reason="length", token_ids=[]),
+    "no tokens, and yet an end": choice(text="12", finish_reason="stop", token_ids=[]),
+    "too few tokens": choice(text="12", finish_reason="length", token_ids=[49, 50]),
+    "too many tokens": choice(text="1" * 201, finish_reason="stop", token_ids=[49] * 201),
+    "negative tokens": choice(text="12", finish_reason="stop", token_ids=[49, -50]),
+    "tokens that overflow": choice(text="12", finish_reason="stop", token_ids=[49, 10**30]),
+    "cached tokens that are no number": say(
+        200,
+        {
+            "choices": [{"text": "1", "finish_reason": "stop", "token_ids": [49]}],
+            "usage": {"prompt_tokens_details": {"cached_tokens": "x"}},
+        },
+    ),
+    "deep JSON": say(200, b'{"choices":' + DEEP),
+    "500 of deep JSON": say(500, b'{"error":' + DEEP),
     "aborted": choice(text="12", finish_reason="abort", token_ids=[49, 50]),
 }
 
@@ -284,7 +317,7 @@ def test_no_more_calls_at_once_than_allowed(server, connect):
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_a_lost_call_is_made_again_and_changes_nothing(server, connect, trouble):
-    engine = connect(timeout=0.5 if trouble is hang else PATIENCE)
+    engine = connect(timeout=0.3 if trouble in SLOW else PATIENCE)
     server.troubles = [trouble, trouble]
     (written,) = engine.generate([thought(5)])
     assert written.tokens == server.engine.generate([thought(5)])[0].tokens
@@ -293,7 +326,7 @@ def test_a_lost_call_is_made_again_and_changes_nothing(server, connect, trouble)
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_a_server_that_keeps_failing_ends_it(server, connect, trouble):
-    engine = connect(timeout=0.5 if trouble is hang else PATIENCE)
+    engine = connect(timeout=0.3 if trouble in SLOW else PATIENCE)
     server.troubles = [trouble] * 3
     with pytest.raises(EngineError, match=f"{server.url} failed 3 times.*start the same command again"):
         engine.generate([thought(5)])
@@ -318,6 +351,16 @@ def test_what_the_server_says_of_its_failure_is_told(server, connect):
     engine = connect()
     server.troubles = [TROUBLES["500"]] * 3
     with pytest.raises(EngineError, match="HTTP 500: out of memory"):
+        engine.generate([thought(5)])
+
+
+def test_what_a_server_says_is_quoted_where_it_makes_no_sense(server, connect):
+    engine = connect()
+    server.troubles = [TROUBLES["too few tokens"]] * 3
+    with pytest.raises(EngineError, match=r'2 tokens reach a length of 200.*: {"choices": .*"text": "12"'):
+        engine.generate([thought(5)])
+    server.troubles = [say(400, b'{"error":' + DEEP)]
+    with pytest.raises(EngineError, match=r"HTTP 400: {\"error\":\[\[\["):
         engine.generate([thought(5)])
 
 

@@ -169,8 +169,7 @@ def _branch(trajectories: Trajectories, plan: Plan, branch: int) -> Branch:
     trajectory = trajectories[branch]
     last = last_depth(len(trajectory.tokens), plan.sampling.interval)
     shown = [probe for depth in range(1, last + 1) if (probe := trajectories.at(branch, depth))]
-    assert trajectory.ended is not None
-    assert len(shown) == last
+    assert trajectory.ended is not None  # it was read to its end
     return Branch(
         probes=[probe.answer for probe in shown[:-1]],
         tokens=max(len(trajectory.tokens), 1),

@@ -41,6 +41,9 @@ VLLM_FIELDS: Mapping[str, Any] = {
     "repetition_penalty": 1.0,
 }
 
+MAX_TOKEN = 2**31 - 1
+"""The largest id that a token may have."""
+
 _RETRIED = (408, 425, 429)
 
 _REMEDIES = {
@@ -115,7 +118,7 @@ class ServerEngine:
         model: the name under which the server serves the model.
         tokenizer: the model's tokenizer, or its folder or Hugging Face id; by default ``model``.
         api_key: the server's API key, if it needs one.
-        timeout: seconds that a call may take, including the time in the server's queue.
+        timeout: seconds that a call may take up to the end of its reply, the server's queue included.
         max_connections: calls at a time; further requests wait here.
         max_model_len: tokens of a prompt and its completion together, if the server does not tell.
         attempts: how often a call is made until its loss is an error.
@@ -148,6 +151,7 @@ class ServerEngine:
         self._url = base_url.rstrip("/").removesuffix("/v1") + "/v1"
         self._lost = httpx.RequestError
         self._attempts = attempts
+        self._timeout = timeout
         self._complete = tenacity.retry(
             retry=tenacity.retry_if_exception_type(_LostError),
             stop=tenacity.stop_after_attempt(attempts),
@@ -287,7 +291,11 @@ class ServerEngine:
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
         client = await self._clients.get()
         try:
-            response = await client.request(method, path, json=body)
+            # httpx limits each read: a server that sends a byte now and then would never be given up.
+            async with asyncio.timeout(self._timeout):
+                response = await client.request(method, path, json=body)
+        except TimeoutError as error:
+            raise _LostError(f"there was no whole reply within {self._timeout:g} s") from error
         except self._lost as error:
             raise _LostError(f"{type(error).__name__} {error}".strip()) from error
         finally:
@@ -306,7 +314,7 @@ class ServerEngine:
         if choice.token_ids is None:
             tokens, text, finish = self._encoded(request, text, finish)
         else:
-            tokens = choice.token_ids
+            tokens = _checked(request, choice.token_ids, finish)
         logprobs = choice.logprobs and choice.logprobs.token_logprobs
         details = reply.usage and reply.usage.prompt_tokens_details
         return Completion(
@@ -327,6 +335,18 @@ class ServerEngine:
         return tokens, self.tokenizer.decode(tokens), Finish.length if tokens else Finish.stop
 
 
+def _checked(request: Request, tokens: Tokens, finish: Finish) -> Tokens:
+    """The tokens of a reply, unless there are too many or too few, or they cannot be tokens."""
+    most = request.max_tokens
+    if finish is Finish.length and len(tokens) != most:
+        raise SchemaError(f"token_ids: {len(tokens)} tokens reach a length of {most}")
+    if not 1 <= len(tokens) <= most:
+        raise SchemaError(f"token_ids: {len(tokens)} tokens where 1 to {most} were asked for")
+    if not all(0 <= token <= MAX_TOKEN for token in tokens):
+        raise SchemaError(f"token_ids: a token is not in 0 … {MAX_TOKEN}")
+    return tokens
+
+
 def _with_stop(request: Request, choice: _Choice) -> str:
     """The text with the stop string that ended it, which many servers cut off.
 
@@ -343,9 +363,9 @@ def _message(content: bytes) -> str:
     """A server's error message: ``{"error": {"message": ...}}``, or a part of that, or any text."""
     try:
         message = json.loads(content)
-    except ValueError:
-        message = content.decode(errors="replace")
-    for name in ("error", "message"):
-        if isinstance(message, Mapping) and name in message:
-            message = message[name]
-    return str(message)[:SHOWN]
+        for name in ("error", "message"):
+            if isinstance(message, Mapping) and name in message:
+                message = message[name]
+        return str(message)[:SHOWN]
+    except (ValueError, RecursionError):
+        return content.decode(errors="replace")[:SHOWN]

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from autotts_jax.collect.answers import Extractor, extract
-from autotts_jax.collect.engine import Completion, Engine, Finish, Request, Tokens
+from autotts_jax.collect.engine import Completion, Engine, EngineError, Finish, Request, Tokens
 from autotts_jax.errors import InputError
 
 BOX = "\\boxed{"
@@ -235,9 +235,11 @@ class Trajectories:
             EngineError: the engine cannot continue.
         """
         before = {b: self.depth(b) for b in upto}
+        # At the largest depth an engine that returns text without tokens may be some short of the end.
+        whole = {b for b, depth in upto.items() if depth >= self._sampling.max_depth}
         while True:
             going = [b for b in upto if not self[b].ended]
-            short = [b for b in going if self.depth(b) < upto[b]]
+            short = [b for b in going if b in whole or self.depth(b) < upto[b]]
             passed = [b for b in going if probe and self.depth(b) > before[b]]
             forced = [b for b in passed if self.depth(b) not in self[b].probes]
             if not short and not forced:
@@ -350,11 +352,12 @@ class Trajectories:
         prompts = [request.prompt for request in requests]
         texts = [completion.text for completion in completions]
         tokens = [completion.tokens for completion in completions]
+        silent: set[int] = set()  # what has no more to say
         while rest := [
             i
             for i, request in enumerate(requests)
             if self._boxed and texts[i].endswith("}") and _open_braces(texts[i]) >= 0
-            if len(tokens[i]) < request.max_tokens
+            if len(tokens[i]) < request.max_tokens and i not in silent
         ]:
             more = [
                 dataclasses.replace(
@@ -367,6 +370,8 @@ class Trajectories:
             for i, completion in zip(rest, self._generate(more), strict=True):
                 texts[i] += completion.text
                 tokens[i] += completion.tokens
+                if not completion.tokens:
+                    silent.add(i)
         lead = self._suffix.rpartition("\n")[2]
         return [
             (extract(lead + text, self._extractor), len(written))
@@ -375,9 +380,26 @@ class Trajectories:
 
     def _generate(self, requests: Sequence[Request]) -> list[Completion]:
         completions = self._engine.generate(requests, self._cancel)
+        if len(completions) != len(requests):
+            raise EngineError(
+                f"the engine of {self._engine.model} gave {len(completions)} completions for {len(requests)} "
+                "requests; check it with autotts_jax.testing.check_engine"
+            )
+        for request, completion in zip(requests, completions, strict=True):
+            self._check(request, completion)
         self.usage.prompted += sum(len(request.prompt) for request in requests)
         self.usage.cached += sum(completion.cached for completion in completions)
         return completions
+
+    def _check(self, request: Request, completion: Completion) -> None:
+        """Raises an `EngineError` for a completion that is too long, or that would be requested forever."""
+        count = len(completion.tokens)
+        if count > request.max_tokens or (count == 0 and completion.finish is not Finish.stop):
+            raise EngineError(
+                f"the engine of {self._engine.model} gave {count} tokens, with the reason "
+                f"{completion.finish!r}, where 1 to {request.max_tokens} were asked for; check it with "
+                "autotts_jax.testing.check_engine"
+            )
 
     def _seed(self, *what: int) -> int:
         key = repr((self._sampling.seed, self._question, *what)).encode()
