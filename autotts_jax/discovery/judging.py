@@ -22,9 +22,9 @@ from autotts_jax.experiments.evaluation import branch_orders
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
 
-PRICES = (2e-2, 1e-4)
-"""What a branch of mean length costs at β = 0 and at β = 1, in accuracy. At the first a single branch is the
-most that pays, at the last a branch more than self-consistency ever needs."""
+PRICES = (6e-2, 1e-4)
+"""What a branch of mean length costs at β = 0 and at β = 1, in accuracy. At the first a single branch is
+about the most that pays, however it is read; at the last more pay than self-consistency ever needs."""
 
 DIFFICULTY_STD = 2.0
 """Spread of the questions' difficulty in the search, in nats of log-odds."""
