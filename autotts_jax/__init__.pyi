@@ -1,4 +1,5 @@
 from . import testing
+from .collect.loading import load
 from .core.controller import Controller, Family, first_of
 from .core.pool import BranchPool, StopReason
 from .core.rollout import rollout
@@ -12,7 +13,7 @@ from .experiments.summary import Objective
 from .experiments.tracing import Trace, trace
 from .live.answering import answer
 from .policies.sealed.cast import Sealing
-from .replay import ProbeDataset, load
+from .replay import ProbeDataset
 from .sandbox import Sandbox
 from .training.entry import train
 

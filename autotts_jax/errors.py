@@ -1,4 +1,4 @@
-"""Errors that a user can fix."""
+"""Errors that a user can fix, and warnings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ class InputError(ValueError):
 
     The message says what is wrong, where, and what to do. The command line prints the message alone and exits
     with status 2.
+    """
+
+
+class InputWarning(UserWarning):
+    """Something about the input that a user should know, although the work goes on.
+
+    The command line prints the message alone.
     """
 
 

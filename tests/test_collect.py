@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import autotts_jax as at
 from autotts_jax.cli import main as cli
 from autotts_jax.collect import (
     Cancelled,
@@ -38,7 +40,7 @@ from autotts_jax.collect import (
     last_depth,
 )
 from autotts_jax.collect.simulated import END
-from autotts_jax.errors import DataError, InputError
+from autotts_jax.errors import DataError, InputError, InputWarning
 from autotts_jax.replay import read_files, read_json
 from autotts_jax.replay.reading import COLLECTION
 
@@ -388,6 +390,90 @@ def test_a_collection_goes_on_where_it_was(tmp_path, finished):
         assert (tmp_path / "run" / name).read_bytes() == (finished / name).read_bytes()
 
 
+FILES = ("matrix.json", "matrix.npz")
+
+
+@pytest.mark.parametrize("chunk", [16, *(pytest.param(chunk, marks=pytest.mark.slow) for chunk in (3, 4, 8))])
+def test_a_collection_that_has_grown_equals_one_made_at_once(tmp_path, chunk):
+    questions = (*PLAN.questions, Problem("What is 4 + 4?", "8"), Problem("What is 5 + 5?", "10"))
+    large = dataclasses.replace(PLAN, questions=questions, num_branches=16, chunk=chunk)
+    small = dataclasses.replace(PLAN, num_branches=8)
+    workers = LocalWorkers(SimulatedEngine())
+    collect(large, tmp_path / "at once", workers)
+    grown = tmp_path / "grown"
+    with Store.writing(grown, small, {"engine": "simulated"}) as run:
+        collect_missing(run, workers)
+    kept = {path: path.read_bytes() for path in (grown / "units").iterdir()}
+    with Store.writing(grown, dataclasses.replace(small, questions=questions), {}) as run:
+        collect_missing(run, workers)
+    collect(large, grown, workers, made_with={"engine": "another"})
+    for name in FILES:
+        assert (grown / name).read_bytes() == (tmp_path / "at once" / name).read_bytes()
+    assert {path: path.read_bytes() for path in kept} == kept
+    manifest = json.loads((grown / COLLECTION).read_text())
+    assert manifest["plan"]["num_branches"] == 16
+    assert manifest["made_with"] == {"engine": "simulated"}
+    assert manifest["grown_with"] == [{}, {"engine": "another"}]
+
+
+def test_another_chunk_does_for_what_is_missing(tmp_path, finished):
+    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+        for unit in PLAN.units()[1:4:2]:
+            run.write(collect_unit(SimulatedEngine(), PLAN, unit))
+    plan = dataclasses.replace(PLAN, chunk=3)
+    with Store.writing(tmp_path / "run", plan, {}) as run:
+        assert [tuple(unit) for unit in run.missing()[:6]] == [
+            *((0, 0, 3), (0, 3, 1), (0, 8, 1), (0, 9, 1)),
+            *((1, 4, 2), (1, 6, 3)),
+        ]
+        collect_missing(run, LocalWorkers(SimulatedEngine()))
+        assert records_of(run) == records_of(Store(finished))
+
+
+def test_growing_deletes_the_matrix_until_it_is_made_again(tmp_path, finished):
+    grown = Path(shutil.copytree(finished, tmp_path / "run"))
+    with Store.writing(grown, dataclasses.replace(PLAN, num_branches=99), {}):  # by mistake
+        assert not any((grown / name).exists() for name in FILES)
+    with Store.writing(grown, PLAN, {}) as run:
+        assert not run.missing()
+        assert records_of(run) == records_of(Store(finished))
+
+
+def records_of(store: Store) -> list[str]:
+    """The hashes of what the cells of a collection were made from, without grading it."""
+    return [cell.sha256 for cell in store.dataset().cells]
+
+
+@pytest.mark.slow
+def test_of_an_unfinished_collection_the_complete_questions_are_played(tmp_path, finished):
+    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+        with pytest.raises(InputError, match="none of its 3 questions has all its 10 branches"):
+            at.evaluate(tmp_path / "run", "sc@8", seeds=2, max_branches=8)
+        for unit in PLAN.units()[:7]:
+            run.write(collect_unit(SimulatedEngine(), PLAN, unit))
+    with pytest.warns(InputWarning, match="run is unfinished: only its 2 complete questions of 3 are used"):
+        partly = at.evaluate(tmp_path / "run", "sc@8", seeds=2, max_branches=8)
+    whole = at.evaluate(finished, "sc@8", seeds=2, max_branches=8)
+    shown, rows = partly.episodes().to_pylist(), whole.episodes().to_pylist()
+    assert len(partly.dataset) == 2
+    assert [row["tokens"] for row in shown] == [row["tokens"] for row in rows if row["question"] < 2]
+
+
+def test_the_command_says_that_a_collection_is_unfinished(tmp_path, capsys, monkeypatch):
+    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+        for unit in PLAN.units()[:4]:
+            run.write(collect_unit(SimulatedEngine(), PLAN, unit))
+    both = ["smollm2", str(tmp_path / "run")]
+    line = ["data", "convert", *both, "--out", str(tmp_path / "both.npz")]
+    monkeypatch.setattr(sys, "argv", ["autotts-jax", *line])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    shown = capsys.readouterr()
+    assert not end.value.code
+    assert shown.err.startswith(f"autotts-jax: warning: {both[1]} is unfinished: only its 1 complete ")
+    assert "2 cells, 41 questions" in shown.out
+
+
 def command(folder: Path) -> list[str]:
     return [
         *(sys.executable, "-c", SLOW, "collect", "--engine", "simulated", "--out", str(folder)),
@@ -505,8 +591,12 @@ def test_progress_is_told(tmp_path):
 
 def test_another_plan_is_refused(finished):
     other = dataclasses.replace(PLAN, num_branches=12, sampling=dataclasses.replace(SAMPLING, seed=9))
-    with pytest.raises(InputError, match=r"num_branches was 10 and is 12; seed was 1 and is 9"):  # noqa: SIM117
+    with pytest.raises(InputError, match="another collection: seed was 1 and is 9"):  # noqa: SIM117
         with Store.writing(finished, other, {}):
+            pass
+    smaller = dataclasses.replace(PLAN, num_branches=9, questions=PLAN.questions[:2])
+    with pytest.raises(InputError, match=r"num_branches was 10 and is 9; questions was '3.* and is '2"):  # noqa: SIM117
+        with Store.writing(finished, smaller, {}):
             pass
     questions = (*PLAN.questions[:2], Problem("What is 3 + 3?", "7"))
     with (

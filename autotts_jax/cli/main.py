@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import TextIO
 
 import typer
 
@@ -15,7 +17,7 @@ from autotts_jax.cli.options import with_options
 from autotts_jax.cli.serve import serve
 from autotts_jax.cli.trace import trace
 from autotts_jax.cli.train import train
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, InputWarning
 
 app = typer.Typer(
     name="autotts-jax",
@@ -34,8 +36,28 @@ app.add_typer(data.app, name="data")
 
 def main() -> None:
     """Runs the command line; a user's error is one message on stderr and exit status 2."""
-    try:
-        app()
-    except InputError as error:
-        print(f"autotts-jax: error: {error}", file=sys.stderr)
-        sys.exit(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", InputWarning)
+        warnings.showwarning = _show_warning
+        try:
+            app()
+        except InputError as error:
+            print(f"autotts-jax: error: {error}", file=sys.stderr)
+            sys.exit(2)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Prints an `InputWarning` as one line, and any other warning as Python does."""
+    if issubclass(category, InputWarning):
+        print(f"autotts-jax: warning: {message}", file=sys.stderr)
+    else:
+        print(
+            warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr
+        )

@@ -3,6 +3,7 @@ from .collector import CollectionProgress, LocalWorkers, Workers, collect, colle
 from .engine import Cancelled, Completion, Engine, EngineError, Finish, Request, Tokenizer, Tokens
 from .engines import ENGINES, open_engine
 from .grading import AnswerBook, Grader
+from .loading import load
 from .plan import Branch, Collected, Plan, Unit
 from .problem import Problem
 from .questions import read_questions
@@ -10,7 +11,7 @@ from .ray_workers import RayWorkers
 from .releases import import_release
 from .server_engine import ServerEngine
 from .simulated import SimulatedEngine
-from .store import Store, is_collection, made_with
+from .store import Store, is_collection, is_growing, made_with
 from .trajectories import Probe, Sampling, Trajectories, Trajectory, Usage, last_depth
 from .vllm_engine import VLLMEngine
 
@@ -52,7 +53,9 @@ __all__ = [
     "extractor",
     "import_release",
     "is_collection",
+    "is_growing",
     "last_depth",
+    "load",
     "made_with",
     "open_engine",
     "read_questions",

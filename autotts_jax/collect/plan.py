@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from autotts_jax.collect.engine import Finish
@@ -45,17 +47,25 @@ class Plan:
         if not self.questions:
             raise InputError("the plan has no question; give at least one")
 
-    def units(self) -> list[Unit]:
-        """Splits the work into units.
+    def units(self, collected: Iterable[Unit] = ()) -> list[Unit]:
+        """Splits the work into units, which end at multiples of the chunk.
+
+        Args:
+            collected: units to leave out because they were collected, of any sizes.
 
         Returns:
-            All units, question by question.
+            The other units, question by question.
         """
-        return [
-            Unit(q, first, min(self.chunk, self.num_branches - first))
-            for q in range(len(self.questions))
-            for first in range(0, self.num_branches, self.chunk)
-        ]
+        done = {(unit.question, branch) for unit in collected for branch in unit.branches}
+        units = []
+        for q in range(len(self.questions)):
+            missing = [b for b in range(self.num_branches) if (q, b) not in done]
+            # Neighbours have one distance to their place in the list.
+            runs = itertools.groupby(enumerate(missing), lambda at: (at[1] - at[0], at[1] // self.chunk))
+            for _, run in runs:
+                branches = [b for _, b in run]
+                units.append(Unit(q, branches[0], len(branches)))
+        return units
 
 
 class Unit(NamedTuple):

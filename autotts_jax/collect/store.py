@@ -4,7 +4,7 @@
 file                     content
 ======================== ====================================================================================
 ``collection.json``      the plan: all that the matrix depends on, and how the collection was started
-``units/QQQQQ-BBBBB.json`` branches B, B + 1, … of question Q: answers, tokens, finish reasons
+``units/QQQQQ-BBBBB.json`` branches B, B + 1, … of question Q, some at a time: answers, tokens, finish reasons
 ``matrix.json``          the finished probe matrix as AutoTTS JSON
 ``matrix.npz``           the same as a compact file
 ======================== ====================================================================================
@@ -36,6 +36,8 @@ from autotts_jax.replay.reading import COLLECTED, COLLECTION
 
 FORMAT = "autotts_jax collection"
 VERSION = 1
+MATRIX = "matrix.json"
+UNIT_FILES = "[0-9]*-[0-9]*.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +54,7 @@ class _Manifest(_Header):
 
     plan: Plan
     made_with: dict[str, Any]
+    grown_with: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +82,8 @@ class Store:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.plan = _read_plan(self.folder)
+        self.plan = _read_manifest(self.folder).plan
+        self._sizes: dict[Path, int] = {}  # branches in the files of units
 
     @classmethod
     @contextlib.contextmanager
@@ -87,8 +91,10 @@ class Store:
         """Starts or resumes a collection; no other process can write to it meanwhile.
 
         Args:
-            folder: an absent or empty folder, or one of a collection with the same plan. A collection with
-                another plan is replaced if nothing was collected yet.
+            folder: an absent or empty folder, or one of a collection with the same plan. The plan may have
+                another chunk, and other numbers of branches and of questions if it holds all that was
+                collected: it takes the place of the folder's, whose finished matrix is deleted. A collection
+                with any other plan is replaced if nothing was collected yet.
             plan: what to collect.
             made_with: what else to record about how the collection was started, as `made_with` returns it.
 
@@ -107,15 +113,13 @@ class Store:
         files.make_folder(folder / "units")
         try:
             with filelock.FileLock(folder / ".lock", blocking=False):
-                if not any((folder / "units").glob("[0-9]*")):  # otherwise the units must fit the plan
-                    content = {"format": FORMAT, "version": VERSION, "plan": dataclasses.asdict(plan)}
-                    text = json.dumps(content | {"made_with": made_with}, indent=1, ensure_ascii=False)
-                    files.write_atomically(manifest, text.encode())
-                store = cls(folder)
-                _check_same(folder, store.plan, plan)
+                if any((folder / "units").glob(UNIT_FILES)):
+                    _grow(cls(folder), plan, made_with)
+                else:
+                    _write_manifest(folder, plan, {"made_with": made_with})
                 for left in (folder / "units").glob(".*.tmp"):
                     left.unlink()
-                yield store
+                yield cls(folder)
         except filelock.Timeout:
             raise InputError(
                 f"{folder}: another process is collecting into it; wait for it or end it"
@@ -123,13 +127,33 @@ class Store:
 
     # --- units ---------------------------------------------------------------------------------------
 
+    def collected(self) -> list[Unit]:
+        """Lists the units that were collected.
+
+        Returns:
+            The units, question by question.
+
+        Raises:
+            DataError: a file is damaged.
+        """
+        units = []
+        for path in (self.folder / "units").glob(UNIT_FILES):
+            if path not in self._sizes:
+                self._sizes[path] = len(_read_unit(path).branches)
+            question, first = map(int, path.stem.split("-"))
+            units.append(Unit(question, first, self._sizes[path]))
+        return sorted(units)
+
     def missing(self) -> list[Unit]:
         """Lists the units that were not collected yet.
 
         Returns:
             The units, in the order of the plan.
+
+        Raises:
+            DataError: a file is damaged.
         """
-        return [unit for unit in self.plan.units() if not self._path(unit).exists()]
+        return self.plan.units(self.collected())
 
     def write(self, collected: Collected) -> None:
         """Writes a unit.
@@ -161,12 +185,9 @@ class Store:
             DataError: its file is damaged.
         """
         path = self._path(unit)
-        try:
-            content = parse_json(_UnitContent, files.read_bytes(path))
-            if len(content.branches) != unit.size:
-                raise SchemaError(f"{len(content.branches)} branches instead of {unit.size}")
-        except SchemaError as error:
-            raise DataError(path, f"damaged: {error}; delete it and collect again") from error
+        content = _read_unit(path)
+        if len(content.branches) != unit.size:
+            raise _damaged(path, f"{len(content.branches)} branches instead of {unit.size}")
         return Collected(unit, content.branches, content.usage)
 
     def _path(self, unit: Unit) -> Path:
@@ -178,13 +199,12 @@ class Store:
         """Reads all units that were collected.
 
         Returns:
-            The units, in the order of the plan.
+            The units, question by question.
 
         Raises:
             DataError: a file is damaged.
         """
-        missing = set(self.missing())
-        return [self.read(unit) for unit in self.plan.units() if unit not in missing]
+        return [self.read(unit) for unit in self.collected()]
 
     def dataset(self, grader: Grader | None = None) -> ProbeDataset | None:
         """Builds the probe matrix of the questions that have all their branches.
@@ -215,7 +235,7 @@ class Store:
             raise InputError(f"{self.folder}: {len(missing)} units are missing; collect them first")
         with Grader() as grader:
             dataset = self._to_dataset(self._records(grader))
-        write_json(dataset, self.folder / "matrix.json")
+        write_json(dataset, self.folder / MATRIX)
         write_compact(dataset, self.folder / COLLECTED)
         return dataset
 
@@ -273,7 +293,19 @@ def made_with(engine: str, command: Sequence[str]) -> dict[str, Any]:
     return {"engine": engine, "command": list(command), "versions": versions}
 
 
-def _read_plan(folder: Path) -> Plan:
+def is_growing(path: Path) -> bool:
+    """Tells whether a folder holds a collection that is not finished.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        Whether it does.
+    """
+    return is_collection(path) and not (path / COLLECTED).exists()
+
+
+def _read_manifest(folder: Path) -> _Manifest:
     path = folder / COLLECTION
     if not path.exists():
         raise InputError(f"{folder} holds no collection; name the folder of one")
@@ -281,10 +313,48 @@ def _read_plan(folder: Path) -> Plan:
     try:
         header = parse_json(_Header, content, closed=False)
         if (header.format, header.version) == (FORMAT, VERSION):
-            return parse_json(_Manifest, content).plan
+            return parse_json(_Manifest, content)
     except SchemaError as error:
         raise DataError(path, f"damaged: {error}; restore it as it was") from error
     raise DataError(path, f"it is not {FORMAT} version {VERSION}; use the autotts_jax that wrote it")
+
+
+def _write_manifest(folder: Path, plan: Plan, provenance: dict[str, Any]) -> None:
+    content = {"format": FORMAT, "version": VERSION, "plan": dataclasses.asdict(plan)} | provenance
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    files.write_atomically(folder / COLLECTION, text.encode())
+
+
+def _read_unit(path: Path) -> _UnitContent:
+    try:
+        return parse_json(_UnitContent, files.read_bytes(path))
+    except SchemaError as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, problem: str) -> DataError:
+    return DataError(path, f"damaged: {problem}; delete it and collect again")
+
+
+def _grow(store: Store, plan: Plan, made_with: dict[str, Any]) -> None:
+    """Gives a collection another plan that differs in its size alone."""
+    stored, collected = store.plan, store.collected()
+    branches = max(unit.first + unit.size for unit in collected)
+    questions = max(unit.question for unit in collected) + 1
+    sizes: dict[str, Any] = {"chunk": plan.chunk}
+    if plan.num_branches >= branches:
+        sizes["num_branches"] = plan.num_branches
+    if len(plan.questions) >= questions and plan.questions[:questions] == stored.questions[:questions]:
+        sizes["questions"] = plan.questions
+    _check_same(store.folder, dataclasses.replace(stored, **sizes), plan)
+    if plan == stored:
+        return
+    if (plan.num_branches, plan.questions) != (stored.num_branches, stored.questions):
+        for name in (COLLECTED, MATRIX):  # first, lest an old matrix passes for that of the new plan
+            (store.folder / name).unlink(missing_ok=True)
+    manifest = _read_manifest(store.folder)
+    grown_with = [*manifest.grown_with, made_with]
+    _write_manifest(store.folder, plan, {"made_with": manifest.made_with, "grown_with": grown_with})
 
 
 def _check_same(folder: Path, stored: Plan, plan: Plan) -> None:
@@ -292,8 +362,8 @@ def _check_same(folder: Path, stored: Plan, plan: Plan) -> None:
     other = [f"{name} was {was[name]!r} and is {now[name]!r}" for name in was if was[name] != now[name]]
     if other:
         raise InputError(
-            f"{folder} holds another collection: {'; '.join(other)}. Use the same settings to resume it, or "
-            "another folder"
+            f"{folder} holds another collection: {'; '.join(other)}. Use the same settings to resume it, "
+            "with as many branches and questions at least as were collected, or another folder"
         )
 
 

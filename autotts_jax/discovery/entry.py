@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autotts_jax.checks import whole
+from autotts_jax.collect.loading import load
 from autotts_jax.discovery.critic import Critic
 from autotts_jax.discovery.found import Discovery, read_run
 from autotts_jax.discovery.proposers import Proposer, Writer
@@ -14,7 +15,7 @@ from autotts_jax.discovery.search import OnRound, Run
 from autotts_jax.errors import InputError
 from autotts_jax.files import locked
 from autotts_jax.policies.players import as_player
-from autotts_jax.replay import ProbeDataset, load
+from autotts_jax.replay import ProbeDataset
 
 
 def discover(

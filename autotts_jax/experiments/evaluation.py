@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from autotts_jax.checks import callback, whole
+from autotts_jax.collect.loading import load
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import plots
@@ -38,7 +39,6 @@ from autotts_jax.policies.player import Play, Player
 from autotts_jax.policies.players import as_players
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.replay.embedded import load
 from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from autotts_jax.checks import whole
+from autotts_jax.collect.loading import load
 from autotts_jax.core.pool import UNREVEALED, ReplayPool, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
@@ -30,7 +31,6 @@ from autotts_jax.experiments.tables import Table, add_row, plain_table, thousand
 from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.replay.embedded import load
 from autotts_jax.replay.matrix import NONE
 
 if TYPE_CHECKING:

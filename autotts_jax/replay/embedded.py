@@ -43,12 +43,10 @@ EMBEDDED: Mapping[str, Callable[[str], ProbeDataset]] = {"synthetic": _synthetic
 
 
 def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> ProbeDataset:
-    """Loads data by name or from files, as one dataset.
+    """Loads data by name or from files, as `autotts_jax.load` does; of collections, the finished ones alone.
 
     Args:
-        data: the name of an embedded dataset (``"smollm2"`` or ``"synthetic"``), a file, a folder, a glob
-            pattern, or several of these. To read a file or folder with the name of an embedded dataset, write
-            ``"./smollm2"``.
+        data: names of embedded datasets, files, folders and glob patterns, as there.
         encoding: ``"exact"`` compares answers as strings, ``"equiv"`` by math-verify.
 
     Returns:
@@ -59,21 +57,29 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
         InputError: the data is not named by text or paths, a path matches no file, the encoding is unknown or
             not available for the data, or one cell is in two files.
         DataError: a file is wrong.
-
-    Example:
-        >>> import autotts_jax as at
-        >>> data = at.load("smollm2")
-        >>> len(data)
-        40
-        >>> data.questions[0].text, data.questions[0].gold
-        ('What is 17 + 16?', '33')
     """
-    places = [data] if isinstance(data, str | Path) else data
-    if not isinstance(places, Sequence) or not all(isinstance(place, str | Path) for place in places):
-        raise InputError(f"data is {data!r}, but it must be a name, a path, or several of them")
-    names = dict.fromkeys(str(place) for place in places if place in EMBEDDED)
-    files = [place for place in places if place not in EMBEDDED]
+    named = places(data)
+    names = dict.fromkeys(str(place) for place in named if place in EMBEDDED)
+    files = [place for place in named if place not in EMBEDDED]
     datasets = [EMBEDDED[name](encoding) for name in names]
     if files:
         datasets.append(read_files(files, encoding))
     return stack(datasets)
+
+
+def places(data: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
+    """Lists the names and paths that data is given as.
+
+    Args:
+        data: what `load` takes.
+
+    Returns:
+        One name or path, or several.
+
+    Raises:
+        InputError: it is something else.
+    """
+    named = [data] if isinstance(data, str | Path) else data
+    if not isinstance(named, Sequence) or not all(isinstance(place, str | Path) for place in named):
+        raise InputError(f"data is {data!r}, but it must be a name, a path, or several of them")
+    return named
