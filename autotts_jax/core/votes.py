@@ -19,6 +19,7 @@ import scipy.special
 from jaxtyping import Bool, Float, Int, Int32, Num, UInt32
 
 from autotts_jax.core.mdp import WORD
+from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, checked
 
@@ -67,6 +68,9 @@ class Vote:
         """
         return jax.tree.map(lambda ours, others: jnp.where(self.voters > 0, ours, others), self, other)
 
+
+MOST_BRANCHES = 1290
+"""The largest W that `elect` can count: W³ fits into 31 bits."""
 
 VOTE_UNITS = 4
 """Weighted votes count multiples of 1 / `VOTE_UNITS`."""
@@ -249,9 +253,13 @@ def elect(
         count: votes of each branch's answer, see `support`.
         voters: the branches that vote; all of them have an answer.
         rank: insertion order of each voter, in 0 … W - 1; equal ones and the default are in branch order.
-            W < 2**10.
+
+    Raises:
+        InputError: there are more than `MOST_BRANCHES` branches.
     """
     width = voters.shape[0]
+    if width > MOST_BRANCHES:
+        raise InputError(f"a vote can be held among {MOST_BRANCHES} branches at most, but there are {width}")
     order = jnp.arange(width, dtype=jnp.int32)
     rank = jnp.zeros_like(order) if rank is None else rank
     nobody = jnp.iinfo(jnp.int32).min
