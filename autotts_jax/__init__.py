@@ -24,5 +24,5 @@ for _name in ("WidthDepth", "WidthDepthRounds"):
         gymnasium.register(
             id=f"{_name}-v0",
             entry_point=f"autotts_jax.envs.gym:{_name}Env",
-            vector_entry_point=f"autotts_jax.envs.gym:{_name}VectorEnv",
+            vector_entry_point=f"autotts_jax.envs.gym_vector:{_name}VectorEnv",
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,43 @@ def whole(name: str, value: Any, least: int | None = 0, most: int | None = None)
         limits = f"at least {least}" if most is None else f"between {least} and {most}"
         raise InputError(f"{name} is {value}, but it must be {limits}")
     return int(value)
+
+
+def number(name: str, value: Any, least: float | None = None, above: float | None = None) -> float:
+    """Checks that an argument is a finite number.
+
+    Args:
+        name: what the argument is called, for the message.
+        value: the argument.
+        least: the least number allowed; None for no such limit.
+        above: a number that it has to be larger than; None for no such limit.
+
+    Returns:
+        The number as a Python float.
+
+    Raises:
+        InputError: it is no finite number, or out of range.
+    """
+    limit = "" if least is None else f" of at least {least:g}"
+    limit += "" if above is None else f" above {above:g}"
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not (
+        real and np.isfinite(value) and (least is None or value >= least) and (above is None or value > above)
+    ):
+        raise InputError(f"{name} is {value!r}, but it must be a finite number{limit}")
+    return float(value)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Says which names there are where one is unknown, and which one was meant.
+
+    Args:
+        name: the unknown name.
+        known: the names that there are.
+    """
+    there_are = list(known)
+    meant = difflib.get_close_matches(str(name), there_are, 1, 0.5)
+    return "".join(f"did you mean {close!r}? " for close in meant) + f"There are {', '.join(there_are)}"
 
 
 def callback(name: str, function: Callable[..., Any] | None, *given: str) -> None:

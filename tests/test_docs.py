@@ -146,6 +146,14 @@ def anchors(document):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
+def test_the_lowest_gymnasium_is_the_one_of_rllib():
+    """The tests run with it under `make test-clients`, for RLlib pins it, and with the latest one in CI."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (lowest,) = (name for name in project["dependencies"] if name.startswith("gymnasium"))
+    clients = (ROOT / "constraints-clients.txt").read_text(encoding="utf-8").splitlines()
+    assert lowest.replace(">=", "==") in clients
+
+
 def test_versions_agree():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from matrices import BRANCHES, QUESTIONS, as_dataset, orders, random_matrix
 from matrices import WIDTH as W
 from scipy.special import betainc
 
-from autotts_jax.core import COMPILER_OPTIONS, ReplayPool
+from autotts_jax.core import COMPILER_OPTIONS, ReplayPool, votes
 from autotts_jax.envs import (
     BRANCH_FEATURES,
     GLOBAL_FEATURES,
@@ -345,7 +345,7 @@ def test_episodes_equal_the_reference(name, matrix, order, question, budget, dat
         assert named(GLOBAL_FEATURES, obs["globals"]) == whole
         assert obs["action_mask"].tolist() == game.mask(env)
         assert np.array_equal(obs["history"], game.history(matrix.max_depth))
-        assert env.observation_space(params).contains({k: v for k, v in obs.items() if k != "action_mask"})
+        assert env.observation_space(params).contains(obs)
         assert state.pool.depth.tolist() == game.depth
         assert int(state.time) == game.time
         assert game.tokens <= budget
@@ -641,7 +641,13 @@ def first_opened(pool, _):
     return dataclasses.replace(pool.vote(pool.active), leader=jnp.int32(0))
 
 
-@pytest.mark.parametrize("aggregate", ["majority", "latest", first_opened])
+def first_shown(pool, _):
+    """The answer that was revealed first: of what pools show, all that may be left out is asked for."""
+    shown = jnp.any(pool.revealed_keys >= 0, axis=1) & (pool.labels == 0)
+    return pool.vote(shown & pool.finished).or_else(pool.vote(shown))
+
+
+@pytest.mark.parametrize("aggregate", ["majority", "latest", first_opened, first_shown])
 def test_the_answer_is_the_aggregate_of_choice(aggregate):
     answers = np.full((1, 3, 4), NONE, np.int16)
     answers[0, 0, :3] = 0, 0, 0
@@ -657,7 +663,7 @@ def test_the_answer_is_the_aggregate_of_choice(aggregate):
     # Branch 2 is finished, and branches 0 and 1 are not.
     actions = [[0, 3, 0, 0, 0], [0, 0, 0, 0, 2]]
     *_, last = play(env, env.make_params(matrix), 0, np.arange(3), actions)
-    assert int(last[-1]["answer"]) == {"majority": 2, "latest": 0, first_opened: 0}[aggregate]
+    assert int(last[-1]["answer"]) == {"majority": 2, "latest": 0, first_opened: 0, first_shown: 0}[aggregate]
 
 
 def test_parameters_can_be_batched():
@@ -759,6 +765,103 @@ def test_a_trainer_written_for_gymnax_runs():
     assert obs.shape == (steps, lanes, 3 * len(BRANCH_FEATURES) + len(GLOBAL_FEATURES))
 
 
+def test_a_step_and_the_next_episode_have_keys_of_their_own():
+    class Noisy(WidthDepth):
+        def step_env(self, key, *given):
+            *rest, info = super().step_env(key, *given)
+            return *rest, info | {"noise": jax.random.bits(key, (3,))}
+
+        def reset_env(self, key, *given):
+            obs, state = super().reset_env(key, *given)
+            return obs, dataclasses.replace(state, time=jax.random.bits(key, (3,))[0].astype(jnp.int32))
+
+    env = Noisy(W)
+    params = parameters(env)
+    _, state = reset(env, KEY, params)
+    _, ended, *_, info = step(env, KEY, state, jnp.int32(1), params)
+    words = {*np.asarray(info["noise"]).tolist(), int(ended.time.astype(jnp.uint32))}
+    assert len(words) == 4
+    assert words.isdisjoint(np.asarray(jax.random.bits(KEY, (3,))).tolist())
+
+
+def test_default_parameters_are_made_once_also_under_jit():
+    env = WidthDepth(3, fused=True)
+    shapes = jax.eval_shape(env.reset, KEY)
+    assert env.default_params is WidthDepth(3, fused=True).default_params
+    chex.assert_trees_all_equal_shapes_and_dtypes(shapes, reset(env, KEY, env.default_params))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"order": np.arange(W - 1)}, rf"order has shape \({W - 1},\), but it must name {W} branches"),
+        ({"order": 3}, r"order has shape \(\), but it must name"),
+        ({"question": QUESTIONS}, f"question is {QUESTIONS}, but it must be between 0 and {QUESTIONS - 1}"),
+        ({"question": np.int64(-1)}, "question is -1"),
+    ],
+)
+def test_functional_inputs_are_checked_when_they_are_traced(changes, message):
+    given = {"params": parameters(ATOMIC)} | changes
+    with pytest.raises(InputError, match=message):
+        ATOMIC.reset(KEY, **given)
+    with pytest.raises(InputError, match=message):
+        jax.eval_shape(lambda key: ATOMIC.reset(key, **given), KEY)
+
+
+def test_parameters_and_states_of_another_width_are_refused():
+    others = parameters(WidthDepth(W - 1))
+    with pytest.raises(InputError, match=f"made for max_branches={W - 1}, but the environment has {W}"):
+        ATOMIC.reset(KEY, others)
+    _, state = reset(WidthDepth(W - 1), KEY, others)
+    with pytest.raises(InputError, match=f"state has {W - 1} branches, but the environment {W}"):
+        ATOMIC.step(KEY, state, 0, parameters(ATOMIC))
+
+
+@pytest.mark.parametrize("width", [1024, votes.MOST_BRANCHES])
+def test_votes_are_counted_right_among_as_many_branches_as_are_admitted(width):
+    answers = np.random.default_rng(0).integers(0, 2, width)
+    answers[:] = np.where(np.arange(width) < 3, 1, answers)
+    for split in (answers, np.zeros(width, int)):
+        count = np.bincount(split)[split]
+        rank = jnp.arange(width, dtype=jnp.int32)[::-1]
+        found = votes.elect(jnp.asarray(split), jnp.asarray(count, jnp.int32), jnp.ones(width, bool), rank)
+        winner, top1 = Counter(split[::-1].tolist()).most_common(1)[0]
+        assert (int(split[found.leader]), int(found.top1)) == (winner, top1)
+        assert int(found.leader) == np.flatnonzero(split == winner)[-1]
+
+
+def test_more_branches_than_votes_can_be_counted_among_are_refused():
+    most = votes.MOST_BRANCHES
+    assert WidthDepth(most).action_space().n == 2 + 3 * most
+    with pytest.raises(InputError, match=f"max_branches is {most + 1}, but it must be between 1 and {most}"):
+        WidthDepth(most + 1)
+    column = jnp.zeros(most + 1, jnp.int32)
+    with pytest.raises(InputError, match=f"{most} branches at most, but there are {most + 1}"):
+        votes.elect(column, column, column == 0)
+
+
+@pytest.mark.parametrize("key", [KEY, jax.random.PRNGKey(0)], ids=["typed", "words"])
+@pytest.mark.parametrize("obs", ["features", "history", "flat"])
+def test_spaces_sample_by_keys(obs, key):
+    for env in (WidthDepth(W, obs=obs), WidthDepthRounds(W, obs=obs, mask_in_obs=True)):
+        params = parameters(env)
+        seen, _ = jax.eval_shape(env.reset, key, params)
+        for space in (env.action_space(params), env.observation_space(params)):
+            drawn = jax.jit(space.sample)(key)
+            assert drawn in space
+            assert same(drawn, space.sample(key))
+        assert not same(drawn, space.sample(jax.random.split(key)[0]))
+        chex.assert_trees_all_equal_shapes_and_dtypes(dict(drawn) if isinstance(seen, dict) else drawn, seen)
+
+
+def test_spaces_still_sample_as_those_of_gymnasium():
+    space = WidthDepth(W).action_space()
+    mask = np.zeros(2 + 3 * W, np.int8)
+    mask[3] = 1
+    assert space.sample(mask) == 3
+    assert space.sample() in space
+
+
 def test_names_spaces_and_equality():
     assert WidthDepth(5).num_actions == WidthDepth(5).action_space().n == 2 + 3 * 5
     assert WidthDepth(5, fused=True).action_space().n == 2 + 2 * 5
@@ -776,7 +879,11 @@ def test_names_spaces_and_equality():
         ({"max_branches": 0}, "max_branches is 0"),
         ({"obs": "pixels"}, "unknown observation 'pixels'"),
         ({"aggregate": "mean"}, "unknown aggregation 'mean'"),
+        ({"aggregate": None}, "unknown aggregation None"),
+        ({"aggregate": lambda pool: pool}, "aggregate takes .* 2 arguments: the branch pool, the tracker"),
         ({"max_advance": 0}, "max_advance is 0"),
+        ({"max_advance": "4"}, "max_advance is '4', but it must be a whole number"),
+        ({"max_branches": 4.0}, "max_branches is 4.0, but it must be a whole number"),
     ],
 )
 def test_bad_settings_are_refused(arguments, message):
@@ -800,11 +907,25 @@ def test_bad_settings_are_refused(arguments, message):
         ({"regret_budget": 0.0}, "regret_budget is 0"),
         ({"invalid_penalty": float("nan")}, "invalid_penalty"),
         ({"max_steps": 0}, "max_steps is 0"),
+        ({"max_steps": 9.5}, "max_steps is 9.5"),
+        ({"gamma": "1e-4"}, "gamma is '1e-4'"),
+        ({"kappa_probe": "x"}, "kappa_probe is 'x', but it must be a finite number of at least 0"),
+        ({"seed": "a"}, "seed is 'a', but it must be a whole number"),
+        (
+            {"matrix": as_dataset(SHORT)},
+            "matrix is a ProbeDataset, but it must be a ProbeMatrix, as dataset.matrix",
+        ),
     ],
 )
 def test_bad_parameters_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
-        ATOMIC.make_params(SHORT, **arguments)
+        ATOMIC.make_params(**({"matrix": SHORT} | arguments))
+
+
+def test_an_aggregation_that_returns_no_vote_is_refused():
+    env = WidthDepth(W, aggregate=lambda pool, _: pool.opened)
+    with pytest.raises(InputError, match="but it must return a Vote"):
+        step(env, KEY, reset(env, KEY, parameters(env))[1], jnp.int32(0), parameters(env))
 
 
 def test_a_matrix_with_too_few_branches_is_refused():

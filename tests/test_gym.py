@@ -2,25 +2,36 @@
 
 import dataclasses
 import importlib
+import os
 import subprocess
 import sys
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from matrices import BRANCHES, as_dataset, random_matrix
 
 import autotts_jax
-from autotts_jax.envs import OBSERVATIONS, gym_episodes
-from autotts_jax.envs import gym as faces
+from autotts_jax.envs import (
+    OBSERVATIONS,
+    WidthDepth,
+    WidthDepthEnv,
+    WidthDepthRounds,
+    WidthDepthRoundsEnv,
+    WidthDepthRoundsVectorEnv,
+    WidthDepthVectorEnv,
+    gym_episodes,
+)
 from autotts_jax.envs.observations import BRANCH_FEATURES
 from autotts_jax.errors import InputError
 from autotts_jax.replay import SYNTHETIC_MODELS, embedded, synthetic, write_compact
@@ -96,6 +107,42 @@ def test_specs_survive_json(name, data, tmp_path):
     assert many_again.num_envs == 2
     assert many_again.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert data_equivalence(many_again.reset(seed=3), many.reset(seed=3))
+
+
+def run_async(folder, context, timeout):
+    """Resets environments in two worker processes, in a process of its own."""
+    script = folder / "workers.py"
+    script.write_text(
+        "import gymnasium\n"
+        "if __name__ == '__main__':\n"
+        f"    envs = gymnasium.make_vec('autotts_jax:{ROUNDS}', num_envs=2, vectorization_mode='async',\n"
+        f"        vector_kwargs={{'context': {context!r}}}, max_branches=4)\n"
+        "    print(envs.reset(seed=0)[0]['branches'].shape)\n"
+        "    envs.close()\n"
+    )
+    command = [sys.executable, script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def test_forked_workers_are_refused_within_a_deadline(tmp_path):
+    """JAX does not run in a fork of a process that has used it; unrefused, reset would wait for ever."""
+    done = run_async(tmp_path, "fork", timeout=120)
+    assert done.returncode != 0
+    *_, message = done.stderr.splitlines()
+    assert "InputError: JAX does not run in a process that was forked after" in message
+    assert 'vector_kwargs={"context": "spawn"}' in message
+
+
+def test_an_environment_is_refused_in_any_fork(make, monkeypatch):
+    make()
+    monkeypatch.setattr(os, "getpid", lambda: 0)  # what a fork is told; a real one could wait for ever
+    with pytest.raises(InputError, match="make worker processes with spawn"):
+        make()
+
+
+@pytest.mark.slow
+def test_spawned_workers_play(tmp_path):
+    assert run_async(tmp_path, "spawn", timeout=300).stdout.splitlines() == ["(2, 4, 12)"]
 
 
 # --- what Gymnasium checks ------------------------------------------------------------------------------
@@ -248,7 +295,7 @@ def test_question_and_order_can_be_asked_for(make, data):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"questions": 1}, "unknown option 'questions'"),
+        ({"questions": 1}, "unknown option 'questions'; did you mean 'question'?"),
         ({"question": 4}, "'question' is 4, but it must be one of 0 … 3"),
         ({"question": -1}, "'question' is -1"),
         ({"question": 1.0}, "'question' is 1.0"),
@@ -266,6 +313,12 @@ def test_bad_options(make, make_vec, options, message):
     for env in (make(), make_vec()):
         with pytest.raises(InputError, match=message):
             env.reset(options=options)
+
+
+@pytest.mark.parametrize("seed", ["a", -1, 1.5])
+def test_bad_seeds(make, seed):
+    with pytest.raises(InputError, match="seed is"):
+        make().reset(seed=seed)
 
 
 def test_a_seed_of_an_order_needs_one_number_of_branches(make):
@@ -351,6 +404,88 @@ def test_masks_say_what_is_admissible(make, name):
         if terminated or truncated:
             ended += 1
             _, info = env.reset()
+
+
+def test_the_mask_is_in_the_observation_where_it_is_asked_for(make, make_vec):
+    flat, rounds = make_vec(obs="flat", mask_in_obs=True), make(ROUNDS, obs="history", mask_in_obs=True)
+    assert set(flat.single_observation_space) == {"action_mask", "observations"}
+    assert set(rounds.observation_space) == {"action_mask", "branches", "globals", "history"}
+    for env, action in ((flat, np.full(LANES, BRANCH)), (rounds, np.zeros(2 + WIDTH, int))):
+        observation, info = env.reset(seed=0)
+        for _ in range(2):
+            assert observation in env.observation_space
+            assert observation["action_mask"].dtype == np.int8
+            np.testing.assert_array_equal(observation["action_mask"], info["action_mask"])
+            observation, *_, info = env.step(action)
+
+
+def test_masks_are_found_behind_wrappers(data):
+    env = gymnasium.make(ROUNDS, data=data, max_branches=WIDTH)
+    _, info = env.reset(seed=0)
+    for masks in (env.unwrapped.action_masks(), env.get_wrapper_attr("action_masks")()):
+        assert masks.dtype == bool
+        np.testing.assert_array_equal(masks, info["action_mask"])
+
+
+# --- environments of one's own --------------------------------------------------------------------------
+
+
+class Noted(WidthDepthRounds):
+    """More parts of the observation, and more entries of info."""
+
+    def observation_space(self, params):
+        inside = super().observation_space(params)
+        return spaces.Dict({**inside, "tokens": spaces.Box(0, 1e6, (), np.float32)})
+
+    def observe(self, pool, *rest):
+        return super().observe(pool, *rest) | {"tokens": pool.tokens.astype(jnp.float32)}
+
+    def step_env(self, *given):
+        obs, state, reward, terminated, info = super().step_env(*given)
+        more = {"depths": state.pool.depth, "share": reward / 2, "deep": {"time": state.time}}
+        return obs, state, reward, terminated, info | more
+
+
+class Boxed(WidthDepth):
+    """An observation of one array."""
+
+    def observation_space(self, _):
+        return spaces.Box(0, 1, (2, 3), np.float32)
+
+    def observe(self, pool, *_):
+        return jnp.full((2, 3), pool.opened / pool.width, jnp.float32)
+
+
+class NotedEnv(WidthDepthRoundsEnv):
+    kind = Noted
+
+
+class NotedVectorEnv(WidthDepthRoundsVectorEnv):
+    kind = Noted
+
+
+class BoxedEnv(WidthDepthEnv):
+    kind = Boxed
+
+
+class BoxedVectorEnv(WidthDepthVectorEnv):
+    kind = Boxed
+
+
+@pytest.mark.parametrize(("single", "vector"), [(NotedEnv, NotedVectorEnv), (BoxedEnv, BoxedVectorEnv)])
+def test_environments_of_ones_own_show_what_they_declare(data, single, vector):
+    check_env(single(data, max_branches=WIDTH), skip_render_check=True)
+    settings = {"max_branches": WIDTH, "max_steps": 3}
+    together = vector(data, num_envs=LANES, autoreset_mode="SameStep", **settings)
+    apart = SyncVectorEnv([lambda: single(data, **settings)] * LANES, autoreset_mode="SameStep")
+    same(together.reset(seed=0), apart.reset(seed=0))
+    actions = np.zeros(together.action_space.shape, int)
+    if single is NotedEnv:
+        actions[:, 1] = 1, 2, 3
+    for _ in range(5):
+        results = together.step(actions)
+        same(results, apart.step(actions))
+    assert single is BoxedEnv or results[-1]["deep"]["time"].tolist() == [2] * LANES
 
 
 # --- vector environments --------------------------------------------------------------------------------
@@ -595,7 +730,7 @@ def test_nothing_is_rendered_without_a_mode(make, make_vec):
 # --- arguments ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [faces.WidthDepthEnv, faces.WidthDepthVectorEnv])
+@pytest.mark.parametrize("kind", [WidthDepthEnv, WidthDepthVectorEnv])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -609,6 +744,10 @@ def test_nothing_is_rendered_without_a_mode(make, make_vec):
         ({"max_steps": 0}, "max_steps is 0"),
         ({"data": None, "encoding": "equiv"}, "only the exact encoding"),
         ({"data": "nowhere/*.json"}, "nowhere"),
+        ({"data": 3}, "data is 3, but it must be"),
+        ({"max_branches": 4.0}, "max_branches is 4.0, but it must be a whole number"),
+        ({"seed": "a"}, "seed is 'a', but it must be a whole number"),
+        ({"max_branch": 4}, "no setting 'max_branch'; did you mean 'max_branches'?"),
     ],
 )
 def test_bad_arguments(kind, data, arguments, message):
@@ -618,11 +757,11 @@ def test_bad_arguments(kind, data, arguments, message):
 
 def test_bad_arguments_of_a_vector(data):
     with pytest.raises(InputError, match="num_envs is 0"):
-        faces.WidthDepthVectorEnv(data, num_envs=0)
+        WidthDepthVectorEnv(data, num_envs=0)
     with pytest.raises(InputError, match="unknown autoreset_mode 'Never'; choose one of NextStep, "):
-        faces.WidthDepthVectorEnv(data, autoreset_mode="Never")
+        WidthDepthVectorEnv(data, autoreset_mode="Never")
     with pytest.raises(InputError, match="WidthDepth has no setting 'gama'"):
-        faces.WidthDepthVectorEnv(data, gama=1.0, max_branches=WIDTH)
+        WidthDepthVectorEnv(data, gama=1.0, max_branches=WIDTH)
 
 
 def test_a_probe_matrix_is_data_too(make, data):

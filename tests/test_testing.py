@@ -31,6 +31,12 @@ class WithTokens(WidthDepthRounds):
         return super().observe(pool, *rest) | {"tokens": pool.tokens.astype(jnp.float32)}
 
 
+class DoubleReward(WidthDepth):
+    def step_env(self, *args):
+        obs, state, reward, *rest = super().step_env(*args)
+        return obs, state, 2 * reward, *rest
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "settings"),
@@ -42,8 +48,9 @@ class WithTokens(WidthDepthRounds):
         ),
         (WidthDepthRounds(WIDTH, obs="flat"), {"budget": 100, "reward": "regret", "max_steps": 20}),
         (WithTokens(WIDTH, max_advance=2), {"reward": "progress", "gamma": 0.0}),
+        (DoubleReward(WIDTH), {"check_rewards": False}),
     ],
-    ids=["atomic", "fused", "rounds", "derived"],
+    ids=["atomic", "fused", "rounds", "derived", "rewarded"],
 )
 def test_sound_environments_pass(env, settings, matrix):
     check_functional_env(env, matrix, **settings)
@@ -106,10 +113,16 @@ class FreeProbes(WidthDepth):
         return *rest, info | {"cost": info["intervals"].astype(jnp.float32)}
 
 
-class DoubleReward(WidthDepth):
+class EndlessReward(WidthDepth):
     def step_env(self, *args):
         obs, state, reward, *rest = super().step_env(*args)
-        return obs, state, 2 * reward, *rest
+        return obs, state, jnp.where(state.time > 2, jnp.inf, reward), *rest
+
+
+class NeverCorrect(WidthDepth):
+    def step_env(self, *args):
+        *rest, info = super().step_env(*args)
+        return *rest, info | {"correct": jnp.bool_(False)}
 
 
 class NoEnd(WidthDepth):
@@ -182,7 +195,9 @@ def right_one(pool, _):
         (AllOrNothing(WIDTH), "has an effect"),
         (FallingCost(WIDTH), r"info\['tokens'\] falls"),
         (FreeProbes(WIDTH), r"intervals \+ kappa_probe"),
-        (DoubleReward(WIDTH), "do not sum to"),
+        (EndlessReward(WIDTH), "a reward is not finite"),
+        (NeverCorrect(WIDTH), r"info\['correct'\] is not whether"),
+        (DoubleReward(WIDTH), "do not sum to .* check_rewards=False"),
         (NoEnd(WIDTH), "is_truncated must say so"),
         (BothEnds(WIDTH), "both terminated and truncated"),
         (NoReset(WIDTH), "not that of get_obs"),

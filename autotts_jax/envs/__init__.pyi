@@ -1,6 +1,9 @@
-from .environment import AGGREGATES, OBSERVATIONS, Aggregate, Environment, Observation
+from .aggregates import AGGREGATES, Aggregate
+from .environment import OBSERVATIONS, Environment, Observation
 from .executor import EnvironmentExecutor, play_in_environment
-from .making import ENVIRONMENTS, make
+from .gym import WidthDepthEnv, WidthDepthRoundsEnv
+from .gym_vector import WidthDepthRoundsVectorEnv, WidthDepthVectorEnv
+from .making import ENVIRONMENTS, as_gymnax, make
 from .observations import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES, Tracker
 from .params import EnvParams, EnvState
 from .rewards import Reward
@@ -23,7 +26,12 @@ __all__ = [
     "Reward",
     "Tracker",
     "WidthDepth",
+    "WidthDepthEnv",
     "WidthDepthRounds",
+    "WidthDepthRoundsEnv",
+    "WidthDepthRoundsVectorEnv",
+    "WidthDepthVectorEnv",
+    "as_gymnax",
     "make",
     "play_in_environment",
 ]

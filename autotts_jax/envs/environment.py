@@ -8,22 +8,32 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Bool, Float, Int, Int16, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import number, whole
 from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, winner
-from autotts_jax.core.votes import Vote
+from autotts_jax.core.votes import MOST_BRANCHES, Vote
 from autotts_jax.envs import observations
+from autotts_jax.envs.aggregates import AGGREGATES, Aggregate, find_aggregate
 from autotts_jax.envs.observations import BRANCH_FEATURES, GLOBAL_FEATURES, History, Tracker
-from autotts_jax.envs.params import EnvParams, EnvState
+from autotts_jax.envs.params import (
+    EnvParams,
+    EnvState,
+    branches_of_cells,
+    draw_orders,
+    gamma_range,
+    reward_mode,
+)
 from autotts_jax.envs.rewards import Reward, reward
+from autotts_jax.envs.spaces import Box, Dict
 from autotts_jax.envs.targets import majority_target, majority_targets
 from autotts_jax.errors import InputError
 from autotts_jax.replay import embedded
@@ -34,39 +44,7 @@ from autotts_jax.typing import Array, Scalar
 Observation = Any
 """A dict of arrays, or one array for ``obs="flat"``."""
 
-Aggregate = Callable[[BranchPool, Tracker], Vote]
-"""Agg: the vote whose winner is the final answer."""
-
 OBSERVATIONS = ("features", "history", "flat")
-ORDERS = 1024
-"""Branch orders that episodes draw from."""
-
-
-def majority(pool: BranchPool, tracker: Tracker) -> Vote:
-    """Holds the vote of the active branches' finals; while there is none, of their latest answers.
-
-    Ties go to the final that was revealed first, and among latest answers to the branch opened first.
-
-    Args:
-        pool: the pool.
-        tracker: what the steps have shown.
-    """
-    stand = observations.standing(pool, tracker)
-    return stand.finals.or_else(stand.latest)
-
-
-def latest(pool: BranchPool, tracker: Tracker) -> Vote:  # noqa: ARG001
-    """Holds the vote of the active branches' latest answers, finals or not.
-
-    Args:
-        pool: the pool.
-        tracker: what the steps have shown.
-    """
-    return pool.vote(pool.active)
-
-
-AGGREGATES: dict[str, Aggregate] = {"majority": majority, "latest": latest}
-"""Aggregations of the final answer by name."""
 
 
 class Environment(abc.ABC):
@@ -82,7 +60,8 @@ class Environment(abc.ABC):
     - ``features``: ``{"branches": float32 (W, F), "globals": float32 (G,), "action_mask": bool (A,)}``, see
       `observations.BRANCH_FEATURES` and `observations.GLOBAL_FEATURES`;
     - ``history``: the same and ``"history"``: int16 (W, K), everything revealed as relabelled ids;
-    - ``flat``: branches and globals as one float32 vector (W·F + G,); the mask is in ``info`` alone.
+    - ``flat``: branches and globals as one float32 vector (W·F + G,); the mask is in ``info`` alone, or with
+      ``mask_in_obs`` beside the vector: ``{"observations": float32 (W·F + G,), "action_mask": bool (A,)}``.
 
     **Reward**: see `rewards.Reward`.
 
@@ -98,23 +77,26 @@ class Environment(abc.ABC):
         max_branches: W, branches that an episode can open.
         obs: ``features``, ``history`` or ``flat``.
         aggregate: how the final answer is found: a name in `AGGREGATES` or a function of one's own.
+        mask_in_obs: the action mask is in every observation, in Gymnasium too.
     """
 
     atomic = False
     """Whether a step reveals answers of one branch at most."""
 
     def __init__(
-        self, max_branches: int = 64, *, obs: str = "features", aggregate: str | Aggregate = "majority"
+        self,
+        max_branches: int = 64,
+        *,
+        obs: str = "features",
+        aggregate: str | Aggregate = "majority",
+        mask_in_obs: bool = False,
     ):
-        if max_branches < 1:
-            raise InputError(f"max_branches is {max_branches}, but it must be at least 1")
         if obs not in OBSERVATIONS:
             raise InputError(f"unknown observation {obs!r}; choose one of {', '.join(OBSERVATIONS)}")
-        if isinstance(aggregate, str) and aggregate not in AGGREGATES:
-            raise InputError(f"unknown aggregation {aggregate!r}; choose one of {', '.join(AGGREGATES)}")
-        self.max_branches = max_branches
+        self.max_branches = whole("max_branches", max_branches, 1, MOST_BRANCHES)
         self.obs = obs
-        self.aggregate = AGGREGATES[aggregate] if isinstance(aggregate, str) else aggregate
+        self.aggregate = find_aggregate(aggregate)
+        self.mask_in_obs = mask_in_obs
 
     def _settings(self) -> tuple[object, ...]:
         return type(self), *vars(self).items()
@@ -158,14 +140,22 @@ class Environment(abc.ABC):
         Raises:
             InputError: a value is out of range, or the matrix has fewer branches than ``max_branches``.
         """
-        low, high = _gamma_range(gamma)
-        _check_params(low, high, kappa_probe, budget, regret_budget, max_steps)
-        for name, weight in (("progress_weight", progress_weight), ("invalid_penalty", invalid_penalty)):
-            if not np.isfinite(weight):
-                raise InputError(f"{name} is {weight}, but it must be a finite number")
+        if not isinstance(matrix, ProbeMatrix):
+            raise InputError(
+                f"matrix is a {type(matrix).__name__}, but it must be a ProbeMatrix, as dataset.matrix is"
+            )
+        low, high = gamma_range(gamma)
+        number("kappa_probe", kappa_probe, least=0)
+        number("regret_budget", regret_budget, above=0)
+        number("progress_weight", progress_weight)
+        number("invalid_penalty", invalid_penalty)
+        if budget is not None:
+            whole("the token budget", budget, 0, np.iinfo(np.int32).max)
+        if max_steps is not None:
+            whole("max_steps", max_steps, 1, np.iinfo(np.int32).max)
         seed = whole("seed", seed, 0, 2**32 - 1)
-        mode = _reward_mode(reward)
-        branches = _branches_of_cells(matrix)
+        mode = reward_mode(reward)
+        branches = branches_of_cells(matrix)
         width = self.max_branches
         if branches.min() < width:
             raise InputError(
@@ -178,7 +168,7 @@ class Environment(abc.ABC):
                 "give a smaller max_branches"
             )
         matrix = jax.device_put(matrix)
-        drawn = _draw_orders(jax.random.key(seed), jnp.asarray(branches), matrix.num_branches)
+        drawn = draw_orders(jax.random.key(seed), jnp.asarray(branches), matrix.num_branches)
         orders = BranchOrders(drawn, jnp.asarray(matrix.cell))
         targets = majority_targets(matrix, orders, width) if mode == Reward.MAJORITY else None
         return EnvParams(
@@ -196,17 +186,23 @@ class Environment(abc.ABC):
             max_steps_in_episode=jnp.int32(
                 self.default_max_steps(matrix.max_depth) if max_steps is None else max_steps
             ),
+            max_branches=width,
         )
 
     @property
     def default_params(self) -> EnvParams:
-        """Parameters over the embedded synthetic data."""
-        return self.make_params(embedded.load("synthetic").matrix)
+        """Parameters over the embedded synthetic data, made once."""
+        return _default_params(self)
 
     @property
     def name(self) -> str:
         """The environment's name."""
         return type(self).__name__
+
+    @property
+    @abc.abstractmethod
+    def num_actions(self) -> int:
+        """Number of actions, or of entries of an action."""
 
     @abc.abstractmethod
     def default_max_steps(self, max_depth: int) -> int:
@@ -217,7 +213,7 @@ class Environment(abc.ABC):
         """
 
     @abc.abstractmethod
-    def action_space(self, params: EnvParams | None = None) -> spaces.Space[Any]:
+    def action_space(self, params: EnvParams | None = None) -> spaces.Discrete | spaces.MultiDiscrete:
         """Makes the space of actions.
 
         Args:
@@ -225,23 +221,26 @@ class Environment(abc.ABC):
         """
 
     def observation_space(self, params: EnvParams) -> spaces.Space[Any]:
-        """Makes the space of observations, without the action mask.
+        """Makes the space of observations.
 
         Args:
             params: the parameters.
         """
         width = self.max_branches
-        branch_high = np.array([feature.high for feature in BRANCH_FEATURES], np.float32)
-        global_high = np.array([feature.high for feature in GLOBAL_FEATURES], np.float32)
-        branch_high = np.broadcast_to(branch_high, (width, len(branch_high)))
+        branches = np.tile(np.array([feature.high for feature in BRANCH_FEATURES], np.float32), (width, 1))
+        whole = np.array([feature.high for feature in GLOBAL_FEATURES], np.float32)
+        options = self.action_space(params)
+        num_options = int(options.n if isinstance(options, spaces.Discrete) else options.nvec.sum())
+        mask = _box(np.ones(num_options, bool))
         if self.obs == "flat":
-            return _box(np.concatenate([branch_high.reshape(-1), global_high]))
-        boxes: dict[str, spaces.Space[Any]] = {"branches": _box(branch_high), "globals": _box(global_high)}
+            vector = _box(np.concatenate([branches.reshape(-1), whole]))
+            return Dict({"observations": vector, "action_mask": mask}) if self.mask_in_obs else vector
+        parts: dict[str, spaces.Space[Any]] = {"branches": _box(branches), "globals": _box(whole)}
         if self.obs == "history":
             shape = (width, params.matrix.max_depth)
             most = max(params.matrix.vocabulary - 1, 0)
-            boxes["history"] = spaces.Box(observations.REVEALED_NONE, most, shape, np.int16)
-        return spaces.Dict(boxes)
+            parts["history"] = Box(observations.REVEALED_NONE, most, shape, np.int16)
+        return Dict(parts | {"action_mask": mask})
 
     # --- the contract of gymnax --------------------------------------------------------------------------
 
@@ -263,6 +262,10 @@ class Environment(abc.ABC):
 
         Returns:
             Observation and state.
+
+        Raises:
+            InputError: the parameters are of another width, ``order`` is not W branches, or ``question`` is
+                out of range (known when it is no array).
         """
         return self.reset_env(key, params or self.default_params, question, order)
 
@@ -272,7 +275,7 @@ class Environment(abc.ABC):
         """Takes a step; an episode that ends with it is followed by the first state of the next one.
 
         Args:
-            key: random key of the next episode.
+            key: random key, split between the step and the next episode.
             state: the state.
             action: the action.
             params: the parameters; `default_params` when None.
@@ -281,10 +284,11 @@ class Environment(abc.ABC):
             Observation, state, reward, terminated, truncated and info.
         """
         params = params or self.default_params
+        key, reset_key = jax.random.split(key)
         final, stepped, reward, terminated, info = self.step_env(key, state, action, params)
         truncated = ~terminated & self.is_truncated(stepped, params)
         done = terminated | truncated
-        first, started = self.reset_env(key, params)
+        first, started = self.reset_env(reset_key, params)
 
         def select(new: Any, old: Any) -> Any:
             return jax.tree.map(lambda a, b: jnp.where(done, a, b), new, old)
@@ -306,7 +310,11 @@ class Environment(abc.ABC):
             params: the parameters.
             question: index of the question; drawn when None.
             order: branches in opening order; drawn when None.
+
+        Raises:
+            InputError: see `reset`.
         """
+        self._check(params, question, order)
         matrix = params.matrix
         # One draw of three words; the bias of a remainder is below 1e-6 for fewer than 4,000 questions.
         word = jax.random.bits(key, (3,), jnp.uint32)
@@ -328,10 +336,10 @@ class Environment(abc.ABC):
         pool = ReplayPool.begin(
             matrix,
             question,
-            played.astype(jnp.int32),
+            jnp.asarray(played, jnp.int32),
             params.budget,
-            labels=False,
-            revealed=self.obs == "history",
+            labels=self._keeps_all,
+            revealed=self.obs == "history" or self._keeps_all,
             equivalence=False,
         )
         state = EnvState(
@@ -363,11 +371,25 @@ class Environment(abc.ABC):
 
         Returns:
             Observation, state, reward, terminated and info. `is_truncated` tells a truncation.
+
+        Raises:
+            InputError: the parameters or the state are of another width, or the aggregation returns no vote.
         """
+        self._check(params)
+        if state.pool.width != self.max_branches:
+            raise InputError(
+                f"the state has {state.pool.width} branches, but the environment {self.max_branches}; step "
+                "with the environment that reset was called on"
+            )
         before = state.pool.with_matrix(params.matrix)
         after, answered, invalid = self.act(before, action)
         tracker = observations.track(state.tracker, before, after, self.atomic)
-        answer = winner(after, self.aggregate(after, tracker))
+        vote = self.aggregate(after, tracker)
+        if not isinstance(vote, Vote):
+            raise InputError(
+                f"aggregate returns a {type(vote).__name__}, but it must return a Vote, as pool.vote does"
+            )
+        answer = winner(after, vote)
         cost = _cost(after, params.kappa_probe)
         worth = reward(
             params.reward,
@@ -434,6 +456,26 @@ class Environment(abc.ABC):
         """
         return state.time >= params.max_steps_in_episode
 
+    @property
+    def _keeps_all(self) -> bool:
+        """Whether pools keep what only an aggregation of one's own may ask for."""
+        return self.aggregate not in AGGREGATES.values()
+
+    def _check(self, params: EnvParams, question: Any = None, order: Any = None) -> None:
+        """Checks what is known when a function is traced."""
+        width = self.max_branches
+        if params.max_branches != width:
+            raise InputError(
+                f"the parameters were made for max_branches={params.max_branches}, but the environment has "
+                f"{width}; make them with its make_params"
+            )
+        if isinstance(question, int | np.integer):
+            whole("question", question, 0, params.matrix.num_questions - 1)
+        if order is not None and jnp.shape(order) != (width,):
+            raise InputError(
+                f"order has shape {jnp.shape(order)}, but it must name {width} branches, shape ({width},)"
+            )
+
     # --- what a policy can be played with, outside an environment too ------------------------------------
 
     @abc.abstractmethod
@@ -479,7 +521,10 @@ class Environment(abc.ABC):
         branches = observations.branch_features(stand, tracker)
         whole = observations.global_features(stand, time, max_steps, gamma)
         if self.obs == "flat":
-            return jnp.concatenate([branches.reshape(-1), whole])
+            vector = jnp.concatenate([branches.reshape(-1), whole])
+            if not self.mask_in_obs:
+                return vector
+            return {"observations": vector, "action_mask": self.action_mask(pool)}
         seen = {"branches": branches, "globals": whole, "action_mask": self.action_mask(pool)}
         return seen if history is None else seen | {"history": history.shown}
 
@@ -494,69 +539,17 @@ class Environment(abc.ABC):
         return self.observe(pool, tracker, history, 0, params.max_steps_in_episode, state.gamma)
 
 
+@functools.lru_cache(maxsize=8)
+def _default_params(env: Environment) -> EnvParams:
+    with jax.ensure_compile_time_eval():  # under jit they would be traced, and not for keeping
+        return env.make_params(embedded.load("synthetic").matrix)
+
+
 def _cost(pool: BranchPool, kappa_probe: Float[Array, ""]) -> Float[Array, ""]:
     """C = Σ l_i + κ_probe·|Ω|, in intervals."""
     return pool.intervals + kappa_probe * pool.probes
 
 
-def _box(high: np.ndarray) -> spaces.Box:
-    return spaces.Box(np.zeros_like(high), high, dtype=np.float32)
-
-
-def _gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
-    """The least and the largest γ."""
-    given = np.asarray(gamma)
-    if given.shape not in ((), (2,)) or given.dtype.kind not in "iuf":
-        raise InputError(f"gamma is {gamma!r}, but it must be a number or a range (low, high) of two")
-    low, high = np.broadcast_to(given, 2).tolist()
-    return low, high
-
-
-def _check_params(
-    low: float,
-    high: float,
-    kappa_probe: float,
-    budget: int | None,
-    regret_budget: float,
-    max_steps: int | None,
-) -> None:
-    if not (0 <= low <= high < np.inf) or (low == 0 and high > 0):
-        raise InputError(
-            f"gamma is {(low, high)}, but it must be a number of at least 0, or a range of positive numbers"
-        )
-    if not 0 <= kappa_probe < np.inf:
-        raise InputError(f"kappa_probe is {kappa_probe}, but it must be a finite number of at least 0")
-    if budget is not None and not 0 <= budget <= np.iinfo(np.int32).max:
-        raise InputError(
-            f"the token budget is {budget}, but it must be at least 0; leave it out for no limit"
-        )
-    if not 0 < regret_budget < np.inf:
-        raise InputError(f"regret_budget is {regret_budget}, but it must be positive")
-    if max_steps is not None and max_steps < 1:
-        raise InputError(f"max_steps is {max_steps}, but it must be at least 1")
-
-
-def _reward_mode(name: str | Reward) -> Reward:
-    if isinstance(name, Reward):
-        return name
-    names = [mode.name.lower() for mode in Reward]
-    if name not in names:
-        raise InputError(f"unknown reward {name!r}; choose one of {', '.join(names)}")
-    return Reward[name.upper()]
-
-
-def _branches_of_cells(matrix: ProbeMatrix) -> np.ndarray:
-    """Recorded branches of each cell's questions; what is beyond is padding. Shape (C,)."""
-    recorded = np.sum(np.asarray(matrix.lengths) > 0, axis=1)
-    cell = np.asarray(matrix.cell)
-    return np.array(
-        [recorded[cell == index].min(initial=matrix.num_branches) for index in range(cell.max() + 1)]
-    )
-
-
-@jax.jit(static_argnums=2)
-def _draw_orders(key: PRNGKeyArray, branches: Int[Array, " C"], most: int) -> Int16[Array, "C R N"]:
-    """Random orders of each cell's branches; the padding comes last."""
-    rank = jax.random.uniform(key, (branches.shape[0], ORDERS, most))
-    rank = jnp.where(jnp.arange(most) < branches[:, None, None], rank, jnp.inf)
-    return jnp.argsort(rank, axis=-1).astype(jnp.int16)
+def _box(high: np.ndarray) -> Box:
+    """From 0 to some bounds, in their dtype."""
+    return Box(np.zeros_like(high), high, dtype=high.dtype.type)

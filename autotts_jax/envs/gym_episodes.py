@@ -21,6 +21,20 @@ from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array
 
 
+class Shown(NamedTuple):
+    """A functional environment, and what of it is shown; static under ``jit``.
+
+    Attributes:
+        env: the environment.
+        parts: names of the parts of an observation; None where observations are no dicts.
+        keep_history: keep what an episode reveals for rendering, where that is not observed.
+    """
+
+    env: Environment
+    parts: tuple[str, ...] | None
+    keep_history: bool
+
+
 class Slot(NamedTuple):
     """An environment: the key that draws its further episodes, and the state of the present one."""
 
@@ -39,16 +53,16 @@ class Step(NamedTuple):
 
 
 def _begin(
-    env: Environment,
-    keep_history: bool,
+    shown: Shown,
     params: EnvParams,
     key: PRNGKeyArray,
     question: Int32[Array, ""] | None = None,
     order: Int32[Array, " W"] | None = None,
 ) -> tuple[Slot, Step]:
-    """Starts an episode; ``keep_history`` keeps what it reveals for rendering, where that is not observed."""
+    """Starts an episode; an entry of ``info`` that only the environment's own `step_env` has is 0."""
+    env = shown.env
     key, draw = jax.random.split(key)
-    if keep_history:
+    if shown.keep_history:
         keeper = copy.copy(env)
         keeper.obs = "history"
         _, state = keeper.reset_env(draw, params, question, order)
@@ -56,7 +70,7 @@ def _begin(
     else:
         obs, state = env.reset_env(draw, params, question, order)
     nothing = jnp.int32(0)
-    info = {
+    begun = {
         "invalid_action": jnp.bool_(False),
         "tokens": nothing,
         "intervals": nothing,
@@ -68,12 +82,16 @@ def _begin(
         "correct": jnp.bool_(False),
         "action_mask": env.action_mask(state.pool.unopened(params.matrix)),
     }
-    return Slot(key, state), _step(env, obs, jnp.float32(0), jnp.bool_(False), jnp.bool_(False), info)
+    action = jax.ShapeDtypeStruct(env.action_space(params).shape or (), jnp.int32)
+    *_, told = jax.eval_shape(env.step_env, draw, state, action, params)
+    info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), told)
+    info |= {name: value for name, value in begun.items() if name in told}
+    no = jnp.bool_(False)
+    return Slot(key, state), _step(shown, obs, jnp.float32(0), no, no, info)
 
 
 def _play(
-    env: Environment,
-    keep_history: bool,
+    shown: Shown,
     mode: AutoresetMode,
     params: EnvParams,
     lane: Slot,
@@ -83,8 +101,7 @@ def _play(
     """Plays an action.
 
     Args:
-        env: the functional environment.
-        keep_history: see `_begin`.
+        shown: the functional environment, and what is shown of it.
         mode: when the next episode begins.
         params: its parameters.
         lane: the environment.
@@ -94,12 +111,13 @@ def _play(
     Returns:
         The environment, what it returns, and for SAME_STEP observation and info before any reset.
     """
+    env = shown.env
     obs, state, reward, terminated, info = env.step_env(lane.key, lane.state, action, params)
     truncated = ~terminated & env.is_truncated(state, params)
-    played, step = Slot(lane.key, state), _step(env, obs, reward, terminated, truncated, info)
+    played, step = Slot(lane.key, state), _step(shown, obs, reward, terminated, truncated, info)
     if mode is AutoresetMode.DISABLED:
         return played, step, None
-    begun, first = _begin(env, keep_history, params, lane.key)
+    begun, first = _begin(shown, params, lane.key)
     if mode is AutoresetMode.NEXT_STEP:
         return *_select(ended, (begun, first), (played, step)), None
     done = terminated | truncated
@@ -109,19 +127,22 @@ def _play(
 
 
 def _step(
-    env: Environment,
+    shown: Shown,
     obs: Any,
     reward: Array,
     terminated: Array,
     truncated: Array,
     info: dict[str, Any],
 ) -> Step:
-    """A step as Gymnasium wants it: masks as int8, and only in ``info``."""
-    if env.obs != "flat":
-        names = ("branches", "globals", "history")[: 3 if env.obs == "history" else 2]
-        obs = {name: obs[name] for name in names}
-    mask = info["action_mask"].astype(jnp.int8)
-    return Step(obs, reward, terminated, truncated, info | {"action_mask": mask})
+    """A step as Gymnasium wants it: the parts of the observation space alone, and masks as int8."""
+    if shown.parts is not None:
+        obs = {name: _as_int8(name, obs[name]) for name in shown.parts}
+    info = {name: _as_int8(name, value) for name, value in info.items()}
+    return Step(obs, reward, terminated, truncated, info)
+
+
+def _as_int8(name: str, value: Any) -> Any:
+    return value.astype(jnp.int8) if name == "action_mask" else value
 
 
 def _select(new: Bool[Array, ""], of_new: Any, of_old: Any) -> Any:
@@ -129,27 +150,25 @@ def _select(new: Bool[Array, ""], of_new: Any, of_old: Any) -> Any:
 
 
 _jit = functools.partial(jax.jit, compiler_options=COMPILER_OPTIONS)
-begin_one = _jit(_begin, static_argnums=(0, 1))
-play_one = _jit(_play, static_argnums=(0, 1, 2))
+begin_one = _jit(_begin, static_argnums=0)
+play_one = _jit(_play, static_argnums=(0, 1))
 
 
-@functools.partial(_jit, static_argnums=(0, 1))
+@functools.partial(_jit, static_argnums=0)
 def begin_all(
-    env: Environment,
-    keep_history: bool,
+    shown: Shown,
     params: EnvParams,
     keys: Array,
     question: Array | None,
     order: Array | None,
 ) -> tuple[Slot, Step]:
     """Starts an episode in each of several environments, one for each key."""
-    return jax.vmap(lambda key: _begin(env, keep_history, params, key, question, order))(keys)
+    return jax.vmap(lambda key: _begin(shown, params, key, question, order))(keys)
 
 
-@functools.partial(_jit, static_argnums=(0, 1, 2), donate_argnames="lanes")
+@functools.partial(_jit, static_argnums=(0, 1), donate_argnames="lanes")
 def play_all(
-    env: Environment,
-    keep_history: bool,
+    shown: Shown,
     mode: AutoresetMode,
     params: EnvParams,
     lanes: Slot,
@@ -157,7 +176,7 @@ def play_all(
     actions: Array,
 ) -> tuple[Slot, Step, Any]:
     """Plays an action in each of several environments: the last three arguments have an axis for them."""
-    return jax.vmap(functools.partial(_play, env, keep_history, mode, params))(lanes, ended, actions)
+    return jax.vmap(functools.partial(_play, shown, mode, params))(lanes, ended, actions)
 
 
 select_all = _jit(jax.vmap(_select))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from autotts_jax.checks import nearest
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.params import EnvParams
 from autotts_jax.envs.rounds import WidthDepthRounds
@@ -14,7 +15,9 @@ from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.embedded import load
-from autotts_jax.replay.matrix import ProbeMatrix
+
+if TYPE_CHECKING:
+    from autotts_jax.envs import gymnax_env
 
 ENVIRONMENTS: dict[str, type[Environment]] = {
     "WidthDepth-v0": WidthDepth,
@@ -52,31 +55,57 @@ def make(
         (8, 12)
     """
     if name not in ENVIRONMENTS:
-        raise InputError(f"unknown environment {name!r}; choose one of {', '.join(ENVIRONMENTS)}")
+        raise InputError(f"unknown environment {name!r}; {nearest(name, ENVIRONMENTS)}")
     dataset = data if isinstance(data, ProbeDataset) else load(data)
-    return build(ENVIRONMENTS[name], dataset.matrix, settings)
+    of_class, of_params = split_settings(ENVIRONMENTS[name], settings)
+    env = ENVIRONMENTS[name](**of_class)
+    return env, env.make_params(dataset.matrix, **of_params)
 
 
-def build(
-    kind: type[Environment], matrix: ProbeMatrix, settings: dict[str, Any]
-) -> tuple[Environment, EnvParams]:
-    """Makes an environment and its parameters from settings of both.
+def as_gymnax(
+    env: Environment, params: EnvParams | None = None, *, old_step: bool = False
+) -> gymnax_env.GymnaxEnv:
+    """Makes an environment of gymnax, for trainers and wrappers that want its class and its spaces.
+
+    Args:
+        env: a functional environment.
+        params: what it is played with; `Environment.default_params` when None.
+        old_step: ``step`` returns five values, as before gymnax 1.0: observation, state, reward, done, info.
+
+    Returns:
+        The environment; its ``default_params`` are the given ones.
+
+    Raises:
+        InputError: gymnax is missing.
+    """
+    from autotts_jax.envs import gymnax_env  # here, because gymnax is optional
+
+    kind = gymnax_env.OldGymnaxEnv if old_step else gymnax_env.GymnaxEnv
+    return kind(env, env.default_params if params is None else params)
+
+
+def split_settings(
+    kind: type[Environment], settings: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Splits settings into those of an environment and those of its parameters.
 
     Args:
         kind: the class of the environment.
-        matrix: the probe matrix.
-        settings: arguments of the class and of `Environment.make_params`.
+        settings: arguments of the class and of its `Environment.make_params`.
+
+    Returns:
+        The arguments of the class, and those of `Environment.make_params`.
 
     Raises:
-        InputError: there is no such setting, or a value is out of range.
+        InputError: there is no such setting.
     """
     of_class = list(inspect.signature(kind).parameters)
     of_params = list(inspect.signature(kind.make_params).parameters)[2:]  # after self and the matrix
+    known = [*of_class, *of_params]
     for name in settings:
-        if name not in (*of_class, *of_params):
-            known = ", ".join([*of_class, *of_params])
-            raise InputError(f"{kind.__name__} has no setting {name!r}; there are {known}")
-    env = kind(**{name: value for name, value in settings.items() if name in of_class})
-    return env, env.make_params(
-        matrix, **{name: value for name, value in settings.items() if name in of_params}
+        if name not in known:
+            raise InputError(f"{kind.__name__} has no setting {name!r}; {nearest(name, known)}")
+    return (
+        {name: value for name, value in settings.items() if name in of_class},
+        {name: value for name, value in settings.items() if name in of_params},
     )

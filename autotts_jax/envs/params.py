@@ -1,18 +1,26 @@
-"""What an environment is played with, and the state of an episode in it."""
+"""What an environment is played with, how that is made of settings, and the state of an episode in it."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
-from jaxtyping import Float, Int16, Int32
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, Int16, Int32, PRNGKeyArray
 
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.envs.observations import History, Tracker
+from autotts_jax.envs.rewards import Reward
+from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.typing import Array
+
+ORDERS = 1024
+"""Branch orders that episodes draw from."""
 
 
 @jax.tree_util.register_dataclass
@@ -34,6 +42,7 @@ class EnvParams:
         regret_budget: C0 of `Reward.REGRET`, in intervals.
         invalid_penalty: taken off the reward of a step with an inadmissible action.
         max_steps_in_episode: steps after which an episode is truncated.
+        max_branches: W of the environment that they were made for (static).
     """
 
     matrix: ProbeMatrix
@@ -48,6 +57,7 @@ class EnvParams:
     regret_budget: Float[Array, ""]
     invalid_penalty: Float[Array, ""]
     max_steps_in_episode: Int32[Array, ""]
+    max_branches: int = dataclasses.field(metadata={"static": True})
 
     def replace(self, **changes: Any) -> Self:
         """Replaces some parameters.
@@ -82,3 +92,70 @@ class EnvState:
     answer: Int32[Array, ""]
     gamma: Float[Array, ""]
     time: Int32[Array, ""]
+
+
+def gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
+    """Finds the least and the largest γ.
+
+    Args:
+        gamma: a number, or a range of two.
+
+    Raises:
+        InputError: it is something else, or negative.
+    """
+    given = np.asarray(gamma)
+    if given.shape not in ((), (2,)) or given.dtype.kind not in "iuf":
+        raise InputError(f"gamma is {gamma!r}, but it must be a number or a range (low, high) of two")
+    low, high = np.broadcast_to(given, 2).tolist()
+    if not (0 <= low <= high < np.inf) or (low == 0 and high > 0):
+        raise InputError(
+            f"gamma is {(low, high)}, but it must be a number of at least 0, or a range of positive numbers"
+        )
+    return low, high
+
+
+def reward_mode(name: str | Reward) -> Reward:
+    """Finds a reward mode by name.
+
+    Args:
+        name: the name, in lower case, or the mode itself.
+
+    Raises:
+        InputError: there is none of this name.
+    """
+    if isinstance(name, Reward):
+        return name
+    names = [mode.name.lower() for mode in Reward]
+    if name not in names:
+        raise InputError(f"unknown reward {name!r}; choose one of {', '.join(names)}")
+    return Reward[name.upper()]
+
+
+def branches_of_cells(matrix: ProbeMatrix) -> np.ndarray:
+    """Counts the recorded branches of each cell's questions; what is beyond is padding.
+
+    Args:
+        matrix: the probe matrix.
+
+    Returns:
+        The numbers of branches. Shape (C,).
+    """
+    recorded = np.sum(np.asarray(matrix.lengths) > 0, axis=1)
+    cell = np.asarray(matrix.cell)
+    return np.array(
+        [recorded[cell == index].min(initial=matrix.num_branches) for index in range(cell.max() + 1)]
+    )
+
+
+@jax.jit(static_argnums=2)
+def draw_orders(key: PRNGKeyArray, branches: Int[Array, " C"], most: int) -> Int16[Array, "C R N"]:
+    """Draws random orders of each cell's branches; the padding comes last.
+
+    Args:
+        key: the key of the orders.
+        branches: recorded branches of each cell.
+        most: N, recorded branches and padding (static).
+    """
+    rank = jax.random.uniform(key, (branches.shape[0], ORDERS, most))
+    rank = jnp.where(jnp.arange(most) < branches[:, None, None], rank, jnp.inf)
+    return jnp.argsort(rank, axis=-1).astype(jnp.int16)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from gymnasium import spaces
 from jaxtyping import Bool, Int, Int32
 
+from autotts_jax.checks import whole
 from autotts_jax.core.pool import BranchPool, Pool
-from autotts_jax.envs.environment import Aggregate, Environment
+from autotts_jax.envs.aggregates import Aggregate
+from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.params import EnvParams
-from autotts_jax.errors import InputError
+from autotts_jax.envs.spaces import MultiDiscrete
 from autotts_jax.typing import Array
 
 
@@ -36,6 +37,7 @@ class WidthDepthRounds(Environment):
         max_advance: the most intervals that a round reads of a branch.
         obs: see `Environment`.
         aggregate: see `Environment`.
+        mask_in_obs: see `Environment`.
     """
 
     def __init__(
@@ -45,11 +47,10 @@ class WidthDepthRounds(Environment):
         max_advance: int = 4,
         obs: str = "features",
         aggregate: str | Aggregate = "majority",
+        mask_in_obs: bool = False,
     ):
-        super().__init__(max_branches, obs=obs, aggregate=aggregate)
-        if max_advance < 1:
-            raise InputError(f"max_advance is {max_advance}, but it must be at least 1")
-        self.max_advance = max_advance
+        super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs)
+        self.max_advance = whole("max_advance", max_advance, 1, np.iinfo(np.int16).max)
 
     @property
     def num_actions(self) -> int:
@@ -60,10 +61,10 @@ class WidthDepthRounds(Environment):
         """As many rounds as reading one branch and opening all takes, one after the other, and some slack."""
         return max(max_depth + 16, 100)
 
-    def action_space(self, params: EnvParams | None = None) -> spaces.MultiDiscrete:  # noqa: ARG002
+    def action_space(self, params: EnvParams | None = None) -> MultiDiscrete:  # noqa: ARG002
         """``MultiDiscrete([2, W + 1] + [2 + max_advance] * W)``."""
         width = self.max_branches
-        return spaces.MultiDiscrete(np.array([2, width + 1] + [2 + self.max_advance] * width))
+        return MultiDiscrete(np.array([2, width + 1] + [2 + self.max_advance] * width))
 
     def act(self, pool: Pool, action: Int[Array, " 2+W"]) -> tuple[Pool, Bool[Array, ""], Bool[Array, ""]]:
         """Plays a round."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from gymnasium import spaces
 from jaxtyping import Bool, Int
 
 from autotts_jax.core.pool import BranchPool, Pool
-from autotts_jax.envs.environment import Aggregate, Environment
+from autotts_jax.envs.aggregates import Aggregate
+from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.params import EnvParams
+from autotts_jax.envs.spaces import Discrete
 from autotts_jax.typing import Array
 
 
@@ -34,6 +35,7 @@ class WidthDepth(Environment):
         fused: read and reveal in one step, as the released interface does.
         obs: see `Environment`.
         aggregate: see `Environment`.
+        mask_in_obs: see `Environment`.
     """
 
     atomic = True
@@ -45,8 +47,9 @@ class WidthDepth(Environment):
         fused: bool = False,
         obs: str = "features",
         aggregate: str | Aggregate = "majority",
+        mask_in_obs: bool = False,
     ):
-        super().__init__(max_branches, obs=obs, aggregate=aggregate)
+        super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs)
         self.fused = fused
 
     @property
@@ -59,9 +62,9 @@ class WidthDepth(Environment):
         per_interval = 1 if self.fused else 2
         return self.max_branches * (per_interval * max_depth + 1) + 1
 
-    def action_space(self, params: EnvParams | None = None) -> spaces.Discrete:  # noqa: ARG002
+    def action_space(self, params: EnvParams | None = None) -> Discrete:  # noqa: ARG002
         """``Discrete(num_actions)``."""
-        return spaces.Discrete(self.num_actions)
+        return Discrete(self.num_actions)
 
     def act(self, pool: Pool, action: Int[Array, ""]) -> tuple[Pool, Bool[Array, ""], Bool[Array, ""]]:
         """Plays an atomic action."""

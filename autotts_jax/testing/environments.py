@@ -51,6 +51,7 @@ def check_functional_env(
     episodes: int = 8,
     steps: int = 64,
     seed: int = 0,
+    check_rewards: bool = True,
     **settings: Any,
 ) -> None:
     """Plays random episodes in an environment and checks what is expected of all.
@@ -58,9 +59,9 @@ def check_functional_env(
     Half of the episodes are played by a random admissible policy, the other half with arbitrary actions, out
     of range ones among them. Checked are: the signatures and return values of gymnax 1.0; shapes and dtypes;
     observations against the observation space; masks, and that an inadmissible action changes nothing and is
-    flagged; cost and tokens; the sum of rewards (for ``outcome`` and ``majority``; all others must be
-    finite); ends, auto-reset and final observation; ``jit`` and ``vmap`` against plain calls; compilations;
-    determinism; and that nothing unrevealed is seen.
+    flagged; cost and tokens; that rewards are finite, and for ``outcome`` and ``majority`` their sum; ends,
+    auto-reset and final observation; ``jit`` and ``vmap`` against plain calls; compilations; determinism; and
+    that nothing unrevealed is seen.
 
     An environment must keep the base class's state, parameters and conventions: its action space is
     ``Discrete`` with ANSWER as action 1, or ``MultiDiscrete`` with ANSWER as option 1 of the first entry and
@@ -72,6 +73,7 @@ def check_functional_env(
         episodes: episodes played side by side, at least 2.
         steps: steps played in each.
         seed: what questions, orders and actions are drawn with.
+        check_rewards: rewards must sum to the objective; False for an environment with rewards of its own.
         settings: what else `Environment.make_params` takes.
 
     Raises:
@@ -94,7 +96,10 @@ def check_functional_env(
         _check_inadmissible(play, limited, tape)
         _check_accounts(limited, tape)
         _check_ends(limited, tape)
-        _check_rewards(limited, tape)
+        _check_answers(limited, tape)
+        _nowhere(~np.isfinite(tape.reward), "a reward is not finite", tape)
+        if check_rewards:
+            _check_rewards(limited, tape)
     _check_plain_calls(play, params, tapes[0])
     _check_draws(play, params)
     # Near a token budget the mask itself says whether the next interval fits.
@@ -284,7 +289,7 @@ def _check_observations(env: Environment, params: EnvParams, tape: _Tape) -> Non
     space = env.observation_space(params)
     parts = space.spaces if isinstance(space, spaces.Dict) else {None: space}
     for obs in (tape.obs, tape.info["final_observation"]):
-        extra = set(obs) - set(parts) - {"action_mask"} if isinstance(obs, dict) else set()
+        extra = set(obs) - set(parts) if isinstance(obs, dict) else set()
         _require(not extra, f"observations have {', '.join(extra)}, of which observation_space knows nothing")
         for name, part in parts.items():
             values = obs if name is None else obs.get(name)
@@ -398,11 +403,18 @@ def _check_ends(params: EnvParams, tape: _Tape) -> None:
     )
 
 
+def _check_answers(params: EnvParams, tape: _Tape) -> None:
+    answer = tape.info["answer"]
+    right = (answer == np.asarray(params.matrix.gold)[tape.before.question]) & (answer != NONE)
+    message = "info['correct'] is not whether info['answer'] is the gold answer of the question"
+    _nowhere(tape.info["correct"] != right, message, tape)
+
+
 def _check_rewards(params: EnvParams, tape: _Tape) -> None:
-    _nowhere(~np.isfinite(tape.reward), "a reward is not finite", tape)
-    right = (tape.info["answer"] == tape.before.target) & (tape.info["answer"] != NONE)
+    """The sum of rewards, for modes in which it is that of the objective."""
     if int(params.reward) not in (Reward.OUTCOME, Reward.MAJORITY):
         return
+    right = (tape.info["answer"] == tape.before.target) & (tape.info["answer"] != NONE)
     penalty = float(params.invalid_penalty) * tape.info["invalid_action"]
     total = np.zeros(tape.reward.shape)
     for step, gained in enumerate((tape.reward + penalty).astype(float)):
@@ -410,11 +422,10 @@ def _check_rewards(params: EnvParams, tape: _Tape) -> None:
     spent = tape.before.gamma * tape.info["cost"]
     _nowhere(
         ~np.isclose(total, (tape.terminated & right) - spent, rtol=1e-5, atol=1e-5),
-        "the rewards of an episode, penalties aside, do not sum to 1{correct} - γ·C",
+        "the rewards of an episode, penalties aside, do not sum to 1{correct} - γ·C; give "
+        "check_rewards=False if they are not meant to",
         tape,
     )
-    if params.targets is None:
-        _nowhere(tape.info["correct"] != right, "info['correct'] is not what the reward goes by", tape)
 
 
 def _check_plain_calls(play: _Play, params: EnvParams, tape: _Tape) -> None:
@@ -434,7 +445,8 @@ def _check_plain_calls(play: _Play, params: EnvParams, tape: _Tape) -> None:
             f"step gives another {changed} under jit and vmap than without: use jax.numpy on traced values, "
             "and nothing but the arguments",
         )
-        final = play.env.step_env(keys[episode], state, actions[episode], params)[0]
+        step_key, _ = jax.random.split(keys[episode])
+        final = play.env.step_env(step_key, state, actions[episode], params)[0]
         _require(
             _difference(jax.device_get(final), plain[5]["final_observation"]) is None,
             "info['final_observation'] is not the observation of step_env, before any auto-reset",
