@@ -3,16 +3,18 @@
 # make check         runs all tests, lint and types, and tries the built wheel outside this checkout
 # make test-collect  runs the tests with a real vLLM on a CPU, in an environment of its own (3.5 GB)
 # make test-shinka   runs the test with ShinkaEvolve, in an environment of its own (1.6 GB)
-# Hosted CI runs the last three. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
+# make test-clients  runs the tests with others' trainers, in an environment of its own (2 GB)
+# Hosted CI runs the last four. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 COLLECT := .venv-collect/bin
 SHINKA := .venv-shinka/bin
+CLIENTS := .venv-clients/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 
-.PHONY: demo test test-all test-collect test-shinka lint wheel check clean
+.PHONY: demo test test-all test-collect test-shinka test-clients lint wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
@@ -31,6 +33,9 @@ test-collect: .venv-collect/installed
 
 test-shinka: .venv-shinka/installed
 	$(SHINKA)/python -m pytest tests/test_outside_optimisers.py -k shinka
+
+test-clients: .venv-clients/installed
+	$(CLIENTS)/python -m pytest tests/clients tests/test_gym.py
 
 lint: .venv/installed
 	$(BIN)/ruff check
@@ -76,5 +81,12 @@ check: test-all lint wheel
 	    --editable '.[discover]' hypothesis pytest shinka-evolve
 	touch $@
 
+# RLlib and the environment of .venv need different versions of Gymnasium.
+.venv-clients/installed: pyproject.toml constraints-clients.txt
+	$(PYTHON) -m venv .venv-clients
+	$(CLIENTS)/pip install --quiet --constraint constraints-clients.txt --editable '.[gymnax,plot,train]' \
+	    hypothesis minari pytest 'ray[rllib]' rejax sb3-contrib tensorboard tianshou torchrl tyro
+	touch $@
+
 clean:
-	rm -rf .venv .venv-collect .venv-shinka build dist runs
+	rm -rf .venv .venv-clients .venv-collect .venv-shinka build dist runs

@@ -1,0 +1,144 @@
+"""Trainers and wrappers for gymnax: gymnax's own, rejax from the package index, PureJaxRL from a clone."""
+
+import importlib
+import os
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import autotts_jax as at
+from autotts_jax.envs import as_gymnax
+
+gymnax = pytest.importorskip(
+    "gymnax", reason="gymnax is not installed; make test-clients has an environment with it"
+)
+wrappers = pytest.importorskip("gymnax.wrappers")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of gymnax, rejax and distrax
+
+KEY = jax.random.key(0)
+LANES, STEPS = 4, 16
+
+
+@pytest.fixture(scope="module")
+def make():
+    data = at.load("synthetic")
+
+    def make(name="WidthDepth-v0", old_step=False, **settings):
+        env, params = at.make(name, data, **{"max_branches": 3, "gamma": 1e-3, "obs": "flat"} | settings)
+        return as_gymnax(env, params, old_step=old_step)
+
+    return make
+
+
+def play(env):
+    """What random play of several environments returns, stacked over steps."""
+    params = env.default_params
+    obs, state = jax.vmap(env.reset, (0, None))(jax.random.split(KEY, LANES), params)
+
+    def step(state, key):
+        act_key, step_key = jax.random.split(key)
+        action = jax.vmap(env.action_space(params).sample)(jax.random.split(act_key, LANES))
+        keys = jax.random.split(step_key, LANES)
+        _, state, *rest = jax.vmap(env.step, (0, 0, 0, None))(keys, state, action, params)
+        return state, rest
+
+    return obs, jax.jit(lambda: jax.lax.scan(step, state, jax.random.split(KEY, STEPS))[1])()
+
+
+@pytest.mark.parametrize("obs", ["features", "history", "flat"])
+@pytest.mark.parametrize("name", ["WidthDepth-v0", "WidthDepthRounds-v0"])
+def test_the_quickstart_of_gymnax_runs(make, name, obs):
+    env = make(name, obs=obs)
+    params = env.default_params
+    key, reset_key, act_key, step_key = jax.random.split(KEY, 4)
+    seen, state = env.reset(reset_key, params)
+    action = env.action_space(params).sample(act_key)
+    assert env.action_space(params).contains(action)
+    following, *_ = env.step(step_key, state, action, params)
+    sampled = env.observation_space(params).sample(key)
+    sampled = sampled if obs == "flat" else dict(sampled)
+    for shown in (seen, following):
+        assert jax.tree.map(jnp.shape, shown) == jax.tree.map(jnp.shape, sampled)
+    assert obs == "flat" or "action_mask" in sampled
+    assert isinstance(env, gymnax.environments.environment.Environment)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "values"),
+    [
+        ("LogWrapper", 6),
+        ("FlattenObservationWrapper", 6),
+        ("StickyActionWrapper", 6),
+        ("LegacyStepAPIWrapper", 5),
+    ],
+)
+def test_wrappers_of_gymnax_run(make, wrapper, values):
+    env = getattr(wrappers, wrapper)(make())
+    obs, (_, *ends, info) = play(env)
+    assert obs.shape == (LANES, *env.observation_space(env.default_params).shape)
+    assert len(ends) == values - 4
+    assert np.asarray(ends).any()
+    if wrapper == "LogWrapper":
+        assert info["returned_episode"].any()
+        np.testing.assert_allclose(info["returned_episode_lengths"].min(), 0)
+
+
+def test_log_wrapper_takes_rounds_too(make):
+    env = wrappers.LogWrapper(make("WidthDepthRounds-v0", obs="features"))
+    _, (_, terminated, _, _) = play(env)
+    assert terminated.any()
+
+
+def test_ppo_of_rejax_runs(make):
+    rejax = pytest.importorskip("rejax")
+    algorithm = rejax.PPO.create(
+        env=make(old_step=True),
+        num_envs=8,
+        num_steps=16,
+        num_epochs=1,
+        num_minibatches=2,
+        total_timesteps=256,
+        eval_freq=128,
+    )
+    _, (lengths, returns) = jax.jit(algorithm.train)(KEY)
+    assert returns.shape == (3, 128)
+    assert np.isfinite(returns).all()
+    assert (lengths >= 1).all()
+
+
+def test_ppo_of_purejaxrl_runs(make, monkeypatch):
+    if "PUREJAXRL" not in os.environ:
+        pytest.skip("set PUREJAXRL to a clone of luchris429/purejaxrl")
+    monkeypatch.syspath_prepend(os.environ["PUREJAXRL"])
+    if importlib.util.find_spec("brax") is None:  # its wrappers import it for environments of brax
+        brax = types.ModuleType("brax")
+        brax.envs = types.ModuleType("brax.envs")
+        monkeypatch.setitem(sys.modules, "brax", brax)
+    ppo = importlib.import_module("purejaxrl.ppo")
+    gymnax.register("WidthDepth", lambda: make(old_step=True))
+    config = {
+        "LR": 2.5e-4,
+        "NUM_ENVS": 8,
+        "NUM_STEPS": 32,
+        "TOTAL_TIMESTEPS": 1024,
+        "UPDATE_EPOCHS": 1,
+        "NUM_MINIBATCHES": 4,
+        "GAMMA": 0.99,
+        "GAE_LAMBDA": 0.95,
+        "CLIP_EPS": 0.2,
+        "ENT_COEF": 0.01,
+        "VF_COEF": 0.5,
+        "MAX_GRAD_NORM": 0.5,
+        "ACTIVATION": "tanh",
+        "ENV_NAME": "WidthDepth",
+        "ANNEAL_LR": True,
+        "DEBUG": False,
+    }
+    metrics = jax.jit(ppo.make_train(config))(jax.random.PRNGKey(30))["metrics"]
+    assert metrics["returned_episode"].shape == (4, 32, 8)
+    assert metrics["returned_episode"].any()
+    assert np.isfinite(metrics["returned_episode_returns"]).all()
