@@ -42,9 +42,8 @@ class Agents:
             (folder / FILE).write_text(self.edit)
         yield SimpleNamespace(content=[])
         usage = {"input_tokens": 100, "output_tokens": 20, "service_tier": "standard"}
-        yield SimpleNamespace(
-            total_cost_usd=self.dollars, usage=usage, subtype="success", **{"is_error": False, **self.result}
-        )
+        result = {"total_cost_usd": self.dollars, "usage": usage, "subtype": "success", "is_error": False}
+        yield SimpleNamespace(**result | self.result)
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +125,14 @@ def test_a_failure_of_the_agent_is_a_failed_draft(tmp_path, agents, failure, dol
     assert all(KEY not in path.read_text() for path in tmp_path.rglob("*.json"))
 
 
+@pytest.mark.parametrize(("dollars", "paid"), [(True, 1.0), (-1, 1.0), (0.5, 0.5)])
+def test_what_cannot_be_paid_counts_as_the_dearest(tmp_path, dollars, paid):
+    usage = {"input_tokens": -100, "output_tokens": True, "cached_tokens": 7}
+    (draft,) = write(Agents(dollars=dollars, usage=usage), tmp_path)
+    assert draft.dollars == paid
+    assert draft.tokens in (0, 7)
+
+
 def test_an_agent_that_takes_too_long_is_ended(tmp_path):
     (draft,) = write(Agents(sleeps=60), tmp_path, seconds=0.05)
     assert draft.failure == "the agent was not done after 0.05 s"
@@ -169,6 +176,10 @@ def test_proposers_by_name():
     assert (found.model, found.name) == ("some-model", "claude:some-model")
     with pytest.raises(InputError, match="max_dollars is 0"):
         ClaudeProposer(max_dollars=0)
+    with pytest.raises(InputError, match="dollars is '1', but it must be a finite number"):
+        ClaudeProposer(dollars="1")
+    with pytest.raises(InputError, match="dollars is 2, but a run may pay 1"):
+        ClaudeProposer(dollars=2, max_dollars=1)
 
 
 CLI = """#!{python}

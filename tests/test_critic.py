@@ -283,6 +283,29 @@ def test_a_model_scores_files_within_the_limits_of_the_run(tmp_path):
         assert poor.judge(files, [parent], tmp_path, 4) == [None] * 3
 
 
+@pytest.mark.parametrize(
+    ("said", "score"), [("score: -3", None), ("score - 7", 7.0), ("Score: 10", 10.0), ("score: 11", None)]
+)
+def test_scores_that_models_write(tmp_path, said, score):
+    pytest.importorskip("openai")
+    with serving(lambda _: said) as server:
+        critic = as_critic("openai:wise", [OpenAIProposer("wise", server.url)])
+        (opinion,) = critic.judge([file_of(0, None) | {"source": "a file"}], [], tmp_path, 0)
+    assert opinion.score == score
+
+
+def test_a_model_is_shown_the_best_parent(tmp_path):
+    pytest.importorskip("openai")
+    parents = [
+        file_of(n, score) | {"source": f"parent {n}", "feedback": ""}
+        for n, score in enumerate((None, 0.0, -0.5))
+    ]
+    with serving(lambda _: "score: 6") as server:
+        critic = as_critic("openai:wise", [OpenAIProposer("wise", server.url)])
+        critic.judge([file_of(3, None, [0, 1, 2]) | {"source": "a file"}], parents, tmp_path, 0)
+        assert "parent 1" in server.requests[0]["messages"][1]["content"]
+
+
 def test_bad_critics_are_named():
     with pytest.raises(InputError, match="unknown critic 'nobody'"):
         as_critic("nobody", [])

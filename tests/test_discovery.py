@@ -411,7 +411,7 @@ def test_another_run_is_not_gone_on_with(searched, tmp_path):
     data = at.load("smollm2").select(np.arange(9, 0, -1))
     with pytest.raises(at.InputError, match="questions"):
         run_of(searched, data, proposers=("rules", "random"))
-    (tmp_path / "archive.jsonl").write_text("no JSON\n")
+    (tmp_path / "archive.jsonl").write_text('{"kind": "candi')
     archive = Archive(tmp_path, {})
     assert not list(archive.records())
     with pytest.raises(at.InputError, match="holds no run"):
@@ -425,6 +425,29 @@ def test_a_damaged_archive_is_not_read(searched, tmp_path):
     (tmp_path / "archive.jsonl").write_bytes(b"".join([*lines[:3], b"garbage\n", *lines[3:]]))
     with pytest.raises(at.InputError, match="line 4 is no JSON"):
         at.read_run(tmp_path)
+
+
+def test_a_damaged_last_round_is_not_cut_off(tmp_path):
+    ended = json.dumps(ENDED) + "\n"
+    damaged = ended + ended.replace("{", "[")
+    (tmp_path / "archive.jsonl").write_text(damaged)
+    with pytest.raises(at.InputError, match="line 2 is no JSON"):
+        Archive(tmp_path, {})
+    assert (tmp_path / "archive.jsonl").read_text() == damaged
+
+
+def test_a_candidate_of_a_fold_that_is_not_there_is_not_gone_on_with(searched, tmp_path):
+    for name in ("manifest.json", "archive.jsonl"):
+        (tmp_path / name).write_bytes((searched / name).read_bytes())
+    lines = (tmp_path / "archive.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    folds = {record["fold"] for record in records if "fold" in record} - {None}
+    for record in records:
+        if record.get("fold") == max(folds):
+            record["fold"] += 1
+    (tmp_path / "archive.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    with pytest.raises(at.InputError, match=f"is of fold {max(folds) + 1}, which is not there"):
+        run_of(tmp_path, proposers=("rules", "random"))
 
 
 TRIED = {

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from autotts_jax.core import check_beta
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, evaluate
 from autotts_jax.experiments.files import results_folder
@@ -342,6 +343,12 @@ def test_bad_arguments(dataset, controllers, arguments, message):
 def test_bad_controllers(spec, message):
     with pytest.raises(InputError, match=message):
         select(spec)
+
+
+@pytest.mark.parametrize("beta", ["0.5", None, [0.5], 1 + 1j])
+def test_a_beta_that_is_no_number(beta):
+    with pytest.raises(InputError, match="but it must be a number between 0 and 1"):
+        check_beta(beta)
 
 
 def test_a_controller_must_be_a_pytree(tmp_path):

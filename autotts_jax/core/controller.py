@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -192,8 +193,8 @@ def check_beta(value: float) -> float:
     Raises:
         InputError: it is not.
     """
-    if not 0.0 <= value <= 1.0:
-        raise InputError(f"β is {value}, but it must be between 0 and 1")
+    if not isinstance(value, numbers.Real) or not 0.0 <= value <= 1.0:
+        raise InputError(f"β is {value!r}, but it must be a number between 0 and 1")
     return float(value)
 
 

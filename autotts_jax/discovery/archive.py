@@ -102,9 +102,9 @@ class Archive:
             return 0
         content = read_bytes(path)
         kept = end = 0
-        for line in content.splitlines(keepends=True):
+        for number, line in enumerate(io.BytesIO(content), 1):
             end += len(line)
-            if line.endswith(b"\n") and _kind(line) == END:
+            if line.endswith(b"\n") and _record_of(path, number, line)["kind"] == END:
                 kept = end
         if kept < len(content):
             with path.open("r+b") as file:
@@ -131,12 +131,7 @@ def read_records(folder: Path) -> Iterator[Record]:
     for number, line in enumerate(io.BytesIO(read_bytes(path)), 1):
         if not line.endswith(b"\n"):
             return  # being written
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(path, f"line {number} is no JSON: {error}; the file is damaged") from error
-        if not isinstance(record, dict) or "kind" not in record:
-            raise DataError(path, f"line {number} is no record; the file is damaged")
+        record = _record_of(path, number, line)
         if problem := problem_of(record):
             raise DataError(path, f"line {number}: {problem}; the file is damaged")
         if "proposer" in record:
@@ -150,6 +145,16 @@ def read_records(folder: Path) -> Iterator[Record]:
         elif record.get("number", -1) >= candidates:
             raise DataError(path, f"line {number} tests candidate {record['number']}, which is not there")
         yield record
+
+
+def _record_of(path: Path, number: int, line: bytes) -> Record:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(path, f"line {number} is no JSON: {error}; the file is damaged") from error
+    if not isinstance(record, dict) or "kind" not in record:
+        raise DataError(path, f"line {number} is no record; the file is damaged")
+    return record
 
 
 def _line_of(record: Record) -> str:
@@ -202,11 +207,3 @@ def _check_same(path: Path, manifest: Record) -> None:
                 f"{path.parent} holds a run with {key} = {before!r}, not {value!r}; use the same to "
                 "go on with it, or another folder"
             )
-
-
-def _kind(line: bytes) -> str | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record.get("kind") if isinstance(record, dict) else None

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import number, whole
 from autotts_jax.discovery.measuring import MAX_SOURCE
 from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.prompts import CONTRACT, code_of, prompt
@@ -88,8 +88,12 @@ class ClaudeProposer:
         for name in ("count", "turns"):
             whole(name, getattr(self, name), 1)
         for name in ("dollars", "max_dollars", "seconds"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name} is {getattr(self, name)}, but it must be a finite number above 0")
+            number(name, getattr(self, name), above=0)
+        if self.dollars > self.max_dollars:
+            raise InputError(
+                f"dollars is {self.dollars:g}, but a run may pay {self.max_dollars:g} (max_dollars); one "
+                "file may cost that at most"
+            )
 
     @property
     def name(self) -> str:
@@ -244,10 +248,12 @@ def _not_for_agents(environment: Iterable[str]) -> list[str]:
 def _result(message: Any) -> dict[str, Any]:
     """What is kept of the message in which the SDK says what an agent came to."""
     dollars, usage = message.total_cost_usd, getattr(message, "usage", None) or {}
-    if not isinstance(dollars, int | float) or not 0 <= dollars < float("inf"):
+    if type(dollars) not in (int, float) or not 0 <= dollars < float("inf"):
         dollars = None
     tokens = sum(
-        count for name, count in usage.items() if name.endswith("_tokens") and isinstance(count, int)
+        count
+        for name, count in usage.items()
+        if name.endswith("_tokens") and type(count) is int and count >= 0
     )
     response: dict[str, Any] = {"used": None if dollars is None else [tokens, dollars]}
     if getattr(message, "is_error", False):

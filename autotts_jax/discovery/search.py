@@ -20,7 +20,7 @@ import numpy as np
 
 import autotts_jax
 from autotts_jax.checks import whole
-from autotts_jax.discovery.archive import END, Archive, Record
+from autotts_jax.discovery.archive import END, RECORDS, Archive, Record
 from autotts_jax.discovery.critic import Critic, Gate, as_critic, paid_of
 from autotts_jax.discovery.file_rounds import WRITTEN, FileRounds, written_of
 from autotts_jax.discovery.interpreter import BETAS
@@ -36,7 +36,7 @@ from autotts_jax.discovery.program_rounds import (
 )
 from autotts_jax.discovery.promotion import LeftOut, judge, mean_objective
 from autotts_jax.discovery.proposers import Learner, Proposer, Writer, as_proposer
-from autotts_jax.errors import InputError
+from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.evaluation import check_width
 from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.replay.dataset import ProbeDataset
@@ -310,6 +310,9 @@ class Run:
                 learner.learn(search.population, trials)
 
     def _search_of(self, fold: int | None) -> Search:
+        if fold is not None and fold >= len(self._searches) - 1:
+            path = self.archive.folder / RECORDS
+            raise DataError(path, f"a candidate is of fold {fold}, which is not there; the file is damaged")
         return self._searches[-1 if fold is None else fold]
 
 
