@@ -298,6 +298,11 @@ def test_question_and_order_can_be_asked_for(make, data):
         ({"questions": 1}, "unknown option 'questions'; did you mean 'question'?"),
         ({"question": 4}, "'question' is 4, but it must be one of 0 … 3"),
         ({"question": -1}, "'question' is -1"),
+        ({"question": True}, "'question' is True"),
+        ({"question": [[1], [1, 2]]}, "'question' is"),
+        ({"gamma": -1e-3}, "'gamma' is -0.001, but it must be a number of at least 0"),
+        ({"gamma": float("nan")}, "'gamma' is nan"),
+        ({"gamma": "low"}, "'gamma' is 'low'"),
         ({"question": 1.0}, "'question' is 1.0"),
         ({"question": [1, 2]}, "'question' is"),
         ({"order": -1}, "'order' is -1"),
@@ -313,6 +318,49 @@ def test_bad_options(make, make_vec, options, message):
     for env in (make(), make_vec()):
         with pytest.raises(InputError, match=message):
             env.reset(options=options)
+
+
+def test_a_grid_is_one_batch(make, make_vec):
+    questions, gammas = np.array([3, 0, 2]), np.array([0.1, 0.2, 0.3])
+    orders = np.array([np.random.default_rng(seed).permutation(16)[:WIDTH] for seed in range(3)])
+    vector = make_vec(num_envs=3)
+    vector.reset(seed=0, options={"question": questions, "order": orders, "gamma": gammas})
+    action = np.zeros(3, int)
+    obs, reward, *_, infos = vector.step(action)
+    assert infos["question"].tolist() == [3, 0, 2]
+    single = make()
+    for lane in range(3):
+        options = {"question": questions[lane], "order": orders[lane], "gamma": gammas[lane]}
+        single.reset(options=options)
+        seen, gained, *_, info = single.step(0)
+        assert gained == reward[lane] == pytest.approx(-gammas[lane] * info["cost"])
+        for part in seen:
+            np.testing.assert_array_equal(seen[part], obs[part][lane])
+    with pytest.raises(InputError, match=r"'question' is .* or 3 of them"):
+        vector.reset(options={"question": [0, 1]})
+    with pytest.raises(InputError, match="or 3 times as many"):
+        vector.reset(options={"order": orders[:2]})
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_an_episode_goes_on_from_a_snapshot(make, make_vec, many):
+    env, other = [make_vec(num_envs=2) if many else make() for _ in range(2)]
+    with pytest.raises(InputError, match="get_state"):
+        env.set_state(env)
+    env.reset(seed=5)
+    env.step(np.zeros(2, int) if many else 0)
+    snapshot = env.get_state()
+    rng = np.random.default_rng(0)
+    actions = rng.integers(2, 2 + WIDTH, (4, 2)) if many else rng.integers(2, 2 + WIDTH, 4).tolist()
+    first = [env.step(action) for action in actions]
+    for again in (env, other, env):
+        again.set_state(snapshot)
+        np.testing.assert_array_equal(again.action_masks(), snapshot_masks(snapshot, many))
+        same(first, [again.step(action) for action in actions])
+
+
+def snapshot_masks(snapshot, many):
+    return np.asarray(snapshot.last.info["action_mask"], bool) if many else snapshot.last
 
 
 @pytest.mark.parametrize("seed", ["a", -1, 1.5])

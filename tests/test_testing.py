@@ -154,8 +154,8 @@ class OneEpisode(WidthDepth):
 
 
 class OwnOrder(WidthDepth):
-    def reset_env(self, key, params, question=None, order=None):  # noqa: ARG002
-        return super().reset_env(key, params, question)
+    def reset_env(self, key, params, question=None, order=None, gamma=None):  # noqa: ARG002
+        return super().reset_env(key, params, question, gamma=gamma)
 
 
 class SeesLength(WidthDepth):

@@ -251,6 +251,7 @@ class Environment(abc.ABC):
         *,
         question: Scalar | None = None,
         order: Int[Array, " W"] | None = None,
+        gamma: Scalar | None = None,
     ) -> tuple[Observation, EnvState]:
         """Starts an episode.
 
@@ -259,15 +260,16 @@ class Environment(abc.ABC):
             params: the parameters; `default_params` when None.
             question: index of the question; drawn when None.
             order: branches in opening order; drawn when None.
+            gamma: γ; drawn from the range of the parameters when None.
 
         Returns:
             Observation and state.
 
         Raises:
-            InputError: the parameters are of another width, ``order`` is not W branches, or ``question`` is
-                out of range (known when it is no array).
+            InputError: the parameters are of another width, ``order`` is not W branches, or ``question`` or
+                ``gamma`` is out of range (known when it is no array).
         """
-        return self.reset_env(key, params or self.default_params, question, order)
+        return self.reset_env(key, params or self.default_params, question, order, gamma)
 
     def step(
         self, key: PRNGKeyArray, state: EnvState, action: Array, params: EnvParams | None = None
@@ -302,6 +304,7 @@ class Environment(abc.ABC):
         params: EnvParams,
         question: Scalar | None = None,
         order: Int[Array, " W"] | None = None,
+        gamma: Scalar | None = None,
     ) -> tuple[Observation, EnvState]:
         """Starts an episode; as `reset`, but the parameters have no default.
 
@@ -310,11 +313,12 @@ class Environment(abc.ABC):
             params: the parameters.
             question: index of the question; drawn when None.
             order: branches in opening order; drawn when None.
+            gamma: γ; drawn from the range of the parameters when None.
 
         Raises:
             InputError: see `reset`.
         """
-        self._check(params, question, order)
+        self._check(params, question, order, gamma)
         matrix = params.matrix
         # One draw of three words; the bias of a remainder is below 1e-6 for fewer than 4,000 questions.
         word = jax.random.bits(key, (3,), jnp.uint32)
@@ -330,9 +334,11 @@ class Environment(abc.ABC):
             target = matrix.gold[question]
             if params.targets is not None:
                 target = majority_target(matrix, question, played)
-        share = word[2].astype(jnp.float32) / 2.0**32
-        log_low, log_high = jnp.log(params.gamma_low), jnp.log(params.gamma_high)
-        drawn = jnp.exp(log_low + share * (log_high - log_low))
+        if gamma is None:
+            share = word[2].astype(jnp.float32) / 2.0**32
+            log_low, log_high = jnp.log(params.gamma_low), jnp.log(params.gamma_high)
+            drawn = jnp.exp(log_low + share * (log_high - log_low))
+            gamma = jnp.where(params.gamma_low < params.gamma_high, drawn, params.gamma_low)
         pool = ReplayPool.begin(
             matrix,
             question,
@@ -349,7 +355,7 @@ class Environment(abc.ABC):
             question=question,
             target=jnp.asarray(target, jnp.int32),
             answer=jnp.int32(NONE),
-            gamma=jnp.where(params.gamma_low < params.gamma_high, drawn, params.gamma_low),
+            gamma=jnp.asarray(gamma, jnp.float32),
             time=jnp.int32(0),
         )
         return self._first_observation(state, params), state
@@ -461,7 +467,7 @@ class Environment(abc.ABC):
         """Whether pools keep what only an aggregation of one's own may ask for."""
         return self.aggregate not in AGGREGATES.values()
 
-    def _check(self, params: EnvParams, question: Any = None, order: Any = None) -> None:
+    def _check(self, params: EnvParams, question: Any = None, order: Any = None, gamma: Any = None) -> None:
         """Checks what is known when a function is traced."""
         width = self.max_branches
         if params.max_branches != width:
@@ -471,6 +477,8 @@ class Environment(abc.ABC):
             )
         if isinstance(question, int | np.integer):
             whole("question", question, 0, params.matrix.num_questions - 1)
+        if isinstance(gamma, int | float | np.number):
+            number("gamma", gamma, 0)
         if order is not None and jnp.shape(order) != (width,):
             raise InputError(
                 f"order has shape {jnp.shape(order)}, but it must name {width} branches, shape ({width},)"

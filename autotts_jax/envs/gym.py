@@ -19,7 +19,16 @@ from jaxtyping import Bool
 from autotts_jax.checks import whole
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.envs.gym_episodes import Slot, Step, begin_one, play_one
-from autotts_jax.envs.gym_face import RENDER_MODES, Data, Face, can_render, key_words, to_numpy, wrap_keys
+from autotts_jax.envs.gym_face import (
+    RENDER_MODES,
+    Data,
+    Face,
+    Snapshot,
+    can_render,
+    key_words,
+    to_numpy,
+    wrap_keys,
+)
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.replay.dataset import EXACT
@@ -67,17 +76,18 @@ class WidthDepthEnv(Face, gymnasium.Env[Observation, Any]):
         Args:
             seed: what the episodes from here on are drawn with.
             options: ``question``, its index in the data; ``order``, W different branches in opening order, or
-                the seed of an order of the repo100 protocol. What is left out is drawn.
+                the seed of an order of the repo100 protocol; ``gamma``, the price of an interval. What is
+                left out is drawn.
 
         Raises:
             InputError: the seed or an option is wrong.
         """
-        question, order = self._check_options(options or {})
+        chosen = self._check_options(options or {})
         super().reset(seed=None if seed is None else whole("seed", seed))
         if seed is None and self._lane is None:
             seed = int(self.np_random.integers(2**63))
         key = self._lane.key if self._lane and seed is None else wrap_keys(key_words(cast(int, seed)))
-        lane, step = begin_one(self._shown, self.params, key, question, order)
+        lane, step = begin_one(self._shown, self.params, key, chosen)
         obs, *_, info = self._take(lane, step)
         return obs, info
 
@@ -106,6 +116,22 @@ class WidthDepthEnv(Face, gymnasium.Env[Observation, Any]):
         self._ended = bool(terminated | truncated)
         info = jax.tree.map(lambda value: value if value.ndim else value.item(), info)
         return obs, reward.item(), terminated.item(), truncated.item(), info
+
+    def get_state(self) -> Snapshot:
+        """Returns what `set_state` goes on from; it holds no data, and stays as it is."""
+        return Snapshot(self._shown, 1, self._lane, self._mask, self._ended)
+
+    def set_state(self, snapshot: Snapshot) -> None:
+        """Goes back to where an environment of the same settings and data was.
+
+        Args:
+            snapshot: what `get_state` has returned.
+
+        Raises:
+            InputError: it is of another kind of environment.
+        """
+        self._check_snapshot(snapshot, 1)
+        self._lane, self._mask, self._ended = snapshot.envs, snapshot.last, snapshot.ended
 
     def action_masks(self) -> Bool[np.ndarray, " A"]:
         """Returns which actions are admissible, for sb3-contrib's MaskablePPO among others."""

@@ -42,6 +42,14 @@ class Slot(NamedTuple):
     state: EnvState
 
 
+class Chosen(NamedTuple):
+    """What was asked of an episode; None for what is drawn."""
+
+    question: Int32[Array, "*envs"] | None = None
+    order: Int32[Array, "*envs W"] | None = None
+    gamma: Float[Array, "*envs"] | None = None
+
+
 class Step(NamedTuple):
     """What a step returns, as Gymnasium names it."""
 
@@ -56,8 +64,7 @@ def _begin(
     shown: Shown,
     params: EnvParams,
     key: PRNGKeyArray,
-    question: Int32[Array, ""] | None = None,
-    order: Int32[Array, " W"] | None = None,
+    chosen: Chosen = Chosen(),  # noqa: B008
 ) -> tuple[Slot, Step]:
     """Starts an episode; an entry of ``info`` that only the environment's own `step_env` has is 0."""
     env = shown.env
@@ -65,10 +72,10 @@ def _begin(
     if shown.keep_history:
         keeper = copy.copy(env)
         keeper.obs = "history"
-        _, state = keeper.reset_env(draw, params, question, order)
+        _, state = keeper.reset_env(draw, params, *chosen)
         obs = env.get_obs(state, params)
     else:
-        obs, state = env.reset_env(draw, params, question, order)
+        obs, state = env.reset_env(draw, params, *chosen)
     nothing = jnp.int32(0)
     begun = {
         "invalid_action": jnp.bool_(False),
@@ -159,11 +166,10 @@ def begin_all(
     shown: Shown,
     params: EnvParams,
     keys: Array,
-    question: Array | None,
-    order: Array | None,
+    chosen: Chosen,
 ) -> tuple[Slot, Step]:
     """Starts an episode in each of several environments, one for each key."""
-    return jax.vmap(lambda key: _begin(shown, params, key, question, order))(keys)
+    return jax.vmap(lambda key, of_env: _begin(shown, params, key, of_env))(keys, chosen)
 
 
 @functools.partial(_jit, static_argnums=(0, 1), donate_argnames="lanes")

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import gymnasium
 import jax
@@ -20,7 +20,7 @@ from jaxtyping import Int, Int32, PRNGKeyArray, UInt32
 
 from autotts_jax.checks import nearest
 from autotts_jax.envs.environment import Environment
-from autotts_jax.envs.gym_episodes import Shown, view
+from autotts_jax.envs.gym_episodes import Chosen, Shown, Slot, view
 from autotts_jax.envs.making import split_settings
 from autotts_jax.envs.params import EnvState
 from autotts_jax.envs.spaces import Box
@@ -34,8 +34,26 @@ Data = str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix | None
 """What an environment replays: what `autotts_jax.replay.embedded.load` takes, or a dataset."""
 
 RENDER_MODES = ("ansi", "rgb_array")
-OPTIONS = ("question", "order")
+OPTIONS = Chosen._fields
 """Options of `reset`."""
+
+
+class Snapshot(NamedTuple):
+    """Where environments stand, without their data.
+
+    Attributes:
+        shown: the kind of environment.
+        num_envs: how many they are.
+        envs: their states; None before the first episode.
+        last: what they have shown last.
+        ended: whether their episodes have ended.
+    """
+
+    shown: Shown
+    num_envs: int
+    envs: Slot | None
+    last: Any
+    ended: Any
 
 
 class Face:
@@ -67,42 +85,65 @@ class Face:
         sizes = space.n if isinstance(space, Discrete) else cast(MultiDiscrete, space).nvec
         return np.clip(array.astype(np.int64), -1, sizes).astype(np.int32)
 
-    def _check_options(self, options: Mapping[str, Any]) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """The question and the branch order that are asked for."""
+    def _check_options(self, options: Mapping[str, Any], envs: tuple[int, ...] = ()) -> Chosen:
+        """What is asked for, for each environment of the shape ``envs``."""
         for name in options:
             if name not in OPTIONS:
                 known = (*OPTIONS, "reset_mask") if isinstance(self, VectorEnv) else OPTIONS
                 raise InputError(f"unknown option {name!r}; {nearest(name, known)}")
-        question, order = options.get("question"), options.get("order")
+        question, order, gamma = map(options.get, OPTIONS)
         recorded = self._recorded
         if question is not None:
             last = self.params.matrix.num_questions - 1
-            if not is_integer(question) or not 0 <= question <= last:
-                raise InputError(f"option 'question' is {question!r}, but it must be one of 0 … {last}")
-            question = np.asarray(question, np.int32)
-            recorded = recorded[question, None]
-        return question, None if order is None else self._check_order(order, recorded)
+            question = _of_each("question", question, "iu", 0, last, f"one of 0 … {last}", envs)
+            recorded = recorded[question]
+        if order is not None:
+            order = self._check_order(order, recorded, question is not None, envs)
+        if gamma is not None:
+            gamma = _of_each(
+                "gamma", gamma, "iuf", 0, float(np.finfo(np.float32).max), "a number of at least 0", envs
+            )
+        return Chosen(
+            None if question is None else question.astype(np.int32),
+            order,
+            None if gamma is None else gamma.astype(np.float32),
+        )
 
-    def _check_order(self, order: Any, recorded: Int[np.ndarray, " Q"]) -> Int32[np.ndarray, " W"]:
-        width, branches = self.environment.max_branches, int(recorded.min())
-        if is_integer(order):
-            if order < 0:
-                raise InputError(f"option 'order' is {order}, but a seed must be at least 0")
-            if branches < recorded.max():
+    def _check_order(
+        self, order: Any, recorded: Int[np.ndarray, "*Q"], chosen: bool, envs: tuple[int, ...]
+    ) -> Int32[np.ndarray, "*envs W"]:
+        """The branches in opening order, where questions have so many recorded ones."""
+        width = self.environment.max_branches
+        array = _array(order)
+        if array.dtype.kind in "iu" and array.shape == ():
+            if array < 0:
+                raise InputError(f"option 'order' is {array}, but a seed must be at least 0")
+            if recorded.min() < recorded.max():
                 raise InputError(
                     "option 'order' is a seed, but questions differ in how many branches they have; "
-                    "give option 'question' too"
+                    "give option 'question' too, of the same number for all"
                 )
-            return repo100_orders(branches, [int(order)])[0, :width].astype(np.int32)
-        array = np.asarray(order)
-        if array.dtype.kind not in "iu" or array.shape != (width,):
+            array = repo100_orders(int(recorded.min()), [int(array)])[0, :width]
+        if array.dtype.kind not in "iu" or array.shape not in ((width,), (*envs, width)):
+            more = f", or {envs[0]} times as many" if envs else ""
             raise InputError(
-                f"option 'order' must be a seed or {width} branches, but it is {array.dtype} "
+                f"option 'order' must be a seed or {width} branches{more}, but it is {array.dtype} "
                 f"of shape {array.shape}"
             )
-        if array.min() < 0 or array.max() >= branches or np.unique(array).size < width:
-            raise InputError(f"option 'order' must name {width} different branches of 0 … {branches - 1}")
-        return array.astype(np.int32)
+        branches = recorded if chosen else recorded.min()
+        in_order = np.broadcast_to(np.sort(array), (*envs, width))
+        known = (in_order[..., 0] >= 0) & (in_order[..., -1] < branches)
+        if not (known & (np.diff(in_order) > 0).all(-1)).all():
+            raise InputError(
+                f"option 'order' must name {width} different branches of 0 … {np.min(branches) - 1}"
+            )
+        return np.broadcast_to(array, (*envs, width)).astype(np.int32)
+
+    def _check_snapshot(self, snapshot: Snapshot, num_envs: int) -> None:
+        if not isinstance(snapshot, Snapshot) or snapshot[:2] != (self._shown, num_envs):
+            raise InputError(
+                "this is not what get_state() of an environment with the same settings has returned"
+            )
 
     def _frame(self, state: EnvState) -> str | np.ndarray:
         from autotts_jax.envs import rendering  # here, because Matplotlib takes time to import
@@ -154,6 +195,26 @@ def _load(data: Data, encoding: str) -> tuple[ProbeMatrix, Int[np.ndarray, " Q"]
         data = embedded.load("synthetic" if data is None else data, encoding)
     branches = np.array([cell.num_branches for cell in data.cells])
     return data.matrix, branches[data.matrix.cell]
+
+
+def _array(value: Any) -> np.ndarray:
+    """An array of what was given; of objects where it is none."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return np.array(None)
+
+
+def _of_each(
+    name: str, value: Any, kinds: str, least: float, most: float, wanted: str, envs: tuple[int, ...]
+) -> np.ndarray:
+    """An option's value for each environment."""
+    array = _array(value)
+    fits = array.dtype.kind in kinds and array.shape in ((), envs)
+    if not fits or not ((array >= least) & (array <= most)).all():
+        more = f", or {envs[0]} of them" if envs else ""
+        raise InputError(f"option {name!r} is {value!r}, but it must be {wanted}{more}")
+    return np.broadcast_to(array, envs)
 
 
 def is_integer(value: Any) -> bool:

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -16,7 +17,16 @@ from jaxtyping import Bool, PRNGKeyArray
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.envs.gym import WidthDepthEnv
 from autotts_jax.envs.gym_episodes import Slot, Step, begin_all, play_all, select_all
-from autotts_jax.envs.gym_face import Data, Face, can_render, is_integer, key_words, to_numpy, wrap_keys
+from autotts_jax.envs.gym_face import (
+    Data,
+    Face,
+    Snapshot,
+    can_render,
+    is_integer,
+    key_words,
+    to_numpy,
+    wrap_keys,
+)
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.errors import InputError
@@ -80,8 +90,10 @@ class WidthDepthVectorEnv(Face, VectorEnv[Observation, Any, np.ndarray]):
 
         Args:
             seed: environment i takes ``seed + i``, or ``seed[i]``; see `WidthDepthEnv.reset`.
-            options: as in `WidthDepthEnv.reset`, the same for all; and ``reset_mask``, the environments that
-                start an episode while the others stay as they are, bool of shape (num_envs,).
+            options: as in `WidthDepthEnv.reset`, the same for all or an array with one for each (questions
+                and ``gamma`` of shape (num_envs,), orders of shape (num_envs, W)); and ``reset_mask``, the
+                environments that start an episode while the others stay as they are, bool of shape
+                (num_envs,).
 
         Raises:
             InputError: the seeds or an option are wrong.
@@ -89,11 +101,11 @@ class WidthDepthVectorEnv(Face, VectorEnv[Observation, Any, np.ndarray]):
         """
         options = dict(options or {})
         fresh = self._check_mask(options.pop("reset_mask", None))
-        question, order = self._check_options(options)
+        chosen = self._check_options(options, (self.num_envs,))
         seeds = self._check_seeds(seed)
         super().reset(seed=seed if isinstance(seed, int) else None)
         keys = self._next_keys(seeds)
-        lanes, step = begin_all(self._shown, self.params, keys, question, order)
+        lanes, step = begin_all(self._shown, self.params, keys, chosen)
         if not fresh.all():
             lanes, step = select_all(fresh, (lanes, step), (self._lanes, self._last))
         self._lanes, self._last = lanes, step
@@ -130,6 +142,23 @@ class WidthDepthVectorEnv(Face, VectorEnv[Observation, Any, np.ndarray]):
             final_obs, final_info = final
             infos |= _final(final_obs, final_info, ended)
         return obs, reward.astype(np.float64), terminated, truncated, infos
+
+    def get_state(self) -> Snapshot:
+        """Returns what `set_state` goes on from; it holds no data, and stays as it is."""
+        return Snapshot(self._shown, self.num_envs, _copy(self._lanes), self._last, self._ended.copy())
+
+    def set_state(self, snapshot: Snapshot) -> None:
+        """Goes back to where environments of the same settings and data were.
+
+        Args:
+            snapshot: what `get_state` has returned.
+
+        Raises:
+            InputError: it is of another kind or number of environments.
+        """
+        self._check_snapshot(snapshot, self.num_envs)
+        self._lanes, self._last = _copy(snapshot.envs), snapshot.last
+        self._ended = snapshot.ended.copy()
 
     def action_masks(self) -> Bool[np.ndarray, "num_envs A"]:
         """Returns which actions are admissible in each environment."""
@@ -195,6 +224,11 @@ class WidthDepthRoundsVectorEnv(WidthDepthVectorEnv):
     """`WidthDepthRounds`, any number of episodes in one compiled call; see `WidthDepthVectorEnv`."""
 
     kind = WidthDepthRounds
+
+
+def _copy(lanes: Slot | None) -> Slot | None:
+    """A copy, because a step gives up the buffers of what it is given."""
+    return jax.tree.map(jnp.copy, lanes)
 
 
 _WIDE = {"i": np.int64, "u": np.int64, "f": np.float64}
