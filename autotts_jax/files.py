@@ -72,6 +72,24 @@ def make_folder(folder: Path) -> None:
         raise InputError(f"{folder}: cannot be made: {error.strerror}; choose another folder") from error
 
 
+def check_name(name: str, path: str | Path) -> str:
+    """Checks that a name from elsewhere can be the name of a file or a folder.
+
+    Args:
+        name: the name.
+        path: where it comes from, for the message.
+
+    Returns:
+        The name.
+
+    Raises:
+        DataError: it would lead elsewhere, or cannot be shown.
+    """
+    if not name.isprintable() or name in ("", ".", "..") or "/" in name or "\\" in name:
+        raise DataError(path, f"gives a file the name {name!r:.60}, which no file can have; rename it")
+    return name
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keeps other processes that ask for the same out of a folder, until the end of the block or the process.

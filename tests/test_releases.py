@@ -112,6 +112,15 @@ def test_the_path_names_the_cell(checkout, tmp_path, path, cell):
 
 
 @pytest.mark.parametrize(
+    "path", ["..__x__br128__y.jsonl", "m__\x1b[31m__br128__y.jsonl", "m/...json", "m\n/b.json"]
+)
+def test_a_name_that_no_file_can_have_is_refused(checkout, tmp_path, path):
+    with pytest.raises(DataError, match="which no file can have; rename it"):
+        import_release(checkout({path: ITEMS}), tmp_path / "in" / "out")
+    assert not (tmp_path / "in").exists()
+
+
+@pytest.mark.parametrize(
     "content",
     [
         json.dumps(ITEMS, indent=2),

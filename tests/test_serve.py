@@ -1,6 +1,7 @@
 """The chat endpoint, asked by OpenAI's own client."""
 
 import contextlib
+import dataclasses
 import logging.config
 import os
 import re
@@ -19,6 +20,7 @@ import pytest
 import uvicorn
 
 from autotts_jax import live
+from autotts_jax.cli import main as cli
 from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling, SimulatedEngine
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
@@ -358,6 +360,28 @@ def test_a_wrong_key_is_refused(address, key):
         reply = httpx.request(method, f"{address}/v1/{path}", headers=headers)
         assert reply.status_code == 401
         assert reply.json()["error"]["code"] == "invalid_api_key"
+
+
+def test_a_name_that_leads_here_is_no_way_in_without_a_key():
+    settings = dataclasses.replace(SETTINGS, api_key=None, allowed_hosts=("model.lan",))
+    with served(Engine(), settings) as address:
+        port = address.rpartition(":")[2]
+        allowed = dict.fromkeys(("localhost", "127.0.0.1", "[::1]", "model.lan", "Model.lan"), 200)
+        hosts = allowed | dict.fromkeys(("[", "", "e_vil.example", "127.0.0.1.evil.example", "x"), 403)
+        for host, status in hosts.items():
+            reply = httpx.get(f"{address}/v1/models", headers={"host": f"{host}:{port}"})
+            assert reply.status_code == status, host
+    assert "--allow-host" in reply.json()["error"]["message"]
+
+
+def test_an_empty_key_in_the_environment_is_refused(monkeypatch, capsys):
+    monkeypatch.setenv("AUTOTTS_API_KEY", "")
+    monkeypatch.setattr(sys, "argv", ["autotts-jax", "serve", "--engine", "simulated", "--port", "0"])
+    monkeypatch.setattr(serving.uvicorn.Server, "run", lambda *_: None)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    assert "the API key is empty" in capsys.readouterr().err
 
 
 def test_a_long_prompt_has_openais_code(address):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Annotated
 
 import typer
@@ -10,6 +11,9 @@ import typer
 from autotts_jax import live
 from autotts_jax.cli.console import working
 from autotts_jax.cli.options import AnswersOption, EngineOptions, LimitOptions, SamplingOptions
+
+KEY = "AUTOTTS_API_KEY"
+"""The variable of the environment that holds the key."""
 
 
 def serve(
@@ -28,8 +32,16 @@ def serve(
         typer.Option(
             metavar="KEY",
             help="Key that clients have to present.",
-            envvar="AUTOTTS_API_KEY",
+            envvar=KEY,
             show_default="none",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name that clients without a key may reach the server by; repeatable.",
+            show_default="localhost and addresses",
         ),
     ] = None,
     max_requests: Annotated[
@@ -51,7 +63,9 @@ def serve(
             answers=answers,
             max_branches=limits.max_branches,
             budget=limits.budget,
-            api_key=require_key,
+            # Typer takes an empty variable for an absent one, which would open the server to everybody.
+            api_key=require_key if require_key is not None else os.environ.get(KEY),
+            allowed_hosts=tuple(allow_host or ()),
             max_requests=max_requests,
             timeout=timeout,
         )

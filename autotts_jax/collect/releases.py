@@ -135,8 +135,10 @@ def _holds_matrix(file: Path, content: bytes) -> bool:
 def _cell_name(path: Path) -> tuple[str, str]:
     """Model and benchmark of a file, by its path from the release's name on."""
     if names := _PARALLEL_PROBE.fullmatch(path.stem):
-        return names["model"], names["benchmark"]
-    *folders, last = path.with_suffix("").parts
-    if last in _GENERIC_NAMES and len(folders) > 1:
-        *folders, last = folders
-    return folders[-1], last
+        model, benchmark = names["model"], names["benchmark"]
+    else:
+        *folders, benchmark = path.with_suffix("").parts
+        if benchmark in _GENERIC_NAMES and len(folders) > 1:
+            *folders, benchmark = folders
+        model = folders[-1]
+    return files.check_name(model, path), files.check_name(benchmark, path)

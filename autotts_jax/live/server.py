@@ -18,6 +18,7 @@ import signal
 import socket
 import threading
 import time
+import urllib.parse
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -71,6 +72,8 @@ class Settings:
         max_branches: W.
         budget: tokens that a request may be charged; None for no limit.
         api_key: what clients must present; None to serve everybody.
+        allowed_hosts: names by which clients may reach the server without a key, besides localhost and
+            addresses. A page in a browser could otherwise have a name of its own lead to the server.
         max_requests: questions that are answered at once; more are refused.
         timeout: seconds that a request may take.
     """
@@ -81,6 +84,7 @@ class Settings:
     max_branches: int = 64
     budget: int | None = None
     api_key: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
     max_requests: int = 32
     timeout: float = 600.0
 
@@ -231,7 +235,7 @@ class _Service:
 
     async def models(self, request: Request) -> Response:
         """What can be asked for as a model: the name alone, and the name with each controller."""
-        self._check_key(request)
+        self._check_access(request)
         names = [self._settings.name]
         for controller in PUBLISHED:
             with contextlib.suppress(InputError):
@@ -242,7 +246,7 @@ class _Service:
 
     async def chat(self, request: Request) -> Response:
         """Answers a question."""
-        self._check_key(request)
+        self._check_access(request)
         deadline = asyncio.get_running_loop().time() + self._settings.timeout
         chat = Chat.read(await _body(request, deadline))
         player = self._player(chat.model)
@@ -260,8 +264,13 @@ class _Service:
 
     # --- what is asked -------------------------------------------------------------------------------
 
-    def _check_key(self, request: Request) -> None:
+    def _check_access(self, request: Request) -> None:
         key = self._settings.api_key
+        if key is None and not _is_allowed(request, self._settings.allowed_hosts):
+            host = request.headers.get("host", "")
+            raise RequestError(
+                403, f"the server is not to be reached as {host!r:.80}; begin it with --allow-host, or a key"
+            )
         given = request.headers.get("authorization", "").encode()
         if key is not None and not hmac.compare_digest(given, f"Bearer {key}".encode()):
             raise RequestError(401, "the API key is wrong or missing", "invalid_api_key")
@@ -469,6 +478,19 @@ def _fits(player: Player, width: int) -> bool:
 async def _reply(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     return JSONResponse(error.body, error.status, error.headers)
+
+
+def _is_allowed(request: Request, names: tuple[str, ...]) -> bool:
+    """Whether a request was made to an address, to this machine, or to one of the names."""
+    try:
+        # Not request.url, which has the server's own address where the header is of another form.
+        host = urllib.parse.urlsplit("//" + request.headers.get("host", "")).hostname or ""
+        if host in ("localhost", *map(str.lower, names)):
+            return True
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 async def _reply_http(request: Request, error: Exception) -> Response:

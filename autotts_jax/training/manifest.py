@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from autotts_jax.commands import without_secrets
 from autotts_jax.core.hosts import largest, together
 from autotts_jax.errors import InputError
 from autotts_jax.files import write_atomically
@@ -37,7 +38,7 @@ def build_manifest(config: Any, dataset: ProbeDataset) -> dict[str, Any]:
         The manifest: the ``command`` of this process, ``config``, ``data``, ``versions`` and ``devices``.
     """
     return {
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [Path(sys.argv[0]).name, *without_secrets(sys.argv[1:])],
         "config": dataclasses.asdict(config),
         "data": {cell.name: {"source": cell.source, "sha256": cell.sha256} for cell in dataset.cells},
         "versions": {"python": platform.python_version()}

@@ -1,0 +1,65 @@
+"""No secret is written to a file: commands are stored without them."""
+
+import json
+import sys
+
+import pytest
+
+from autotts_jax.cli import main as cli
+from autotts_jax.commands import without_secrets
+from autotts_jax.replay import synthetic
+from autotts_jax.training.config import Config
+from autotts_jax.training.manifest import build_manifest
+
+SECRET = "sk-very-secret-0123456789"
+
+
+@pytest.mark.parametrize(
+    ("words", "stored"),
+    [
+        (["--api-key", SECRET, "--seeds", "2"], ["--api-key", "[hidden]", "--seeds", "2"]),
+        ([f"--api-key={SECRET}"], ["--api-key=[hidden]"]),
+        (["--require-key", SECRET], ["--require-key", "[hidden]"]),
+        (["--engine-option", f"hf_token={SECRET}"], ["--engine-option", "hf_token=[hidden]"]),
+        (["--engine-option", f"api_key={SECRET}\nmore"], ["--engine-option", "api_key=[hidden]"]),
+        ([f"https://me:{SECRET}@host/v1"], ["https://[hidden]@host/v1"]),
+        (["--max-tokens", "5", "--base-url", "http://host/v1"],) * 2,
+        (["--data", "monkey.json", "keys=5"],) * 2,
+    ],
+)
+def test_secrets_are_left_out(words, stored):
+    assert without_secrets(words) == stored
+
+
+def main(line, monkeypatch):
+    """Runs a command, which ends with status 0."""
+    monkeypatch.setattr(sys, "argv", ["autotts-jax", *line])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+
+
+@pytest.mark.parametrize("key", [["--api-key", SECRET], [f"--api-key={SECRET}"]])
+def test_no_artefact_of_a_command_holds_a_key(tmp_path, monkeypatch, key):
+    folder = tmp_path / "run"
+    settings = ["--branches", "8", "--interval", "20", "--max-tokens", "100", "--out", str(folder)]
+    line = ["collect", "--engine", "simulated", "--questions", "arithmetic:1", *settings, *key]
+    main(line, monkeypatch)
+    evaluated = [
+        "evaluate",
+        "--data",
+        str(folder),
+        "--controllers",
+        "sc@2",
+        "--seeds",
+        "1",
+        "--max-branches",
+        "8",
+    ]
+    main([*evaluated, "--out", str(tmp_path / "results")], monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["autotts-jax", "train", *key])
+    (tmp_path / "train.json").write_text(json.dumps(build_manifest(Config(), synthetic(questions=1))))
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"collection.json", "manifest.json", "train.json"} <= {path.name for path in written}
+    assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
+    assert "[hidden]" in (folder / "collection.json").read_text()
