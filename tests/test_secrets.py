@@ -2,15 +2,17 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from autotts_jax.cli import main as cli
 from autotts_jax.commands import without_secrets
 from autotts_jax.replay import synthetic
-from autotts_jax.training.config import Config
+from autotts_jax.training.config import read_config
 from autotts_jax.training.manifest import build_manifest
 
+EXAMPLE = Path(__file__).parents[1] / "examples" / "train.toml"
 SECRET = "sk-very-secret-0123456789"
 
 
@@ -58,7 +60,8 @@ def test_no_artefact_of_a_command_holds_a_key(tmp_path, monkeypatch, key):
     ]
     main([*evaluated, "--out", str(tmp_path / "results")], monkeypatch)
     monkeypatch.setattr(sys, "argv", ["autotts-jax", "train", *key])
-    (tmp_path / "train.json").write_text(json.dumps(build_manifest(Config(), synthetic(questions=1))))
+    manifest = build_manifest(read_config(EXAMPLE), synthetic(questions=1))
+    (tmp_path / "train.json").write_text(json.dumps(manifest))
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"collection.json", "manifest.json", "train.json"} <= {path.name for path in written}
     assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
