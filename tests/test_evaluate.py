@@ -11,7 +11,7 @@ import pytest
 from autotts_jax.core import check_beta
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, evaluate
-from autotts_jax.experiments.files import results_folder
+from autotts_jax.experiments.files import FILES, results_folder
 from autotts_jax.experiments.plots import frontier_figure, pareto, save_figure
 from autotts_jax.experiments.summary import (
     ALL_MODELS,
@@ -376,3 +376,15 @@ def test_results_appear_together_or_not_at_all(tmp_path):
         (folder / "whole").write_text("")
         assert not (tmp_path / "whole").exists()
     assert [file.name for file in tmp_path.iterdir()] == ["whole"]
+    (tmp_path / "notes").write_text("of the user")
+    with results_folder(tmp_path, ("whole", "other")) as folder:
+        (folder / "other").write_text("")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["notes", "other"]
+
+
+def test_files_of_an_evaluation_before_do_not_stay(dataset, tmp_path):
+    for name in FILES:
+        (tmp_path / name).write_text("of an evaluation before")
+    written = evaluate(dataset, ["sc@2"], max_branches=WIDTH, seeds=1).save(tmp_path)
+    assert {file.name for file in written} < set(FILES)
+    assert sorted(tmp_path.iterdir()) == sorted(written)

@@ -196,7 +196,7 @@ def test_early_stopping_is_told(run_train, config):
             "--config toy.toml --data empty.json",
             "empty.json: holds no questions; give it at least one",
         ),
-        ("--config toy.toml --out toy.toml/run", "writing the run to toy.toml/run failed: Not a directory"),
+        ("--config toy.toml --out toy.toml/run", "toy.toml/run: cannot be made: Not a directory"),
         ("--config toy.toml --process 0", "processes and process need a coordinator; give it, or leave"),
         (
             "--config toy.toml --coordinator auto --processes 2",

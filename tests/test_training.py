@@ -182,7 +182,7 @@ def copy(uninterrupted, tmp_path):
 
 def test_a_run_leaves_its_files(uninterrupted):
     files = {path.name for path in uninterrupted.iterdir()}
-    assert files == {"manifest.json", "best.npz", "metrics.jsonl", "tensorboard", "checkpoints"}
+    assert files == {"manifest.json", ".lock", "best.npz", "metrics.jsonl", "tensorboard", "checkpoints"}
     checkpoints = sorted(path.name for path in (uninterrupted / "checkpoints").iterdir())
     assert checkpoints == ["00000024", "00000028", NEWEST]
     lines = read_metrics(uninterrupted)
@@ -621,8 +621,39 @@ def test_a_damaged_manifest_is_named(copy):
 
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"writing the run to .*file/run failed: Not a directory"):
+    with pytest.raises(InputError, match=r"file/run: cannot be made: Not a directory"):
         train(tmp_path / "file" / "run")
+
+
+def test_one_process_at_a_time_trains_into_a_folder(copy):
+    holding = "import sys; from pathlib import Path; from autotts_jax.files import locked\n"
+    holding += "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", holding, copy]
+    before = end_of(copy)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(InputError, match="is in use by another run; wait for it, or end it"):
+            train(copy, resume=True)
+        holder.communicate()
+    assert end_of(copy) == before
+
+
+def test_a_damaged_line_of_the_metrics_is_named(uninterrupted, copy):
+    shutil.rmtree(copy / "checkpoints" / NEWEST)
+    metrics = copy / "metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join([*lines[:2], "[]\n", *lines[2:]]))
+    with pytest.raises(InputError, match=r"metrics.jsonl: line 3 is damaged; delete it and resume again"):
+        train(copy, resume=True)
+    metrics.write_text("".join(lines))
+    train(copy, resume=True)
+    assert end_of(copy) == end_of(uninterrupted)
+
+
+def test_what_is_no_checkpoint_is_named(copy):
+    (copy / "checkpoints" / "9x").mkdir()
+    with pytest.raises(InputError, match="9x is no checkpoint of this run; move it elsewhere"):
+        train(copy, resume=True)
 
 
 @pytest.mark.parametrize(

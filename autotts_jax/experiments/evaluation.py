@@ -25,6 +25,7 @@ from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import plots
 from autotts_jax.experiments.files import (
+    FILES,
     FRONTIER_COLUMNS,
     PAIRED_COLUMNS,
     SUMMARY_COLUMNS,
@@ -159,7 +160,8 @@ class Evaluation:
         """Writes ``episodes.parquet``, ``summary.csv``, ``paired.csv``, the frontier and ``manifest.json``.
 
         The frontier is ``frontier.png`` and ``frontier.svg`` where Matplotlib is installed, and
-        ``frontier.csv`` where there are comparisons. The files appear together, when all are complete.
+        ``frontier.csv`` where there are comparisons. The files appear together, when all are complete, and
+        those of an evaluation before are replaced or removed.
 
         Args:
             folder: where to write them; made if need be.
@@ -171,7 +173,7 @@ class Evaluation:
             InputError: the folder cannot be written to.
         """
         frontier = self.frontier()
-        with results_folder(folder) as partial:
+        with results_folder(folder, FILES) as partial:
             pq.write_table(self.episodes(), partial / "episodes.parquet")
             write_csv(partial / "summary.csv", self.summary())
             write_csv(partial / "paired.csv", self.paired())

@@ -33,6 +33,17 @@ SUMMARY_COLUMNS = (
     "sequential_tokens",
     "objective",
 )
+FILES = (
+    "episodes.parquet",
+    "summary.csv",
+    "paired.csv",
+    "frontier.csv",
+    "frontier.png",
+    "frontier.svg",
+    "manifest.json",
+)
+"""The files of an evaluation."""
+
 PAIRED_COLUMNS = ("model", "benchmark", "controller", "value", "gain", "gain_low", "gain_high")
 FRONTIER_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
 TEXT_COLUMNS = ("model", "benchmark", "controller", "reference", "envelope")
@@ -121,11 +132,12 @@ def _cell(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def results_folder(folder: str | Path) -> Iterator[Path]:
+def results_folder(folder: str | Path, names: Sequence[str] = ()) -> Iterator[Path]:
     """Gives a place to write results to, whose files appear in ``folder`` together when the block ends.
 
     Args:
         folder: where the files appear; made if need be.
+        names: files that may be written; of these, what was written before and is not now is removed.
 
     Raises:
         InputError: the folder cannot be written to, which is found out before the block begins.
@@ -140,6 +152,9 @@ def results_folder(folder: str | Path) -> Iterator[Path]:
         ) from None
     try:
         yield partial
+        for name in names:
+            if not (partial / name).exists():
+                (folder / name).unlink(missing_ok=True)
         for file in sorted(partial.iterdir()):
             file.replace(folder / file.name)
     except OSError as error:

@@ -47,10 +47,17 @@ class Checkpoints:
     Args:
         folder: the run's folder, with ``checkpoints`` in it.
         writes: whether this process writes. What an interrupted write has left is then removed.
+
+    Raises:
+        InputError: there is something that could be taken for a checkpoint.
     """
 
     def __init__(self, folder: Path, *, writes: bool = True):
         self._folder = (folder / "checkpoints").absolute()
+        foreign = set(self._folder.glob("[0-9]*")) - set(_complete(self._folder))
+        for path in sorted(foreign):
+            if "orbax-checkpoint-tmp" not in path.name:
+                raise InputError(f"{path} is no checkpoint of this run; move it elsewhere and resume again")
         own = jax.process_index()
         alone = ocp.options.MultiprocessingOptions(
             primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"process {own}"

@@ -30,6 +30,7 @@ from jax.experimental import multihost_utils
 
 from autotts_jax.core.hosts import largest, together
 from autotts_jax.errors import InputError
+from autotts_jax.files import locked
 from autotts_jax.policies.neural.policy_file import BEST
 from autotts_jax.training.checkpoints import Checkpoints, newest_checkpoint
 from autotts_jax.training.manifest import check_shared, close_manifest, open_folder
@@ -85,17 +86,20 @@ def run(
         How the run ended.
 
     Raises:
-        InputError: the folder already holds a run, or none to resume; the configuration or the data differs;
+        InputError: the folder already holds a run, or none to resume, or another process trains into it; the
+            configuration or the data differs;
             a checkpoint is damaged or does not fit; training has diverged; a file cannot be written; another
             process has failed, sees another folder or has another configuration.
     """
     writes = jax.process_index() == 0
     try:
-        with together():
-            if writes:
-                open_folder(folder, manifest, resume=resume)
-        check_shared(folder, manifest)
         with contextlib.ExitStack() as opened:
+            with together():
+                if writes:
+                    if folder.exists() or not resume:
+                        opened.enter_context(locked(folder))
+                    open_folder(folder, manifest, resume=resume)
+            check_shared(folder, manifest)
             with together():
                 checkpoints = opened.enter_context(Checkpoints(folder, writes=writes))
             training = _Training(trainer, settings, folder, checkpoints, validate, save_policy)

@@ -12,6 +12,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
+from autotts_jax.errors import DataError
 from autotts_jax.files import write_atomically
 
 METRICS = "metrics.jsonl"
@@ -30,12 +31,22 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
 
 
+def _update_of(path: Path, number: int, line: bytes) -> int:
+    try:
+        return int(json.loads(line)["update"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DataError(path, f"line {number} is damaged; delete it and resume again") from error
+
+
 class MetricsLog:
     """Writes the metrics of a run, and forgets those of updates that will be made again.
 
     Args:
         folder: the run's folder.
         first: the first update to come.
+
+    Raises:
+        DataError: a line that is there is damaged.
     """
 
     def __init__(self, folder: Path, first: int):
@@ -43,7 +54,7 @@ class MetricsLog:
         if lines.exists():
             # A line that was being written when the process was killed has no end, and nothing behind it.
             whole = [line for line in lines.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-            kept = [line for line in whole if json.loads(line)["update"] < first]
+            kept = [line for number, line in enumerate(whole, 1) if _update_of(lines, number, line) < first]
             write_atomically(lines, b"".join(kept))
         self._lines = lines.open("a", encoding="utf-8", buffering=1)
         events = folder / "tensorboard"
