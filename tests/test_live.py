@@ -44,12 +44,22 @@ def test_real_tokens_are_those_that_were_charged_but_for_short_branches(grader):
 
 
 def test_a_budget_is_kept(grader):
-    for budget in (0, 19, 20, 300, 1000):
+    for budget in (20, 300, 1000):
         found = live("cmc@0.3", grader, budget=budget)
         assert found.tokens <= budget
         assert found.usage.generated <= budget
         assert found.stop in (StopReason.BUDGET, StopReason.EXHAUSTED)
     assert found.answer is not None
+
+
+@pytest.mark.parametrize(
+    ("player", "budget", "least"),
+    [("cmc@0.3", 0, 20), ("cmc@0.3", 19, 20), ("sc@4", 19, 20), ("sc@4", 399, 400)],
+)
+def test_a_budget_for_no_branch_is_refused(grader, player, budget, least):
+    with pytest.raises(InputError, match=f"a budget of {budget} tokens .* give {least} at least"):
+        live(player, grader, budget=budget)
+    assert live(player, grader, budget=400).answer is not None
 
 
 def test_decisions_are_told_as_they_are_made(grader):

@@ -267,9 +267,15 @@ def test_max_tokens_is_a_budget(address, directly):
     answer = directly("6 + 6", budget=100)
     assert reply.choices[0].finish_reason == "length"
     assert reply.autotts["tokens"] == answer.tokens <= 100
-    nothing = ask(address, "6 + 6", max_tokens=0)
-    assert nothing.choices[0].message.content == ""
-    assert nothing.autotts["tokens"] == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("spec", "most", "least"), [("cmc@0.2", 0, 20), ("sc@4", 159, 160)])
+def test_no_reply_is_without_a_branch(address, spec, most, least, stream):
+    with pytest.raises(openai.BadRequestError, match=f"give {least} at least, as max_tokens") as refusal:
+        ask(address, "6 + 6", f"sim:{spec}", max_tokens=most, stream=stream)
+    assert refusal.value.code == "budget_too_small"
+    assert ask(address, "6 + 6", f"sim:{spec}", max_tokens=160).choices[0].message.content
 
 
 def test_parameters_without_effect_are_accepted(address):

@@ -26,11 +26,16 @@ from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, last
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, Executor, Operation, apply_operation
+from autotts_jax.errors import InputError
 from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.equivalence import ERROR
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+
+
+class BudgetError(InputError):
+    """A token budget is too small for a single branch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +99,7 @@ def answer(
         The answer, what it cost and how it came about.
 
     Raises:
+        BudgetError: the budget is too small for a single branch.
         Cancelled: ``cancel`` was set.
         EngineError: the engine cannot go on.
         InputError: the question does not fit into the model's context, a setting is wrong, or the player
@@ -125,6 +131,11 @@ def answer(
     with Grader(1) if grader is None else contextlib.nullcontext(grader) as equal:
         executor = LiveExecutor(trajectories, sampling, AnswerBook(equal), width, budget)
         ended = playing.play_episode(executor, note)
+    if budget is not None and budget < sampling.max_tokens and not executor.pool.opened:
+        least = sampling.interval if budget < sampling.interval else sampling.max_tokens
+        raise BudgetError(
+            f"with a budget of {budget:,} tokens {playing.name} opens no branch; give {least:,} at least"
+        )
     return Answer(
         answer=None if ended.answer == ERROR else ended.answer,
         tokens=int(executor.pool.tokens),

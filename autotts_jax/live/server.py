@@ -31,7 +31,7 @@ from autotts_jax.collect.trajectories import Sampling, Trajectories
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
-from autotts_jax.live.answering import Answer, answer
+from autotts_jax.live.answering import Answer, BudgetError, answer
 from autotts_jax.live.chat import Chat, Reply, RequestError, event
 from autotts_jax.policies.player import Player
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, select
@@ -350,18 +350,21 @@ class _Service:
         except InputError as error:
             raise RequestError(400, str(error), "context_length_exceeded") from None
         self._compile(task.player)
-        return answer(
-            self._engine,
-            task.question,
-            task.player,
-            grader=self._grader,
-            sampling=task.sampling,
-            answers=self._settings.answers,
-            max_branches=self._settings.max_branches,
-            budget=task.budget,
-            on_decision=tell,
-            cancel=cancel,
-        )
+        try:
+            return answer(
+                self._engine,
+                task.question,
+                task.player,
+                grader=self._grader,
+                sampling=task.sampling,
+                answers=self._settings.answers,
+                max_branches=self._settings.max_branches,
+                budget=task.budget,
+                on_decision=tell,
+                cancel=cancel,
+            )
+        except BudgetError as error:
+            raise RequestError(400, f"{error}, as max_tokens", "budget_too_small") from None
 
     def _check_length(self, question: str, sampling: Sampling) -> None:
         """Raises an `InputError` if a question does not fit into the model's context."""
