@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotts_jax.errors import DataError, InputError
+from autotts_jax.experiments.evaluation import evaluate
 from autotts_jax.replay import read_compact, read_files, read_json, write_compact, write_json
 from autotts_jax.replay.compact import FORMAT, VERSION
 from autotts_jax.replay.dataset import EQUIV, EXACT, stack
@@ -394,7 +395,7 @@ TEXTS = st.text(max_size=4)
 def cells(draw):
     """Questions of one cell."""
     branches, interval = draw(st.integers(1, 3)), draw(st.integers(1, 1000))
-    branch = st.tuples(st.lists(TEXTS, min_size=1, max_size=5), st.integers(1, 2**31 - 1), TEXTS)
+    branch = st.tuples(st.lists(TEXTS, min_size=1, max_size=5), st.integers(1, 2**26), TEXTS)
     texts = draw(st.lists(TEXTS, min_size=1, max_size=3, unique=True))
     return [
         question(
@@ -630,6 +631,11 @@ BAD_TEXTS = {
     "question without gold": (drop("questions", 2, "gold"), "question 2: the question has no gold"),
     "answer is no string": (change("questions", 2, "vocabulary", 0, to=1), "question 2: an answer in its"),
     "answer twice": (change("questions", 2, "vocabulary", 0, to="7"), "question 2: an answer occurs twice"),
+    "index too large": (change("questions", 2, "index", to=10**30), "question 2: its index 1e+30 is not in"),
+    "index negative": (change("questions", 2, "index", to=-1), "question 2: its index -1 is not in"),
+    "question twice": (change("questions", 1, "index", to=0), "question 1: its index 0 occurs twice"),
+    "half a surrogate pair": (change("questions", 1, "text", to="\ud800"), "question 1: holds half of a"),
+    "another gold": (change("questions", 1, "gold", to="no"), "question 1: its gold answer is 'no', but its"),
     "vocabulary too short": (
         change("questions", 2, "vocabulary", to=["1", "7"]),
         "question 2, branch 1: an answer",
@@ -648,6 +654,18 @@ def test_bad_text_is_named(compact, mutate, words):
         read_compact(compact)
     assert str(error.value).startswith(str(compact))
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(("tokens", "interval"), [(2**30 - 1, 500), (1, 2**29 - 1)])
+def test_no_more_tokens_than_can_be_counted(write_cell, tokens, interval):
+    most = write_cell([question("How many?", *[(["1"], tokens, "7")] * 2, interval=interval)])
+    play = evaluate(read_json(most), ["sc@2", "cmc@0.5"], max_branches=2, seeds=1).episodes()
+    assert play["tokens"].to_pylist()[0] == 2 * tokens
+    assert min(play["tokens"].to_pylist()) > 0
+    tokens, interval = (tokens + 1, interval) if interval == 500 else (tokens, interval + 1)
+    more = write_cell([question("How many?", *[(["1"], tokens, "7")] * 2, interval=interval)])
+    with pytest.raises(DataError, match=r"question 0: 2 branches of up to .* can be counted"):
+        read_json(more)
 
 
 def test_damaged_archives(compact):

@@ -26,7 +26,7 @@ from autotts_jax.files import read_bytes, write_atomically
 from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question, check_encoding
 from autotts_jax.replay.encoding import encode_exact, merge_equivalent
 from autotts_jax.replay.fields import check_fields, check_type, check_types
-from autotts_jax.replay.flat import FlatMatrix, flatten, pad
+from autotts_jax.replay.flat import FlatMatrix, check, flatten, pad
 from autotts_jax.replay.json_values import parse_values
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
@@ -288,12 +288,6 @@ def _encode(file: object, questions: Sequence[_Question], cell: Cell) -> ProbeDa
             for answer in (*row, final)
         ]
         encoded.append(encode_exact(answers, question.gold, file, q))
-        try:
-            "".join((question.text, *encoded[-1].vocabulary)).encode()
-        except UnicodeEncodeError as error:
-            raise DataError(
-                file, "holds half of a surrogate pair (\\ud800 to \\udfff); remove it", q
-            ) from error
     texts = tuple(
         Question(q, question.text, question.gold, codes.vocabulary)
         for q, (question, codes) in enumerate(zip(questions, encoded, strict=True))
@@ -306,4 +300,5 @@ def _encode(file: object, questions: Sequence[_Question], cell: Cell) -> ProbeDa
         interval=np.array([question.interval for question in questions], np.int32),
         cell=np.zeros(len(questions), np.int32),
     )
+    check(file, flat, (cell,), texts, EXACT)
     return ProbeDataset(pad(flat, (cell,), texts), texts, (cell,), EXACT)

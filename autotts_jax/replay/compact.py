@@ -27,7 +27,7 @@ from autotts_jax.errors import DataError
 from autotts_jax.files import read_bytes, write_atomically
 from autotts_jax.replay.dataset import ENCODINGS, Cell, ProbeDataset, Question
 from autotts_jax.replay.fields import check_fields
-from autotts_jax.replay.flat import FlatMatrix, branches_per_question, flatten, pad
+from autotts_jax.replay.flat import FlatMatrix, branches_per_question, check, flatten, pad
 from autotts_jax.replay.matrix import NONE
 
 FORMAT = "autotts_jax probe matrix"
@@ -91,6 +91,7 @@ def read_compact(path: str | Path) -> ProbeDataset:
     flat = FlatMatrix(**arrays)
     _check_questions(path, flat, cells, questions)
     _check_branches(path, flat, cells, questions)
+    check(path, flat, cells, questions, encoding)
     return ProbeDataset(pad(flat, cells, questions), questions, cells, encoding)
 
 

@@ -9,8 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from autotts_jax.replay.dataset import Cell, ProbeDataset, Question
+from autotts_jax.errors import DataError
+from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+
+MAX_TOKENS = int(np.iinfo(np.int32).max)
+"""The most tokens that all branches of a question together may have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +51,52 @@ def branches_per_question(cells: Sequence[Cell], cell: np.ndarray) -> np.ndarray
         The counts. Shape (Q,).
     """
     return np.array([cell.num_branches for cell in cells])[cell]
+
+
+def check(
+    file: object, flat: FlatMatrix, cells: Sequence[Cell], questions: Sequence[Question], encoding: str
+) -> None:
+    """Checks what every command relies on, whatever format the data comes from.
+
+    Args:
+        file: where the data comes from, for messages.
+        flat: the arrays, consistent with each other.
+        cells: the cells that ``flat.cell`` indexes.
+        questions: the Q questions.
+        encoding: `EXACT` or `EQUIV`.
+
+    Raises:
+        DataError: a question occurs twice, a text cannot be encoded, a gold answer is not the one that its id
+            means, or tokens are more than int32 counts.
+    """
+    branches = branches_per_question(cells, flat.cell)
+    reach = np.maximum(flat.tokens, flat.interval.repeat(branches) * (flat.lengths.astype(np.int64) + 1))
+    longest = np.maximum.reduceat(reach, np.cumsum(branches) - branches)
+    seen: set[tuple[int, int]] = set()
+    for q, question in enumerate(questions):
+        if not 0 <= question.index <= MAX_TOKENS:
+            raise DataError(file, f"its index {question.index:.3g} is not in 0 … {MAX_TOKENS}; correct it", q)
+        if (place := (int(flat.cell[q]), question.index)) in seen:
+            raise DataError(file, f"its index {question.index} occurs twice in its cell; keep one", q)
+        seen.add(place)
+        try:
+            "".join((question.text, question.gold, *question.vocabulary)).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                file, "holds half of a surrogate pair (\\ud800 to \\udfff); remove it", q
+            ) from error
+        if encoding == EXACT and question.vocabulary[flat.gold[q]] != question.gold:
+            meant = question.vocabulary[flat.gold[q]]
+            raise DataError(
+                file, f"its gold answer is {question.gold!r}, but its id means {meant!r}; correct one", q
+            )
+        if int(branches[q]) * int(longest[q]) > MAX_TOKENS:
+            raise DataError(
+                file,
+                f"{branches[q]:,} branches of up to {longest[q]:,} tokens are more than the {MAX_TOKENS:,} "
+                "that can be counted; leave out branches",
+                q,
+            )
 
 
 def pad(flat: FlatMatrix, cells: Sequence[Cell], questions: Sequence[Question]) -> ProbeMatrix:
