@@ -345,6 +345,16 @@ def test_bad_controllers(spec, message):
         select(spec)
 
 
+def test_a_cell_of_which_nothing_is_selected_is_left_out(dataset):
+    last = len(dataset.cells) - 1
+    chosen = dataset.select(dataset.cell_questions(last))
+    assert chosen.cells == dataset.cells[last:]
+    (row,) = evaluate(chosen, ["sc@2"], max_branches=WIDTH, seeds=1).rows
+    assert row.model == dataset.cells[last].model
+    whole = evaluate(dataset, ["sc@2"], max_branches=WIDTH, seeds=1).rows
+    assert row.accuracy == next(other.accuracy for other in whole if other.model == row.model)
+
+
 @pytest.mark.parametrize("beta", ["0.5", None, [0.5], 1 + 1j])
 def test_a_beta_that_is_no_number(beta):
     with pytest.raises(InputError, match="but it must be a number between 0 and 1"):

@@ -578,6 +578,7 @@ BAD_ARRAYS = {
     "length zero": (entry("lengths", 5, 0), "question 2, branch 1: no probes"),
     "tokens zero": (entry("tokens", 2, 0), "question 1, branch 0: fewer tokens than 1"),
     "interval zero": (entry("interval", 1, 0), "question 1: its interval is below 1"),
+    "cell without questions": (entry("cell", slice(2, 4), 0), "the cell other/x has no question; leave"),
     "cell out of range": (entry("cell", 3, 2), "question 3: its cell is none of the 2"),
     "cell negative": (entry("cell", 3, -1), "question 3: its cell is none of the 2"),
     "two intervals in a cell": (

@@ -105,7 +105,7 @@ class ProbeDataset:
         return len(self.questions)
 
     def select(self, questions: Sequence[int] | np.ndarray) -> ProbeDataset:
-        """Selects questions; the cells stay as they are.
+        """Selects questions; cells of which none is selected are left out.
 
         Args:
             questions: positions of the questions, in the order wanted.
@@ -119,10 +119,13 @@ class ProbeDataset:
         index = np.asarray(questions, dtype=np.int64).reshape(-1)
         if index.size == 0:
             raise InputError("no question is selected; a dataset needs at least one")
+        matrix = self.matrix.select(index)
+        kept, cell = np.unique(np.asarray(matrix.cell), return_inverse=True)
         return dataclasses.replace(
             self,
-            matrix=self.matrix.select(index),
+            matrix=dataclasses.replace(matrix, cell=cell.astype(np.int32)),
             questions=tuple(self.questions[i] for i in index),
+            cells=tuple(self.cells[i] for i in kept),
         )
 
     def cell_questions(self, cell: int) -> np.ndarray:

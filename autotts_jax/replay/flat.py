@@ -66,9 +66,12 @@ def check(
         encoding: `EXACT` or `EQUIV`.
 
     Raises:
-        DataError: a question occurs twice, a text cannot be encoded, a gold answer is not the one that its id
-            means, or tokens are more than int32 counts.
+        DataError: a cell has no question or a question occurs twice, a text cannot be encoded, a gold answer
+            is not the one that its id means, or tokens are more than int32 counts.
     """
+    for cell, count in zip(cells, np.bincount(flat.cell, minlength=len(cells)), strict=True):
+        if not count:
+            raise DataError(file, f"the cell {cell.name} has no question; leave the cell out")
     branches = branches_per_question(cells, flat.cell)
     reach = np.maximum(flat.tokens, flat.interval.repeat(branches) * (flat.lengths.astype(np.int64) + 1))
     longest = np.maximum.reduceat(reach, np.cumsum(branches) - branches)
