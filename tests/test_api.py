@@ -13,6 +13,7 @@ from rich.console import Console
 
 import autotts_jax as at
 from autotts_jax.cli import console
+from autotts_jax.collect import SimulatedEngine
 from autotts_jax.policies import SelfConsistency, cmc
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
@@ -118,3 +119,29 @@ def test_without_matplotlib_everything_else_is_written(result, tmp_path, monkeyp
         result.frontier().plot()
     console.print_written(files)
     assert capsys.readouterr().out.splitlines()[1] == "for pictures as well: pip install 'autotts-jax[plot]'"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda _: at.load(""), "which names nothing"),
+        (lambda _: at.load([]), "which names nothing"),
+        (lambda _: at.load("x" * 5000), "File name too long"),
+        (lambda data: at.evaluate(data, ["sc@2"], seeds=10**9), "between 1 and 1000000"),
+        (lambda data: at.evaluate(data, ["sc@2"], objective=3), "it must be an autotts_jax.Objective"),
+        (lambda _: at.answer(None, "How many?"), "engine is None"),
+        (lambda _: at.answer(SimulatedEngine(), 3), "question is 3, but it must be text"),
+        (lambda _: at.answer(SimulatedEngine(), " "), "question is ' ', but it must be text"),
+        (lambda _: at.train(None), "config is None, but it must be a path"),
+        (lambda _: at.train("examples/train.toml", out=3), "out is 3, but it must be a path"),
+        (lambda data: data.select([99]), r"from 0 to 5, but not \[99\]"),
+        (lambda data: data.select([1.5]), "whole numbers"),
+        (lambda data: data.select("a"), "whole numbers"),
+        (lambda data: data.split(float("nan"), 0), "fraction is nan"),
+        (lambda data: data.split(0.5, -1), "seed is -1"),
+        (lambda data: data.shuffle("a"), "seed is 'a'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(dataset, call, message):
+    with pytest.raises(at.InputError, match=message):
+        call(dataset)

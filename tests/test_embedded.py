@@ -92,7 +92,7 @@ def test_what_there_is_not_is_said():
         load("smollm3")
     with pytest.raises(InputError, match="the synthetic data has only the exact encoding"):
         load(["smollm2", "synthetic"], "equiv")
-    with pytest.raises(InputError, match="no dataset"):
+    with pytest.raises(InputError, match="names nothing"):
         load([])
 
 

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 MAX_SEED = 2**32 - 1
 """The largest seed of a branch order."""
 
+MAX_SEEDS = 1_000_000
+"""The most seeds of an evaluation; their episodes are kept in memory."""
+
 PROTOCOLS = {"repo100": 100, "paper64": 64}
 """Resampling protocols and their number of seeds."""
 
@@ -285,7 +288,9 @@ def evaluate(
     _check_protocol(protocol)
     callback("on_progress", on_progress, "what is running", "episodes that have ended", "episodes in all")
     data = data if isinstance(data, ProbeDataset) else load(data)
-    seeds = whole("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEED)
+    if not isinstance(objective, Objective):
+        raise InputError(f"objective is {objective!r}, but it must be an autotts_jax.Objective")
+    seeds = whole("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEEDS)
     max_branches = whole("max_branches", max_branches, 1)
     processes = whole("processes", processes, 1)
     check_budget(budget)

@@ -112,6 +112,12 @@ def answer(
         >>> found.answer, found.tokens
         ('7', 2500)
     """
+    if not callable(getattr(engine, "generate", None)):
+        raise InputError(
+            f"engine is {engine!r:.60}, but it must be an engine, as autotts_jax.collect.open_engine opens it"
+        )
+    if not isinstance(question, str) or not question.strip():
+        raise InputError(f"question is {question!r:.60}, but it must be text")
     check_budget(budget)
     callback("on_decision", on_decision, "the `Decision`")
     max_branches = whole("max_branches", max_branches, 1)

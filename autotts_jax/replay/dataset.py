@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
+from autotts_jax.checks import number, whole
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
@@ -114,11 +115,16 @@ class ProbeDataset:
             A dataset of these questions.
 
         Raises:
-            InputError: no question is selected.
+            InputError: no question is selected, or one that is not there.
         """
-        index = np.asarray(questions, dtype=np.int64).reshape(-1)
+        index = np.asarray(questions).reshape(-1)
         if index.size == 0:
             raise InputError("no question is selected; a dataset needs at least one")
+        count = len(self)
+        if index.dtype.kind not in "iu" or not ((index >= -count) & (index < count)).all():
+            raise InputError(
+                f"questions are selected by whole numbers from 0 to {count - 1}, but not {questions!r:.60}"
+            )
         matrix = self.matrix.select(index)
         kept, cell = np.unique(np.asarray(matrix.cell), return_inverse=True)
         return dataclasses.replace(
@@ -147,7 +153,11 @@ class ProbeDataset:
 
         Returns:
             A dataset of the same questions.
+
+        Raises:
+            InputError: the seed is no whole number of at least 0.
         """
+        seed = whole("seed", seed)
         return self.select(np.random.default_rng(seed).permutation(len(self)))
 
     def split(self, fraction: float, seed: int) -> tuple[ProbeDataset, ProbeDataset]:
@@ -164,8 +174,9 @@ class ProbeDataset:
             The two sides.
 
         Raises:
-            InputError: a side would be empty.
+            InputError: a side would be empty, or the seed or the fraction is no number that can be one.
         """
+        seed, fraction = whole("seed", seed), number("fraction", fraction)
         texts = sorted({question.text for question in self.questions})
         take = round(fraction * len(texts))
         if not 0 < take < len(texts):

@@ -77,9 +77,16 @@ def places(data: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
         One name or path, or several.
 
     Raises:
-        InputError: it is something else.
+        InputError: it is something else, or names nothing.
     """
     named = [data] if isinstance(data, str | Path) else data
     if not isinstance(named, Sequence) or not all(isinstance(place, str | Path) for place in named):
         raise InputError(f"data is {data!r}, but it must be a name, a path, or several of them")
+    if not named or "" in named:
+        raise InputError(f"data is {data!r}, which names nothing; give a name, a path, or several of them")
+    for place in named:
+        try:
+            Path(place).exists()
+        except OSError as error:
+            raise InputError(f"data is {str(place)!r:.60}: {error.strerror}; name what is there") from error
     return named

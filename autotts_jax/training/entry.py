@@ -87,6 +87,9 @@ def train(
     Raises:
         InputError: the configuration or the data is wrong; see also `autotts_jax.training.loop.run`.
     """
+    for name, given, kinds in (("config", config, Config | str | Path), ("out", out, str | Path | None)):
+        if not isinstance(given, kinds):
+            raise InputError(f"{name} is {given!r:.60}, but it must be a path")
     if out is None:
         if isinstance(config, Config):
             raise InputError("out is missing; give the run's folder, or the configuration as a file")
