@@ -25,7 +25,9 @@ from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling, Simula
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
 from autotts_jax.live import server as serving
-from autotts_jax.live.server import Settings, create_app, serve
+from autotts_jax.live import service
+from autotts_jax.live.server import create_app, serve
+from autotts_jax.live.settings import Settings
 
 KEY = "secret"
 SAMPLING = Sampling(interval=20, max_tokens=160)
@@ -397,7 +399,7 @@ def test_a_long_prompt_has_openais_code(address):
 
 
 def test_a_large_body_and_other_types_are_refused(address):
-    assert post(address, b" " * (serving.MAX_BODY + 1)).status_code == 413
+    assert post(address, b" " * (service.MAX_BODY + 1)).status_code == 413
     assert post(address, b"{}", **{"content-type": "text/plain"}).status_code == 415
     missing = httpx.get(f"{address}/v2")
     assert (missing.status_code, missing.json()["error"]["message"]) == (404, "Not Found")

@@ -1,5 +1,6 @@
 from .answering import Answer, LiveExecutor, answer
-from .server import Settings, create_app, serve
+from .server import create_app, serve
+from .settings import Settings
 
 __all__ = [
     "Answer",

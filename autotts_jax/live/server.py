@@ -7,98 +7,33 @@ away, when its time is up and when the server ends, its branches are dropped fro
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import dataclasses
-import functools
-import hmac
 import ipaddress
 import logging
 import signal
 import socket
-import threading
-import time
-import urllib.parse
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-from autotts_jax.collect.answers import Extractor, extractor
-from autotts_jax.collect.engine import Cancelled, Engine, EngineError
-from autotts_jax.collect.grading import Grader
-from autotts_jax.collect.simulated import SimulatedEngine
-from autotts_jax.collect.trajectories import Sampling, Trajectories
-from autotts_jax.core.rollout import MAX_TOKENS, check_budget
-from autotts_jax.core.stepping import Decision
+from autotts_jax.collect.engine import Engine
 from autotts_jax.errors import InputError
-from autotts_jax.live.answering import Answer, BudgetError, answer
-from autotts_jax.live.chat import Chat, Reply, RequestError, event
-from autotts_jax.policies.player import Player
-from autotts_jax.policies.players import CONTROLLERS, NEURAL, select
+from autotts_jax.live.chat import RequestError
+from autotts_jax.live.settings import Settings
 
 try:
     import uvicorn
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
-    from starlette.requests import ClientDisconnect, Request
-    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 except ImportError as error:
     raise InputError("serving needs Starlette and uvicorn: pip install 'autotts-jax[serve]'") from error
 
-DEFAULT_CONTROLLER = "cmc@0.5"
-"""What answers where a client gives the model's name alone."""
-
-PUBLISHED = (*CONTROLLERS, NEURAL)
-"""What a client can name; import paths and files are for the command line."""
-
-MAX_BODY = 1 << 20
-"""Bytes that a request may have."""
+from autotts_jax.live.service import Service
 
 GRACE_SECONDS = 10
 """What clients get to read their replies when the server ends."""
 
 _LOG = logging.getLogger("uvicorn.error")
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is served, and within which limits.
-
-    Attributes:
-        name: what clients call the model.
-        sampling: how branches are sampled and probed, where a request does not say otherwise.
-        answers: finds the answer in a text, as `answers.extractor` takes it.
-        max_branches: W.
-        budget: tokens that a request may be charged; None for no limit.
-        api_key: what clients must present; None to serve everybody.
-        allowed_hosts: names by which clients may reach the server without a key, besides localhost and
-            addresses. A page in a browser could otherwise have a name of its own lead to the server.
-        max_requests: questions that are answered at once; more are refused.
-        timeout: seconds that a request may take.
-    """
-
-    name: str
-    sampling: Sampling = dataclasses.field(default_factory=Sampling)
-    answers: str | Extractor = "auto"
-    max_branches: int = 64
-    budget: int | None = None
-    api_key: str | None = None
-    allowed_hosts: tuple[str, ...] = ()
-    max_requests: int = 32
-    timeout: float = 600.0
-
-    def __post_init__(self) -> None:
-        for name in ("max_branches", "max_requests"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not self.timeout > 0:
-            raise InputError(f"timeout is {self.timeout:g}; it must be above 0")
-        if not self.name:
-            raise InputError("the model's name is empty; clients need one to ask for it")
-        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):
-            raise InputError("the API key is empty or not ASCII; choose another, or none")
-        check_budget(self.budget)
 
 
 def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> None:
@@ -147,7 +82,7 @@ def create_app(engine: Engine, settings: Settings) -> Starlette:
     Raises:
         InputError: no question fits into the model's context, or a setting is wrong.
     """
-    service = _Service(engine, settings)
+    service = Service(engine, settings)
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", service.chat, methods=["POST"]),
@@ -164,7 +99,7 @@ def create_app(engine: Engine, settings: Settings) -> Starlette:
 class _Server(uvicorn.Server):
     """A server that logs its address, and drops the questions under way when it is told to end."""
 
-    def __init__(self, config: uvicorn.Config, service: _Service):
+    def __init__(self, config: uvicorn.Config, service: Service):
         super().__init__(config)
         self._service = service
 
@@ -179,321 +114,9 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Task:
-    """What a request comes to."""
-
-    question: str
-    player: Player
-    sampling: Sampling
-    budget: int
-
-
-class _Service:
-    """The endpoints, and the questions under way."""
-
-    def __init__(self, engine: Engine, settings: Settings):
-        self._engine = engine
-        self._settings = settings
-        self._grader = Grader()
-        self._threads = ThreadPoolExecutor(settings.max_requests, "answer")
-        self._under_way: set[threading.Event] = set()  # what cancels each
-        self._ending = False
-        self._engine_failed = False
-        self._compiling = threading.Lock()
-        self._compiled: set[str] = set()
-        self._begun = int(time.time())
-        self._check_length("", settings.sampling)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
-        """Compiles before the first request comes; at the end no thread and no process is left."""
-        player = _published(DEFAULT_CONTROLLER, self._settings.max_branches)
-        with self._grader:
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._compile, player)
-            yield
-            self.stop()
-            await asyncio.to_thread(self._threads.shutdown)
-
-    def stop(self) -> None:
-        """Drops the questions under way, and refuses others."""
-        self._ending = True
-        for cancel in self._under_way:
-            cancel.set()
-
-    # --- endpoints -----------------------------------------------------------------------------------
-
-    async def health(self, _request: Request) -> Response:
-        """How much is under way, and whether the engine failed when it was last asked."""
-        status = {
-            "status": "engine failed" if self._engine_failed else "ok",
-            "requests": len(self._under_way),
-            "max_requests": self._settings.max_requests,
-            "engine_requests": self._engine.running,
-        }
-        return JSONResponse(status, 503 if self._engine_failed else 200)
-
-    async def models(self, request: Request) -> Response:
-        """What can be asked for as a model: the name alone, and the name with each controller."""
-        self._check_access(request)
-        names = [self._settings.name]
-        for controller in PUBLISHED:
-            with contextlib.suppress(InputError):
-                _published(controller, self._settings.max_branches)
-                names.append(f"{self._settings.name}:{controller}")
-        shown = {"object": "model", "created": self._begun, "owned_by": "autotts-jax"}
-        return JSONResponse({"object": "list", "data": [{"id": name, **shown} for name in names]})
-
-    async def chat(self, request: Request) -> Response:
-        """Answers a question."""
-        self._check_access(request)
-        deadline = asyncio.get_running_loop().time() + self._settings.timeout
-        chat = Chat.read(await _body(request, deadline))
-        player = self._player(chat.model)
-        task = _Task(chat.question, player, self._sampling(chat), self._budget(chat))
-        reply = Reply(f"{self._settings.name}:{player.names[0]}")
-        news = self._answered(task, request, deadline)
-        # What fails before the first decision is told by the status.
-        first = await anext(news)
-        if chat.stream:
-            sent = _stream(reply, first, news, chat.stream_options.include_usage)
-            return StreamingResponse(sent, media_type="text/event-stream")
-        *_, answer = [first, *[later async for later in news]]
-        assert isinstance(answer, Answer)
-        return JSONResponse(reply.whole(answer))
-
-    # --- what is asked -------------------------------------------------------------------------------
-
-    def _check_access(self, request: Request) -> None:
-        key = self._settings.api_key
-        if key is None and not _is_allowed(request, self._settings.allowed_hosts):
-            host = request.headers.get("host", "")
-            raise RequestError(
-                403, f"the server is not to be reached as {host!r:.80}; begin it with --allow-host, or a key"
-            )
-        given = request.headers.get("authorization", "").encode()
-        if key is not None and not hmac.compare_digest(given, f"Bearer {key}".encode()):
-            raise RequestError(401, "the API key is wrong or missing", "invalid_api_key")
-
-    def _player(self, model: str) -> Player:
-        """The player that is named."""
-        known, width = self._settings.name, self._settings.max_branches
-        if model != known and not model.startswith(f"{known}:"):
-            raise RequestError(
-                404, f"there is no model {model!r}; GET /v1/models lists them", "model_not_found"
-            )
-        try:
-            return _published(model[len(known) + 1 :] or DEFAULT_CONTROLLER, width)
-        except InputError as error:
-            raise RequestError(404, str(error), "model_not_found") from None
-
-    def _sampling(self, chat: Chat) -> Sampling:
-        wanted: dict[str, Any] = {
-            "temperature": chat.temperature,
-            "top_p": chat.top_p,
-            "seed": chat.seed,
-            "system": chat.system,
-        }
-        changes = {name: value for name, value in wanted.items() if value is not None}
-        try:
-            return dataclasses.replace(self._settings.sampling, **changes)
-        except InputError as error:
-            raise RequestError(400, str(error)) from None
-
-    def _budget(self, chat: Chat) -> int:
-        # A limit that is never reached, rather than none, which would have to be compiled for.
-        limits = (self._settings.budget, chat.max_tokens, chat.max_completion_tokens, MAX_TOKENS)
-        return min(limit for limit in limits if limit is not None)
-
-    # --- answering -----------------------------------------------------------------------------------
-
-    async def _answered(
-        self, task: _Task, request: Request, deadline: float
-    ) -> AsyncGenerator[Decision | Answer, None]:
-        """The decisions when they are taken, and then the answer."""
-        if self._ending:
-            raise RequestError(503, "the server is ending")
-        if len(self._under_way) >= self._settings.max_requests:
-            message = f"{len(self._under_way)} questions are being answered, and that is the limit; try again"
-            raise RequestError(429, message, "rate_limit_exceeded", {"Retry-After": "1"})
-        loop = asyncio.get_running_loop()
-        cancel = threading.Event()
-        news: asyncio.Queue[Decision | asyncio.Future[Answer]] = asyncio.Queue()
-
-        def tell(decision: Decision) -> None:
-            loop.call_soon_threadsafe(news.put_nowait, decision)
-
-        self._under_way.add(cancel)
-        work = loop.run_in_executor(self._threads, self._answer, task, tell, cancel)
-        work.add_done_callback(functools.partial(self._finish, cancel))
-        work.add_done_callback(news.put_nowait)
-        left = asyncio.create_task(_left(request))
-        left.add_done_callback(lambda _: cancel.set())
-        try:
-            while True:
-                async with asyncio.timeout_at(deadline):
-                    latest = await news.get()
-                if isinstance(latest, asyncio.Future):
-                    break
-                yield latest
-            yield latest.result()
-        except Exception as error:
-            raise self._error(error) from error
-        finally:
-            cancel.set()
-            left.cancel()
-
-    def _answer(self, task: _Task, tell: Callable[[Decision], None], cancel: threading.Event) -> Answer:
-        """Answers a question, in a thread."""
-        try:
-            self._check_length(task.question, task.sampling)
-        except InputError as error:
-            raise RequestError(400, str(error), "context_length_exceeded") from None
-        self._compile(task.player)
-        try:
-            return answer(
-                self._engine,
-                task.question,
-                task.player,
-                grader=self._grader,
-                sampling=task.sampling,
-                answers=self._settings.answers,
-                max_branches=self._settings.max_branches,
-                budget=task.budget,
-                on_decision=tell,
-                cancel=cancel,
-            )
-        except BudgetError as error:
-            raise RequestError(400, f"{error}, as max_tokens", "budget_too_small") from None
-
-    def _check_length(self, question: str, sampling: Sampling) -> None:
-        """Raises an `InputError` if a question does not fit into the model's context."""
-        Trajectories(self._engine, question, sampling, extractor(self._settings.answers))
-
-    def _compile(self, player: Player) -> None:
-        """Has a player play without a model when its name is asked for first; others wait for it."""
-        sampling = self._settings.sampling
-        with self._compiling:
-            if player.name in self._compiled:
-                return
-            answer(
-                SimulatedEngine(mean_tokens=5 * sampling.interval),
-                "Which digit?",
-                player,
-                grader=self._grader,
-                sampling=sampling,
-                max_branches=self._settings.max_branches,
-                budget=MAX_TOKENS,
-            )
-            self._compiled.add(player.name)
-
-    def _finish(self, cancel: threading.Event, work: asyncio.Future[Answer]) -> None:
-        """Counts a question as done, which it is when its thread is, and not when its client is told."""
-        self._under_way.discard(cancel)
-        error = work.exception()
-        if error is None:
-            self._engine_failed = False
-        elif isinstance(error, EngineError):
-            self._engine_failed = True
-            _LOG.error("the engine failed: %s", error)
-        elif not isinstance(error, Cancelled | RequestError):
-            _LOG.error("a question could not be answered", exc_info=error)
-
-    def _error(self, error: Exception) -> RequestError:
-        """What a client is told of an error."""
-        match error:
-            case RequestError():
-                return error
-            case TimeoutError():
-                message = f"there was no answer within {self._settings.timeout:g} seconds"
-                # A client that tried again would wait for as long again.
-                return RequestError(504, message, "timeout", {"x-should-retry": "false"})
-            case Cancelled():
-                return RequestError(503, "the server is ending")
-            case EngineError():
-                return RequestError(503, "the engine failed; the server's log says why", "engine_failed")
-        return RequestError(500, "the question could not be answered; the server's log says why")
-
-
-async def _stream(
-    reply: Reply, first: Decision | Answer, news: AsyncGenerator[Decision | Answer, None], usage: bool
-) -> AsyncIterator[str]:
-    """Server-sent events: the decisions as reasoning, and then the answer as content."""
-    yield reply.begin()
-    latest = first
-    async with contextlib.aclosing(news):
-        try:
-            while isinstance(latest, Decision):
-                yield reply.progress(latest)
-                latest = await anext(news)
-        except RequestError as error:
-            yield event(error.body)
-            return
-    yield reply.end(latest, usage)
-
-
-async def _body(request: Request, deadline: float) -> bytes:
-    """The body of a request."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        # Any page in a user's browser may send other types here.
-        raise RequestError(415, "the content type must be application/json")
-    body = b""
-    try:
-        async with asyncio.timeout_at(deadline):
-            async for part in request.stream():
-                body += part
-                if len(body) > MAX_BODY:
-                    raise RequestError(413, f"the request is larger than {MAX_BODY:,} bytes")
-    except (TimeoutError, ClientDisconnect):
-        raise RequestError(408, "the request did not come to its end") from None
-    return body
-
-
-async def _left(request: Request) -> None:
-    """Returns when the client has gone."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-@functools.lru_cache(maxsize=256)
-def _published(spec: str, width: int) -> Player:
-    """The player that ``name[@value]`` stands for, without a value the middle one of its family.
-
-    Raises:
-        InputError: there is none, or it opens more than ``width`` branches.
-    """
-    if spec.partition("@")[0] not in PUBLISHED:
-        raise InputError(f"there is no controller {spec!r}; known are {', '.join(PUBLISHED)}")
-    fitting = [player for player in select(spec).settings() if _fits(player, width)]
-    if not fitting:
-        raise InputError(f"{spec} opens more branches than the {width} of this server")
-    return fitting[len(fitting) // 2]
-
-
-def _fits(player: Player, width: int) -> bool:
-    try:
-        player.check(width)
-    except InputError:
-        return False
-    return True
-
-
 async def _reply(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     return JSONResponse(error.body, error.status, error.headers)
-
-
-def _is_allowed(request: Request, names: tuple[str, ...]) -> bool:
-    """Whether a request was made to an address, to this machine, or to one of the names."""
-    try:
-        # Not request.url, which has the server's own address where the header is of another form.
-        host = urllib.parse.urlsplit("//" + request.headers.get("host", "")).hostname or ""
-        if host in ("localhost", *map(str.lower, names)):
-            return True
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 async def _reply_http(request: Request, error: Exception) -> Response:

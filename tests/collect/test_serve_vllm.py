@@ -20,8 +20,7 @@ import uvicorn  # noqa: E402
 
 from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling  # noqa: E402
 from autotts_jax.core.rollout import MAX_TOKENS  # noqa: E402
-from autotts_jax.live import answer  # noqa: E402
-from autotts_jax.live.server import Settings, create_app  # noqa: E402
+from autotts_jax.live import Settings, answer, create_app  # noqa: E402
 
 CLIENTS = 32
 CONTROLLER = "cmc@0.3"

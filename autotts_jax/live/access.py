@@ -1,0 +1,46 @@
+"""Who may use a server: keys, and the hosts that requests are made to."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import urllib.parse
+
+from starlette.requests import Request
+
+from autotts_jax.live.chat import RequestError
+from autotts_jax.live.settings import Settings
+
+
+def check_access(request: Request, settings: Settings) -> None:
+    """Raises an error if a request may not use the model.
+
+    Args:
+        request: the request.
+        settings: the key, or else the names by which clients may reach the server.
+
+    Raises:
+        RequestError: the key is wrong or missing; or there is none, and the request was made to another host.
+    """
+    key = settings.api_key
+    if key is None and not _is_allowed(request, settings.allowed_hosts):
+        host = request.headers.get("host", "")
+        raise RequestError(
+            403, f"the server is not to be reached as {host!r:.80}; begin it with --allow-host, or a key"
+        )
+    given = request.headers.get("authorization", "").encode()
+    if key is not None and not hmac.compare_digest(given, f"Bearer {key}".encode()):
+        raise RequestError(401, "the API key is wrong or missing", "invalid_api_key")
+
+
+def _is_allowed(request: Request, names: tuple[str, ...]) -> bool:
+    """Whether a request was made to an address, to this machine, or to one of the names."""
+    try:
+        # Not request.url, which has the server's own address where the header is of another form.
+        host = urllib.parse.urlsplit("//" + request.headers.get("host", "")).hostname or ""
+        if host in ("localhost", *map(str.lower, names)):
+            return True
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

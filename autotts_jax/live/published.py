@@ -1,0 +1,42 @@
+"""The controllers that clients of a server can name."""
+
+from __future__ import annotations
+
+import functools
+
+from autotts_jax.errors import InputError
+from autotts_jax.policies.player import Player
+from autotts_jax.policies.players import CONTROLLERS, NEURAL, select
+
+DEFAULT = "cmc@0.5"
+"""What answers where a client gives the model's name alone."""
+
+PUBLISHED = (*CONTROLLERS, NEURAL)
+"""What a client can name; import paths and files are for the command line."""
+
+
+@functools.lru_cache(maxsize=256)
+def published(spec: str, width: int) -> Player:
+    """Gives the player that ``name[@value]`` stands for, without a value the middle one of its family.
+
+    Args:
+        spec: the text.
+        width: W, branches that the player may open.
+
+    Raises:
+        InputError: there is none, or it opens more than ``width`` branches.
+    """
+    if spec.partition("@")[0] not in PUBLISHED:
+        raise InputError(f"there is no controller {spec!r}; known are {', '.join(PUBLISHED)}")
+    fitting = [player for player in select(spec).settings() if _fits(player, width)]
+    if not fitting:
+        raise InputError(f"{spec} opens more branches than the {width} of this server")
+    return fitting[len(fitting) // 2]
+
+
+def _fits(player: Player, width: int) -> bool:
+    try:
+        player.check(width)
+    except InputError:
+        return False
+    return True

@@ -1,0 +1,50 @@
+"""What a server serves, and within which limits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from autotts_jax.collect.answers import Extractor
+from autotts_jax.collect.trajectories import Sampling
+from autotts_jax.core.rollout import check_budget
+from autotts_jax.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What is served, and within which limits.
+
+    Attributes:
+        name: what clients call the model.
+        sampling: how branches are sampled and probed, where a request does not say otherwise.
+        answers: finds the answer in a text, as `answers.extractor` takes it.
+        max_branches: W.
+        budget: tokens that a request may be charged; None for no limit.
+        api_key: what clients must present; None to serve everybody.
+        allowed_hosts: names by which clients may reach the server without a key, besides localhost and
+            addresses. A page in a browser could otherwise have a name of its own lead to the server.
+        max_requests: questions that are answered at once; more are refused.
+        timeout: seconds that a request may take.
+    """
+
+    name: str
+    sampling: Sampling = dataclasses.field(default_factory=Sampling)
+    answers: str | Extractor = "auto"
+    max_branches: int = 64
+    budget: int | None = None
+    api_key: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    max_requests: int = 32
+    timeout: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_branches", "max_requests"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.timeout > 0:
+            raise InputError(f"timeout is {self.timeout:g}; it must be above 0")
+        if not self.name:
+            raise InputError("the model's name is empty; clients need one to ask for it")
+        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):
+            raise InputError("the API key is empty or not ASCII; choose another, or none")
+        check_budget(self.budget)
