@@ -131,6 +131,10 @@ def test_without_matplotlib_everything_else_is_written(result, tmp_path, monkeyp
         (lambda data: at.evaluate(data, ["sc@2"], objective=3), "it must be an autotts_jax.Objective"),
         (lambda _: at.answer(None, "How many?"), "engine is None"),
         (lambda _: at.answer(SimulatedEngine(), 3), "question is 3, but it must be text"),
+        (
+            lambda _: at.answer(SimulatedEngine(), []),
+            r"question is \[\], .* messages that end with the user's",
+        ),
         (lambda _: at.answer(SimulatedEngine(), " "), "question is ' ', but it must be text"),
         (lambda _: at.train(None), "config is None, but it must be a path"),
         (lambda _: at.train("examples/train.toml", out=3), "out is 3, but it must be a path"),

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import logging.config
 import os
 import re
@@ -49,6 +50,7 @@ class Engine(SimulatedEngine):
         self.cancelled = 0
         self.most = 0
         self.broken = False
+        self.prompts = []
 
     @property
     def running(self):
@@ -57,6 +59,7 @@ class Engine(SimulatedEngine):
     def generate(self, requests, cancel=None):
         if self.broken:
             raise EngineError("the engine ran out of memory at 0xdeadbeef")
+        self.prompts += map(self._text, requests)
         with self._counted(len(requests)):
             time.sleep(0.01)
             if any(r.temperature and len(r.prompt) > 40 and "wait" in self._text(r) for r in requests):
@@ -212,6 +215,7 @@ def test_a_reply_is_the_answer_of_the_controller(address, directly, spec, budget
         "probes": answer.usage.probes,
         "rounds": answer.rounds,
         "stop": answer.stop.name.lower(),
+        "ignored": [],
     }
 
 
@@ -264,6 +268,27 @@ def test_system_messages_and_parts_of_text_are_read(address):
     assert reply.usage.prompt_tokens > plain.usage.prompt_tokens
 
 
+def test_the_model_sees_the_whole_conversation(engine, address):
+    """Whatever a client sends back of an earlier reply, null fields included."""
+    with client(address) as asking:
+        first = asking.chat.completions.create(model="sim:sc@4", messages=user("5 + 5"))
+        said = first.choices[0].message.model_dump()
+        assert said["tool_calls"] is None
+        messages = [
+            {"role": "developer", "content": "Be brief."},
+            *user("5 + 5"),
+            said,
+            {"role": "system", "content": "Be kind."},
+            *user("and 6?"),
+        ]
+        engine.prompts.clear()
+        second = asking.chat.completions.create(model="sim:sc@4", messages=messages)
+        again = asking.chat.completions.create(model="sim:sc@4", messages=messages)
+    begun = f"Be brief. 5 + 5 {said['content']} Be kind.\nand 6?\n"
+    assert {prompt[: len(begun)] for prompt in engine.prompts} == {begun}
+    assert again.autotts == second.autotts != first.autotts
+
+
 def test_max_tokens_is_a_budget(address, directly):
     reply = ask(address, "6 + 6", max_completion_tokens=100)
     answer = directly("6 + 6", budget=100)
@@ -280,19 +305,39 @@ def test_no_reply_is_without_a_branch(address, spec, most, least, stream):
     assert ask(address, "6 + 6", f"sim:{spec}", max_tokens=160).choices[0].message.content
 
 
-def test_parameters_without_effect_are_accepted(address):
-    ask(
-        address,
-        "2 + 2",
-        n=1,
-        user="someone",
-        metadata={"for": "a test"},
-        store=False,
-        presence_penalty=0,
-        response_format={"type": "text"},
-        tools=[],
-        logprobs=False,
-    )
+IGNORED = {
+    "user": "someone",
+    "metadata": {"for": "a test"},
+    "store": False,
+    "temperature": 0,
+    "stop": ["Question:"],
+    "top_k": 20,
+    "min_p": 0.1,
+}
+NEUTRAL = {
+    "n": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0.0,
+    "response_format": {"type": "text"},
+    "tools": [],
+    "logprobs": False,
+    "top_logprobs": 0,
+    "stop": None,
+    "top_k": -1,
+    "min_p": 0.0,
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("parameters", "ignored"), [(IGNORED, sorted(IGNORED)), (NEUTRAL, [])])
+def test_parameters_without_effect_are_accepted_and_named(address, parameters, ignored, stream):
+    asked = {"model": "sim:sc@4", "messages": user("2 + 2")}
+    reply = post(address, asked | parameters | {"stream": stream})
+    assert reply.status_code == 200
+    assert reply.headers.get("x-autotts-ignored", "") == ", ".join(ignored)
+    told = json.loads(reply.text.split("data: ")[-2]) if stream else reply.json()
+    plain = post(address, asked).json()
+    assert told["autotts"] == plain["autotts"] | {"ignored": ignored}
 
 
 # --- what is refused --------------------------------------------------------------------------------------
@@ -304,10 +349,11 @@ def test_parameters_without_effect_are_accepted(address):
         ({"n": 2}, "n "),
         ({"logprobs": True}, "logprobs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"stop": ["\n"]}, "stop"),
+        ({"stop": 3}, "stop"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
-        ({"temperature": 0}, "temperature"),
+        ({"temperature": -1}, "temperature"),
         ({"temperature": 3}, "temperature"),
         ({"top_p": 0}, "top_p"),
         ({"seed": 2**63}, "seed"),
@@ -316,8 +362,11 @@ def test_parameters_without_effect_are_accepted(address):
         ({"messages": []}, "messages"),
         ({"messages": "2 + 2"}, "messages"),
         ({"messages": [{"role": "user", "content": 4}]}, "content"),
-        ({"messages": [*user("2 + 2"), {"role": "assistant", "content": "4"}, *user("why?")]}, "turns"),
+        ({"messages": [*user("2 + 2"), {"role": "assistant", "content": "4"}]}, "user message"),
         ({"messages": [{"role": "system", "content": "2 + 2"}]}, "user message"),
+        ({"messages": user(" ")}, "with a text"),
+        ({"messages": [{"role": "tool", "content": "4"}, *user("why?")]}, "messages.0.role"),
+        ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}, *user("?")]}, "tool_calls"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "content"),
         ({"model": None}, "model"),
         ({"messages": user("9" * 900)}, "902 tokens"),

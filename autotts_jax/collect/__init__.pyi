@@ -1,6 +1,6 @@
 from .answers import Extractor, extract, extractor
 from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
-from .engine import Cancelled, Completion, Engine, EngineError, Finish, Request, Tokenizer, Tokens
+from .engine import Cancelled, Completion, Engine, EngineError, Finish, Message, Request, Tokenizer, Tokens
 from .engines import ENGINES, open_engine
 from .grading import AnswerBook, Grader
 from .loading import load
@@ -12,7 +12,7 @@ from .releases import import_release
 from .server_engine import ServerEngine
 from .simulated import SimulatedEngine
 from .store import Store, is_collection, is_growing, made_with
-from .trajectories import Probe, Sampling, Trajectories, Trajectory, Usage, last_depth
+from .trajectories import ContextError, Probe, Sampling, Trajectories, Trajectory, Usage, last_depth
 from .vllm_engine import VLLMEngine
 
 __all__ = [
@@ -23,12 +23,14 @@ __all__ = [
     "Collected",
     "CollectionProgress",
     "Completion",
+    "ContextError",
     "Engine",
     "EngineError",
     "Extractor",
     "Finish",
     "Grader",
     "LocalWorkers",
+    "Message",
     "Plan",
     "Probe",
     "Problem",

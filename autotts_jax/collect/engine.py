@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from autotts_jax.errors import InputError
 
@@ -86,21 +86,36 @@ class Cancelled(Exception):  # noqa: N818
     """The caller cancelled; the engine has dropped the requests."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """A message of a conversation.
+
+    Attributes:
+        role: who says it.
+        content: its text.
+    """
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
 class Tokenizer(Protocol):
     """Converts text to tokens and back. Methods may be called from several threads at once."""
 
     thinks: bool
     """Whether replies begin with a thinking part that ``</think>`` ends."""
 
-    def chat(self, question: str, system: str | None) -> Tokens:
-        """Formats a question as a chat, up to where the model's reply begins.
+    def chat(self, messages: Sequence[Message]) -> Tokens:
+        """Formats a conversation, up to where the model's next reply begins.
 
         Args:
-            question: the user's message.
-            system: the system prompt; None for none.
+            messages: the messages; the last is the user's.
 
         Returns:
             The prompt's tokens, special tokens included.
+
+        Raises:
+            InputError: the model's chat template refuses the messages.
         """
 
     def encode(self, text: str) -> Tokens:

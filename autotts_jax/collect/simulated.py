@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
-from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish, Request, Tokens
+from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish, Message, Request, Tokens
 
 END = 256
 """The token that ends a text; all others are bytes."""
@@ -22,8 +22,9 @@ class ByteTokenizer:
 
     thinks = False
 
-    def chat(self, question: str, system: str | None) -> Tokens:
-        return self.encode(f"{system or ''}\n{question}\n")
+    def chat(self, messages: Sequence[Message]) -> Tokens:
+        *before, last = (message.content for message in messages)
+        return self.encode(f"{' '.join(before)}\n{last}\n")
 
     def encode(self, text: str) -> Tokens:
         return tuple(text.encode())

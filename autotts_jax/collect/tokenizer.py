@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from autotts_jax.collect.engine import Tokens
+from autotts_jax.collect.engine import Message, Tokens
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 
@@ -50,10 +51,14 @@ class HubTokenizer:
                 f"no tokenizer at {model}: {error}; name a model's folder or Hugging Face id"
             ) from error
 
-    def chat(self, question: str, system: str | None) -> Tokens:
-        messages = [{"role": "system", "content": system}] if system else []
-        messages.append({"role": "user", "content": question})
-        text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    def chat(self, messages: Sequence[Message]) -> Tokens:
+        with needs("collecting", "a model's chat template"):
+            from jinja2 import TemplateError
+        shown = [dataclasses.asdict(message) for message in messages]
+        try:
+            text = self._tokenizer.apply_chat_template(shown, add_generation_prompt=True, tokenize=False)
+        except TemplateError as error:
+            raise InputError(f"the model's chat template refuses the messages: {error}") from error
         return self.encode(text)
 
     def encode(self, text: str) -> Tokens:

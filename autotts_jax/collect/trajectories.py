@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from autotts_jax.collect.answers import Extractor, extract
-from autotts_jax.collect.engine import Completion, Engine, EngineError, Finish, Request, Tokens
+from autotts_jax.collect.engine import Completion, Engine, EngineError, Finish, Message, Request, Tokens
 from autotts_jax.errors import InputError
 
 BOX = "\\boxed{"
@@ -104,6 +104,10 @@ class Probe:
     tokens: int
 
 
+class ContextError(InputError):
+    """A question and its longest trajectory do not fit into the model's context."""
+
+
 class Trajectory:
     """One trajectory as far as it was generated.
 
@@ -155,7 +159,7 @@ class Trajectories:
 
     Args:
         engine: the model.
-        question: the question.
+        question: the question, or a conversation that ends with it. `Sampling.system` comes before both.
         sampling: how trajectories are sampled and probed.
         extractor: finds the answer in a text.
         cancel: once this is set, requests are dropped and methods raise `Cancelled`.
@@ -164,13 +168,14 @@ class Trajectories:
         usage: what the engine did so far.
 
     Raises:
-        InputError: the question and the longest trajectory do not fit into the model's context.
+        ContextError: the question and the longest trajectory do not fit into the model's context.
+        InputError: the model's chat template refuses the conversation.
     """
 
     def __init__(
         self,
         engine: Engine,
-        question: str,
+        question: str | tuple[Message, ...],
         sampling: Sampling,
         extractor: Extractor,
         cancel: threading.Event | None = None,
@@ -180,7 +185,9 @@ class Trajectories:
         self._extractor = extractor
         self._cancel = cancel
         self._question = question
-        self._prompt = engine.tokenizer.chat(question, sampling.system)
+        turns = (Message("user", question),) if isinstance(question, str) else question
+        system = (Message("system", sampling.system),) if sampling.system else ()
+        self._prompt = engine.tokenizer.chat((*system, *turns))
         self._suffix = sampling.suffix or (THINKING_SUFFIX if engine.tokenizer.thinks else PLAIN_SUFFIX)
         self._suffix_tokens = engine.tokenizer.encode(self._suffix)
         self._boxed = self._suffix.endswith(BOX)
@@ -190,7 +197,7 @@ class Trajectories:
         if needed > engine.max_model_len:
             most = sampling.max_tokens - (needed - engine.max_model_len)
             way_out = f"lower max_tokens to {most}" if most >= 1 else "shorten the question"
-            raise InputError(
+            raise ContextError(
                 f"the question has {len(self._prompt)} tokens, which makes {needed} with the longest "
                 f"trajectory and its probe, and {engine.model} takes {engine.max_model_len}; {way_out}"
             )

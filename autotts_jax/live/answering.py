@@ -20,7 +20,7 @@ import numpy as np
 
 from autotts_jax.checks import callback, whole
 from autotts_jax.collect.answers import Extractor, extractor
-from autotts_jax.collect.engine import Engine
+from autotts_jax.collect.engine import Engine, Message
 from autotts_jax.collect.grading import AnswerBook, Grader
 from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, last_depth
 from autotts_jax.core.pool import ReplayPool, StopReason
@@ -66,7 +66,7 @@ class Answer:
 
 def answer(
     engine: Engine,
-    question: str,
+    question: str | Sequence[Message],
     player: Any = "cmc@0.5",
     *,
     sampling: Sampling | None = None,
@@ -82,7 +82,7 @@ def answer(
 
     Args:
         engine: the model, as `autotts_jax.collect.open_engine` opens it.
-        question: the question.
+        question: the question, or a conversation of which the last message is the user's.
         player: a player with a single setting, as `autotts_jax.evaluate` takes it.
         sampling: how branches are sampled and probed; `Sampling()` when None.
         answers: finds the answer in a text: ``auto`` (the last box, else the last number), ``boxed``,
@@ -116,8 +116,10 @@ def answer(
         raise InputError(
             f"engine is {engine!r:.60}, but it must be an engine, as autotts_jax.collect.open_engine opens it"
         )
-    if not isinstance(question, str) or not question.strip():
-        raise InputError(f"question is {question!r:.60}, but it must be text")
+    if not _is_question(question):
+        raise InputError(
+            f"question is {question!r:.60}, but it must be text, or messages that end with the user's"
+        )
     check_budget(budget)
     callback("on_decision", on_decision, "the `Decision`")
     max_branches = whole("max_branches", max_branches, 1)
@@ -126,7 +128,8 @@ def answer(
     width = playing.width or max_branches
     playing.check(width)
     sampling = sampling or Sampling()
-    trajectories = Trajectories(engine, question, sampling, extractor(answers), cancel)
+    asked = question if isinstance(question, str) else tuple(question)
+    trajectories = Trajectories(engine, asked, sampling, extractor(answers), cancel)
     decisions: list[Decision] = []
 
     def note(decision: Decision) -> None:
@@ -152,6 +155,14 @@ def answer(
         decisions=decisions,
         texts=[trajectories.text(b) for b in range(int(executor.pool.opened))],
     )
+
+
+def _is_question(question: Any) -> bool:
+    if isinstance(question, str):
+        return bool(question.strip())
+    messages = list(question) if isinstance(question, Sequence) else []
+    said = all(isinstance(message, Message) for message in messages)
+    return bool(messages) and said and messages[-1].role == "user"
 
 
 class LiveExecutor(Executor):

@@ -8,6 +8,7 @@ import time
 import uuid
 from typing import Any, Literal
 
+from autotts_jax.collect.engine import Message
 from autotts_jax.core.pool import StopReason
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
@@ -20,18 +21,37 @@ except ImportError as error:
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
+    "best_of": (1,),
     "logprobs": (False,),
+    "top_logprobs": (0,),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "functions": ([],),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
-    "stop": ([],),
+    "stop": ([], ""),
+    "top_k": (0, -1),
+    "min_p": (0,),
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
     "logit_bias": ({},),
 }
-"""Parameters that are not supported, and the values of them that ask for nothing."""
+"""Values of parameters that ask for nothing."""
+
+IGNORED = (
+    "metadata",
+    "min_p",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "safety_identifier",
+    "service_tier",
+    "stop",
+    "store",
+    "top_k",
+    "user",
+)
+"""Parameters that have no effect. A reply names those that its request has."""
 
 DONE = "data: [DONE]\n\n"
 """The end of a stream."""
@@ -69,9 +89,18 @@ class _Part(_Strict):
 
 
 class _Message(_Strict):
-    role: str
+    role: Literal["system", "developer", "user", "assistant"]
     content: str | list[_Part]
     name: str | None = None
+    reasoning_content: str | None = None
+    """Of an earlier reply, which clients send back as they got it; a model does not see it again."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nothing(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None and value != []}
 
     @property
     def text(self) -> str:
@@ -84,7 +113,7 @@ class _StreamOptions(_Strict):
 
 
 class Chat(_Strict):
-    """A request; what has no effect here is accepted and left unread."""
+    """A request for a reply to a conversation."""
 
     model: str
     messages: list[_Message] = Field(min_length=1)
@@ -95,6 +124,9 @@ class Chat(_Strict):
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = Field(None, ge=-_LARGEST_SEED, le=_LARGEST_SEED)
+    stop: str | list[str] = []
+    top_k: int | None = Field(None, ge=-1)
+    min_p: float | None = Field(None, ge=0, le=1)
     user: Any = None
     metadata: Any = None
     store: Any = None
@@ -132,24 +164,43 @@ class Chat(_Strict):
             if first["type"] == "extra_forbidden":
                 raise RequestError(400, f"{place} is not supported", "unsupported_parameter") from None
             raise RequestError(400, f"{place}: {first['msg']}" if place else first["msg"]) from None
-        *before, last = chat.messages
-        if last.role != "user" or any(message.role not in ("system", "developer") for message in before):
-            raise RequestError(
-                400,
-                "messages has to be one user message, with system messages before it or none; "
-                "earlier turns of a conversation are not supported",
-            )
+        last = chat.messages[-1]
+        if last.role != "user" or not last.text.strip():
+            raise RequestError(400, "the last of messages has to be a user message with a text")
         return chat
 
     @property
-    def question(self) -> str:
-        """The user's message."""
-        return self.messages[-1].text
+    def system(self) -> str | None:
+        """The text of the system messages that the conversation begins with, None where there is none."""
+        return "\n\n".join(message.text for message in self.messages[: self._begin]) or None
 
     @property
-    def system(self) -> str | None:
-        """The system's messages, None where there is none."""
-        return "\n\n".join(message.text for message in self.messages[:-1]) or None
+    def question(self) -> str | tuple[Message, ...]:
+        """The user's message, or the conversation that ends with it, without what is `system`."""
+        turns = self.messages[self._begin :]
+        if len(turns) == 1:
+            return turns[0].text
+        # Few chat templates know developers, and those that do treat them as the system.
+        return tuple(
+            Message("system" if turn.role == "developer" else turn.role, turn.text) for turn in turns
+        )
+
+    @property
+    def greedy(self) -> bool:
+        """Whether it asks for the most likely tokens, by which all branches would be equal."""
+        return self.temperature == 0
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The parameters that have no effect, by name."""
+        ignored = [name for name in IGNORED if name in self.model_fields_set]
+        return tuple(sorted(ignored + ["temperature"] * self.greedy))
+
+    @property
+    def _begin(self) -> int:
+        """The number of system messages that the conversation begins with."""
+        instructs = [message.role in ("system", "developer") for message in self.messages]
+        return instructs.index(False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,13 +209,20 @@ class Reply:
 
     Attributes:
         model: what answers.
+        ignored: parameters of the request that have no effect.
         id: of the reply.
         created: time in seconds.
     """
 
     model: str
+    ignored: tuple[str, ...] = ()
     id: str = dataclasses.field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the reply."""
+        return {"x-autotts-ignored": ", ".join(self.ignored)} if self.ignored else {}
 
     def whole(self, answer: Answer) -> dict[str, Any]:
         """Makes the reply that is not streamed.
@@ -178,7 +236,7 @@ class Reply:
             **self._envelope("chat.completion"),
             "choices": [choice],
             "usage": _usage(answer),
-            "autotts": _account(answer),
+            "autotts": self._account(answer),
         }
 
     def begin(self) -> str:
@@ -204,13 +262,25 @@ class Reply:
             usage: whether the client asked for the usage.
         """
         said = self._chunk({"content": answer.answer or ""})
-        ended = {**self._chunk({}, _finish_reason(answer)), "autotts": _account(answer)}
+        ended = {**self._chunk({}, _finish_reason(answer)), "autotts": self._account(answer)}
         used = {**self._envelope("chat.completion.chunk"), "choices": [], "usage": _usage(answer)}
         return event(said) + event(ended) + (event(used) if usage else "") + DONE
 
     def _chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         return {**self._envelope("chat.completion.chunk"), "choices": [choice]}
+
+    def _account(self, answer: Answer) -> dict[str, Any]:
+        """What the controller was charged, and why it ended."""
+        return {
+            "tokens": answer.tokens,
+            "sequential_tokens": answer.sequential_tokens,
+            "branches": len(answer.texts),
+            "probes": answer.usage.probes,
+            "rounds": answer.rounds,
+            "stop": answer.stop.name.lower(),
+            "ignored": list(self.ignored),
+        }
 
     def _envelope(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
@@ -237,16 +307,4 @@ def _usage(answer: Answer) -> dict[str, Any]:
         "completion_tokens": written,
         "total_tokens": prompted + written,
         "prompt_tokens_details": {"cached_tokens": answer.usage.cached},
-    }
-
-
-def _account(answer: Answer) -> dict[str, Any]:
-    """What the controller was charged, and why it ended."""
-    return {
-        "tokens": answer.tokens,
-        "sequential_tokens": answer.sequential_tokens,
-        "branches": len(answer.texts),
-        "probes": answer.usage.probes,
-        "rounds": answer.rounds,
-        "stop": answer.stop.name.lower(),
     }

@@ -18,10 +18,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from autotts_jax.collect.answers import extractor
-from autotts_jax.collect.engine import Cancelled, Engine, EngineError
+from autotts_jax.collect.engine import Cancelled, Engine, EngineError, Message
 from autotts_jax.collect.grading import Grader
 from autotts_jax.collect.simulated import SimulatedEngine
-from autotts_jax.collect.trajectories import Sampling, Trajectories
+from autotts_jax.collect.trajectories import ContextError, Sampling, Trajectories
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
@@ -42,7 +42,7 @@ _LOG = logging.getLogger("uvicorn.error")
 class _Task:
     """What a request comes to."""
 
-    question: str
+    question: str | tuple[Message, ...]
     player: Player
     sampling: Sampling
     budget: int
@@ -118,16 +118,16 @@ class Service:
         chat = Chat.read(await _body(request, deadline))
         player = self._player(chat.model)
         task = _Task(chat.question, player, self._sampling(chat), self._budget(chat))
-        reply = Reply(f"{self._settings.name}:{player.names[0]}")
+        reply = Reply(f"{self._settings.name}:{player.names[0]}", chat.ignored)
         news = self._answered(task, request, deadline)
         # What fails before the first decision is told by the status.
         first = await anext(news)
         if chat.stream:
             sent = _stream(reply, first, news, chat.stream_options.include_usage)
-            return StreamingResponse(sent, media_type="text/event-stream")
+            return StreamingResponse(sent, media_type="text/event-stream", headers=reply.headers)
         *_, answer = [first, *[later async for later in news]]
         assert isinstance(answer, Answer)
-        return JSONResponse(reply.whole(answer))
+        return JSONResponse(reply.whole(answer), headers=reply.headers)
 
     # --- what is asked -------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Service:
 
     def _sampling(self, chat: Chat) -> Sampling:
         wanted: dict[str, Any] = {
-            "temperature": chat.temperature,
+            "temperature": None if chat.greedy else chat.temperature,
             "top_p": chat.top_p,
             "seed": chat.seed,
             "system": chat.system,
@@ -203,8 +203,10 @@ class Service:
         """Answers a question, in a thread."""
         try:
             self._check_length(task.question, task.sampling)
-        except InputError as error:
+        except ContextError as error:
             raise RequestError(400, str(error), "context_length_exceeded") from None
+        except InputError as error:
+            raise RequestError(400, str(error)) from None
         self._compile(task.player)
         try:
             return answer(
@@ -222,8 +224,8 @@ class Service:
         except BudgetError as error:
             raise RequestError(400, f"{error}, as max_tokens", "budget_too_small") from None
 
-    def _check_length(self, question: str, sampling: Sampling) -> None:
-        """Raises an `InputError` if a question does not fit into the model's context."""
+    def _check_length(self, question: str | tuple[Message, ...], sampling: Sampling) -> None:
+        """Raises an `InputError` if the model's context or its chat template does not take a question."""
         Trajectories(self._engine, question, sampling, extractor(self._settings.answers))
 
     def _compile(self, player: Player) -> None:

@@ -14,6 +14,7 @@ from autotts_jax.collect.engine import (
     Engine,
     EngineError,
     Finish,
+    Message,
     Request,
 )
 
@@ -46,7 +47,7 @@ def check_engine(
     """
     _require(isinstance(engine.model, str), "model is a name")
     _require(engine.running == 0, "an idle engine has no running requests")
-    prompt = engine.tokenizer.chat(question, None)
+    prompt = engine.tokenizer.chat([Message("user", question)])
     _check_tokenizer(engine, prompt)
     _require(len(prompt) + max_tokens <= engine.max_model_len, "the question does not fit; use another")
 

@@ -16,6 +16,7 @@ from autotts_jax.collect import (
     Finish,
     Grader,
     LocalWorkers,
+    Message,
     Plan,
     Problem,
     Request,
@@ -57,7 +58,7 @@ def run(engine, tmp_path_factory):
 
 
 def requests(engine, count, seed=0, tokens=40):
-    prompt = engine.tokenizer.chat("What is 1 + 2?", None)
+    prompt = engine.tokenizer.chat([Message("user", "What is 1 + 2?")])
     return [Request(prompt, tokens, temperature=0.7, seed=seed + n) for n in range(count)]
 
 

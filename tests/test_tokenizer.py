@@ -1,0 +1,54 @@
+"""A model's own tokenizer, with chat templates as models have them."""
+
+import pytest
+
+from autotts_jax.collect.engine import Message
+from autotts_jax.collect.tokenizer import HubTokenizer
+from autotts_jax.errors import InputError
+
+TURNS = """
+{%- for message in messages %}<|{{ message.role }}|>{{ message.content }}{% endfor %}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}
+"""
+ALTERNATING = """
+{%- for message in messages %}
+{%- if (message.role == "user") != (loop.index0 % 2 == 0) %}
+{{- raise_exception("roles must alternate") }}{% endif %}
+{%- endfor %}
+"""
+CONVERSATION = (
+    Message("system", "Be brief."),
+    Message("user", "5 + 5?"),
+    Message("assistant", "10"),
+    Message("user", "and 6?"),
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """Makes the tokenizer of a chat template."""
+    transformers = pytest.importorskip("transformers")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    bytewise = Tokenizer(models.BPE(vocab={byte: i for i, byte in enumerate(alphabet)}, merges=[]))
+    bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    bytewise.decoder = decoders.ByteLevel()
+
+    def make(template):
+        return HubTokenizer(
+            transformers.PreTrainedTokenizerFast(tokenizer_object=bytewise, chat_template=template)
+        )
+
+    return make
+
+
+def test_a_conversation_goes_through_the_model_s_chat_template(tokenizer):
+    turns = tokenizer(TURNS)
+    told = turns.decode(turns.chat(CONVERSATION))
+    assert told == "<|system|>Be brief.<|user|>5 + 5?<|assistant|>10<|user|>and 6?<|assistant|>"
+
+
+def test_a_conversation_that_the_template_refuses_is_an_error_of_the_user(tokenizer):
+    with pytest.raises(InputError, match="chat template refuses the messages: roles must alternate"):
+        tokenizer(ALTERNATING).chat(CONVERSATION)
