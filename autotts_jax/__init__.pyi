@@ -5,7 +5,7 @@ from .core.pool import BranchPool, StopReason
 from .core.rollout import rollout
 from .core.votes import Vote
 from .discovery.entry import discover
-from .discovery.found import Discovery, read_run
+from .discovery.results.found import Discovery, read_run
 from .envs.making import make
 from .errors import InputError
 from .experiments.evaluation import Evaluation, evaluate

@@ -10,7 +10,7 @@ import numpy as np
 
 import autotts_jax as at
 from autotts_jax.discovery import Course, Judge, Measurement, measure
-from autotts_jax.discovery.prompts import prompt
+from autotts_jax.discovery.proposers.prompts import prompt
 from autotts_jax.policies import select
 
 DATA, MAX_BRANCHES, ORDERS = "smollm2", 16, 2

@@ -13,7 +13,7 @@ from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
 from autotts_jax.discovery import Arm, Discovery, ablate, ablation
 from autotts_jax.discovery.ablation import interval
-from autotts_jax.discovery.program_rounds import HEATS
+from autotts_jax.discovery.rounds.programs import HEATS
 
 
 def test_intervals_are_over_seeds_and_questions():

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from autotts_jax.discovery import ClaudeProposer, Writer, Written
-from autotts_jax.discovery.claude_proposer import FILE, refusal
-from autotts_jax.discovery.proposers import as_proposer
+from autotts_jax.discovery.proposers.claude import FILE, refusal
+from autotts_jax.discovery.proposers.named import as_proposer
 from autotts_jax.errors import InputError
 
 METRICS = {"objective": 0.5, "cost": 4.0, "width": 8.0}

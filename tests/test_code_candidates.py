@@ -10,9 +10,9 @@ import pytest
 
 import autotts_jax as at
 from autotts_jax.core.controller import Family
-from autotts_jax.discovery.judging import Judge, price
-from autotts_jax.discovery.measuring import MAX_SOURCE, TRACE, Course, measure, outcome_of
-from autotts_jax.discovery.prompts import CONTRACT, code_of
+from autotts_jax.discovery.judging.judge import Judge, price
+from autotts_jax.discovery.judging.measuring import MAX_SOURCE, TRACE, Course, measure, outcome_of
+from autotts_jax.discovery.proposers.prompts import CONTRACT, code_of
 from autotts_jax.policies import select, self_consistency
 from autotts_jax.policies.players import as_player
 from autotts_jax.sandbox import Sandbox

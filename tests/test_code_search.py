@@ -14,7 +14,9 @@ from asking import ASKS
 from scripted_model import serving
 
 import autotts_jax as at
-from autotts_jax.discovery import Lift, Measurement, OpenAIProposer, critic, file_rounds, read_run
+from autotts_jax.discovery import Lift, Measurement, OpenAIProposer, read_run
+from autotts_jax.discovery.critics import critic
+from autotts_jax.discovery.rounds import files as file_rounds
 from autotts_jax.discovery.search import Run
 from autotts_jax.errors import InputError
 from autotts_jax.files import locked

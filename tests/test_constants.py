@@ -17,7 +17,8 @@ from autotts_jax.discovery import (
     decision_list,
     self_consistency,
 )
-from autotts_jax.discovery.proposers import Learner, Trial, as_proposer
+from autotts_jax.discovery.proposers.named import as_proposer
+from autotts_jax.discovery.proposers.protocol import Learner, Trial
 from autotts_jax.discovery.search import Run
 from autotts_jax.policies import SelfConsistency, as_player
 

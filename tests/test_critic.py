@@ -18,9 +18,10 @@ from autotts_jax.discovery import (
     mutate,
     random_program,
 )
-from autotts_jax.discovery.critic import Gate, as_critic
-from autotts_jax.discovery.critic_report import LABELS, ratio_interval, read_report, report
-from autotts_jax.discovery.nearest import Nearest, behaviour
+from autotts_jax.discovery.critics.critic import Gate
+from autotts_jax.discovery.critics.named import as_critic
+from autotts_jax.discovery.critics.nearest import Nearest, behaviour
+from autotts_jax.discovery.critics.report import LABELS, ratio_interval, read_report, report
 from autotts_jax.errors import InputError
 
 ORDERS = (1, 3, 12)

@@ -36,12 +36,12 @@ from autotts_jax.discovery import (
     short_m,
     source_of,
 )
-from autotts_jax.discovery.archive import Archive
-from autotts_jax.discovery.judging import Outcome
-from autotts_jax.discovery.program_rounds import LENGTH_PRICE
-from autotts_jax.discovery.promotion import ERROR_RATE, LeftOut, gains, level_of, lower_bound, matched
+from autotts_jax.discovery.archive.archive import Archive
+from autotts_jax.discovery.judging.judge import Outcome
+from autotts_jax.discovery.judging.promotion import ERROR_RATE, LeftOut, gains, level_of, lower_bound, matched
+from autotts_jax.discovery.programs.variation import constant
+from autotts_jax.discovery.rounds.programs import LENGTH_PRICE
 from autotts_jax.discovery.search import Run
-from autotts_jax.discovery.variation import constant
 from autotts_jax.policies import CMC, AdaptiveConsistency, ParallelProbe, Seen, SelfConsistency, as_player
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 

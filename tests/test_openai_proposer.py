@@ -7,12 +7,13 @@ from decimal import Decimal
 import pytest
 from scripted_model import serving
 
-from autotts_jax.discovery import judging
-from autotts_jax.discovery.measuring import TRACE
-from autotts_jax.discovery.openai_proposer import Cost, OpenAIProposer
+from autotts_jax.discovery.judging import judge as judging
+from autotts_jax.discovery.judging.measuring import TRACE
 from autotts_jax.discovery.population import Written
-from autotts_jax.discovery.prompts import code_of, prompt
-from autotts_jax.discovery.proposers import Writer, as_proposer
+from autotts_jax.discovery.proposers.named import as_proposer
+from autotts_jax.discovery.proposers.openai import Cost, OpenAIProposer
+from autotts_jax.discovery.proposers.prompts import code_of, prompt
+from autotts_jax.discovery.proposers.protocol import Writer
 from autotts_jax.errors import DataError, InputError
 
 pytest.importorskip("openai")

@@ -9,8 +9,8 @@ import pytest
 
 import autotts_jax as at
 from autotts_jax.discovery import Course, Judge, measure
-from autotts_jax.discovery.prompts import CONTRACT, code_of
-from autotts_jax.discovery.tuning import GENERATION, with_factors
+from autotts_jax.discovery.judging.tuning import GENERATION, with_factors
+from autotts_jax.discovery.proposers.prompts import CONTRACT, code_of
 from autotts_jax.policies import CMC, ControllerPlayer, SelfConsistency, as_player, select, tuned
 from autotts_jax.policies.scaling import constants, scaled
 from autotts_jax.policies.sealed.playing import MOST_CONSTANTS, constants_of, is_name

@@ -1,22 +1,29 @@
 from .ablation import Ablation, Arm, ablate
-from .claude_proposer import ClaudeProposer
-from .constants import Constants
-from .critic import Critic, Opinion
-from .critic_report import CriticReport, Lift, Tally
+from .critics.critic import Critic, Opinion
+from .critics.report import CriticReport, Lift, Tally
 from .entry import discover
-from .found import Discovery, read_run
-from .interpreter import DecisionList, decision_list, family
-from .judging import Judge, Outcome, price
-from .measuring import Course, Measurement, measure
-from .openai_proposer import OpenAIProposer
+from .judging.judge import Judge, Outcome, price
+from .judging.measuring import Course, Measurement, measure
+from .judging.promotion import Verdict
 from .population import Member, Population, Written
-from .promotion import Verdict
-from .proposers import Draft, Learner, Proposal, Proposer, Trial, Writer
-from .published import PUBLISHED, adaptive_consistency, cmc, parallel_probe, self_consistency, short_m
-from .rules import Clause, Comparison, Line, Program
+from .programs.interpreter import DecisionList, decision_list, family
+from .programs.published import (
+    PUBLISHED,
+    adaptive_consistency,
+    cmc,
+    parallel_probe,
+    self_consistency,
+    short_m,
+)
+from .programs.rules import Clause, Comparison, Line, Program
+from .programs.source import source_of
+from .programs.variation import cross, mutate, random_program
+from .proposers.claude import ClaudeProposer
+from .proposers.constants import Constants
+from .proposers.openai import OpenAIProposer
+from .proposers.protocol import Draft, Learner, Proposal, Proposer, Trial, Writer
+from .results.found import Discovery, read_run
 from .search import Progress
-from .source import source_of
-from .variation import cross, mutate, random_program
 
 __all__ = [
     "PUBLISHED",

@@ -20,10 +20,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from autotts_jax.checks import whole
-from autotts_jax.discovery.critic import NEAREST, Critic, paid_of
+from autotts_jax.discovery.critics.critic import Critic, paid_of
+from autotts_jax.discovery.critics.nearest import NEAREST
 from autotts_jax.discovery.entry import discover
-from autotts_jax.discovery.found import Discovery
-from autotts_jax.discovery.proposers import Proposer, Writer, as_proposer
+from autotts_jax.discovery.proposers.named import as_proposer
+from autotts_jax.discovery.proposers.protocol import Proposer, Writer
+from autotts_jax.discovery.results.found import Discovery
 from autotts_jax.discovery.search import Progress
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table

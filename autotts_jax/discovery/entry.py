@@ -8,9 +8,9 @@ from typing import Any
 
 from autotts_jax.checks import whole
 from autotts_jax.collect.loading import load
-from autotts_jax.discovery.critic import Critic
-from autotts_jax.discovery.found import Discovery, read_run
-from autotts_jax.discovery.proposers import Proposer, Writer
+from autotts_jax.discovery.critics.critic import Critic
+from autotts_jax.discovery.proposers.protocol import Proposer, Writer
+from autotts_jax.discovery.results.found import Discovery, read_run
 from autotts_jax.discovery.search import OnRound, Run
 from autotts_jax.errors import InputError
 from autotts_jax.files import locked

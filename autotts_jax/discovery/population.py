@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from autotts_jax.discovery.rules import Program
+from autotts_jax.discovery.archive.archive import Record
+from autotts_jax.discovery.programs.rules import Program
 
 SIZE = 48
 """The best candidates that are kept; those that are the best of their kind are kept besides."""
@@ -91,7 +92,7 @@ class Written:
     Attributes:
         number: the candidate's number in the run.
         source: the text of the file; None where there was none.
-        metrics: see `autotts_jax.discovery.measuring.Measurement`; None of a candidate that failed.
+        metrics: see `autotts_jax.discovery.judging.measuring.Measurement`; None of a candidate that failed.
         feedback: what whoever writes the next one is told of it.
     """
 
@@ -114,6 +115,30 @@ class Written:
     def width(self) -> float:
         """Its mean number of branches; 0 of a candidate that failed."""
         return 0.0 if self.metrics is None else float(self.metrics["width"])
+
+
+def member_of(record: Record) -> Member | None:
+    """Makes a member of a record.
+
+    Args:
+        record: the record of a candidate that is a program.
+
+    Returns:
+        The member; None where the candidate has not come through all heats.
+    """
+    if "cost" not in record:
+        return None
+    program = Program.from_tree(record["program"])
+    return Member(record["number"], program, record["scores"][-1], record["cost"], record["width"])
+
+
+def written_of(record: Record) -> Written:
+    """Makes a candidate of the record of a file.
+
+    Args:
+        record: the record.
+    """
+    return Written(record["number"], record["source"], record["metrics"], record["feedback"])
 
 
 @dataclasses.dataclass

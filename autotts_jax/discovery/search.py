@@ -20,22 +20,22 @@ import numpy as np
 
 import autotts_jax
 from autotts_jax.checks import whole
-from autotts_jax.discovery.archive import END, RECORDS, Archive, Record
-from autotts_jax.discovery.critic import Critic, Gate, as_critic, paid_of
-from autotts_jax.discovery.file_rounds import WRITTEN, FileRounds, written_of
-from autotts_jax.discovery.interpreter import BETAS
-from autotts_jax.discovery.judging import TEST_ORDERS, Judge, Outcome
-from autotts_jax.discovery.population import Member, Search, Written
-from autotts_jax.discovery.program_rounds import (
-    CANDIDATE,
+from autotts_jax.discovery.archive.archive import END, RECORDS, Archive, Record
+from autotts_jax.discovery.archive.records import CANDIDATE, WRITTEN
+from autotts_jax.discovery.critics.critic import Critic, Gate, paid_of
+from autotts_jax.discovery.critics.named import as_critic
+from autotts_jax.discovery.judging.judge import ONE_BETA, TEST_ORDERS, Judge, Outcome
+from autotts_jax.discovery.judging.promotion import LeftOut, judge, mean_objective
+from autotts_jax.discovery.population import Member, Search, Written, member_of, written_of
+from autotts_jax.discovery.programs.interpreter import BETAS
+from autotts_jax.discovery.proposers.named import as_proposer
+from autotts_jax.discovery.proposers.protocol import Learner, Proposer, Writer
+from autotts_jax.discovery.rounds.files import FileRounds
+from autotts_jax.discovery.rounds.programs import (
     HEATS,
-    ONE_BETA,
     ProgramRounds,
-    member_of,
     trial_of,
 )
-from autotts_jax.discovery.promotion import LeftOut, judge, mean_objective
-from autotts_jax.discovery.proposers import Learner, Proposer, Writer, as_proposer
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.evaluation import check_width
 from autotts_jax.policies.player import ControllerPlayer, Player

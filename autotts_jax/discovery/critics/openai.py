@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotts_jax.discovery.archive import Record
-from autotts_jax.discovery.critic import Opinion
-from autotts_jax.discovery.critic_report import score_of
-from autotts_jax.discovery.file_rounds import WRITTEN
-from autotts_jax.discovery.openai_proposer import OpenAIProposer, Reply
+from autotts_jax.discovery.archive.archive import Record
+from autotts_jax.discovery.archive.records import WRITTEN
+from autotts_jax.discovery.critics.critic import Opinion
+from autotts_jax.discovery.critics.report import score_of
+from autotts_jax.discovery.proposers.openai import OpenAIProposer, Reply
 
 THRESHOLD = 5.5
 """The least score, of 10, of a file that is worth running."""

@@ -13,15 +13,14 @@ from rich.text import Text
 
 from autotts_jax.checks import whole
 from autotts_jax.core.controller import Family
-from autotts_jax.discovery.archive import END, MANIFEST, Record, read_manifest, read_records
-from autotts_jax.discovery.critic_report import CriticReport, read_report
-from autotts_jax.discovery.file_rounds import WRITTEN, written_of
-from autotts_jax.discovery.interpreter import BETAS, family
-from autotts_jax.discovery.lineage import lineage_figure
-from autotts_jax.discovery.program_rounds import member_of
-from autotts_jax.discovery.records import is_name
-from autotts_jax.discovery.rules import Program
-from autotts_jax.discovery.source import exported, source_of
+from autotts_jax.discovery.archive.archive import END, MANIFEST, Record, read_manifest, read_records
+from autotts_jax.discovery.archive.records import WRITTEN, is_name
+from autotts_jax.discovery.critics.report import CriticReport, read_report
+from autotts_jax.discovery.population import member_of, written_of
+from autotts_jax.discovery.programs.interpreter import BETAS, family
+from autotts_jax.discovery.programs.rules import Program
+from autotts_jax.discovery.programs.source import exported, source_of
+from autotts_jax.discovery.results.lineage import lineage_figure
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
 from autotts_jax.files import write_atomically
@@ -169,7 +168,7 @@ class Discovery:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from autotts_jax.discovery.columns import candidates_table
+        from autotts_jax.discovery.results.columns import candidates_table
 
         content = pa.BufferOutputStream()
         pq.write_table(candidates_table(self.candidates), content)

@@ -15,8 +15,8 @@ from pathlib import Path
 import scipy.optimize
 import scipy.stats
 
-from autotts_jax.discovery.archive import END, Record, read_manifest, read_records
-from autotts_jax.discovery.file_rounds import WRITTEN
+from autotts_jax.discovery.archive.archive import END, Record, read_manifest, read_records
+from autotts_jax.discovery.archive.records import WRITTEN
 
 LABELS = 100
 """Labels that a critic needs before it gates."""

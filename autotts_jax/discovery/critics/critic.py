@@ -1,9 +1,9 @@
 """Critics: what scores an idea before it is executed, and when that decides whether it is.
 
 A critic runs in the shadow at first: its verdicts are recorded, and every candidate is executed. It gates
-only where its record shows that it helps (`autotts_jax.discovery.critic_report`), and then a share of what it
-rejects is executed all the same, so that its record stays unbiased. It learns from its own search alone: what
-other searches have seen of the questions that this one leaves out must not reach it.
+only where its record shows that it helps (`autotts_jax.discovery.critics.report`), and then a share of what
+it rejects is executed all the same, so that its record stays unbiased. It learns from its own search alone:
+what other searches have seen of the questions that this one leaves out must not reach it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from autotts_jax.discovery.archive import Record
-from autotts_jax.discovery.critic_report import Tally
-from autotts_jax.discovery.program_rounds import START
-from autotts_jax.discovery.proposers import OPENAI, Writer
-from autotts_jax.errors import InputError
+from autotts_jax.discovery.archive.archive import Record
+from autotts_jax.discovery.archive.records import START
+from autotts_jax.discovery.critics.report import Tally
 
 AUDITED = 0.1
 """Share of the rejected candidates that are executed where a critic gates."""
-
-NEAREST = "nearest"
-"""Name of the critic that looks at the nearest candidates before."""
 
 
 class Opinion(NamedTuple):
@@ -135,31 +130,3 @@ def paid_of(record: Record) -> tuple[int, float]:
     """
     opinion = record.get("critic", {})
     return opinion.get("tokens", 0), opinion.get("dollars") or 0.0
-
-
-def as_critic(critic: str | Critic | None, proposers: Sequence[Any]) -> Critic | None:
-    """Finds a critic.
-
-    Args:
-        critic: ``nearest``; ``openai:MODEL``; a critic; or None for none.
-        proposers: the run's proposers; a model is asked with the settings of the first that asks one.
-
-    Raises:
-        InputError: there is no such critic, or nobody writes the files that it judges.
-    """
-    if not isinstance(critic, str):
-        return critic
-    kind, colon, model = critic.partition(":")
-    if kind == OPENAI and colon:
-        if not any(isinstance(one, Writer) for one in proposers):
-            raise InputError(f"{critic} judges files, but no proposer writes any; {NEAREST} judges programs")
-        from autotts_jax.discovery.openai_critic import OpenAICritic
-        from autotts_jax.discovery.openai_proposer import OpenAIProposer
-
-        account = next((one for one in proposers if isinstance(one, OpenAIProposer)), None)
-        return OpenAICritic(dataclasses.replace(account, model=model) if account else OpenAIProposer(model))
-    if critic != NEAREST:
-        raise InputError(f"unknown critic {critic!r}; known are {NEAREST}, {OPENAI}:MODEL")
-    from autotts_jax.discovery.nearest import Nearest
-
-    return Nearest()

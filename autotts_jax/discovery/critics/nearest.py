@@ -18,12 +18,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.distance import cdist
 
-from autotts_jax.discovery.archive import Record
-from autotts_jax.discovery.critic import NEAREST, Opinion
-from autotts_jax.discovery.critic_report import succeeds
-from autotts_jax.discovery.interpreter import BRANCH_SLOTS, decision_list
-from autotts_jax.discovery.program_rounds import CANDIDATE, SEARCH_BETAS
-from autotts_jax.discovery.rules import (
+from autotts_jax.discovery.archive.archive import Record
+from autotts_jax.discovery.archive.records import CANDIDATE
+from autotts_jax.discovery.critics.critic import Opinion
+from autotts_jax.discovery.critics.report import succeeds
+from autotts_jax.discovery.judging.judge import SEARCH_BETAS
+from autotts_jax.discovery.programs.interpreter import BRANCH_SLOTS, decision_list
+from autotts_jax.discovery.programs.rules import (
     BRANCH_FEATURES,
     DEFAULTS,
     DIALS,
@@ -32,6 +33,9 @@ from autotts_jax.discovery.rules import (
     SLOTS,
     Program,
 )
+
+NEAREST = "nearest"
+"""Name of the critic."""
 
 NEIGHBOURS = 16
 """The median distance to so many nearest candidates is the scale on which weights fall."""

@@ -18,9 +18,10 @@ from jaxtyping import Bool, Float, Int
 
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
-from autotts_jax.discovery import tuning
-from autotts_jax.discovery.judging import Judge, Outcome, price
-from autotts_jax.discovery.promotion import falls, lower_bound
+from autotts_jax.discovery.judging import tuning
+from autotts_jax.discovery.judging.judge import Judge, Outcome, price
+from autotts_jax.discovery.judging.promotion import falls, lower_bound
+from autotts_jax.discovery.programs.source import NAME
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tracing import describe_steps, follow
 from autotts_jax.policies.player import ControllerPlayer, Play
@@ -33,9 +34,6 @@ from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.sandbox.process import PACKAGE, Sandbox
 from autotts_jax.user_code import UserCode
-
-NAME = "candidate"
-"""What a candidate's file calls the candidate."""
 
 LIMITS = Sandbox(seconds=60, cpu_seconds=240, wall_seconds=240)
 """Limits of the processes that a candidate plays in, where nothing else is said."""
@@ -101,7 +99,7 @@ class Course:
             which are judged at the prices of all of `betas` with it.
         traces: whether feedback shows episodes.
         tries: settings of a controller's constants that are tried before it is measured; 0 to measure it as
-            it is. They are multiples of `autotts_jax.discovery.tuning.GENERATION`.
+            it is. They are multiples of `autotts_jax.discovery.judging.tuning.GENERATION`.
     """
 
     data: ProbeDataset

@@ -19,14 +19,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotts_jax.checks import number, whole
-from autotts_jax.discovery.measuring import MAX_SOURCE
+from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS, Transcript
+from autotts_jax.discovery.judging.measuring import MAX_SOURCE
 from autotts_jax.discovery.population import Written
-from autotts_jax.discovery.prompts import CONTRACT, code_of, prompt
-from autotts_jax.discovery.proposers import CLAUDE, Draft
-from autotts_jax.discovery.replies import hidden
-from autotts_jax.discovery.transcripts import TRANSCRIPTS, Transcript
+from autotts_jax.discovery.proposers.prompts import CONTRACT, code_of, prompt
+from autotts_jax.discovery.proposers.protocol import Draft
+from autotts_jax.discovery.proposers.replies import hidden
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
+
+CLAUDE = "claude"
+"""Name of the proposer, with or without a model after a colon."""
 
 KEY = "ANTHROPIC_API_KEY"
 """The variable of the environment that the API key comes from, unless one is signed in."""

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from autotts_jax.discovery.population import Population
-from autotts_jax.discovery.proposers import CONSTANTS, Proposal, Trial
-from autotts_jax.discovery.rules import (
+from autotts_jax.discovery.programs.rules import (
     DECIMALS,
     DIALS,
     SLOT_VALUES,
@@ -23,13 +22,17 @@ from autotts_jax.discovery.rules import (
     Range,
     range_of,
 )
-from autotts_jax.discovery.variation import steps
+from autotts_jax.discovery.programs.variation import steps
+from autotts_jax.discovery.proposers.protocol import Proposal, Trial
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 from autotts_jax.files import read_bytes
 
 if TYPE_CHECKING:
     from cmaes import CMA
+
+CONSTANTS = "constants"
+"""Name of the proposer, with the file of a program after a colon."""
 
 FIRST_STEP = 0.5
 """Standard deviation of the first generation, as a share of the steps of mutations."""

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
-from autotts_jax.discovery.judging import Outcome, price
+from autotts_jax.discovery.judging.judge import Outcome, price
 from autotts_jax.experiments.frontier import accuracy_at, frontier_of, tokens_at
 
 NUM_PRICES = 16

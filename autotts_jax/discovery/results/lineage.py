@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from autotts_jax.discovery.archive import Record
-from autotts_jax.discovery.file_rounds import WRITTEN, written_of
-from autotts_jax.discovery.program_rounds import START
-from autotts_jax.discovery.published import PUBLISHED
-from autotts_jax.discovery.rules import Program
-from autotts_jax.discovery.variation import constant
+from autotts_jax.discovery.archive.archive import Record
+from autotts_jax.discovery.archive.records import START, WRITTEN
+from autotts_jax.discovery.population import written_of
+from autotts_jax.discovery.programs.published import PUBLISHED
+from autotts_jax.discovery.programs.rules import Program
+from autotts_jax.discovery.programs.variation import constant
 from autotts_jax.extras import needs
 
 if TYPE_CHECKING:

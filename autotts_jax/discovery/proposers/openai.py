@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotts_jax.checks import whole
+from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS, Transcript
 from autotts_jax.discovery.population import Written
-from autotts_jax.discovery.prompts import code_of, prompt
-from autotts_jax.discovery.proposers import OPENAI, Draft
-from autotts_jax.discovery.replies import api_key, ask, hidden, was_sent
-from autotts_jax.discovery.transcripts import TRANSCRIPTS, Transcript
+from autotts_jax.discovery.proposers.prompts import code_of, prompt
+from autotts_jax.discovery.proposers.protocol import Draft
+from autotts_jax.discovery.proposers.replies import api_key, ask, hidden, was_sent
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
+
+OPENAI = "openai"
+"""Name of the proposer, with the model after a colon."""
 
 MESSAGE_TOKENS = 64
 """Tokens that a server may add to each message."""

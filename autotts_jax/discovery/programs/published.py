@@ -5,7 +5,7 @@ Each says on its line of β how much it may spend.
 
 from __future__ import annotations
 
-from autotts_jax.discovery.rules import Clause, Comparison, Line, Program
+from autotts_jax.discovery.programs.rules import Clause, Comparison, Line, Program
 
 
 def self_consistency(least: int = 1, most: int = 64) -> Program:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from autotts_jax.discovery.rules import (
+from autotts_jax.discovery.programs.rules import (
     DIALS,
     MAX_CLAUSES,
     MAX_COMPARISONS,

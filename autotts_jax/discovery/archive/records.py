@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+CANDIDATE = "candidate"
+"""Kind of the record of a candidate that is a program."""
+
+WRITTEN = "code"
+"""Kind of the record of a candidate that is a file."""
+
+START = "start"
+"""Proposer of the candidates that a search begins with."""
+
 Check = Callable[[Any], bool]
 """Whether a value can stand in a field."""
 
@@ -64,8 +73,8 @@ _TRIED: dict[str, Check] = {
 }
 
 _FIELDS: dict[str, dict[str, Check]] = {
-    "candidate": _TRIED | {"program": _is_object, "scores": _list_of(_is_number)},
-    "code": _TRIED
+    CANDIDATE: _TRIED | {"program": _is_object, "scores": _list_of(_is_number)},
+    WRITTEN: _TRIED
     | {
         "source": _or_null(lambda value: isinstance(value, str)),
         "metrics": _or_null(_is_metrics),
@@ -107,7 +116,7 @@ def problem_of(record: Mapping[str, Any]) -> str | None:
             return f"{name} is missing"
         if not check(record[name]):
             return f"{name} cannot be {record[name]!r:.40}"
-    if kind == "candidate" and "cost" in record and ("width" not in record or not record["scores"]):
+    if kind == CANDIDATE and "cost" in record and ("width" not in record or not record["scores"]):
         return "a candidate with a cost has a width and scores too"
     later = [parent for parent in record.get("parents", ()) if parent >= record["number"]]
     return f"its parent {later[0]} does not come before it" if later else None

@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from autotts_jax.discovery.archive import Record
-from autotts_jax.discovery.file_rounds import WRITTEN, written_of
-from autotts_jax.discovery.program_rounds import LENGTH_PRICE, member_of
-from autotts_jax.discovery.rules import Program
+from autotts_jax.discovery.archive.archive import Record
+from autotts_jax.discovery.archive.records import WRITTEN
+from autotts_jax.discovery.population import member_of, written_of
+from autotts_jax.discovery.programs.rules import Program
+from autotts_jax.discovery.rounds.programs import LENGTH_PRICE
 
 SCHEMA = pa.schema(
     {

@@ -5,26 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autotts_jax.discovery.archive import Record
-from autotts_jax.discovery.interpreter import BETAS
-from autotts_jax.discovery.judging import Judge, Outcome
-from autotts_jax.discovery.measuring import LIMITS, Course, measure, outcome_of, play_sealed
+from autotts_jax.discovery.archive.archive import Record
+from autotts_jax.discovery.archive.records import START, WRITTEN
+from autotts_jax.discovery.critics.critic import Gate
+from autotts_jax.discovery.judging.judge import ONE_BETA, SEARCH_BETAS, Judge, Outcome
+from autotts_jax.discovery.judging.measuring import LIMITS, Course, measure, outcome_of, play_sealed
+from autotts_jax.discovery.judging.tuning import TRIES
 from autotts_jax.discovery.population import Search, Written
-from autotts_jax.discovery.program_rounds import FINAL_ORDERS, ONE_BETA, SEARCH_BETAS, START
-from autotts_jax.discovery.proposers import Draft
-from autotts_jax.discovery.tuning import TRIES
+from autotts_jax.discovery.programs.interpreter import BETAS
+from autotts_jax.discovery.proposers.protocol import Draft
+from autotts_jax.discovery.rounds.programs import FINAL_ORDERS
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import ControllerPlayer
-
-if TYPE_CHECKING:
-    from autotts_jax.discovery.critic import Gate
-
-WRITTEN = "code"
-"""Kind of the record of a candidate that is a file."""
 
 FINALISTS = 2
 """Files of a search that are compared once more at its end."""
@@ -166,12 +161,3 @@ class FileRounds:
     def _betas(self, betas: Sequence[float]) -> Sequence[float]:
         """The values of β that files are played at."""
         return betas if self.beta else ONE_BETA
-
-
-def written_of(record: Record) -> Written:
-    """Makes a candidate of the record of a file.
-
-    Args:
-        record: the record.
-    """
-    return Written(record["number"], record["source"], record["metrics"], record["feedback"])

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-from autotts_jax.discovery.archive import Record
-from autotts_jax.discovery.interpreter import BETAS, decision_list
-from autotts_jax.discovery.judging import SEARCH_ORDERS, Judge, Outcome
+from autotts_jax.discovery.archive.archive import Record
+from autotts_jax.discovery.archive.records import CANDIDATE, START
+from autotts_jax.discovery.critics.critic import Gate
+from autotts_jax.discovery.judging.judge import ONE_BETA, SEARCH_BETAS, SEARCH_ORDERS, Judge, Outcome
 from autotts_jax.discovery.population import Member, Population, Search
-from autotts_jax.discovery.proposers import Proposal, Proposer, Trial
-from autotts_jax.discovery.published import PUBLISHED
-from autotts_jax.discovery.rules import Program
-from autotts_jax.discovery.variation import constant
+from autotts_jax.discovery.programs.interpreter import BETAS, decision_list
+from autotts_jax.discovery.programs.published import PUBLISHED
+from autotts_jax.discovery.programs.rules import Program
+from autotts_jax.discovery.programs.variation import constant
+from autotts_jax.discovery.proposers.protocol import Proposal, Proposer, Trial
 from autotts_jax.errors import InputError
-
-if TYPE_CHECKING:
-    from autotts_jax.discovery.critic import Gate
-
-SEARCH_BETAS = (0.0, 0.35, 0.7, 1.0)
-"""The values of β that a search plays."""
-
-ONE_BETA = (0.5,)
-"""The value of β that candidates are played at that have no β."""
 
 HEATS = ((128, 1), (32, 4), (12, 12))
 """Candidates that a round's heats play, the best of the heat before, and the branch orders that they play."""
@@ -42,12 +35,6 @@ LENGTH_PRICE = 2e-4
 
 FINALISTS = 8
 """Programs of a search that are compared once more at its end, in as many orders as they are."""
-
-CANDIDATE = "candidate"
-"""Kind of the record of a candidate that is a program."""
-
-START = "start"
-"""Proposer of the candidates that a search begins with, in records."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,21 +181,6 @@ class ProgramRounds:
         outcome = self.judge.play(candidates, questions, self.judge.search, rows, filling)
         length = np.array([program.length for program in programs])
         return outcome, outcome.objective(SEARCH_BETAS) - LENGTH_PRICE * length
-
-
-def member_of(record: Record) -> Member | None:
-    """Makes a member of a record.
-
-    Args:
-        record: the record of a candidate that is a program.
-
-    Returns:
-        The member; None where the candidate has not come through all heats.
-    """
-    if "cost" not in record:
-        return None
-    program = Program.from_tree(record["program"])
-    return Member(record["number"], program, record["scores"][-1], record["cost"], record["width"])
 
 
 def trial_of(record: Record) -> Trial:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32
 
 from autotts_jax.core.controller import Family, check_beta
-from autotts_jax.discovery.rules import (
+from autotts_jax.discovery.programs.rules import (
     BRANCH_FEATURES,
     DEFAULTS,
     DIALS,

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from autotts_jax.discovery.judging import PRICES
-from autotts_jax.discovery.measuring import TRACE
+from autotts_jax.discovery.judging.judge import PRICES, SEARCH_BETAS
+from autotts_jax.discovery.judging.measuring import TRACE
 from autotts_jax.discovery.population import Written
-from autotts_jax.discovery.program_rounds import SEARCH_BETAS
 
 SHOWN = 3
 """Candidates that a prompt shows in full, and failures that it names."""

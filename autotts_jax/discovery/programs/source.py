@@ -6,8 +6,7 @@ import dataclasses
 import keyword
 import operator
 
-from autotts_jax.discovery.measuring import NAME
-from autotts_jax.discovery.rules import (
+from autotts_jax.discovery.programs.rules import (
     DECIMALS,
     DEFAULTS,
     DIALS,
@@ -22,6 +21,9 @@ from autotts_jax.discovery.rules import (
 )
 from autotts_jax.errors import InputError
 from autotts_jax.policies.rule_controller import RuleController
+
+NAME = "candidate"
+"""What a candidate's file calls the candidate."""
 
 _FILE = '''"""{doc}"""
 

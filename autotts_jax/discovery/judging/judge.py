@@ -26,6 +26,12 @@ PRICES = (6e-2, 1e-4)
 """What a branch of mean length costs at β = 0 and at β = 1, in accuracy. At the first a single branch is
 about the most that pays, however it is read; at the last more pay than self-consistency ever needs."""
 
+SEARCH_BETAS = (0.0, 0.35, 0.7, 1.0)
+"""The values of β that a search plays."""
+
+ONE_BETA = (0.5,)
+"""The value of β that candidates are played at that have no β."""
+
 DIFFICULTY_STD = 2.0
 """Spread of the questions' difficulty in the search, in nats of log-odds."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -10,9 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from autotts_jax.discovery.population import Population, Written
-from autotts_jax.discovery.rules import Program
-from autotts_jax.discovery.variation import cross, mutate, random_program
-from autotts_jax.errors import InputError
+from autotts_jax.discovery.programs.rules import Program
 
 
 class Proposal(NamedTuple):
@@ -133,90 +130,3 @@ class Writer(Protocol):
         Returns:
             The files; none where its budget is spent.
         """
-
-
-CROSSED, FRESH = 0.35, 0.03
-"""Shares of children that have two parents, and of programs that have none."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Rules:
-    """Evolution: programs are children of the best so far."""
-
-    name: str = "rules"
-
-    def propose(self, population: Population, count: int, rng: np.random.Generator) -> list[Proposal]:
-        """Proposes mutants of members, of crosses of two members, and a few random programs."""
-        return [self._child(population, rng) for _ in range(count)]
-
-    def _child(self, population: Population, rng: np.random.Generator) -> Proposal:
-        how = rng.random()
-        if how < FRESH:
-            return Proposal(random_program(rng))
-        one = population.parent(rng)
-        if how < FRESH + CROSSED:
-            other = population.parent(rng)
-            crossed = cross(one.program, other.program, rng)
-            return Proposal(mutate(crossed, rng), (one.number, other.number))
-        return Proposal(mutate(one.program, rng), (one.number,))
-
-
-@dataclasses.dataclass(frozen=True)
-class Random:
-    """The control: programs drawn at random, whatever has been found."""
-
-    name: str = "random"
-
-    def propose(
-        self,
-        population: Population,  # noqa: ARG002
-        count: int,
-        rng: np.random.Generator,
-    ) -> list[Proposal]:
-        """Proposes random programs."""
-        return [Proposal(random_program(rng)) for _ in range(count)]
-
-
-PROPOSERS: dict[str, Proposer] = {proposer.name: proposer for proposer in (Rules(), Random())}
-"""Proposers by name."""
-
-CONSTANTS = "constants"
-"""Name of the proposer that tunes numbers, with the file of a program after a colon."""
-
-OPENAI = "openai"
-"""Name of the proposer that asks a language model, with the model after a colon."""
-
-
-CLAUDE = "claude"
-"""Name of the proposer that has Claude edit files, with or without a model after a colon."""
-
-
-def as_proposer(proposer: str | Proposer | Writer) -> Proposer | Writer:
-    """Finds a proposer.
-
-    Args:
-        proposer: a name of `PROPOSERS`; ``constants`` or ``constants:FILE``; ``openai:MODEL``; ``claude`` or
-            ``claude:MODEL``; or a proposer.
-
-    Raises:
-        InputError: there is no such proposer.
-    """
-    if not isinstance(proposer, str):
-        return proposer
-    kind, colon, rest = proposer.partition(":")
-    if kind == OPENAI and colon:
-        from autotts_jax.discovery.openai_proposer import OpenAIProposer
-
-        return OpenAIProposer(rest)
-    if kind == CONSTANTS:
-        from autotts_jax.discovery.constants import Constants
-
-        return Constants.read(rest) if colon else Constants()
-    if kind == CLAUDE:
-        from autotts_jax.discovery.claude_proposer import ClaudeProposer
-
-        return ClaudeProposer(rest or None)
-    if proposer not in PROPOSERS:
-        known = ", ".join([*PROPOSERS, f"{CONSTANTS}[:FILE]", f"{OPENAI}:MODEL", f"{CLAUDE}[:MODEL]"])
-        raise InputError(f"unknown proposer {proposer!r}; known are {known}")
-    return PROPOSERS[proposer]

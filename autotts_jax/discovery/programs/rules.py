@@ -3,7 +3,7 @@
 A program has five slots (open, read, prune, stop, weigh). In each a few clauses stand one below the other;
 the first whose comparisons all hold says what to do. Every number in it is a line in β, so that a program is
 a family of controllers. Nothing in a program is code: one compiled interpreter plays all of them
-(`autotts_jax.discovery.interpreter`).
+(`autotts_jax.discovery.programs.interpreter`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotts_jax.discovery.records import problem_of
+from autotts_jax.discovery.archive.records import problem_of
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import make_folder, read_bytes, write_atomically
 

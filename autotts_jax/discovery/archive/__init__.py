@@ -1,0 +1,1 @@
+"""What a run keeps: records of candidates, and transcripts of calls that were paid for."""

@@ -1,0 +1,1 @@
+"""Who judges an idea before it is executed, and whether that is worth anything."""

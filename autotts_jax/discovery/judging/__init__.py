@@ -1,0 +1,1 @@
+"""How candidates are compared: questions and prices, measuring files sealed, tuning, promotion."""

@@ -1,0 +1,1 @@
+"""Who says what to try next: evolution, constants, language models, an agent."""

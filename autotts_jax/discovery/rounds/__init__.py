@@ -1,0 +1,1 @@
+"""A round of the loop: heats of programs, and files that play sealed."""
