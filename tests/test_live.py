@@ -49,17 +49,44 @@ def test_a_budget_is_kept(grader):
         assert found.tokens <= budget
         assert found.usage.generated <= budget
         assert found.stop in (StopReason.BUDGET, StopReason.EXHAUSTED)
+        assert found.limited
+    assert found.answer is not None
+    assert not live("cmc@0.3", grader).limited
+
+
+@pytest.mark.parametrize("player", ["cmc@0.3", "sc@4", "asc@4"])
+@pytest.mark.parametrize("budget", [1, 19, 50])
+def test_the_first_branch_is_cut_off_where_the_budget_ends(grader, player, budget):
+    found = live(player, grader, budget=budget)
+    assert found.usage.generated <= found.tokens <= budget
+    assert found.limited
+    if budget < SAMPLING.interval:
+        assert (found.stop, len(found.texts)) == (StopReason.BUDGET, 1)
+        assert [decision.action for decision in found.decisions] == ["read"]
+    whole = budget - budget % SAMPLING.interval  # of the last interval the engine is asked for less
+    assert found.texts[0][:whole] == live(player, grader).texts[0][:whole]
     assert found.answer is not None
 
 
-@pytest.mark.parametrize(
-    ("player", "budget", "least"),
-    [("cmc@0.3", 0, 20), ("cmc@0.3", 19, 20), ("sc@4", 19, 20), ("sc@4", 399, 400)],
-)
-def test_a_budget_for_no_branch_is_refused(grader, player, budget, least):
-    with pytest.raises(InputError, match=f"a budget of {budget} tokens .* give {least} at least"):
-        live(player, grader, budget=budget)
-    assert live(player, grader, budget=400).answer is not None
+def test_branches_are_read_until_their_lengths_have_spent_the_budget(grader):
+    """A full read is priced at the most tokens that a branch can have, which hardly one has."""
+    whole = live("sc@4", grader)
+    # With the token that ends a text, unless it was cut off.
+    lengths = [min(len(text) + 1, SAMPLING.max_tokens) for text in whole.texts]
+    assert (whole.stop, whole.limited) == (StopReason.DECIDED, False)
+    assert sum(lengths) == whole.tokens < 4 * SAMPLING.max_tokens
+    enough = live("sc@4", grader, budget=whole.tokens)
+    assert (enough.answer, enough.texts, enough.limited) == (whole.answer, whole.texts, False)
+    short = live("sc@4", grader, budget=sum(lengths[:2]) + SAMPLING.interval)
+    assert short.texts == [*whole.texts[:2], whole.texts[2][: SAMPLING.interval]]
+    assert (short.stop, short.limited) == (StopReason.BUDGET, True)
+    fewer = live("sc@4", grader, budget=sum(lengths[:2]) + SAMPLING.interval - 1)
+    assert (fewer.texts, fewer.stop, fewer.limited) == (whole.texts[:2], StopReason.BUDGET, True)
+
+
+def test_a_budget_of_nothing_is_refused(grader):
+    with pytest.raises(InputError, match="a budget of 0 tokens is enough for no branch; give 1 at least"):
+        live("cmc@0.3", grader, budget=0)
 
 
 def test_decisions_are_told_as_they_are_made(grader):

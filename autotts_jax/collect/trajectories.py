@@ -112,6 +112,7 @@ class Trajectory:
     """One trajectory as far as it was generated.
 
     Attributes:
+        limit: tokens after which it is cut off.
         tokens: its tokens so far.
         ended: why it has ended; None while it has not.
         thought: whether it has ended its thinking.
@@ -120,7 +121,8 @@ class Trajectory:
         logprobs: mean log-probability of the tokens of each interval, in nats.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         self.tokens: Tokens = ()
         self.ended: Finish | None = None
         self.thought = False
@@ -204,7 +206,7 @@ class Trajectories:
 
     def __getitem__(self, branch: int) -> Trajectory:
         """Returns the trajectory of a branch, an empty one at first."""
-        return self._branches.setdefault(branch, Trajectory())
+        return self._branches.setdefault(branch, Trajectory(self._sampling.max_tokens))
 
     def depth(self, branch: int) -> int:
         """Counts the intervals of a branch.
@@ -311,7 +313,7 @@ class Trajectories:
         trajectory.tokens += completion.tokens
         trajectory.logprobs.append(completion.mean_logprob)
         self.usage.generated += len(completion.tokens)
-        if completion.finish is Finish.stop or len(trajectory.tokens) >= self._sampling.max_tokens:
+        if completion.finish is Finish.stop or len(trajectory.tokens) >= trajectory.limit:
             trajectory.ended = completion.finish
 
     def _keep_probe(self, branch: int, answers: Sequence[str], tokens: int) -> None:
@@ -326,11 +328,11 @@ class Trajectories:
     # --- requests ------------------------------------------------------------------------------------
 
     def _next_interval(self, branch: int) -> Request:
-        written, interval = self[branch].tokens, self._sampling.interval
+        written, limit, interval = self[branch].tokens, self[branch].limit, self._sampling.interval
         return Request(
             prompt=self._prompt + written,
             # Up to the next multiple of Δ: an engine that returns text without tokens may be off by some.
-            max_tokens=min(interval - len(written) % interval, self._sampling.max_tokens - len(written)),
+            max_tokens=min(interval - len(written) % interval, limit - len(written)),
             temperature=self._sampling.temperature,
             top_p=self._sampling.top_p,
             seed=self._seed(branch, self.depth(branch)),

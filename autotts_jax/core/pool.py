@@ -39,7 +39,7 @@ class StopReason(enum.IntEnum):
     STEP_LIMIT = 3
     """The controller's own limit of rounds or branches was reached."""
     BUDGET = 4
-    """The token budget admits no further BRANCH or CONTINUE."""
+    """The token budget admits no further BRANCH or CONTINUE, or not all branches that were to be read."""
     ROUND_LIMIT = 5
     """The rollout's limit of rounds was reached."""
 
@@ -512,6 +512,14 @@ class ReplayPool(BranchPool):
             self._episode, length=matrix.lengths.reshape(-1)[row], tokens=matrix.tokens.reshape(-1)[row]
         )
         return dataclasses.replace(self, _matrix=matrix, _episode=episode)
+
+    def with_budget(self, budget: Scalar) -> ReplayPool:
+        """Goes on with another budget.
+
+        Args:
+            budget: B in tokens.
+        """
+        return dataclasses.replace(self, _budget=budget)
 
     def unopened(self, matrix: ProbeMatrix) -> ReplayPool:
         """Makes a pool of the same shape and interval in which nothing is opened, of no particular episode.

@@ -20,12 +20,12 @@ import numpy as np
 
 from autotts_jax.checks import callback, whole
 from autotts_jax.collect.answers import Extractor, extractor
-from autotts_jax.collect.engine import Engine, Message
+from autotts_jax.collect.engine import Engine, Finish, Message
 from autotts_jax.collect.grading import AnswerBook, Grader
 from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, last_depth
 from autotts_jax.core.pool import ReplayPool, StopReason
-from autotts_jax.core.rollout import check_budget
-from autotts_jax.core.stepping import Decision, Executor, Operation, apply_operation
+from autotts_jax.core.rollout import MAX_TOKENS, check_budget
+from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Stepper, apply_operation
 from autotts_jax.errors import InputError
 from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
@@ -35,7 +35,7 @@ from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
 
 class BudgetError(InputError):
-    """A token budget is too small for a single branch."""
+    """A token budget has no tokens for a branch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Answer:
         usage: what the engine did, probes included.
         sequential_tokens: tokens that had to be generated one after another, a proxy for latency.
         stop: why the episode ended.
+        limited: whether the budget kept an operation from being carried out as the controller asked for it,
+            or cut a branch short.
         rounds: rounds of the controller.
         decisions: the operations of the controller, in order.
         texts: the text of each opened branch, in opening order.
@@ -59,6 +61,7 @@ class Answer:
     usage: Usage
     sequential_tokens: int
     stop: StopReason
+    limited: bool
     rounds: int
     decisions: list[Decision]
     texts: list[str]
@@ -89,7 +92,9 @@ def answer(
             ``number``, ``choice``, ``regex:PATTERN``, ``module:function``, or a function.
         max_branches: W, branches that can be opened; the environment of a policy has its own.
         budget: tokens that may be charged; None for no limit. As no length is known before a branch has
-            ended, an interval is taken to cost Δ, and a full read ``sampling.max_tokens``.
+            ended, an interval is taken to cost Δ. What is left may be too little for a full read of
+            ``sampling.max_tokens``: from Δ on the branch is read all the same, and cut off where the budget
+            ends. A budget below Δ is spent on a single branch.
         grader: tells which answers are equal, and is left open; one is opened for this question when None.
         sealing: how code from files and modules is run, as in `autotts_jax.evaluate`.
         on_decision: called after each decision.
@@ -99,7 +104,7 @@ def answer(
         The answer, what it cost and how it came about.
 
     Raises:
-        BudgetError: the budget is too small for a single branch.
+        BudgetError: the budget is 0.
         Cancelled: ``cancel`` was set.
         EngineError: the engine cannot go on.
         InputError: the question does not fit into the model's context, a setting is wrong, or the player
@@ -121,6 +126,8 @@ def answer(
             f"question is {question!r:.60}, but it must be text, or messages that end with the user's"
         )
     check_budget(budget)
+    if budget == 0:
+        raise BudgetError("a budget of 0 tokens is enough for no branch; give 1 at least")
     callback("on_decision", on_decision, "the `Decision`")
     max_branches = whole("max_branches", max_branches, 1)
     playing = as_player(player, sealing=sealing)
@@ -140,17 +147,17 @@ def answer(
     with Grader(1) if grader is None else contextlib.nullcontext(grader) as equal:
         executor = LiveExecutor(trajectories, sampling, AnswerBook(equal), width, budget)
         ended = playing.play_episode(executor, note)
-    if budget is not None and budget < sampling.max_tokens and not executor.pool.opened:
-        least = sampling.interval if budget < sampling.interval else sampling.max_tokens
-        raise BudgetError(
-            f"with a budget of {budget:,} tokens {playing.name} opens no branch; give {least:,} at least"
-        )
+        if executor.limited and not executor.pool.opened:
+            Stepper(executor, note).carry_out(Operation("read", jnp.int32(1)))
+            tokens = int(executor.pool.tokens)
+            ended = Ended(executor.answers([0])[0], 0, StopReason.BUDGET, ended.rounds, tokens)
     return Answer(
         answer=None if ended.answer == ERROR else ended.answer,
         tokens=int(executor.pool.tokens),
         usage=trajectories.usage,
         sequential_tokens=ended.sequential_tokens,
         stop=ended.stop,
+        limited=executor.limited or ended.stop is StopReason.BUDGET,
         rounds=ended.rounds,
         decisions=decisions,
         texts=[trajectories.text(b) for b in range(int(executor.pool.opened))],
@@ -174,6 +181,10 @@ class LiveExecutor(Executor):
         book: tells which answers are equal.
         width: W, branches that may be opened.
         budget: token budget; None for no limit.
+
+    Attributes:
+        limited: whether the budget kept an operation from being carried out as it was asked for, or cut a
+            branch short.
     """
 
     pool: ReplayPool
@@ -189,7 +200,9 @@ class LiveExecutor(Executor):
         self._trajectories = trajectories
         self._book = book
         self._spelling: dict[int, str] = {}
-        self._interval = sampling.interval
+        self._sampling = sampling
+        self._budget = budget
+        self.limited = False
         depths = sampling.max_depth
         # A branch that has not ended is taken to be as long as it can be.
         self._matrix = ProbeMatrix(
@@ -207,6 +220,9 @@ class LiveExecutor(Executor):
 
     def carry_out(self, operation: Operation) -> None:
         """Has the branches written as far as an operation reads them, and carries it out."""
+        if operation.action == "read":
+            self._read(int(operation.argument))
+            return
         depth, active = np.asarray(self.pool.depth), np.asarray(self.pool.active)
         upto: dict[int, int] = {}
         if operation.action == "probe":
@@ -216,8 +232,11 @@ class LiveExecutor(Executor):
             self._trajectories.force(upto)
         elif operation.action != "prune":
             planned = np.asarray(apply_operation(self.pool, operation).depth)
+            if self._budget is not None:
+                unlimited = apply_operation(self.pool.with_budget(jnp.int32(MAX_TOKENS)), operation)
+                self.limited |= bool((np.asarray(unlimited.depth) != planned).any())
             upto = {b: int(planned[b]) for b in np.flatnonzero(planned - depth).tolist()}
-            self._trajectories.read(upto, operation.probe and operation.action != "read")
+            self._trajectories.read(upto, operation.probe)
             # No more than was planned, even where branches that ended early have made room for it.
             wanted = planned - depth if operation.action == "advance" else np.asarray(len(upto))
             operation = dataclasses.replace(operation, argument=wanted)
@@ -229,13 +248,38 @@ class LiveExecutor(Executor):
         keys = np.asarray(_answer_keys(self.pool))
         return [self._spelling.get(int(keys[branch])) for branch in branches]
 
+    def _read(self, count: int) -> None:
+        """Reads fresh branches to their ends; one after another where what is left may not last for two.
+
+        A branch for which it may not last is cut off where the budget ends.
+        """
+        opened, width = int(self.pool.opened), self._matrix.answers.shape[1]
+        most, last = self._sampling.max_tokens, min(opened + count, width)
+        while opened < last:
+            together = last - opened
+            if self._budget is not None:
+                left = self._budget - int(self.pool.tokens)
+                # So few tokens are worth no further branch.
+                if left < self._sampling.interval and opened:
+                    self.limited = True
+                    break
+                together = min(max(left // most, 1), together)
+                self._trajectories[opened].limit = min(left, most)
+            upto = dict.fromkeys(range(opened, opened + together), self._sampling.max_depth)
+            self._trajectories.read(upto, probe=False)
+            self._enter(upto)
+            first = self._trajectories[opened]
+            self.limited |= first.ended is Finish.length and first.limit < most
+            self.pool = apply_operation(self.pool, Operation("read", jnp.int32(together)))
+            opened += together
+
     def _enter(self, upto: Mapping[int, int]) -> None:
         """Puts what is known of branches, up to a depth each, into the matrix."""
         for b, depth in upto.items():
             written = self._trajectories[b]
             if written.ended:
                 self._matrix.tokens[0, b] = len(written.tokens)
-                self._matrix.lengths[0, b] = last_depth(len(written.tokens), self._interval) - 1
+                self._matrix.lengths[0, b] = last_depth(len(written.tokens), self._sampling.interval) - 1
             for k in range(min(depth, self._matrix.lengths[0, b] + 1)):
                 probe = self._trajectories.at(b, k + 1)
                 if probe and self._matrix.answers[0, b, k] == NONE:

@@ -9,7 +9,6 @@ import uuid
 from typing import Any, Literal
 
 from autotts_jax.collect.engine import Message
-from autotts_jax.core.pool import StopReason
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.answering import Answer
@@ -296,7 +295,7 @@ def event(data: dict[str, Any]) -> str:
 
 
 def _finish_reason(answer: Answer) -> str:
-    return "length" if answer.stop is StopReason.BUDGET else "stop"
+    return "length" if answer.limited else "stop"
 
 
 def _usage(answer: Answer) -> dict[str, Any]:

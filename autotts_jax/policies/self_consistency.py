@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 
 from autotts_jax.core.controller import Controller, Family, check_branches
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
@@ -27,7 +28,8 @@ class SelfConsistency(Controller):
         return None, pool.read(self.branches)
 
     def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
-        return memory, pool, StopReason.STEP_LIMIT
+        read = pool.opened >= self.branches
+        return memory, pool, jnp.where(read, StopReason.DECIDED, StopReason.BUDGET)
 
     def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
         return pool.vote_finals()
