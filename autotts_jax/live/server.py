@@ -7,6 +7,7 @@ away, when its time is up and when the server ends, its branches are dropped fro
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import logging
@@ -28,6 +29,7 @@ try:
 except ImportError as error:
     raise InputError("serving needs Starlette and uvicorn: pip install 'autotts-jax[serve]'") from error
 
+from autotts_jax.live.connections import BACKLOG, Connections, most_connections
 from autotts_jax.live.service import Service
 
 GRACE_SECONDS = 10
@@ -56,7 +58,14 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
         raise InputError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
-    config = uvicorn.Config(app, timeout_graceful_shutdown=GRACE_SECONDS)
+    config = uvicorn.Config(
+        app,
+        http=Connections(most_connections()).protocol,  # type: ignore[arg-type]  # called, as a class would be
+        ws="none",
+        loop="asyncio",
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=2 * GRACE_SECONDS,
+    )
     if settings.api_key is None and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
         _LOG.warning(
             "%s can be reached from other machines and there is no API key, so everybody who reaches it can "
@@ -111,7 +120,14 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.stop()
+        # Uvicorn would cancel the tasks of clients that do not read, each with a traceback.
+        abort = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._abort)
         await super().shutdown(sockets)
+        abort.cancel()
+
+    def _abort(self) -> None:
+        for connection in self.server_state.connections:
+            connection.transport.abort()
 
 
 async def _reply(_request: Request, error: Exception) -> Response:

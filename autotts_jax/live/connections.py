@@ -1,0 +1,143 @@
+"""Connections that keep a server waiting: a deadline, a limit, and one line in the log for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from pathlib import Path
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+REQUEST_SECONDS = 10.0
+"""What a request may take to arrive, from when the server is ready for it to its last byte."""
+
+MAX_CONNECTIONS = 1000
+"""Connections that may be open at once, where the process may have descriptors enough."""
+
+BACKLOG = 32
+"""Connections that the event loop accepts at a time."""
+
+_SWEEP_SECONDS = 1.0
+_LOG_SECONDS = 60.0
+_LOG = logging.getLogger("uvicorn.error")
+
+
+class Connections:
+    """The connections of a server that have sent no request yet, or no other since the last.
+
+    Those that take too long are closed; where too many connections are open, so are those that have waited
+    longest.
+
+    Args:
+        most: connections that may be open at once.
+    """
+
+    def __init__(self, most: int):
+        self._most = most
+        self._waiting: dict[Connection, float] = {}  # since when, in this order
+        self._late = self._crowded = 0  # closed since that was last logged
+        self._logged = -_LOG_SECONDS
+        self._sweeping = False
+
+    def protocol(self, *arguments: Any, **options: Any) -> Connection:
+        """Makes the protocol of a new connection, with the arguments that uvicorn gives it."""
+        return Connection(self, *arguments, **options)
+
+    def wait(self, connection: Connection) -> None:
+        """Notes that the server waits for a request from now on.
+
+        Args:
+            connection: where it waits.
+        """
+        self._waiting.pop(connection, None)
+        self._waiting[connection] = connection.loop.time()
+        if len(connection.connections) > self._most:
+            self._crowded += 1
+            self._close(next(iter(self._waiting)))
+        if not self._sweeping:
+            self._sweeping = True
+            connection.loop.call_later(_SWEEP_SECONDS, self._sweep, connection.loop)
+
+    def done(self, connection: Connection) -> None:
+        """Notes that a request has come, or cannot come any more.
+
+        Args:
+            connection: where the server waited for it.
+        """
+        self._waiting.pop(connection, None)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Closes what took too long, and logs once a minute how many connections were closed."""
+        now = loop.time()
+        for connection in [c for c, since in self._waiting.items() if now >= since + REQUEST_SECONDS]:
+            self._late += 1
+            self._close(connection)
+        if self._late + self._crowded and now >= self._logged + _LOG_SECONDS:
+            _LOG.warning(
+                "closed %d connections on which no request came within %g seconds, and %d early, because "
+                "more than %d were open",
+                self._late,
+                REQUEST_SECONDS,
+                self._crowded,
+                self._most,
+            )
+            self._late = self._crowded = 0
+            self._logged = now
+        self._sweeping = bool(self._waiting or self._late or self._crowded)
+        if self._sweeping:
+            loop.call_later(_SWEEP_SECONDS, self._sweep, loop)
+
+    def _close(self, connection: Connection) -> None:
+        del self._waiting[connection]
+        connection.transport.abort()
+
+
+class Connection(H11Protocol):
+    """A connection that tells when the server waits for a request on it.
+
+    Args:
+        told: who is told.
+        arguments: of uvicorn's protocol.
+        options: of uvicorn's protocol.
+    """
+
+    def __init__(self, told: Connections, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self._told = told
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins to wait."""
+        super().connection_made(transport)
+        self._told.wait(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends waiting."""
+        self._told.done(self)
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """Ends waiting where the request has come to its end."""
+        super().handle_events()
+        if self.cycle is not None and not (self.cycle.more_body or self.cycle.response_complete):
+            self._told.done(self)
+
+    def on_response_complete(self) -> None:
+        """Waits for the next request, which may be there already."""
+        self._told.wait(self)
+        super().on_response_complete()
+
+    def shutdown(self) -> None:
+        """Lets a reply come to its end, but not a request."""
+        if self.cycle is not None and self.cycle.more_body:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+
+def most_connections() -> int:
+    """Gives the number of connections that may be open, which leaves descriptors for everything else."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = sum(1 for _ in Path("/dev/fd").iterdir())
+    return max(1, min(MAX_CONNECTIONS, (allowed - used) // 2))

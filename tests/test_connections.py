@@ -1,0 +1,118 @@
+"""Connections that send no request, or too many of them; the application behind them is trivial."""
+
+import contextlib
+import re
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+import uvicorn
+
+from autotts_jax.live import connections
+from autotts_jax.live.connections import Connections, most_connections
+
+MOST = 8
+HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n"
+
+
+async def hello(scope, receive, send):
+    """Says hello when the body has come."""
+    assert scope["type"] == "http"
+    while (message := await receive()).get("more_body"):
+        pass
+    if message["type"] == "http.request":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+        await send({"type": "http.response.body", "body": b"hello"})
+
+
+@contextlib.contextmanager
+def served():
+    """The port of a server in a thread."""
+    protocol = Connections(MOST).protocol
+    config = uvicorn.Config(hello, port=0, http=protocol, loop="asyncio", lifespan="off", log_config=None)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started)
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def until(holds, seconds=60):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def opened(port, begun, count=1):
+    """Connections that begin to send something."""
+    with contextlib.ExitStack() as stack:
+        made = []
+        for _ in range(count):
+            made.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)))
+            made[-1].sendall(begun)
+        yield made
+
+
+def is_closed(connection):
+    """Waits until the server sends something, and tells whether that is the end."""
+    with contextlib.suppress(ConnectionResetError):
+        return connection.recv(1) == b""
+    return True
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "_SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "_LOG_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("begun", [b"", HEAD, HEAD + b"\r\n", HEAD + b"\r\n12345"])
+@pytest.mark.usefixtures("impatient")
+def test_a_request_that_does_not_come_ends_its_connection(begun, caplog):
+    with served() as port, opened(port, begun, 3) as three:
+        assert all(map(is_closed, three))
+        until(lambda: sum(map(int, re.findall(r"closed (\d+) connections", caplog.text))) == 3)
+    assert "no request came within 0.1 seconds, and 0 early" in caplog.text
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_second_request_has_as_long_as_the_first():
+    with served() as port, opened(port, HEAD + b"\r\n1234567890") as (connection,):
+        reply = b""
+        while not reply.endswith(b"hello"):
+            reply += connection.recv(1000)
+        assert reply.startswith(b"HTTP/1.1 200")
+        connection.sendall(HEAD)
+        assert is_closed(connection)
+
+
+@pytest.mark.parametrize("begun", [b"", HEAD, HEAD + b"\r\n12345"])
+def test_others_are_served_while_many_connections_say_nothing(begun, caplog):
+    with served() as port, opened(port, begun, 5 * MOST) as many:
+        for _ in range(3):
+            assert httpx.post(f"http://127.0.0.1:{port}/", content=b"x").text == "hello"
+        until(lambda: "closed" in caplog.text)
+        assert all(map(is_closed, many[: 4 * MOST]))
+        many[-1].sendall(b"67890" if b"12345" in begun else HEAD[len(begun) :] + b"\r\n1234567890")
+        assert not is_closed(many[-1]), "the latest are left"
+    closed = [record.getMessage() for record in caplog.records if "closed" in record.message]
+    assert len(closed) == 1, "one line, and not one for each"
+
+
+def test_the_limit_leaves_descriptors(monkeypatch):
+    allowed = [100_000, 0]
+    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: allowed)
+    assert most_connections() == connections.MAX_CONNECTIONS
+    allowed[0] = 400
+    assert 1 < most_connections() <= 200
+    allowed[0] = 3
+    assert most_connections() == 1
