@@ -25,8 +25,8 @@ from autotts_jax.cli import main as cli
 from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling, SimulatedEngine
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
+from autotts_jax.live import compiling, service
 from autotts_jax.live import server as serving
-from autotts_jax.live import service
 from autotts_jax.live.server import create_app, serve
 from autotts_jax.live.settings import Settings
 
@@ -249,6 +249,17 @@ def test_every_model_that_is_listed_answers(address):
         assert ask(address, "2 + 2", name).choices[0].message.content
 
 
+def test_a_model_that_can_be_asked_is_retrieved(address):
+    with client(address) as asking:
+        for name in ("sim", "sim:sc", "sim:cmc@0.2"):
+            assert asking.models.retrieve(name).id == name
+        with pytest.raises(openai.NotFoundError) as refusal:
+            asking.models.retrieve("sim:esc")
+        assert refusal.value.code == "model_not_found"
+    with client(address, "wrong") as asking, pytest.raises(openai.AuthenticationError):
+        asking.models.retrieve("sim")
+
+
 def test_parameters_of_sampling_are_heeded(address, directly):
     reply = ask(address, "5 + 5", seed=7, temperature=0.9, top_p=0.5)
     answer = directly("5 + 5", sampling=Sampling(20, 160, temperature=0.9, top_p=0.5, seed=7))
@@ -405,12 +416,15 @@ def test_what_is_no_request_is_refused(address, body):
         "sim:os:path@1",
         f"sim:{__file__}:Engine",
         "sim:neural:/etc/passwd",
+        "x" * 100_000,
+        "sim:cmc@0.5" + "0" * 100_000,  # as a name it would be kept
     ],
 )
 def test_an_unknown_model_is_not_found(address, model):
     with pytest.raises(openai.NotFoundError) as refusal:
         ask(address, "2 + 2", model)
     assert refusal.value.code == "model_not_found"
+    assert len(str(refusal.value)) < 1000
 
 
 @pytest.mark.parametrize("key", ["wrong", f"{KEY}x", "schlüssel"])
@@ -528,6 +542,48 @@ def test_an_engine_that_failed_shows_in_the_health_until_it_works_again(address,
     assert (well.status_code, well.json()["status"]) == (200, "ok")
 
 
+class Held(SimulatedEngine):
+    """What controllers are compiled with: the first, which the server waits for, and no other until then."""
+
+    gate: threading.Event
+    made = 0
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        type(self).made += 1
+        self._first = self.made == 1
+
+    def generate(self, requests, cancel=None):
+        while not (self._first or self.gate.wait(0.01)):
+            if cancel is not None and cancel.is_set():
+                raise Cancelled
+        return super().generate(requests, cancel)
+
+
+def test_what_is_compiled_answers_while_others_are_compiled(monkeypatch):
+    monkeypatch.setattr(Held, "gate", threading.Event(), raising=False)
+    monkeypatch.setattr(Held, "made", 0)
+    monkeypatch.setattr(compiling, "SimulatedEngine", Held)
+    with served(Engine()) as address, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(ask, address, "2 + 2", "sim:sc@4")
+        until(lambda: health(address)["requests"] == 1)
+        assert ask(address, "2 + 2", timeout=60).choices[0].message.content
+        assert not waiting.done()
+        Held.gate.set()
+        assert waiting.result().choices[0].message.content
+
+
+def test_the_server_ends_while_controllers_are_compiled(monkeypatch):
+    monkeypatch.setattr(Held, "gate", threading.Event(), raising=False)
+    monkeypatch.setattr(Held, "made", 0)
+    monkeypatch.setattr(compiling, "SimulatedEngine", Held)
+    before = set(threading.enumerate())
+    with served(Engine()) as address:
+        assert any(thread.name == "compile" for thread in threading.enumerate())
+        assert ask(address, "2 + 2").choices[0].message.content
+    assert set(threading.enumerate()) == before
+
+
 # --- the server -------------------------------------------------------------------------------------------
 
 
@@ -540,6 +596,11 @@ def test_sigterm_ends_the_server_and_what_is_under_way(caplog):
 
     def ask_and_end():
         until(lambda: reachable(address))
+        half = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        half += f"authorization: Bearer {KEY}\r\ncontent-length: 10\r\n\r\n12345".encode()
+        place = ("127.0.0.1", int(address.rpartition(":")[2]))
+        unfinished = clients.enter_context(socket.create_connection(place))
+        unfinished.sendall(half)
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(ask, address, "wait")
             until(lambda: engine.running)
@@ -547,11 +608,13 @@ def test_sigterm_ends_the_server_and_what_is_under_way(caplog):
             with pytest.raises(openai.InternalServerError, match="the server is ending"):
                 waiting.result()
 
-    with ThreadPoolExecutor(1) as threads:
+    with contextlib.ExitStack() as clients, ThreadPoolExecutor(1) as threads:
         told = threads.submit(ask_and_end)
         serve(engine, SETTINGS, port=int(address.rpartition(":")[2]))
         told.result()
     assert (engine.running, engine.cancelled) == (0, 1)
+    assert "Traceback" not in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
     assert f"serving at {address}/v1\n" in caplog.text
     assert signal.getsignal(signal.SIGTERM) is handler
     assert set(threading.enumerate()) == before

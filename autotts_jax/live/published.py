@@ -14,8 +14,10 @@ DEFAULT = "cmc@0.5"
 PUBLISHED = (*CONTROLLERS, NEURAL)
 """What a client can name; import paths and files are for the command line."""
 
+_LONGEST = 64
+"""Characters of what a client can name; what is longer would fill the cache of `published`."""
 
-@functools.lru_cache(maxsize=256)
+
 def published(spec: str, width: int) -> Player:
     """Gives the player that ``name[@value]`` stands for, without a value the middle one of its family.
 
@@ -26,8 +28,13 @@ def published(spec: str, width: int) -> Player:
     Raises:
         InputError: there is none, or it opens more than ``width`` branches.
     """
-    if spec.partition("@")[0] not in PUBLISHED:
-        raise InputError(f"there is no controller {spec!r}; known are {', '.join(PUBLISHED)}")
+    if spec.partition("@")[0] not in PUBLISHED or len(spec) > _LONGEST:
+        raise InputError(f"there is no controller {spec!r:.{_LONGEST}}; known are {', '.join(PUBLISHED)}")
+    return _select(spec, width)
+
+
+@functools.lru_cache(maxsize=256)
+def _select(spec: str, width: int) -> Player:
     fitting = [player for player in select(spec).settings() if _fits(player, width)]
     if not fitting:
         raise InputError(f"{spec} opens more branches than the {width} of this server")

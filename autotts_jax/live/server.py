@@ -96,6 +96,7 @@ def create_app(engine: Engine, settings: Settings) -> Starlette:
         routes=[
             Route("/v1/chat/completions", service.chat, methods=["POST"]),
             Route("/v1/models", service.models),
+            Route("/v1/models/{name:path}", service.model),
             Route("/health", service.health),
         ],
         lifespan=service.lifespan,

@@ -20,7 +20,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.engine import Cancelled, Engine, EngineError, Message
 from autotts_jax.collect.grading import Grader
-from autotts_jax.collect.simulated import SimulatedEngine
 from autotts_jax.collect.trajectories import ContextError, Sampling, Trajectories
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.stepping import Decision
@@ -28,6 +27,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.live.access import check_access
 from autotts_jax.live.answering import Answer, BudgetError, answer
 from autotts_jax.live.chat import Chat, Reply, RequestError, event
+from autotts_jax.live.compiling import Compiler
 from autotts_jax.live.published import DEFAULT, PUBLISHED, published
 from autotts_jax.live.settings import Settings
 from autotts_jax.policies.player import Player
@@ -67,9 +67,9 @@ class Service:
         self._under_way: set[threading.Event] = set()  # what cancels each
         self._ending = False
         self._engine_failed = False
-        self._compiling = threading.Lock()
-        self._compiled: set[str] = set()
+        self._compiler = Compiler(settings, self._grader)
         self._begun = int(time.time())
+        self._names: list[str] = []
         self._check_length("", settings.sampling)
 
     @contextlib.asynccontextmanager
@@ -77,14 +77,17 @@ class Service:
         """Compiles before the first request comes; at the end no thread and no process is left."""
         player = published(DEFAULT, self._settings.max_branches)
         with self._grader:
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._compile, player)
-            yield
-            self.stop()
-            await asyncio.to_thread(self._threads.shutdown)
+            await asyncio.to_thread(self._compiler.compile, player)
+            self._names = await asyncio.to_thread(self._find_names)
+            with self._compiler:
+                yield
+                self.stop()
+                await asyncio.to_thread(self._threads.shutdown)
 
     def stop(self) -> None:
         """Drops the questions under way, and refuses others."""
         self._ending = True
+        self._compiler.stop()
         for cancel in self._under_way:
             cancel.set()
 
@@ -103,13 +106,26 @@ class Service:
     async def models(self, request: Request) -> Response:
         """What can be asked for as a model: the name alone, and the name with each controller."""
         check_access(request, self._settings)
+        return JSONResponse({"object": "list", "data": [self._shown(name) for name in self._names]})
+
+    async def model(self, request: Request) -> Response:
+        """One model, by whatever name can be asked for."""
+        check_access(request, self._settings)
+        name = request.path_params["name"]
+        self._player(name)
+        return JSONResponse(self._shown(name))
+
+    def _shown(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._begun, "owned_by": "autotts-jax"}
+
+    def _find_names(self) -> list[str]:
+        """The model's name alone, and with each controller; loads the controllers."""
         names = [self._settings.name]
         for controller in PUBLISHED:
             with contextlib.suppress(InputError):
                 published(controller, self._settings.max_branches)
                 names.append(f"{self._settings.name}:{controller}")
-        shown = {"object": "model", "created": self._begun, "owned_by": "autotts-jax"}
-        return JSONResponse({"object": "list", "data": [{"id": name, **shown} for name in names]})
+        return names
 
     async def chat(self, request: Request) -> Response:
         """Answers a question."""
@@ -136,7 +152,7 @@ class Service:
         known, width = self._settings.name, self._settings.max_branches
         if model != known and not model.startswith(f"{known}:"):
             raise RequestError(
-                404, f"there is no model {model!r}; GET /v1/models lists them", "model_not_found"
+                404, f"there is no model {model!r:.80}; GET /v1/models lists them", "model_not_found"
             )
         try:
             return published(model[len(known) + 1 :] or DEFAULT, width)
@@ -207,7 +223,7 @@ class Service:
             raise RequestError(400, str(error), "context_length_exceeded") from None
         except InputError as error:
             raise RequestError(400, str(error)) from None
-        self._compile(task.player)
+        self._compiler.compile(task.player)
         try:
             return answer(
                 self._engine,
@@ -227,23 +243,6 @@ class Service:
     def _check_length(self, question: str | tuple[Message, ...], sampling: Sampling) -> None:
         """Raises an `InputError` if the model's context or its chat template does not take a question."""
         Trajectories(self._engine, question, sampling, extractor(self._settings.answers))
-
-    def _compile(self, player: Player) -> None:
-        """Has a player play without a model when its name is asked for first; others wait for it."""
-        sampling = self._settings.sampling
-        with self._compiling:
-            if player.name in self._compiled:
-                return
-            answer(
-                SimulatedEngine(mean_tokens=5 * sampling.interval),
-                "Which digit?",
-                player,
-                grader=self._grader,
-                sampling=sampling,
-                max_branches=self._settings.max_branches,
-                budget=MAX_TOKENS,
-            )
-            self._compiled.add(player.name)
 
     def _finish(self, cancel: threading.Event, work: asyncio.Future[Answer]) -> None:
         """Counts a question as done, which it is when its thread is, and not when its client is told."""
