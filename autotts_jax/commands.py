@@ -24,10 +24,10 @@ def without_secrets(command: Iterable[str]) -> list[str]:
         command: the words of the command.
 
     Returns:
-        The words, with `HIDDEN` in the place of each secret.
+        The words, with `HIDDEN` in the place of each secret, and ? in that of what is not UTF-8.
     """
     kept: list[str] = []
-    for word in command:
+    for word in (word.encode(errors="replace").decode() for word in command):
         if kept and _OPTION.fullmatch(kept[-1]):
             kept.append(HIDDEN)
         else:

@@ -6,28 +6,82 @@ import contextlib
 import fcntl
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from autotts_jax.errors import DataError, InputError
 
+MAX_BYTES = 2**30
+"""The largest file that is read."""
 
-def read_bytes(path: str | Path) -> bytes:
+
+def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
     """Returns the content of a file.
 
     Args:
         path: the file.
+        most: the most bytes that it may have.
 
     Returns:
         Its bytes.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, is too large, or is a device or a pipe, which might have no end.
     """
     try:
-        return Path(path).read_bytes()
+        # Opening a pipe would wait for somebody who writes to it.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise DataError(path, "is a pipe or a device; write its content to a file and name that")
+            if status.st_size > most:
+                raise DataError(path, f"has {status.st_size:,} bytes, more than {most:,}; split it")
+            return file.read()
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror}; name a file that you may read") from error
+
+
+def exists(path: str | Path) -> bool:
+    """Tells whether there is a file or a folder.
+
+    Args:
+        path: its path.
+
+    Returns:
+        Whether there is.
+
+    Raises:
+        InputError: nothing can have such a path, or it cannot be looked up.
+    """
+    if not str(path):
+        raise InputError("an empty path names nothing; give a file or a folder")
+    try:
+        return Path(path).exists()
+    except OSError as error:
+        raise InputError(f"{str(path)!r:.60}: {error.strerror}; name what is there") from error
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Lists the files in a folder and all its subfolders; links to folders are not followed.
+
+    Args:
+        folder: the folder.
+
+    Returns:
+        The regular files, sorted by path.
+
+    Raises:
+        InputError: a folder cannot be listed.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise InputError(
+            f"{error.filename}: cannot be listed: {error.strerror}; allow it, or name the files to read"
+        ) from error
+
+    found = (Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
+    return sorted(file for file in found if file.is_file())
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from autotts_jax.errors import InputError
+from autotts_jax.files import exists
 
 TRACEBACK_LINES = 8
 """Lines of a traceback that a message shows."""
@@ -104,7 +105,7 @@ def find_code(path: str, kind: str = "class") -> UserCode:
         )
     if not place.endswith(".py"):
         return UserCode(path, kind)
-    if not Path(place).is_file():
+    if not exists(place) or not Path(place).is_file():
         raise InputError(f"{kind} {path!r}: there is no file {place}")
     try:
         return UserCode(path, kind, Path(place).read_text(encoding="utf-8"))

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -324,10 +323,10 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch, reader):
     with pytest.raises(DataError, match="Is a directory"):
         reader(tmp_path)
 
-    def refuse(_):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(DataError, match="Permission denied"):
         reader(tmp_path / "secret.json")
 
@@ -562,7 +561,7 @@ BAD_ARRAYS = {
         lambda _: {"answers": np.zeros(20)},
         "answers is float64 of shape (20,); make it flat int16",
     ),
-    "NaN": (lambda _: {"tokens": np.full(8, np.nan)}, "tokens is float64 with NaN of shape"),
+    "NaN": (lambda _: {"tokens": np.full(8, np.nan)}, "tokens is float64 of shape"),
     "wide integers": (lambda _: {"gold": np.zeros(4, np.int64)}, "gold is int64"),
     "two dimensions": (
         lambda _: {"lengths": np.ones((4, 2), np.int32)},
@@ -634,8 +633,17 @@ BAD_TEXTS = {
     "answer twice": (change("questions", 2, "vocabulary", 0, to="7"), "question 2: an answer occurs twice"),
     "index too large": (change("questions", 2, "index", to=10**30), "question 2: its index 1e+30 is not in"),
     "index negative": (change("questions", 2, "index", to=-1), "question 2: its index -1 is not in"),
-    "question twice": (change("questions", 1, "index", to=0), "question 1: its index 0 occurs twice"),
+    "question twice": (change("questions", 1, "index", to=0), "question 1: the same index as question 0"),
+    "the same text": (change("questions", 1, "text", to="How many?"), "question 1: the same text as"),
+    "empty gold": (
+        both(change("questions", 1, "gold", to=" "), change("questions", 1, "vocabulary", 3, to=" ")),
+        "question 1: unknown gold: it is empty",
+    ),
     "half a surrogate pair": (change("questions", 1, "text", to="\ud800"), "question 1: holds half of a"),
+    "half a surrogate pair in a name": (
+        change("cells", 1, "source", to="\ud800"),
+        "the cell other/x has a name that is not UTF-8",
+    ),
     "another gold": (change("questions", 1, "gold", to="no"), "question 1: its gold answer is 'no', but its"),
     "vocabulary too short": (
         change("questions", 2, "vocabulary", to=["1", "7"]),

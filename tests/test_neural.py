@@ -263,6 +263,21 @@ def edit(path, change):
         (lambda _, arrays: arrays.pop("trunk/bias"), "another network"),
         (lambda _, arrays: arrays.update({"trunk/bias": np.zeros(3)}), "another network"),
         (lambda _, arrays: arrays["trunk/bias"].fill(np.nan), "not all finite"),
+        (lambda header, _: header.update(gamma="1e-4"), "γ is '1e-4'"),
+        (lambda header, _: header.update(gamma=float("nan")), "γ is nan"),
+        (lambda header, _: header.update(card=[]), "its card is no object"),
+        (lambda header, _: header.update(architecture="wide"), "its architecture or its card is no object"),
+        *[
+            (lambda header, _, hidden=hidden: header["architecture"].update(hidden=hidden), "another network")
+            for hidden in (0, -1, 4.0, True, "4", 10**30)
+        ],
+        *[
+            (
+                lambda _, arrays, kind=kind: arrays.update({"trunk/bias": arrays["trunk/bias"].astype(kind)}),
+                "another network",
+            )
+            for kind in (int, bool, str, complex, np.float64)
+        ],
     ],
 )
 def test_files_for_another_network_are_refused(tmp_path, change, message):
@@ -293,7 +308,7 @@ def test_half_a_file_is_refused(tmp_path):
     whole = path.read_bytes()
     for part in (0, 10, len(whole) // 2, len(whole) - 10):
         path.write_bytes(whole[:part])
-        with pytest.raises(InputError, match="not a policy, or damaged"):
+        with pytest.raises(InputError, match=r"not a complete \.npz archive"):
             policy_file.load_policy(path)
 
 

@@ -24,7 +24,7 @@ FilesArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="Files,
 def info(data: DataArgument, encoding: EncodingOption = "exact") -> None:
     """Print statistics of probe matrices and the progress of collections."""
     with working() as on_progress:
-        stores = [collect.Store(Path(place)) for place in data if collect.is_collection(Path(place))]
+        stores = [collect.Store(place) for place in data if collect.is_collection(place)]
         tables = [experiments.collection_table(store) for store in stores]
         # Of an unfinished collection, the questions that are complete.
         growing = {store.folder: store for store in stores if store.missing()}

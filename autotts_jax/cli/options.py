@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import json
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 
 from autotts_jax import collect
 from autotts_jax.errors import InputError
+from autotts_jax.parsing import parse_json
 from autotts_jax.policies.sealed.cast import Sealing
 from autotts_jax.sandbox.process import Sandbox
 
@@ -254,7 +254,7 @@ def _engine_arguments(texts: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise InputError(f"--engine-option {text}: write it as NAME=VALUE")
         try:
-            arguments[name] = json.loads(value)
+            arguments[name] = parse_json(value)
         except ValueError:
             arguments[name] = value
     return arguments

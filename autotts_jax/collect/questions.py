@@ -17,7 +17,7 @@ from autotts_jax.collect.arithmetic import arithmetic
 from autotts_jax.collect.problem import Problem
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
-from autotts_jax.files import read_bytes
+from autotts_jax.files import exists, read_bytes
 from autotts_jax.replay.json_values import decode, parse_values
 
 TEXT_COLUMNS = ("question", "problem", "prompt", "input")
@@ -87,13 +87,13 @@ def read_questions(
 
 
 def _rows(source: str, split: str) -> Iterable[_Row]:
-    path = Path(source)
+    path, there = Path(source), exists(source)
     if path.suffix.lower() in _READERS and not path.is_dir():
         return _READERS[path.suffix.lower()](source, read_bytes(path))
-    if path.is_dir() or (_HUB_ID.fullmatch(source) and not path.exists()):
+    if path.is_dir() or (_HUB_ID.fullmatch(source) and not there):
         return _dataset_rows(source, split)
     raise InputError(
-        f"{source!r}: {'its ending is unknown' if path.exists() else 'no such file'}; name a file that ends "
+        f"{source!r}: {'its ending is unknown' if there else 'no such file'}; name a file that ends "
         f"in {', '.join(_READERS)}, a Hugging Face dataset as org/name or org/name:config, "
         "or arithmetic:COUNT:SEED"
     )

@@ -64,7 +64,7 @@ def import_release(source: str, out: Path, on_progress: Callable[[str], None] | 
 def _find(source: str) -> tuple[Path, str]:
     """The folder of a release, and its name for the names of cells."""
     folder = Path(source)
-    if folder.is_dir():
+    if files.exists(source) and folder.is_dir():
         return folder, folder.resolve().name
     if folder.exists():
         raise InputError(f"{source} is a file; name the folder of a release, or use autotts-jax data convert")
@@ -92,7 +92,9 @@ def _cells(folder: Path, name: str, report: Callable[[str], None]) -> dict[tuple
     cells: dict[tuple[str, str], Path] = {}
     hashes: dict[Path, bytes] = {}
     others = []
-    for file in sorted(file for file in folder.rglob("*") if file.suffix in ENDINGS and file.is_file()):
+    for file in files.files_below(folder):
+        if file.suffix not in ENDINGS:
+            continue
         content = files.read_bytes(file)
         if not _holds_matrix(file, content):
             others.append(file)

@@ -6,6 +6,7 @@ import functools
 from typing import Any, TypeVar, cast
 
 from autotts_jax.extras import needs
+from autotts_jax.parsing import parse_json
 
 T = TypeVar("T")
 
@@ -14,7 +15,7 @@ class SchemaError(Exception):
     """A JSON text is not what it should be; the message names the field and says what is wrong with it."""
 
 
-def parse_json(kind: type[T], content: bytes, *, closed: bool = True) -> T:
+def parse_as(kind: type[T], content: bytes, *, closed: bool = True) -> T:
     """Parses JSON into a dataclass and checks the type of every field.
 
     Args:
@@ -31,6 +32,10 @@ def parse_json(kind: type[T], content: bytes, *, closed: bool = True) -> T:
     """
     with needs("collecting", "collecting"):
         import pydantic
+    try:
+        parse_json(content)
+    except ValueError as error:
+        raise SchemaError(f"not JSON: {error}") from error
     try:
         return _adapter(cast(Any, kind)).validate_json(
             content, strict=True, extra="forbid" if closed else "ignore"

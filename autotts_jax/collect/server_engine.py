@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 import statistics
 import threading
 from collections.abc import Mapping, Sequence
@@ -22,10 +21,11 @@ from autotts_jax.collect.engine import (
     Tokenizer,
     Tokens,
 )
-from autotts_jax.collect.schema import SchemaError, parse_json
+from autotts_jax.collect.schema import SchemaError, parse_as
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
+from autotts_jax.parsing import parse_json
 
 CONNECT_SECONDS = 10.0
 
@@ -216,7 +216,7 @@ class ServerEngine:
     async def _find_model(self) -> int | None:
         """The model's context length, if the server tells."""
         try:
-            listed = parse_json(_ModelList, await self._send("GET", "/models"), closed=False)
+            listed = parse_as(_ModelList, await self._send("GET", "/models"), closed=False)
         except (_LostError, SchemaError) as error:
             raise InputError(
                 f"no OpenAI-compatible server at {self._url}: {error}; start one, e.g. with "
@@ -283,7 +283,7 @@ class ServerEngine:
         }
         content = await self._send("POST", "/completions", body)
         try:
-            return self._completion(request, parse_json(_Reply, content, closed=False))
+            return self._completion(request, parse_as(_Reply, content, closed=False))
         except SchemaError as error:
             shown = content[:SHOWN].decode(errors="replace")
             raise _LostError(f"its reply is not a completion ({error}): {shown}") from error
@@ -362,10 +362,10 @@ def _with_stop(request: Request, choice: _Choice) -> str:
 def _message(content: bytes) -> str:
     """A server's error message: ``{"error": {"message": ...}}``, or a part of that, or any text."""
     try:
-        message = json.loads(content)
+        message = parse_json(content)
         for name in ("error", "message"):
             if isinstance(message, Mapping) and name in message:
                 message = message[name]
         return str(message)[:SHOWN]
-    except (ValueError, RecursionError):
+    except ValueError:
         return content.decode(errors="replace")[:SHOWN]

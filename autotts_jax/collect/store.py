@@ -25,7 +25,7 @@ from autotts_jax import files
 from autotts_jax.collect.grading import Grader
 from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
 from autotts_jax.collect.problem import Problem
-from autotts_jax.collect.schema import SchemaError, parse_json
+from autotts_jax.collect.schema import SchemaError, parse_as
 from autotts_jax.collect.trajectories import Usage
 from autotts_jax.commands import without_secrets
 from autotts_jax.errors import DataError, InputError
@@ -109,7 +109,7 @@ class Store:
             import filelock
 
         manifest = folder / COLLECTION
-        if not manifest.exists() and folder.exists() and any(folder.iterdir()):
+        if not files.exists(manifest) and folder.is_dir() and any(folder.iterdir()):
             raise InputError(f"{folder} is not empty and holds no collection; give a folder of its own")
         files.make_folder(folder / "units")
         try:
@@ -265,7 +265,7 @@ class Store:
         return to_record(problem.text, problem.gold, self.plan.sampling.interval, triples)
 
 
-def is_collection(path: Path) -> bool:
+def is_collection(path: str | Path) -> bool:
     """Tells whether a folder holds a collection.
 
     Args:
@@ -273,8 +273,11 @@ def is_collection(path: Path) -> bool:
 
     Returns:
         Whether it does.
+
+    Raises:
+        InputError: nothing can have such a path.
     """
-    return (path / COLLECTION).is_file()
+    return files.exists(path) and (Path(path) / COLLECTION).is_file()
 
 
 def made_with(engine: str, command: Sequence[str]) -> dict[str, Any]:
@@ -312,9 +315,9 @@ def _read_manifest(folder: Path) -> _Manifest:
         raise InputError(f"{folder} holds no collection; name the folder of one")
     content = files.read_bytes(path)
     try:
-        header = parse_json(_Header, content, closed=False)
+        header = parse_as(_Header, content, closed=False)
         if (header.format, header.version) == (FORMAT, VERSION):
-            return parse_json(_Manifest, content)
+            return parse_as(_Manifest, content)
     except SchemaError as error:
         raise DataError(path, f"damaged: {error}; restore it as it was") from error
     raise DataError(path, f"it is not {FORMAT} version {VERSION}; use the autotts_jax that wrote it")
@@ -328,7 +331,7 @@ def _write_manifest(folder: Path, plan: Plan, provenance: dict[str, Any]) -> Non
 
 def _read_unit(path: Path) -> _UnitContent:
     try:
-        return parse_json(_UnitContent, files.read_bytes(path))
+        return parse_as(_UnitContent, files.read_bytes(path))
     except SchemaError as error:
         raise _damaged(path, str(error)) from error
 

@@ -12,6 +12,7 @@ from autotts_jax.collect.engine import Message
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.answering import Answer
+from autotts_jax.parsing import parse_json
 
 try:
     from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -155,6 +156,10 @@ class Chat(_Strict):
         Raises:
             RequestError: it is not JSON, or asks for something that is not supported.
         """
+        try:
+            parse_json(body)
+        except ValueError as error:
+            raise RequestError(400, f"the body is not JSON: {error}") from None
         try:
             chat = cls.model_validate_json(body)
         except ValidationError as error:

@@ -64,7 +64,7 @@ def read_json(
     records = [record for _, record in parse_values(path, content)]
     dataset = from_records(
         records,
-        source=str(path),
+        source=os.fsencode(path).decode(errors="replace"),
         sha256=hashlib.sha256(content).hexdigest(),
         model=model or absolute.parent.name,
         benchmark=benchmark or absolute.stem,
@@ -256,9 +256,8 @@ def _check_branches(file: object, q: int, probes: Any, tokens: Any, finals: Any)
 
 
 def _check_alike(file: object, questions: Sequence[_Question]) -> None:
-    """Checks what all questions of a cell must share, and that each occurs once."""
+    """Checks what all questions of a cell must share."""
     first = questions[0]
-    seen: dict[str, int] = {}
     for q, question in enumerate(questions):
         if len(question.tokens) != len(first.tokens):
             raise DataError(
@@ -273,9 +272,6 @@ def _check_alike(file: object, questions: Sequence[_Question]) -> None:
                 f"probe_freq is {question.interval}, and {first.interval} in question 0; split the file",
                 q,
             )
-        if question.text in seen:
-            raise DataError(file, f"the same text as question {seen[question.text]}; keep one of them", q)
-        seen[question.text] = q
 
 
 def _encode(file: object, questions: Sequence[_Question], cell: Cell) -> ProbeDataset:

@@ -18,13 +18,16 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from autotts_jax.errors import DataError
-from autotts_jax.files import read_bytes, write_atomically
+from autotts_jax.files import write_atomically
+from autotts_jax.npz import Npz
+from autotts_jax.parsing import parse_json
 from autotts_jax.replay.dataset import ENCODINGS, Cell, ProbeDataset, Question
 from autotts_jax.replay.fields import check_fields
 from autotts_jax.replay.flat import FlatMatrix, branches_per_question, check, flatten, pad
@@ -96,38 +99,28 @@ def read_compact(path: str | Path) -> ProbeDataset:
 
 
 def _read_arrays(file: str | Path) -> dict[str, np.ndarray]:
-    content = read_bytes(file)
-    try:
-        # numpy and zipfile raise a dozen kinds of errors on damaged files.
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = dict(archive)
-    except Exception as error:
-        raise DataError(
-            file, f"not a complete .npz archive ({error}); write it again with write_compact"
-        ) from error
-    if arrays.keys() != _DTYPES.keys():
+    archive = Npz(file, "write it again with write_compact")
+    if archive.forms.keys() != _DTYPES.keys():
         raise DataError(
             file,
-            f"no compact file: it holds the arrays {sorted(arrays)}, and a compact file {sorted(_DTYPES)}; "
-            "write it with write_compact, or if it is something else, move it out of the folder or name the "
-            "files to read",
+            f"no compact file: it holds the arrays {reprlib.repr(sorted(archive.forms))}, and a compact file "
+            f"{sorted(_DTYPES)}; write it with write_compact, or if it is something else, move it out of the "
+            "folder or name the files to read",
         )
     for name, dtype in _DTYPES.items():
-        array = np.asarray(arrays[name])
-        if array.dtype != dtype or array.ndim != 1:
-            nan = " with NaN" if array.dtype.kind == "f" and np.isnan(array).any() else ""
+        form = archive.forms[name]
+        if form.dtype != dtype or len(form.shape) != 1:
             raise DataError(
-                file,
-                f"{name} is {array.dtype}{nan} of shape {array.shape}; make it flat {np.dtype(dtype)}",
+                file, f"{name} is {form.dtype} of shape {form.shape}; make it flat {np.dtype(dtype)}"
             )
-    return arrays
+    return {name: archive.read(name) for name in _DTYPES}
 
 
 def _parse_text(file: object, content: bytes) -> tuple[str, tuple[Cell, ...], tuple[Question, ...]]:
     """The encoding, the cells and the questions, each field of its type."""
     try:
-        text = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        text = parse_json(content)
+    except ValueError as error:
         raise DataError(file, f"its text is not JSON ({error}); write it again with write_compact") from error
     check_fields(file, "the text", text, {"format": str, "version": int})
     if (text["format"], text["version"]) != (FORMAT, VERSION):

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotts_jax.checks import number, whole
 from autotts_jax.errors import InputError
-from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.matrix import MAX_ENTRIES, NONE, ProbeMatrix
 
 EXACT = "exact"
 EQUIV = "equiv"
@@ -203,7 +203,8 @@ def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
         One dataset of all questions, in the order given.
 
     Raises:
-        InputError: there is no dataset, a cell occurs twice, or the encodings differ.
+        InputError: there is no dataset, a cell occurs twice, the encodings differ, or they are too large
+            together.
     """
     if not datasets:
         raise InputError("no dataset to stack")
@@ -223,6 +224,12 @@ def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
         seen[cell.name] = cell
     num_branches = max(dataset.matrix.num_branches for dataset in datasets)
     max_depth = max(dataset.matrix.max_depth for dataset in datasets)
+    count = sum(len(dataset) for dataset in datasets)
+    if count * num_branches * max_depth > MAX_ENTRIES:
+        raise InputError(
+            f"{count:,} questions × {num_branches:,} branches × {max_depth:,} depths, as many as the largest "
+            f"dataset has, are more than {MAX_ENTRIES:,}; give fewer datasets at a time"
+        )
     vocabulary = max(dataset.matrix.vocabulary for dataset in datasets)
     parts, first_cell = [], 0
     for dataset in datasets:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from autotts_jax.errors import InputError
+from autotts_jax.files import exists
 from autotts_jax.replay.dataset import EXACT, ProbeDataset, stack
 from autotts_jax.replay.generator import synthetic
 from autotts_jax.replay.reading import read_files
@@ -85,8 +86,5 @@ def places(data: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
     if not named or "" in named:
         raise InputError(f"data is {data!r}, which names nothing; give a name, a path, or several of them")
     for place in named:
-        try:
-            Path(place).exists()
-        except OSError as error:
-            raise InputError(f"data is {str(place)!r:.60}: {error.strerror}; name what is there") from error
+        exists(place)  # or it cannot
     return named

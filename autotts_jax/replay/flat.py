@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +12,14 @@ import numpy as np
 
 from autotts_jax.errors import DataError
 from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
-from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.encoding import MAX_ANSWERS
+from autotts_jax.replay.matrix import MAX_ENTRIES, NONE, ProbeMatrix
 
 MAX_TOKENS = int(np.iinfo(np.int32).max)
 """The most tokens that all branches of a question together may have."""
+
+MAX_BRANCHES = int(np.iinfo(np.int16).max)
+"""The most branches of a question; orders number them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,27 +72,47 @@ def check(
 
     Raises:
         DataError: a cell has no question or a question occurs twice, a text cannot be encoded, a gold answer
-            is not the one that its id means, or tokens are more than int32 counts.
+            is empty or not the one that its id means, there are more branches, answers or tokens than can be
+            counted, or the matrix is too large when it is padded.
     """
     for cell, count in zip(cells, np.bincount(flat.cell, minlength=len(cells)), strict=True):
         if not count:
             raise DataError(file, f"the cell {cell.name} has no question; leave the cell out")
+        if cell.num_branches > MAX_BRANCHES:
+            raise DataError(
+                file,
+                f"the cell {cell.name} has {cell.num_branches:,} branches; leave out all but "
+                f"{MAX_BRANCHES:,}",
+            )
+        if not _encodable(cell.model, cell.benchmark, cell.source):
+            raise DataError(file, f"the cell {cell.name} has a name that is not UTF-8; rename it")
     branches = branches_per_question(cells, flat.cell)
+    shape = len(questions), int(branches.max()), int(flat.lengths.max()) + 1
+    if math.prod(shape) > MAX_ENTRIES:
+        raise DataError(
+            file,
+            f"{shape[0]:,} questions × {shape[1]:,} branches × {shape[2]:,} depths, as many as its longest "
+            f"branch has, are more than {MAX_ENTRIES:,}; split it, or leave out what is so long",
+        )
     reach = np.maximum(flat.tokens, flat.interval.repeat(branches) * (flat.lengths.astype(np.int64) + 1))
     longest = np.maximum.reduceat(reach, np.cumsum(branches) - branches)
-    seen: set[tuple[int, int]] = set()
+    seen: dict[tuple[int, int | str], int] = {}
     for q, question in enumerate(questions):
         if not 0 <= question.index <= MAX_TOKENS:
             raise DataError(file, f"its index {question.index:.3g} is not in 0 … {MAX_TOKENS}; correct it", q)
-        if (place := (int(flat.cell[q]), question.index)) in seen:
-            raise DataError(file, f"its index {question.index} occurs twice in its cell; keep one", q)
-        seen.add(place)
-        try:
-            "".join((question.text, question.gold, *question.vocabulary)).encode()
-        except UnicodeEncodeError as error:
+        unique: dict[str, int | str] = {"index": question.index, "text": question.text}
+        for name, value in unique.items():
+            first = seen.setdefault((int(flat.cell[q]), value), q)
+            if first != q:
+                raise DataError(file, f"the same {name} as question {first}; keep one of them", q)
+        if not question.gold.strip():
+            raise DataError(file, "unknown gold: it is empty; give one, or leave the question out", q)
+        if len(question.vocabulary) > MAX_ANSWERS:
             raise DataError(
-                file, "holds half of a surrogate pair (\\ud800 to \\udfff); remove it", q
-            ) from error
+                file, f"{len(question.vocabulary)} distinct answers, where {MAX_ANSWERS} are possible", q
+            )
+        if not _encodable(question.text, question.gold, *question.vocabulary):
+            raise DataError(file, "holds half of a surrogate pair (\\ud800 to \\udfff); remove it", q)
         if encoding == EXACT and question.vocabulary[flat.gold[q]] != question.gold:
             meant = question.vocabulary[flat.gold[q]]
             raise DataError(
@@ -100,6 +125,15 @@ def check(
                 "that can be counted; leave out branches",
                 q,
             )
+
+
+def _encodable(*texts: str) -> bool:
+    """Whether the texts can be written to a file."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def pad(flat: FlatMatrix, cells: Sequence[Cell], questions: Sequence[Question]) -> ProbeMatrix:

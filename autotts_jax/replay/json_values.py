@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from autotts_jax.errors import DataError
+from autotts_jax.parsing import parse_json
 
 
 def decode(file: object, content: bytes) -> str:
@@ -58,7 +59,7 @@ def parse_values(
 
 def _parse(file: object, text: str, first_line: int, parse_number: Callable[[str], Any] | None) -> Any:
     try:
-        return json.loads(text, parse_int=parse_number, parse_float=parse_number)
+        return parse_json(text, parse_number)
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise DataError(
@@ -66,5 +67,5 @@ def _parse(file: object, text: str, first_line: int, parse_number: Callable[[str
             f"line {line}, column {error.colno} is not JSON: {error.msg}; fix it, or get the whole file "
             "again (one object a line, or a list of objects)",
         ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError(file, f"line {first_line} is not readable as JSON: {error}; fix it") from error

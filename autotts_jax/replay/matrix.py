@@ -11,6 +11,9 @@ from jaxtyping import Int, Int16, Int32
 from autotts_jax.replay.equivalence import NONE as NONE
 from autotts_jax.typing import Array
 
+MAX_ENTRIES = 2**28
+"""The most entries of `ProbeMatrix.answers`, padding included."""
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,8 @@ import glob
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotts_jax.errors import InputError
+from autotts_jax.errors import DataError, InputError
+from autotts_jax.files import exists, files_below
 from autotts_jax.replay.autotts_json import read_json
 from autotts_jax.replay.compact import read_compact
 from autotts_jax.replay.dataset import EQUIV, EXACT, ProbeDataset, check_encoding, stack
@@ -53,7 +54,10 @@ def read_file(path: Path) -> ProbeDataset:
     Raises:
         DataError: the file is wrong.
     """
-    return read_compact(path) if path.suffix == ".npz" else read_json(path)
+    try:
+        return read_compact(path) if path.suffix == ".npz" else read_json(path)
+    except MemoryError as error:
+        raise DataError(path, "needs more memory than there is; split it") from error
 
 
 def find_files(pattern: str | Path) -> list[Path]:
@@ -66,13 +70,13 @@ def find_files(pattern: str | Path) -> list[Path]:
         The files, at least one, in no particular order.
 
     Raises:
-        InputError: there is no such file.
+        InputError: there is no such file, or a folder cannot be listed.
     """
     files: list[Path] = []
-    found = [pattern] if Path(pattern).exists() else glob.glob(str(pattern), recursive=True)  # noqa: PTH207
+    found = [pattern] if exists(pattern) else glob.glob(str(pattern), recursive=True)  # noqa: PTH207
     for place in map(Path, found):
         if place.is_dir():
-            files += [file for file in place.rglob("*") if file.suffix in SUFFIXES and _is_data(file)]
+            files += [file for file in files_below(place) if file.suffix in SUFFIXES and _is_data(file)]
         else:
             files.append(place)
     if not files:
@@ -84,9 +88,9 @@ def find_files(pattern: str | Path) -> list[Path]:
 
 
 def _is_data(file: Path) -> bool:
-    """Whether this is a file, and not one that a collection keeps beside its matrix."""
+    """Whether this is not a file that a collection keeps beside its matrix."""
     in_collection = any((folder / COLLECTION).is_file() for folder in (file.parent, file.parent.parent))
-    return file.is_file() and (file.name == COLLECTED or not in_collection)
+    return file.name == COLLECTED or not in_collection
 
 
 def _read_encoded(file: Path, encoding: str) -> ProbeDataset:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+import pydantic
 
 from autotts_jax.errors import InputError
+from autotts_jax.files import read_bytes
 from autotts_jax.training.run_state import RunState
 from autotts_jax.typing import Array
 
@@ -110,23 +114,33 @@ class Checkpoints:
         path = self._folder / f"{update:0{DIGITS}d}"
         # Checked before orbax reads it: it does not notice every damage, and reports others at great length.
         try:
-            whole = (path / "default" / CHECKSUM).read_text() == checksum(path / "default")
-        except (OSError, ValueError):
-            whole = False
-        if not whole:
-            raise InputError(f"{path}: the checkpoint is damaged; {_way_back(path)}")
-        state = RunState(**self._manager.item_metadata(update).custom_metadata)
-        stored, wanted = self._manager.restore(update, args=_Restore()), _storable(like)
+            if read_bytes(path / "default" / CHECKSUM).decode() != checksum(path / "default"):
+                raise ValueError("its checksum is not that of its files")
+            metadata = self._manager.item_metadata(update)
+            told = json.dumps(metadata.custom_metadata)
+            state = pydantic.TypeAdapter(RunState).validate_json(told, strict=True)
+            there = {name: _form(array) for name, array in metadata.tree.items()}
+            if any(math.prod(a.storage.chunk_shape) > math.prod(a.shape) for a in metadata.tree.values()):
+                raise ValueError("a part of an array is larger than the array")
+        except Exception as error:
+            raise InputError(f"{path}: the checkpoint is damaged; {_way_back(path)}") from error
+        wanted = _storable(like)
+        here = {name: _form(array) for name, array in wanted.items()}
+        # Before the arrays are read, which may be of any size.
         differing = [
-            f"{name} is {_form(stored.get(name))} there and {_form(wanted.get(name))} here"
-            for name in sorted(stored | wanted)
-            if _form(stored.get(name)) != _form(wanted.get(name))
+            f"{name} is {there.get(name, 'nothing')} there and {here.get(name, 'nothing')} here"
+            for name in sorted(there | here)
+            if there.get(name) != here.get(name)
         ]
         if differing:
             raise InputError(
                 f"{path}: the checkpoint belongs to another network, trainer or version: {differing[0]}; "
                 "resume with what it was written with, or start a new run"
             )
+        try:
+            stored = self._manager.restore(update, args=_Restore())
+        except Exception as error:
+            raise InputError(f"{path}: the checkpoint is damaged; {_way_back(path)}") from error
         return state, jax.tree_util.tree_map_with_path(
             lambda name, leaf: _placed(stored[jax.tree_util.keystr(name)], leaf) if np.size(leaf) else leaf,
             like,
@@ -163,7 +177,7 @@ def checksum(folder: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         if file.name not in (CHECKSUM, "commit_success.txt"):
-            content = file.read_bytes()
+            content = read_bytes(file)
             digest.update(f"{file.relative_to(folder).as_posix()}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
 
@@ -188,8 +202,8 @@ def _storable(tree: Any) -> dict[str, Array]:
     return {jax.tree_util.keystr(name): array for name, array in arrays.items() if array.size}
 
 
-def _form(array: Array | None) -> str:
-    return "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
+def _form(array: Any) -> str:
+    return f"{array.dtype}{list(array.shape)}"
 
 
 def _placed(stored: np.ndarray, leaf: Array) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +12,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pydantic
 
-from autotts_jax.errors import InputError
+from autotts_jax.errors import DataError, InputError
+from autotts_jax.files import read_bytes
+from autotts_jax.parsing import parse_toml
 from autotts_jax.training.evolution import EvolutionSettings
 from autotts_jax.training.imitation import WarmStartSettings
 from autotts_jax.training.ppo import PPOSettings
@@ -163,6 +164,9 @@ def _replace(settings: Any, **changes: Any) -> Any:
     return dataclasses.replace(settings, **{key: v for key, v in changes.items() if v is not None})
 
 
+MAX_BYTES = 2**20
+"""The largest configuration file that is read."""
+
 SETTINGS: dict[str, type] = {
     "data": DataSettings,
     "network": NetworkSettings,
@@ -188,11 +192,11 @@ def read_config(path: str | Path) -> Config:
         InputError: the file cannot be read, is not TOML, or has an unknown section or key, or a wrong value.
     """
     try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+        tables = parse_toml(read_bytes(path, MAX_BYTES))
+    except DataError:
+        raise
     except ValueError as error:
-        raise InputError(f"{path}: not TOML: {error}") from None
+        raise DataError(path, f"not TOML: {error}; fix it") from None
     try:
         # As JSON, where pydantic's strict types do not ask for tuples and dataclasses.
         return pydantic.TypeAdapter(Config).validate_json(json.dumps(tables, default=str))

@@ -15,8 +15,9 @@ import jax
 
 from autotts_jax.commands import without_secrets
 from autotts_jax.core.hosts import largest, together
-from autotts_jax.errors import InputError
-from autotts_jax.files import write_atomically
+from autotts_jax.errors import DataError, InputError
+from autotts_jax.files import read_bytes, write_atomically
+from autotts_jax.parsing import parse_json
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.training.checkpoints import newest_checkpoint
 from autotts_jax.training.run_state import RunState
@@ -146,7 +147,7 @@ def _shown(value: Any) -> str:
 
 def _as_read(value: Any) -> Any:
     """Returns a value as it comes back from JSON."""
-    return json.loads(json.dumps(value))
+    return parse_json(json.dumps(value))
 
 
 def _write(path: Path, value: Any) -> None:
@@ -154,7 +155,11 @@ def _write(path: Path, value: Any) -> None:
 
 
 def _read(path: Path) -> Any:
+    content = read_bytes(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise InputError(f"{path}: the file is damaged; start a new run in another folder") from None
+        value = parse_json(content)
+        if not isinstance(value, dict):
+            raise TypeError("it is no object")
+    except (ValueError, TypeError) as error:
+        raise DataError(path, f"the file is damaged: {error}; start a new run in another folder") from None
+    return value

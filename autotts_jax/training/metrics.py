@@ -12,8 +12,10 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
+from autotts_jax.checks import whole
 from autotts_jax.errors import DataError
-from autotts_jax.files import write_atomically
+from autotts_jax.files import read_bytes, write_atomically
+from autotts_jax.parsing import parse_json
 
 METRICS = "metrics.jsonl"
 """The file in a run's folder with one line of metrics an update."""
@@ -28,13 +30,13 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     Returns:
         For each update its number as ``update`` and its metrics, None where one is not finite.
     """
-    return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
+    return [parse_json(line) for line in read_bytes(folder / METRICS).splitlines()]
 
 
 def _update_of(path: Path, number: int, line: bytes) -> int:
     try:
-        return int(json.loads(line)["update"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        return whole("update", parse_json(line)["update"])
+    except (ValueError, TypeError, KeyError) as error:
         raise DataError(path, f"line {number} is damaged; delete it and resume again") from error
 
 
@@ -53,7 +55,7 @@ class MetricsLog:
         lines = folder / METRICS
         if lines.exists():
             # A line that was being written when the process was killed has no end, and nothing behind it.
-            whole = [line for line in lines.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+            whole = [line for line in read_bytes(lines).splitlines(keepends=True) if line.endswith(b"\n")]
             kept = [line for number, line in enumerate(whole, 1) if _update_of(lines, number, line) < first]
             write_atomically(lines, b"".join(kept))
         self._lines = lines.open("a", encoding="utf-8", buffering=1)

@@ -16,7 +16,8 @@ from typing import Any
 
 from autotts_jax.discovery.archive.records import problem_of
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.files import make_folder, read_bytes, write_atomically
+from autotts_jax.files import exists, make_folder, read_bytes, write_atomically
+from autotts_jax.parsing import parse_json
 
 MANIFEST, RECORDS = "manifest.json", "archive.jsonl"
 
@@ -149,8 +150,8 @@ def read_records(folder: Path) -> Iterator[Record]:
 
 def _record_of(path: Path, number: int, line: bytes) -> Record:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        record = parse_json(line)
+    except ValueError as error:
         raise DataError(path, f"line {number} is no JSON: {error}; the file is damaged") from error
     if not isinstance(record, dict) or "kind" not in record:
         raise DataError(path, f"line {number} is no record; the file is damaged")
@@ -161,7 +162,7 @@ def _line_of(record: Record) -> str:
     """The record as JSON, which `read_records` reads again."""
     try:
         line = json.dumps(record)
-        problem = problem_of(json.loads(line))
+        problem = problem_of(parse_json(line))
     except TypeError as error:
         problem = str(error)
     if problem:
@@ -187,11 +188,11 @@ def read_manifest(folder: Path) -> Record:
         DataError: the file is damaged.
     """
     path = folder / MANIFEST
-    if not path.is_file():
+    if not exists(folder) or not path.is_file():
         raise InputError(f"{folder} holds no run of discover: there is no {MANIFEST} in it")
     try:
-        manifest = json.loads(read_bytes(path))
-    except (ValueError, RecursionError) as error:
+        manifest = parse_json(read_bytes(path))
+    except ValueError as error:
         raise DataError(path, f"is no JSON: {error}; begin the run anew in another folder") from error
     if not isinstance(manifest, dict):
         raise DataError(path, "is no JSON object; begin the run anew in another folder")
@@ -200,7 +201,7 @@ def read_manifest(folder: Path) -> Record:
 
 def _check_same(path: Path, manifest: Record) -> None:
     found = read_manifest(path.parent)
-    for key, value in json.loads(json.dumps(manifest)).items():
+    for key, value in parse_json(json.dumps(manifest)).items():
         before = found.get(key, UNSAID.get(key))
         if before != value:
             raise InputError(

@@ -14,6 +14,7 @@ from typing import Any
 
 from autotts_jax.errors import DataError
 from autotts_jax.files import make_folder, read_bytes, write_atomically
+from autotts_jax.parsing import parse_json
 
 TRANSCRIPTS = "transcripts"
 """The folder of a run that holds transcripts."""
@@ -99,7 +100,7 @@ class Transcript:
             DataError: the file is damaged.
         """
         try:
-            fields = json.loads(read_bytes(path))
+            fields = parse_json(read_bytes(path))
             return cls(fields["request"], tuple(fields["most"]), fields["lost"], fields["response"])
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(path, "is no transcript; restore the file") from error

@@ -17,6 +17,7 @@ import numpy as np
 
 from autotts_jax.core.controller import check_beta
 from autotts_jax.errors import InputError
+from autotts_jax.parsing import parse_json
 
 Op = Literal["<", "<=", ">", ">="]
 """How a feature is compared with a number."""
@@ -304,8 +305,8 @@ class Program:
             InputError: it is no program.
         """
         try:
-            tree = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            tree = parse_json(text)
+        except ValueError as error:
             raise InputError(f"this is no program: {error}; got {text:.200}") from error
         return cls.from_tree(tree)
 

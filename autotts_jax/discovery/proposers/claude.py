@@ -27,6 +27,7 @@ from autotts_jax.discovery.proposers.protocol import Draft
 from autotts_jax.discovery.proposers.replies import hidden
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
+from autotts_jax.parsing import parse_json
 
 CLAUDE = "claude"
 """Name of the proposer, with or without a model after a colon."""
@@ -168,7 +169,7 @@ class ClaudeProposer:
             except InputError:
                 pending.withdraw(call.path)
                 raise
-        response = json.loads(hidden(json.dumps(response, ensure_ascii=False), key))
+        response = parse_json(hidden(json.dumps(response, ensure_ascii=False), key))
         answered = dataclasses.replace(pending, response=response)
         answered.write(call.path)
         return answered

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,11 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from autotts_jax.errors import InputError
-from autotts_jax.files import write_atomically
+from autotts_jax.checks import number
+from autotts_jax.errors import DataError, InputError
+from autotts_jax.files import exists, write_atomically
+from autotts_jax.npz import Form, Npz
+from autotts_jax.parsing import parse_json
 from autotts_jax.policies.neural import actions, network
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, head_of, initial_parameters
 
@@ -22,6 +25,8 @@ FORMAT = "autotts_jax neural policy"
 VERSION = 1
 BEST = "best.npz"
 """The file in a run's folder that holds its best policy."""
+MAX_HIDDEN = 4096
+"""The widest network that is read from a file."""
 SHIPPED = Path(__file__).with_name("shipped.npz")
 """The policy that comes with the package."""
 
@@ -73,42 +78,61 @@ def load_policy(path: Path) -> tuple[NeuralPolicy, dict[str, Any]]:
     Raises:
         InputError: there is none, it is damaged, or it was made for another network.
     """
-    file = path / BEST if path.is_dir() else path
-    try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        header = json.loads(str(arrays.pop("header")))
-        if header["format"] != FORMAT:
-            raise ValueError(f"its format is {header['format']!r}")
-        version, architecture = header["version"], header["architecture"]
-        gamma, card = float(header["gamma"]), dict(header["card"])
-    except FileNotFoundError:
+    file = path / BEST if exists(path) and path.is_dir() else path
+    if not exists(file):
         raise InputError(
             f"{file}: there is no such file; train a policy with autotts-jax train, or give a run's folder"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{file}: not a policy, or damaged ({type(error).__name__}: {error}); write it again"
-        ) from error
-    if version != VERSION:
-        raise InputError(f"{file}: a policy of version {version}, but this package reads version {VERSION}")
-    parameters = unflatten_dict(arrays, sep="/")
-    _check(file, architecture, parameters)
-    return NeuralPolicy(parameters, gamma), card
-
-
-def _check(file: Path, architecture: Mapping[str, Any], parameters: Parameters) -> None:
-    try:
-        hidden = int(architecture["hidden"])
-        actions = architecture.get("actions", "rounds")
-        expected = jax.eval_shape(lambda: initial_parameters(hidden, jax.random.key(0), actions))
-        same = _architecture(expected) == dict(architecture)
-    except (KeyError, TypeError, ValueError):
-        same = False
-    shapes = {name: leaf.shape for name, leaf in flatten_dict(parameters, sep="/").items()}
-    if not same or shapes != {name: leaf.shape for name, leaf in flatten_dict(expected, sep="/").items()}:
-        raise InputError(
-            f"{file}: a policy for another network than this package's; train it again with this version"
         )
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(parameters)):
-        raise InputError(f"{file}: its parameters are not all finite; train the policy again")
+    archive = Npz(file, "write it again")
+    header = _read_header(file, archive)
+    forms = {name: form for name, form in archive.forms.items() if name != "header"}
+    if not forms or forms != _expected(header["architecture"]):
+        raise DataError(file, "a policy for another network than this package's; train it again")
+    arrays = {name: archive.read(name) for name in forms}
+    if not all(np.isfinite(leaf).all() for leaf in arrays.values()):
+        raise DataError(file, "its parameters are not all finite; train the policy again")
+    return NeuralPolicy(unflatten_dict(arrays, sep="/"), float(header["gamma"])), header["card"]
+
+
+def _read_header(file: Path, archive: Npz) -> dict[str, Any]:
+    """The header, its fields checked but for the architecture."""
+    try:
+        if archive.forms["header"].dtype.kind != "U":
+            raise ValueError("its header is no text")
+        header = parse_json(str(archive.read("header")))
+        if header["format"] != FORMAT:
+            raise ValueError(f"its format is {header['format']!r:.60}")
+        if header["version"] != VERSION:
+            raise DataError(
+                file,
+                f"a policy of version {header['version']!r:.60}, but this package reads {VERSION}",
+            )
+        number("its γ", header["gamma"])
+        if not isinstance(header["architecture"], dict) or not isinstance(header["card"], dict):
+            raise TypeError("its architecture or its card is no object")
+    except DataError:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            file, f"not a policy, or damaged ({type(error).__name__}: {error}); write it again"
+        ) from error
+    return header
+
+
+def _expected(architecture: Mapping[str, Any]) -> dict[str, Form]:
+    """The parameters of an architecture; none if this version does not know it."""
+    hidden, kind = architecture.get("hidden"), architecture.get("actions", "rounds")
+    if type(hidden) is not int or not 1 <= hidden <= MAX_HIDDEN or kind not in list(actions.HEADS):
+        return {}
+    described, forms = _network(hidden, kind)
+    return forms if described == architecture else {}
+
+
+@functools.lru_cache(maxsize=8)
+def _network(hidden: int, kind: str) -> tuple[dict[str, Any], dict[str, Form]]:
+    """The architecture of a network and the forms of its parameters."""
+    parameters = jax.eval_shape(lambda: initial_parameters(hidden, jax.random.key(0), kind))
+    leaves = flatten_dict(parameters, sep="/")
+    return _architecture(parameters), {
+        name: Form(np.dtype(np.float32), leaf.shape) for name, leaf in leaves.items()
+    }

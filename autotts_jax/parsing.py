@@ -1,0 +1,78 @@
+"""JSON and TOML that others may have written; nothing in this package parses either in another way."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+MAX_DEPTH = 64
+"""How deep lists and objects may be nested. All formats of this package are flatter."""
+
+
+def parse_json(content: bytes | str, parse_number: Callable[[str], Any] | None = None) -> Any:
+    """Parses one JSON value.
+
+    Args:
+        content: the JSON, as text or as UTF-8 with or without a byte order mark.
+        parse_number: makes a value of a number's text; by default an `int` or a `float`.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: the content is not UTF-8 or not JSON (a `json.JSONDecodeError`), an object has a name
+            twice, or it is nested too deep.
+    """
+    text = content if isinstance(content, str) else content.decode("utf-8-sig")
+    try:
+        value = json.loads(
+            text, parse_int=parse_number, parse_float=parse_number, object_pairs_hook=_without_repeats
+        )
+    except RecursionError as error:
+        raise ValueError(_TOO_DEEP) from error
+    _check_depth(value)
+    return value
+
+
+def parse_toml(content: bytes) -> dict[str, Any]:
+    """Parses TOML.
+
+    Args:
+        content: the TOML, UTF-8.
+
+    Returns:
+        Its tables.
+
+    Raises:
+        ValueError: the content is not UTF-8 or not TOML, or is nested too deep.
+    """
+    try:
+        tables = tomllib.loads(content.decode())
+    except RecursionError as error:
+        raise ValueError(_TOO_DEEP) from error
+    _check_depth(tables)
+    return tables
+
+
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        name = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has {name!r:.60} twice")
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        inner = (outer.values() if isinstance(outer, dict) else outer for outer in level)
+        level = [part for parts in inner for part in parts if isinstance(part, dict | list)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
