@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ import typer
 
 import autotts_jax as at
 from autotts_jax import policies
-from autotts_jax.cli.console import console, working
+from autotts_jax.cli.console import console, say, working
 from autotts_jax.cli.options import (
     AnswersOption,
     BetaOption,
@@ -22,6 +21,7 @@ from autotts_jax.cli.options import (
     SamplingOptions,
     SealOptions,
 )
+from autotts_jax.terminal import styled
 
 if TYPE_CHECKING:
     from autotts_jax.core import Decision
@@ -72,18 +72,18 @@ def answer(
                 on_decision=on_decision,
             )
     if json_out:
-        print(json.dumps(_as_json(found), ensure_ascii=False))
+        say(json.dumps(_as_json(found), ensure_ascii=False))
         return
     if trace:
         for decision in found.decisions:
-            console().print(_line(decision))
-    print(found.answer if found.answer is not None else "no answer")
+            console().print(styled(_line(decision)))
+    say(found.answer if found.answer is not None else "no answer")
     usage = found.usage
-    print(
+    say(
         f"{player.names[0]}: {len(found.texts)} branches, {found.tokens:,} tokens charged, "
         f"{usage.generated:,} written and {usage.forced:,} more for {usage.probes:,} probes; "
         f"stopped: {found.stop.name.lower().replace('_', ' ')}",
-        file=sys.stderr,
+        error=True,
     )
 
 

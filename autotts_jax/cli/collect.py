@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotts_jax.cli.console import working
+from autotts_jax.cli.console import say, working
 from autotts_jax.cli.options import AnswersOption, EngineOptions, SamplingOptions
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ def collect(
             on_progress=_shown(on_progress),
             made_with=made_with(engine.engine, ["autotts-jax", *sys.argv[1:]]),
         )
-    print(f"wrote matrix.npz, matrix.json to {out}: {len(dataset)} questions of {branches} branches")
-    print(f"evaluate it: autotts-jax evaluate --data {out}")
+    say(f"wrote matrix.npz, matrix.json to {out}: {len(dataset)} questions of {branches} branches")
+    say(f"evaluate it: autotts-jax evaluate --data {out}")
 
 
 def _shown(on_progress: Callable[..., None]) -> Callable[[CollectionProgress], None]:

@@ -13,9 +13,9 @@ from typing import Any
 import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from autotts_jax.errors import InputError
+from autotts_jax.terminal import printable, styled
 from autotts_jax.user_code import last_lines
 
 INTERRUPTED = 130
@@ -29,7 +29,9 @@ class _BarWithNote(Progress):
     def get_renderables(self) -> Iterator[RenderableType]:
         yield from super().get_renderables()
         if self.note:
-            yield Text(self.note, no_wrap=True, overflow="ellipsis")
+            note = styled(self.note)
+            note.no_wrap, note.overflow = True, "ellipsis"
+            yield note
 
 
 @contextlib.contextmanager
@@ -62,7 +64,7 @@ def working(left: str = "nothing was written", shown: bool = True) -> Iterator[C
     def on_progress(what: str, done: int, total: int, note: str = "") -> None:
         nonlocal phase
         if what != phase:
-            bar.reset(task, description=what)
+            bar.reset(task, description=printable(what))
             phase = what
         bar.note = note
         count = f"{done:,}/{total:,}" if total else ""
@@ -72,7 +74,7 @@ def working(left: str = "nothing was written", shown: bool = True) -> Iterator[C
         with _lost_interrupts_raised_again(), bar:
             yield on_progress
     except KeyboardInterrupt:
-        print(f"autotts-jax: interrupted; {left}", file=sys.stderr)
+        say(f"autotts-jax: interrupted; {left}", error=True)
         raise typer.Exit(INTERRUPTED) from None
     except SystemExit as error:  # ours is raised by typer, outside; with status 0 it would look like success
         raise InputError(
@@ -96,6 +98,17 @@ def _lost_interrupts_raised_again() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = previous
+
+
+def say(*lines: object, error: bool = False) -> None:
+    """Prints lines, which may hold what others wrote.
+
+    Args:
+        *lines: what to print, a line each.
+        error: whether to print to stderr.
+    """
+    for line in lines:
+        print(printable(line), file=sys.stderr if error else sys.stdout)
 
 
 def console() -> Console:
@@ -126,6 +139,6 @@ def print_written(files: Sequence[Path]) -> None:
         files: the files, all in one folder; nothing is printed without any.
     """
     if files:
-        print(f"wrote {', '.join(file.name for file in files)} to {files[0].parent}")
+        say(f"wrote {', '.join(file.name for file in files)} to {files[0].parent}")
         if not any(file.suffix == ".png" for file in files):
-            print("for pictures as well: pip install 'autotts-jax[plot]'")
+            say("for pictures as well: pip install 'autotts-jax[plot]'")

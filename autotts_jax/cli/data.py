@@ -9,7 +9,7 @@ import typer
 
 import autotts_jax as at
 from autotts_jax import collect, experiments, replay
-from autotts_jax.cli.console import console, working
+from autotts_jax.cli.console import console, say, working
 from autotts_jax.cli.options import DataArgument, EncodingOption
 from autotts_jax.errors import InputError
 
@@ -51,7 +51,7 @@ def import_(
     with working("the files written so far are complete") as on_progress:
         on_progress("importing", 0, 0)
         files = collect.import_release(source, out, lines.append)
-    print(*lines, f"wrote {len(files)} files to {out}", sep="\n")
+    say(*lines, f"wrote {len(files)} files to {out}")
 
 
 @app.command()
@@ -72,7 +72,7 @@ def convert(
         dataset = at.load(data, encoding)
         on_progress("writing", 0, 0)
         writers[out.suffix](dataset, out)
-    print(f"wrote {out}: {len(dataset.cells)} cells, {len(dataset)} questions")
+    say(f"wrote {out}: {len(dataset.cells)} cells, {len(dataset)} questions")
 
 
 @app.command()
@@ -89,6 +89,6 @@ def validate(data: FilesArgument) -> None:
             except InputError as error:
                 lines.append(f"bad   {error}")
                 bad += 1
-    print(*lines, sep="\n")
+    say(*lines)
     if bad:
         raise InputError(f"bad files: {bad} of {len(files)}; the reasons are printed above")

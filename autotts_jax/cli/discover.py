@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import autotts_jax as at
-from autotts_jax.cli.console import console, working
+from autotts_jax.cli.console import console, say, working
 from autotts_jax.cli.options import (
     MAX_SEED,
     BranchesOption,
@@ -273,7 +273,7 @@ def show(
     console().print(found.table())
     for file in (lineage, parquet):
         if file is not None:
-            print(f"wrote {file}")
+            say(f"wrote {file}")
 
 
 @app.command()
@@ -291,9 +291,9 @@ def export(
     """Write a candidate as the source of a controller."""
     source = at.read_run(folder).source(name, number)
     if out is None:
-        print(source, end="")
+        say(*source.splitlines())
         return
     if out.exists():
         raise InputError(f"{out} exists; name another file")
     write_atomically(out, source.encode())
-    print(f"wrote {out}: play it with --controller {out}:FAMILY")
+    say(f"wrote {out}: play it with --controller {out}:FAMILY")

@@ -12,6 +12,7 @@ from autotts_jax.cli import data, discover
 from autotts_jax.cli.ablate import ablate
 from autotts_jax.cli.answer import answer
 from autotts_jax.cli.collect import collect
+from autotts_jax.cli.console import say
 from autotts_jax.cli.evaluate import evaluate
 from autotts_jax.cli.options import with_options
 from autotts_jax.cli.serve import serve
@@ -42,7 +43,7 @@ def main() -> None:
         try:
             app()
         except InputError as error:
-            print(f"autotts-jax: error: {error}", file=sys.stderr)
+            say(f"autotts-jax: error: {error}", error=True)
             sys.exit(2)
 
 
@@ -51,13 +52,11 @@ def _show_warning(
     category: type[Warning],
     filename: str,
     lineno: int,
-    file: TextIO | None = None,
+    file: TextIO | None = None,  # noqa: ARG001  # the standard library's signature
     line: str | None = None,
 ) -> None:
     """Prints an `InputWarning` as one line, and any other warning as Python does."""
     if issubclass(category, InputWarning):
-        print(f"autotts-jax: warning: {message}", file=sys.stderr)
+        say(f"autotts-jax: warning: {message}", error=True)
     else:
-        print(
-            warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr
-        )
+        say(warnings.formatwarning(message, category, filename, lineno, line).rstrip(), error=True)

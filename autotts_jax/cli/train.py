@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotts_jax.cli.console import working
+from autotts_jax.cli.console import say, working
 from autotts_jax.cli.options import MAX_SEED, CacheOption
 
 if TYPE_CHECKING:
@@ -124,13 +124,13 @@ def print_run(run: TrainingRun, total: int, resumed: bool) -> None:
     if run.stopped_by:
         again = shlex.join(["autotts-jax", *sys.argv[1:], *["--resume"] * (not resumed)])
         stopped = f"stopped by {run.stopped_by.name} after update {state.update} of {total}"
-        print(f"autotts-jax: {stopped}; continue with: {again}", file=sys.stderr)
+        say(f"autotts-jax: {stopped}; continue with: {again}", error=True)
         return
-    print(f"best validation objective: {state.best_objective:.4f}, at update {state.best_update}")
+    say(f"best validation objective: {state.best_objective:.4f}, at update {state.best_update}")
     if state.update < total:
-        print(f"stopped early, after update {state.update} of {total}: no better objective since")
-    print(f"best policy: {run.folder / 'best.npz'}")
-    print(f"evaluate it: autotts-jax evaluate --controllers {shlex.quote(f'neural:{run.folder}')}")
+        say(f"stopped early, after update {state.update} of {total}: no better objective since")
+    say(f"best policy: {run.folder / 'best.npz'}")
+    say(f"evaluate it: autotts-jax evaluate --controllers {shlex.quote(f'neural:{run.folder}')}")
 
 
 def live_metrics(metrics: Mapping[str, float]) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 from rich.console import RenderableType
-from rich.text import Text
 
 from autotts_jax.checks import whole
 from autotts_jax.discovery.critics.critic import Critic, paid_of
@@ -31,6 +30,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table
 from autotts_jax.files import write_atomically
 from autotts_jax.replay import ProbeDataset, load
+from autotts_jax.terminal import styled
 
 DEFAULT = "default"
 """The arm that the others are compared with."""
@@ -120,7 +120,7 @@ class Ablation:
                     "unpriced" if arm.dollars is None else f"{arm.dollars:.2f}",
                 )
             yield table
-            yield Text(
+            yield styled(
                 "gain: of the objective on the incumbent, on questions that searches left out, in\n"
                 "points, with its 95 % interval by bootstrap over seeds and questions; a\n"
                 "difference whose interval holds 0 is not told from none"

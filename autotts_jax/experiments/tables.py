@@ -10,7 +10,6 @@ import numpy as np
 from rich import box
 from rich import table as rich_table
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.text import Text
 
 from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Usage
@@ -19,6 +18,7 @@ from autotts_jax.experiments.summary import Row
 from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.statistics import cell_statistics
+from autotts_jax.terminal import styled
 
 WIDTH = 80
 """Columns of a table as text and as HTML."""
@@ -69,7 +69,7 @@ def plain_table(title: str | None = None) -> rich_table.Table:
     Args:
         title: the line above it; None for none.
     """
-    line = None if title is None else Text(title, style="bold")
+    line = None if title is None else styled(title, style="bold")
     table = rich_table.Table(title=line, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
     table.padding = 0
     return table
@@ -80,7 +80,7 @@ def _numbers_table(title: str, headings: Sequence[str]) -> rich_table.Table:
     table = plain_table(title)
     table.add_column("", overflow="fold")
     for heading in headings:
-        table.add_column(Text(heading), justify="right", no_wrap=True)
+        table.add_column(styled(heading), justify="right", no_wrap=True)
     return table
 
 
@@ -92,7 +92,7 @@ def add_row(table: rich_table.Table, *cells: str, style: str | None = None) -> N
         *cells: the text of each cell.
         style: the style of the row.
     """
-    table.add_row(*map(Text, cells), style=style)
+    table.add_row(*map(styled, cells), style=style)
 
 
 # --- evaluations ----------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def summary_table(rows: Sequence[Row], plays: Sequence[Play] = ()) -> Table:
     def parts(_: int) -> Iterator[RenderableType]:
         for benchmark in dict.fromkeys(row.benchmark for row in rows):
             yield _summary(benchmark, [row for row in rows if row.benchmark == benchmark], first)
-        yield Text(
+        yield styled(
             "accuracy: mean ± standard error over seeds; seq. kt: sequential ktokens;\n"
             "objective: mean of 1{correct} - γ·cost; "
             f"Δ accuracy: gain over {first}, with its\n"
@@ -118,7 +118,7 @@ def summary_table(rows: Sequence[Row], plays: Sequence[Play] = ()) -> Table:
             style="dim",
         )
         for how, names in _seals(plays).items():
-            yield Text(f"{how}: {', '.join(names)}", style="dim")
+            yield styled(f"{how}: {', '.join(names)}", style="dim")
 
     return Table(parts)
 
@@ -187,7 +187,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
         for benchmark in dict.fromkeys(comparison.benchmark for comparison in comparisons):
             yield _comparison([one for one in comparisons if one.benchmark == benchmark])
         if comparisons:
-            yield Text(
+            yield styled(
                 "tokens ratio: tokens at the setting's accuracy, over those of the reference's\n"
                 "frontier; Δ accuracy: accuracy at the setting's tokens, less that of the same\n"
                 "frontier; both with their 95 % interval by paired bootstrap over questions;\n"

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import RenderableType
-from rich.text import Text
 
 from autotts_jax.checks import whole
 from autotts_jax.collect.loading import load
@@ -32,6 +31,7 @@ from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
+from autotts_jax.terminal import styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -153,12 +153,12 @@ class Trace:
             )
         for cells in describe_steps(self.steps):
             add_row(table, *cells)
-        yield Text(self.title, style="bold")
+        yield styled(self.title, style="bold")
         yield table
         right = "right" if self.answer == self.gold else f"wrong, it is {self.gold}"
         reason = self.stop_reason.name.lower().replace("_", " ")
-        yield Text("votes: final answers, (latest answers) in brackets", style="dim")
-        yield Text(f"answer {self.answer} ({right}); stopped: {reason}")
+        yield styled("votes: final answers, (latest answers) in brackets", style="dim")
+        yield styled(f"answer {self.answer} ({right}); stopped: {reason}")
 
 
 def trace(

@@ -9,6 +9,7 @@ import functools
 import logging
 import threading
 import time
+import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -31,6 +32,7 @@ from autotts_jax.live.compiling import Compiler
 from autotts_jax.live.published import DEFAULT, PUBLISHED, published
 from autotts_jax.live.settings import Settings
 from autotts_jax.policies.player import Player
+from autotts_jax.terminal import printable
 
 MAX_BODY = 1 << 20
 """Bytes that a request may have."""
@@ -252,9 +254,10 @@ class Service:
             self._engine_failed = False
         elif isinstance(error, EngineError):
             self._engine_failed = True
-            _LOG.error("the engine failed: %s", error)
+            _LOG.error("the engine failed: %s", printable(error))
         elif not isinstance(error, Cancelled | RequestError):
-            _LOG.error("a question could not be answered", exc_info=error)
+            how = "".join(traceback.format_exception(error))
+            _LOG.error("a question could not be answered:\n%s", printable(how))
 
     def _error(self, error: Exception) -> RequestError:
         """What a client is told of an error."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import RenderableType
-from rich.text import Text
 
 from autotts_jax.checks import whole
 from autotts_jax.core.controller import Family
@@ -25,6 +24,7 @@ from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
 from autotts_jax.files import write_atomically
 from autotts_jax.policies.sealed.cast import printable
+from autotts_jax.terminal import styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -197,13 +197,13 @@ class Discovery:
                     str(len(self.lineage(row.number)) - 1),
                 )
             yield table
-            yield Text(
+            yield styled(
                 "score: mean objective over β on the search's questions, less the price of\n"
                 "the parts; branches: cost in branches of mean length; width: branches opened"
             )
-            yield Text(self._verdict())
+            yield styled(self._verdict())
             if critic := self.critic():
-                yield Text(str(critic))
+                yield styled(str(critic))
 
         return Table(parts)
 

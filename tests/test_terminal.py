@@ -1,0 +1,87 @@
+"""Nothing that others wrote controls the terminal that shows it."""
+
+import io
+import json
+import os
+import re
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from autotts_jax.cli import main as cli
+from autotts_jax.cli.console import say
+from autotts_jax.experiments.tables import Table, add_row, plain_table
+from autotts_jax.terminal import printable, styled
+
+HOSTILE = "[red]\x1b]0;owned\x07\x9b31m\u202egnp\u2066\r[/red]"
+SHOWN = r"[red]\u001b]0;owned\u0007\u009b31m\u202egnp\u2066\u000d[/red]"
+CONTROLS = re.compile(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=())))
+def test_what_is_printable_controls_nothing_and_means_the_same_in_json(text):
+    shown = printable(text)
+    assert not CONTROLS.search(shown)
+    assert json.loads(printable(json.dumps(text, ensure_ascii=False))) == text
+    assert shown.isprintable() or text != shown or not text.isprintable()
+
+
+def test_ordinary_text_stays_as_it_is():
+    for text in ("π ≈ 3.14", "שלום", "👩‍🚀", "a\n\tb", "[red]", r"\frac{1}{2}"):
+        assert printable(text) == text
+        assert styled(text).plain == text
+    assert printable(HOSTILE) == SHOWN
+
+
+def test_tables_and_lines_show_it_as_text(capsys):
+    table = plain_table(HOSTILE)
+    table.add_column("")
+    add_row(table, HOSTILE)
+    screen = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
+    screen.print(Table(lambda _: [table, styled(HOSTILE, "bold")]))
+    assert screen.file.getvalue().count(SHOWN) == 3
+    say(HOSTILE, os.fsdecode(b"\xff"))
+    say(HOSTILE, error=True)
+    assert capsys.readouterr() == (f"{SHOWN}\n\\udcff\n", f"{SHOWN}\n")
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A cell whose names, question and answers are hostile."""
+    branches = [[[HOSTILE, "7"], 9, HOSTILE], [["7"], 5, "7"]]
+    question = {
+        "question": HOSTILE,
+        "gold_answer": HOSTILE,
+        "probe_freq": 4,
+        "each_branch": branches,
+        "final_answers_trace": [final for _, _, final in branches],
+    }
+    path = tmp_path / f"model{HOSTILE.replace('/', '')}" / "bench\x1b[2J.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps([question]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (["data", "info", "{}"], 0),
+        (["data", "validate", "{}"], 0),
+        (["data", "validate", "{}", "absent\x1b[2J"], 2),
+        (["trace", "--data", "{}", "--controller", "sc@2", "--question", "0", "--max-branches", "2"], 0),
+        (["evaluate", "--data", "{}", "--controllers", "no\x1b[2J"], 2),
+    ],
+)
+def test_commands_show_it_as_text(data, monkeypatch, capsys, line, status):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("autotts_jax.core.devices.configure", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["autotts-jax", *(word.replace("{}", str(data)) for word in line)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    said = "".join(capsys.readouterr())
+    assert (end.value.code or 0) == status
+    assert not CONTROLS.search(said)
+    assert re.search(r"\\(u00|x)1b", said)
