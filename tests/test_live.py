@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 
 import pytest
@@ -10,13 +11,14 @@ import pytest
 from autotts_jax.collect import (
     Cancelled,
     EngineError,
+    Finish,
     Grader,
     Sampling,
     SimulatedEngine,
 )
 from autotts_jax.core.pool import StopReason
 from autotts_jax.errors import InputError
-from autotts_jax.live import answer
+from autotts_jax.live import Votes, answer
 from autotts_jax.policies.sealed.question import BudgetError
 
 WIDTH = 16
@@ -87,6 +89,40 @@ def test_branches_are_read_until_their_lengths_have_spent_the_budget(grader):
 def test_a_budget_of_nothing_is_refused(grader):
     with pytest.raises(InputError, match="a budget of 0 tokens is enough for no branch; give 1 at least"):
         live("cmc@0.3", grader, budget=0)
+
+
+def test_the_text_is_that_of_a_branch_with_the_answer(grader):
+    whole = live("sc@4", grader)
+    assert whole.text == f"{whole.texts[1]}\n\nThe final answer is \\boxed{{{whole.answer}}}"
+    assert whole.ends == [Finish.stop, Finish.length, Finish.stop, Finish.length]
+    assert sum(votes.count for votes in whole.votes) == 4
+    (ours,) = (votes.count for votes in whole.votes if votes.answer == whole.answer)
+    assert 0.5 < whole.confidence < 1
+    assert ours == whole.votes[0].count
+    early = live("single@2", grader, sampling=dataclasses.replace(SAMPLING, seed=1))
+    assert early.text == f"{early.texts[0]}\n\nThe final answer is \\boxed{{{early.answer}}}"
+    assert (early.ends, early.votes) == ([None], [Votes(early.answer, 1)])
+
+
+@pytest.mark.parametrize("player", ["cmc@0.3", "single@2", "sc@4"])
+def test_without_an_answer_a_branch_is_read_to_its_end(grader, player):
+    nothing = {"answers": lambda _: None}
+    found = live(player, grader, **nothing)
+    assert (found.answer, found.confidence) == (None, 0.0)
+    assert [votes.answer for votes in found.votes] == [None]
+    read_on = live(player, grader, fall_back=True, **nothing)
+    assert (read_on.answer, read_on.text) == (None, read_on.texts[read_on.texts.index(read_on.text)])
+    assert read_on.ends[read_on.texts.index(read_on.text)] is not None
+    limited = live(player, grader, fall_back=True, budget=60, **nothing)
+    assert limited.tokens <= 60
+    assert limited.text
+
+
+def test_several_branches_need_a_temperature(grader):
+    greedy = dataclasses.replace(SAMPLING, temperature=0)
+    with pytest.raises(InputError, match="temperature is 0; it must be above 0 for branches to differ"):
+        live("sc@2", grader, sampling=greedy)
+    assert live("sc@1", grader, sampling=greedy, max_branches=1).texts == ["3}"]
 
 
 def test_decisions_are_told_as_they_are_made(grader):

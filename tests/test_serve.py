@@ -27,6 +27,7 @@ from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
 from autotts_jax.live import compiling, service
 from autotts_jax.live import server as serving
+from autotts_jax.live.chat import Reply
 from autotts_jax.live.server import create_app, serve
 from autotts_jax.live.settings import Settings
 
@@ -180,7 +181,7 @@ def directly():
     """Answers of the same controllers without a server."""
     with Grader(workers=1) as grader:
 
-        def answer(question, spec="cmc@0.2", sampling=SAMPLING, budget=MAX_TOKENS):
+        def answer(question, spec="cmc@0.2", sampling=SAMPLING, budget=MAX_TOKENS, **settings):
             return live.answer(
                 SimulatedEngine(mean_tokens=80),
                 question,
@@ -189,6 +190,7 @@ def directly():
                 sampling=sampling,
                 max_branches=8,
                 budget=budget,
+                **settings,
             )
 
         yield answer
@@ -204,11 +206,14 @@ def test_a_reply_is_the_answer_of_the_controller(address, directly, spec, budget
     written = answer.usage.generated + answer.usage.forced
     assert answer.answer
     assert reply.model == f"sim:{spec}"
-    assert reply.choices[0].message.content == answer.answer
+    assert reply.choices[0].message.content == answer.text
     assert reply.choices[0].finish_reason == "stop"
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (answer.usage.prompted, written)
     assert reply.usage.total_tokens == answer.usage.prompted + written
     assert reply.autotts == {
+        "answer": answer.answer,
+        "votes": [dataclasses.asdict(votes) for votes in answer.votes],
+        "confidence": pytest.approx(answer.confidence, abs=1e-6),
         "tokens": answer.tokens,
         "sequential_tokens": answer.sequential_tokens,
         "branches": len(answer.texts),
@@ -227,12 +232,84 @@ def test_a_stream_tells_the_decisions_and_then_the_answer(address, directly):
     reasoning = [delta.reasoning_content for delta in deltas if hasattr(delta, "reasoning_content")]
     assert [line.split()[0] for line in reasoning] == [decision.action for decision in answer.decisions]
     assert f"({answer.decisions[-1].tokens:,} tokens)\n" in reasoning[-1]
-    assert "".join(delta.content or "" for delta in deltas) == answer.answer
-    assert deltas[-2].content == answer.answer, "the answer comes after all decisions"
+    assert "".join(delta.content or "" for delta in deltas) == answer.text
+    assert deltas[-2].content == answer.text, "the answer comes after all decisions"
     assert [part.choices[0].finish_reason for part in parts[-2:]] == [None, "stop"]
     assert parts[-1].autotts["tokens"] == answer.tokens
     assert last.usage.completion_tokens == answer.usage.generated + answer.usage.forced
     assert len({part.id for part in [*parts, last]}) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_answer_alone_and_the_decisions_by_request(address, directly, stream):
+    options = {"reply": "answer", "decisions": True}
+    asked = {"model": "sim:cmc@0.2", "messages": user("2 + 2"), "autotts": options, "stream": stream}
+    reply, answer = post(address, asked), directly("2 + 2")
+    if stream:
+        *_, said, ended = (json.loads(part) for part in reply.text.split("data: ")[1:-1])
+        content = said["choices"][0]["delta"]["content"]
+    else:
+        ended = reply.json()
+        content = ended["choices"][0]["message"]["content"]
+    assert content == answer.answer == ended["autotts"]["answer"]
+    assert ended["autotts"]["decisions"] == [dataclasses.asdict(decision) for decision in answer.decisions]
+
+
+def test_a_question_without_a_short_answer_gets_a_branch(directly):
+    settings = dataclasses.replace(SETTINGS, answers="regex:nobody says this", reply="answer")
+    with served(Engine(), settings) as address:
+        reply = ask(address, "6 + 6")
+    found = directly("6 + 6", "cmc@0.2", answers="regex:nobody says this", fall_back=True)
+    assert reply.choices[0].message.content == found.text in found.texts
+    assert (reply.autotts["answer"], reply.autotts["confidence"]) == (None, 0)
+    assert [votes["answer"] for votes in reply.autotts["votes"]] == [None]
+
+
+def test_plain_is_a_branch_as_the_model_writes_it(address, directly):
+    whole = directly("4 + 4", "sc@1").texts[0]
+    assert len(whole) > 60
+    reply = ask(address, "4 + 4", "sim:plain")
+    assert (reply.model, reply.choices[0].message.content) == ("sim:plain", whole)
+    assert (reply.choices[0].finish_reason, reply.autotts["branches"]) == ("stop", 1)
+    short = ask(address, "4 + 4", "sim:plain", max_tokens=40).choices[0]
+    assert (short.message.content, short.finish_reason) == (whole[:40], "length")
+    stop = whole[50:53]
+    ended = ask(address, "4 + 4", "sim:plain", stop=["none", stop])
+    assert ended.choices[0].message.content == whole[: whole.index(stop)]
+    greedy = ask(address, "4 + 4", "sim:plain", temperature=0)
+    assert greedy.choices[0].message.content == "4}", "what the engine says at temperature 0"
+    assert ended.autotts["ignored"] == greedy.autotts["ignored"] == []
+    alone = ask(address, "4 + 4", "sim:plain", extra_body={"autotts": {"reply": "answer"}})
+    assert alone.choices[0].message.content == alone.autotts["answer"]
+
+
+def test_a_plain_branch_that_the_server_cuts_off_has_not_stopped():
+    with served(
+        Engine(), dataclasses.replace(SETTINGS, sampling=Sampling(interval=20, max_tokens=60))
+    ) as address:
+        (choice,) = ask(address, "6 + 6", "sim:plain").choices
+    assert (len(choice.message.content), choice.finish_reason) == (60, "length")
+
+
+def test_single_stops_a_branch_early(address):
+    reply = ask(address, "6 + 6", "sim:single@2")
+    plain = ask(address, "6 + 6", "sim:plain")
+    said = reply.choices[0].message.content
+    read, _, forced = said.partition("\n\nThe final answer is \\boxed{")
+    assert plain.choices[0].message.content.startswith(read)
+    assert forced == reply.autotts["answer"] + "}"
+    assert len(read) == reply.autotts["tokens"] < plain.autotts["tokens"]
+    assert (reply.autotts["branches"], reply.autotts["stop"]) == (1, "decided")
+    assert ask(address, "6 + 6", "sim:single@2", temperature=0).autotts["ignored"] == []
+
+
+def test_thinking_is_apart_from_the_content(directly):
+    answer = dataclasses.replace(directly("2 + 2"), text="First 4.\n</think>\n\nThe answer is 4.")
+    message = Reply("sim", "branch").whole(answer)["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("First 4.\n", "The answer is 4.")
+    parts = Reply("sim", "branch").end(answer, usage=False).split("data: ")[1:3]
+    deltas = [json.loads(part)["choices"][0]["delta"] for part in parts]
+    assert deltas == [{name: message[name]} for name in ("reasoning_content", "content")]
 
 
 def test_the_name_alone_is_cmc_at_a_half(address):
@@ -300,8 +377,15 @@ def test_the_model_sees_the_whole_conversation(engine, address):
     assert again.autotts == second.autotts != first.autotts
 
 
-def test_max_tokens_is_a_budget(address, directly):
-    reply = ask(address, "6 + 6", max_completion_tokens=100)
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_completion_tokens": 100},
+        {"max_tokens": 150, "extra_body": {"autotts": {"budget": 100}}},
+    ],
+)
+def test_max_tokens_is_a_budget(address, directly, limits):
+    reply = ask(address, "6 + 6", **limits)
     answer = directly("6 + 6", budget=100)
     assert reply.choices[0].finish_reason == "length"
     assert reply.autotts["tokens"] == answer.tokens <= 100
@@ -365,6 +449,9 @@ def test_parameters_without_effect_are_accepted_and_named(address, parameters, i
         ({"logprobs": True}, "logprobs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"stop": 3}, "stop"),
+        ({"autotts": {"reply": "all"}}, "autotts.reply"),
+        ({"autotts": {"budget": -1}}, "autotts.budget"),
+        ({"autotts": {"beta": 1}}, "autotts.beta is not supported"),
         ({"frequency_penalty": 0.5}, "frequency_penalty"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
@@ -521,7 +608,7 @@ def test_32_clients_of_which_a_third_leave(directly):
         assert engine.most > 8, "they ran side by side"
         for question, reply in zip(questions, replies, strict=True):
             if reply is not None:
-                assert reply.choices[0].message.content == expected[question].answer
+                assert reply.choices[0].message.content == expected[question].text
                 assert reply.autotts["tokens"] == expected[question].tokens
     assert set(threading.enumerate()) == before
 
@@ -677,6 +764,8 @@ def test_a_port_that_is_taken_is_an_error_of_the_user():
         ({"max_requests": 0}, "max_requests is 0"),
         ({"max_branches": 0}, "max_branches is 0"),
         ({"timeout": 0}, "timeout is 0"),
+        ({"reply": "all"}, "reply is 'all'"),
+        ({"sampling": dataclasses.replace(SAMPLING, temperature=0)}, "temperature is 0"),
         ({"budget": -1}, "budget"),
         ({"sampling": Sampling()}, "lower"),
         ({"answers": "best"}, "extractor 'best'"),

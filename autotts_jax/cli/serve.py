@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from autotts_jax import live
 from autotts_jax.cli.console import working
 from autotts_jax.cli.options import AnswersOption, EngineOptions, LimitOptions, SamplingOptions
+
+ReplyName = Literal["branch", "answer"]
 
 KEY = "AUTOTTS_API_KEY"
 """The variable of the environment that holds the key."""
@@ -50,6 +52,10 @@ def serve(
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of a question.")] = 600,
     sampling: SamplingOptions,
     answers: AnswersOption = "auto",
+    reply: Annotated[
+        ReplyName,
+        typer.Option(help="What a reply says: a branch with the answer, or the answer alone."),
+    ] = "branch",
     limits: LimitOptions,
 ) -> None:
     """Answer OpenAI clients with a model under a controller, which they name: model="NAME:cmc@0.5"."""
@@ -61,6 +67,7 @@ def serve(
             name=name or engine.model_name,
             sampling=sampling.sampling(),
             answers=answers,
+            reply=reply,
             max_branches=limits.max_branches,
             budget=limits.budget,
             # Typer takes an empty variable for an absent one, which would open the server to everybody.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.problem import Problem
-from autotts_jax.collect.trajectories import Sampling, Usage
+from autotts_jax.collect.trajectories import Sampling, Usage, check_differing
 from autotts_jax.errors import InputError
 
 
@@ -28,7 +28,7 @@ class Plan:
         keep_text: whether to keep the texts of the trajectories.
 
     Raises:
-        InputError: a number is below 1, or there is no question.
+        InputError: a number is below 1, there is no question, or all branches would be the same.
     """
 
     model: str
@@ -44,6 +44,7 @@ class Plan:
         for name in ("num_branches", "chunk"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        check_differing(self.sampling)
         if not self.questions:
             raise InputError("the plan has no question; give at least one")
 

@@ -30,7 +30,7 @@ class Sampling:
     Attributes:
         interval: Δ, tokens between two probes.
         max_tokens: maximal tokens of a trajectory.
-        temperature: sampling temperature of the trajectories.
+        temperature: sampling temperature of the trajectories; at 0 all would be the same.
         top_p: nucleus of the trajectories.
         seed: seed of everything that is drawn.
         system: system prompt; None for none.
@@ -61,10 +61,8 @@ class Sampling:
         for name in ("interval", "max_tokens", "probe_tokens", "probes_per_prefix"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not 0 < self.temperature <= 2:
-            raise InputError(
-                f"temperature is {self.temperature:g}; it must be above 0 for branches to differ, at most 2"
-            )
+        if not 0 <= self.temperature <= 2:
+            raise InputError(f"temperature is {self.temperature:g}; it must be at least 0 and at most 2")
         if not 0 < self.top_p <= 1:
             raise InputError(f"top_p is {self.top_p:g}; it must be above 0 and at most 1")
 
@@ -102,6 +100,19 @@ class Probe:
     answer: str
     answers: tuple[str, ...]
     tokens: int
+
+
+def check_differing(sampling: Sampling) -> None:
+    """Checks that several trajectories of a question would not all be the same.
+
+    Args:
+        sampling: how they are sampled.
+
+    Raises:
+        InputError: they would.
+    """
+    if sampling.temperature == 0:
+        raise InputError("temperature is 0; it must be above 0 for branches to differ")
 
 
 class ContextError(InputError):
@@ -229,6 +240,25 @@ class Trajectories:
             The text generated so far.
         """
         return self._engine.tokenizer.decode(self[branch].tokens)
+
+    def answered(self, branch: int, depth: int, answer: str) -> str:
+        """Returns the text of a branch up to a depth, with its answer there.
+
+        Args:
+            branch: number of the branch.
+            depth: the depth, from 1.
+            answer: the answer.
+
+        Returns:
+            The text. If the branch had not ended there by itself, the suffix that forced the answer follows,
+            and the answer.
+        """
+        trajectory = self[branch]
+        if trajectory.ended is Finish.stop and depth >= self.depth(branch):
+            return self.text(branch)
+        written = self._engine.tokenizer.decode(trajectory.tokens[: depth * self._sampling.interval])
+        suffix = self._suffix.rpartition(THINK_END)[2] if THINK_END in written else self._suffix
+        return written + suffix + (f"{answer}}}" if self._boxed else f" {answer}")
 
     def read(self, upto: Mapping[int, int], probe: bool = True) -> None:
         """Generates branches up to some depth or to their ends; those that end get their final answer.

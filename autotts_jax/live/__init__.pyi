@@ -1,4 +1,4 @@
-from .answering import Answer, LiveExecutor, answer
+from .answering import Answer, LiveExecutor, Votes, answer
 from .server import create_app, serve
 from .settings import Settings
 
@@ -6,6 +6,7 @@ __all__ = [
     "Answer",
     "LiveExecutor",
     "Settings",
+    "Votes",
     "answer",
     "create_app",
     "serve",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,16 +23,30 @@ from autotts_jax.checks import callback, whole
 from autotts_jax.collect.answers import Extractor, extractor
 from autotts_jax.collect.engine import Engine, Finish, Message
 from autotts_jax.collect.grading import AnswerBook, Grader
-from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, last_depth
+from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, check_differing, last_depth
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
 from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Stepper, apply_operation
+from autotts_jax.core.votes import confidence_table
 from autotts_jax.errors import InputError
 from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.equivalence import ERROR
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+
+
+@dataclasses.dataclass(frozen=True)
+class Votes:
+    """How many branches gave an answer.
+
+    Attributes:
+        answer: the answer, None where none was found.
+        count: the branches of which it is the latest answer.
+    """
+
+    answer: str | None
+    count: int
 
 
 class BudgetError(InputError):
@@ -53,7 +68,13 @@ class Answer:
             or cut a branch short.
         rounds: rounds of the controller.
         decisions: the operations of the controller, in order.
+        text: the text of a branch that gives the answer, as far as it was read, followed by the answer if it
+            was forced; where there is no answer, the text of a branch alone.
+        votes: the latest answers of the opened branches, the most frequent first.
+        confidence: confidence in the answer by these votes, ``1 - BetaCDF(0.5; votes for it + 1, most votes
+            for another + 1)``; 0 without an answer.
         texts: the text of each opened branch, in opening order.
+        ends: why each of them ended; None where it was not read to its end.
     """
 
     answer: str | None
@@ -64,7 +85,11 @@ class Answer:
     limited: bool
     rounds: int
     decisions: list[Decision]
+    text: str
+    votes: list[Votes]
+    confidence: float
     texts: list[str]
+    ends: list[Finish | None]
 
 
 def answer(
@@ -76,6 +101,7 @@ def answer(
     answers: str | Extractor = "auto",
     max_branches: int = 64,
     budget: int | None = None,
+    fall_back: bool = False,
     grader: Grader | None = None,
     sealing: Sealing = SEALED,
     on_decision: Callable[[Decision], None] | None = None,
@@ -95,6 +121,7 @@ def answer(
             ended, an interval is taken to cost Δ. What is left may be too little for a full read of
             ``sampling.max_tokens``: from Δ on the branch is read all the same, and cut off where the budget
             ends. A budget below Δ is spent on a single branch.
+        fall_back: where no answer was found, whether to read a branch to its end for its text.
         grader: tells which answers are equal, and is left open; one is opened for this question when None.
         sealing: how code from files and modules is run, as in `autotts_jax.evaluate`.
         on_decision: called after each decision.
@@ -135,6 +162,8 @@ def answer(
     width = playing.width or max_branches
     playing.check(width)
     sampling = sampling or Sampling()
+    if width > 1:
+        check_differing(sampling)
     asked = question if isinstance(question, str) else tuple(question)
     trajectories = Trajectories(engine, asked, sampling, extractor(answers), cancel)
     decisions: list[Decision] = []
@@ -147,12 +176,20 @@ def answer(
     with Grader(1) if grader is None else contextlib.nullcontext(grader) as equal:
         executor = LiveExecutor(trajectories, sampling, AnswerBook(equal), width, budget)
         ended = playing.play_episode(executor, note)
+        stepper = Stepper(executor, note)
         if executor.limited and not executor.pool.opened:
-            Stepper(executor, note).carry_out(Operation("read", jnp.int32(1)))
+            stepper.carry_out(Operation("read", jnp.int32(1)))
             tokens = int(executor.pool.tokens)
             ended = Ended(executor.answers([0])[0], 0, StopReason.BUDGET, ended.rounds, tokens)
+        given = None if ended.answer == ERROR else ended.answer
+        shown = _shown_branch(executor.pool, ended.leader)
+        if fall_back and given is None and shown is not None:
+            to_the_end = np.where(np.arange(width) == shown, sampling.max_depth, 0)
+            stepper.carry_out(Operation("advance", to_the_end, probe=False))
+    opened = range(int(executor.pool.opened))
+    votes = executor.votes()
     return Answer(
-        answer=None if ended.answer == ERROR else ended.answer,
+        answer=given,
         tokens=int(executor.pool.tokens),
         usage=trajectories.usage,
         sequential_tokens=ended.sequential_tokens,
@@ -160,8 +197,36 @@ def answer(
         limited=executor.limited or ended.stop is StopReason.BUDGET,
         rounds=ended.rounds,
         decisions=decisions,
-        texts=[trajectories.text(b) for b in range(int(executor.pool.opened))],
+        text=_text(trajectories, executor.pool, ended.leader, given, shown),
+        votes=votes,
+        confidence=_confidence(votes, given, width),
+        texts=[trajectories.text(b) for b in opened],
+        ends=[trajectories[b].ended for b in opened],
     )
+
+
+def _shown_branch(pool: ReplayPool, leader: int) -> int | None:
+    """The branch whose text stands for an answer that was not found; None if none was opened."""
+    finished, active = np.asarray(pool.finished), np.asarray(pool.active)
+    opened = range(int(pool.opened))
+    return min(opened, key=lambda b: (not finished[b], not active[b], b != leader), default=None)
+
+
+def _text(
+    trajectories: Trajectories, pool: ReplayPool, leader: int, answer: str | None, shown: int | None
+) -> str:
+    """The text of the leading branch with the answer; without an answer that of the branch to be shown."""
+    if answer is None:
+        return "" if shown is None else trajectories.text(shown)
+    if leader == NONE:  # a program may answer what no branch has said
+        return answer
+    return trajectories.answered(leader, int(pool.revealed_depth[leader]), answer)
+
+
+def _confidence(votes: Sequence[Votes], answer: str | None, width: int) -> float:
+    ours = sum(vote.count for vote in votes if vote.answer == answer)
+    others = max((vote.count for vote in votes if vote.answer != answer), default=0)
+    return 0.0 if answer is None else float(confidence_table(width)[ours, others])
 
 
 def _is_question(question: Any) -> bool:
@@ -247,6 +312,12 @@ class LiveExecutor(Executor):
         """Spells the latest revealed answers of branches; ``ERR`` where a text holds none."""
         keys = np.asarray(_answer_keys(self.pool))
         return [self._spelling.get(int(keys[branch])) for branch in branches]
+
+    def votes(self) -> list[Votes]:
+        """Counts the latest answers of the opened branches, the most frequent first."""
+        latest = self.answers(range(int(self.pool.opened)))
+        counts = Counter(answer for answer in latest if answer is not None)
+        return [Votes(None if text == ERROR else text, count) for text, count in counts.most_common()]
 
     def _read(self, count: int) -> None:
         """Reads fresh branches to their ends; one after another where what is left may not last for two.

@@ -8,10 +8,12 @@ import time
 import uuid
 from typing import Any, Literal
 
-from autotts_jax.collect.engine import Message
+from autotts_jax.collect.engine import Finish, Message
+from autotts_jax.collect.trajectories import THINK_END
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.answering import Answer
+from autotts_jax.live.settings import ReplyForm
 from autotts_jax.parsing import parse_json
 
 try:
@@ -51,7 +53,7 @@ IGNORED = (
     "top_k",
     "user",
 )
-"""Parameters that have no effect. A reply names those that its request has."""
+"""Parameters that have no effect, but for ``stop`` on a plain branch. A reply names those of its request."""
 
 DONE = "data: [DONE]\n\n"
 """The end of a stream."""
@@ -112,6 +114,14 @@ class _StreamOptions(_Strict):
     include_obfuscation: bool = False
 
 
+class _Extension(_Strict):
+    """What no other server has, in the field ``autotts``."""
+
+    reply: ReplyForm | None = None
+    budget: int | None = Field(default=None, ge=0)
+    decisions: bool = False
+
+
 class Chat(_Strict):
     """A request for a reply to a conversation."""
 
@@ -125,6 +135,7 @@ class Chat(_Strict):
     top_p: float | None = None
     seed: int | None = Field(None, ge=-_LARGEST_SEED, le=_LARGEST_SEED)
     stop: str | list[str] = []
+    autotts: _Extension = _Extension()
     top_k: int | None = Field(None, ge=-1)
     min_p: float | None = Field(None, ge=0, le=1)
     user: Any = None
@@ -195,10 +206,20 @@ class Chat(_Strict):
         return self.temperature == 0
 
     @property
-    def ignored(self) -> tuple[str, ...]:
-        """The parameters that have no effect, by name."""
-        ignored = [name for name in IGNORED if name in self.model_fields_set]
-        return tuple(sorted(ignored + ["temperature"] * self.greedy))
+    def stops(self) -> tuple[str, ...]:
+        """The strings before which a text ends."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    def ignored(self, several: bool, plain: bool) -> tuple[str, ...]:
+        """Names the parameters that it has without effect.
+
+        Args:
+            several: whether several branches can be opened.
+            plain: whether the reply is a branch as the model writes it.
+        """
+        heeded = {"stop"} if plain else set()
+        ignored = [name for name in IGNORED if name in self.model_fields_set - heeded]
+        return tuple(sorted(ignored + ["temperature"] * (self.greedy and several)))
 
     @property
     def _begin(self) -> int:
@@ -213,13 +234,21 @@ class Reply:
 
     Attributes:
         model: what answers.
+        form: what the reply says.
+        decisions: whether it tells the decisions.
         ignored: parameters of the request that have no effect.
+        plain: whether it is a single branch as it is, and not one that was chosen for its answer.
+        stops: where the text of a plain branch ends.
         id: of the reply.
         created: time in seconds.
     """
 
     model: str
+    form: ReplyForm
+    decisions: bool = False
     ignored: tuple[str, ...] = ()
+    plain: bool = False
+    stops: tuple[str, ...] = ()
     id: str = dataclasses.field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 
@@ -234,8 +263,9 @@ class Reply:
         Args:
             answer: the answer.
         """
-        message = {"role": "assistant", "content": answer.answer or "", "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
+        message = {"role": "assistant", "refusal": None, **self._said(answer)}
+        finish = self._finish_reason(answer)
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
         return {
             **self._envelope("chat.completion"),
             "choices": [choice],
@@ -265,18 +295,37 @@ class Reply:
             answer: the answer.
             usage: whether the client asked for the usage.
         """
-        said = self._chunk({"content": answer.answer or ""})
-        ended = {**self._chunk({}, _finish_reason(answer)), "autotts": self._account(answer)}
+        said = "".join(event(self._chunk({name: text})) for name, text in self._said(answer).items())
+        ended = {**self._chunk({}, self._finish_reason(answer)), "autotts": self._account(answer)}
         used = {**self._envelope("chat.completion.chunk"), "choices": [], "usage": _usage(answer)}
-        return event(said) + event(ended) + (event(used) if usage else "") + DONE
+        return said + event(ended) + (event(used) if usage else "") + DONE
 
     def _chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         return {**self._envelope("chat.completion.chunk"), "choices": [choice]}
 
+    def _said(self, answer: Answer) -> dict[str, str]:
+        """The content, and the thinking before it where there is any."""
+        if self.form == "answer" and answer.answer is not None:
+            return {"content": answer.answer}
+        text = answer.texts[0] if self.plain else answer.text
+        thinking, _, said = text.rpartition(THINK_END)
+        content = _cut(said.lstrip() if thinking else text, self.stops)
+        return {"reasoning_content": thinking, "content": content} if thinking else {"content": content}
+
+    def _finish_reason(self, answer: Answer) -> str:
+        """Whether tokens were lacking: of the budget, or for the end of a plain branch."""
+        if answer.limited or (self.plain and answer.ends[0] is Finish.length):
+            return "length"
+        return "stop"
+
     def _account(self, answer: Answer) -> dict[str, Any]:
         """What the controller was charged, and why it ended."""
+        decisions = [dataclasses.asdict(decision) for decision in answer.decisions]
         return {
+            "answer": answer.answer,
+            "votes": [dataclasses.asdict(votes) for votes in answer.votes],
+            "confidence": round(answer.confidence, 6),
             "tokens": answer.tokens,
             "sequential_tokens": answer.sequential_tokens,
             "branches": len(answer.texts),
@@ -284,6 +333,7 @@ class Reply:
             "rounds": answer.rounds,
             "stop": answer.stop.name.lower(),
             "ignored": list(self.ignored),
+            **({"decisions": decisions} if self.decisions else {}),
         }
 
     def _envelope(self, kind: str) -> dict[str, Any]:
@@ -299,8 +349,9 @@ def event(data: dict[str, Any]) -> str:
     return f"data: {json.dumps(data)}\n\n"
 
 
-def _finish_reason(answer: Answer) -> str:
-    return "length" if answer.limited else "stop"
+def _cut(text: str, stops: tuple[str, ...]) -> str:
+    """The text up to the first stop string in it."""
+    return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
 
 
 def _usage(answer: Answer) -> dict[str, Any]:

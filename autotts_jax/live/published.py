@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 from autotts_jax.errors import InputError
-from autotts_jax.policies.player import Player
+from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, select
+from autotts_jax.policies.self_consistency import SelfConsistency
+from autotts_jax.policies.single_branch import SingleBranch
 
 DEFAULT = "cmc@0.5"
 """What answers where a client gives the model's name alone."""
 
-PUBLISHED = (*CONTROLLERS, NEURAL)
+PLAIN = "plain"
+"""One branch, passed through as the model writes it."""
+
+PUBLISHED = (*CONTROLLERS, NEURAL, PLAIN)
 """What a client can name; import paths and files are for the command line."""
 
 _LONGEST = 64
@@ -35,10 +41,15 @@ def published(spec: str, width: int) -> Player:
 
 @functools.lru_cache(maxsize=256)
 def _select(spec: str, width: int) -> Player:
+    if spec == PLAIN:
+        return ControllerPlayer(PLAIN, (SelfConsistency(1),), width=1)
     fitting = [player for player in select(spec).settings() if _fits(player, width)]
     if not fitting:
         raise InputError(f"{spec} opens more branches than the {width} of this server")
-    return fitting[len(fitting) // 2]
+    chosen = fitting[len(fitting) // 2]
+    if isinstance(chosen, ControllerPlayer) and isinstance(chosen.controllers[0], SingleBranch):
+        return dataclasses.replace(chosen, width=1)
+    return chosen
 
 
 def _fits(player: Player, width: int) -> bool:

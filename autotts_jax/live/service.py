@@ -29,7 +29,7 @@ from autotts_jax.live.access import check_access
 from autotts_jax.live.answering import Answer, BudgetError, answer
 from autotts_jax.live.chat import Chat, Reply, RequestError, event
 from autotts_jax.live.compiling import Compiler
-from autotts_jax.live.published import DEFAULT, PUBLISHED, published
+from autotts_jax.live.published import DEFAULT, PLAIN, PUBLISHED, published
 from autotts_jax.live.settings import Settings
 from autotts_jax.policies.player import Player
 from autotts_jax.terminal import printable
@@ -135,8 +135,9 @@ class Service:
         deadline = asyncio.get_running_loop().time() + self._settings.timeout
         chat = Chat.read(await _body(request, deadline))
         player = self._player(chat.model)
-        task = _Task(chat.question, player, self._sampling(chat), self._budget(chat))
-        reply = Reply(f"{self._settings.name}:{player.names[0]}", chat.ignored)
+        several = player.width != 1
+        task = _Task(chat.question, player, self._sampling(chat, several), self._budget(chat))
+        reply = self._reply(chat, player, several)
         news = self._answered(task, request, deadline)
         # What fails before the first decision is told by the status.
         first = await anext(news)
@@ -161,9 +162,20 @@ class Service:
         except InputError as error:
             raise RequestError(404, str(error), "model_not_found") from None
 
-    def _sampling(self, chat: Chat) -> Sampling:
+    def _reply(self, chat: Chat, player: Player, several: bool) -> Reply:
+        plain = player.name == PLAIN
+        return Reply(
+            model=f"{self._settings.name}:{player.names[0]}",
+            form=chat.autotts.reply or ("branch" if plain else self._settings.reply),
+            decisions=chat.autotts.decisions,
+            ignored=chat.ignored(several, plain),
+            plain=plain,
+            stops=chat.stops if plain else (),
+        )
+
+    def _sampling(self, chat: Chat, several: bool) -> Sampling:
         wanted: dict[str, Any] = {
-            "temperature": None if chat.greedy else chat.temperature,
+            "temperature": None if chat.greedy and several else chat.temperature,
             "top_p": chat.top_p,
             "seed": chat.seed,
             "system": chat.system,
@@ -176,7 +188,8 @@ class Service:
 
     def _budget(self, chat: Chat) -> int:
         # A limit that is never reached, rather than none, which would have to be compiled for.
-        limits = (self._settings.budget, chat.max_tokens, chat.max_completion_tokens, MAX_TOKENS)
+        asked = (chat.max_tokens, chat.max_completion_tokens, chat.autotts.budget)
+        limits = (self._settings.budget, *asked, MAX_TOKENS)
         return min(limit for limit in limits if limit is not None)
 
     # --- answering -----------------------------------------------------------------------------------
@@ -236,6 +249,7 @@ class Service:
                 answers=self._settings.answers,
                 max_branches=self._settings.max_branches,
                 budget=task.budget,
+                fall_back=True,
                 on_decision=tell,
                 cancel=cancel,
             )

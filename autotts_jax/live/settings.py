@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal, get_args
 
 from autotts_jax.collect.answers import Extractor
-from autotts_jax.collect.trajectories import Sampling
+from autotts_jax.collect.trajectories import Sampling, check_differing
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError
+
+ReplyForm = Literal["branch", "answer"]
+"""What a reply says: the text of a branch that gives the answer, or the answer alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +22,7 @@ class Settings:
         name: what clients call the model.
         sampling: how branches are sampled and probed, where a request does not say otherwise.
         answers: finds the answer in a text, as `answers.extractor` takes it.
+        reply: what a reply says, where a request does not say otherwise.
         max_branches: W.
         budget: tokens that a request may be charged; None for no limit.
         api_key: what clients must present; None to serve everybody.
@@ -30,6 +35,7 @@ class Settings:
     name: str
     sampling: Sampling = dataclasses.field(default_factory=Sampling)
     answers: str | Extractor = "auto"
+    reply: ReplyForm = "branch"
     max_branches: int = 64
     budget: int | None = None
     api_key: str | None = None
@@ -41,6 +47,9 @@ class Settings:
         for name in ("max_branches", "max_requests"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        check_differing(self.sampling)
+        if self.reply not in get_args(ReplyForm):
+            raise InputError(f"reply is {self.reply!r}; it must be one of {', '.join(get_args(ReplyForm))}")
         if not self.timeout > 0:
             raise InputError(f"timeout is {self.timeout:g}; it must be above 0")
         if not self.name:

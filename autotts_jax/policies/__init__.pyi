@@ -14,6 +14,7 @@ from .sealed.cast import Sealing
 from .sealed.player import SealedPlayer
 from .sealed.program import ProgramPlayer
 from .self_consistency import SelfConsistency
+from .single_branch import SingleBranch
 
 __all__ = [
     "CMC",
@@ -36,6 +37,7 @@ __all__ = [
     "Sealing",
     "Seen",
     "SelfConsistency",
+    "SingleBranch",
     "as_controller",
     "as_player",
     "load_policy",

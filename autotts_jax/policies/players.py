@@ -19,6 +19,7 @@ from autotts_jax.policies import (
     early_stopping,
     parallel_probe,
     self_consistency,
+    single_branch,
 )
 from autotts_jax.policies.env_policy import PolicyController, as_controller
 from autotts_jax.policies.host_policy import HostPlayer
@@ -37,6 +38,7 @@ CONTROLLERS: dict[str, Family] = {
         early_stopping.FAMILY,
         parallel_probe.FAMILY,
         cmc.FAMILY,
+        single_branch.FAMILY,
     )
 }
 """The controllers of this package by their names."""

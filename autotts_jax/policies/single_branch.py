@@ -1,0 +1,74 @@
+"""One branch, read until its answer settles."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Int32
+
+from autotts_jax.core.controller import Controller, Family, first_of
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.votes import Vote
+from autotts_jax.errors import InputError
+from autotts_jax.replay.matrix import NONE
+from autotts_jax.typing import Array, Scalar
+
+
+class Latest(NamedTuple):
+    """The latest answer of the branch.
+
+    Attributes:
+        key: its key. Shape ().
+        streak: probes in a row that gave it. Shape ().
+    """
+
+    key: Int32[Array, ""]
+    streak: Int32[Array, ""]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SingleBranch(Controller):
+    """Reads one branch to its end, or until as many probes in a row as its patience gave one answer.
+
+    Attributes:
+        patience: probes in a row.
+    """
+
+    patience: int
+
+    def start(self, pool: Pool) -> tuple[Latest, Pool]:
+        pool = pool.open(1)
+        return Latest(pool.answer_key(0), jnp.int32(1)), pool
+
+    def round(self, memory: Latest, pool: Pool) -> tuple[Latest, Pool, Scalar]:
+        pool = pool.advance(jnp.where(pool.live, 1, 0))
+        key = pool.answer_key(0)
+        streak = jnp.where((key == memory.key) & (key != NONE), memory.streak + 1, 1)
+        settled = (streak >= self.patience) | jnp.any(pool.finished)
+        stop = first_of((settled, StopReason.DECIDED))
+        return Latest(key, streak), pool, stop
+
+    def vote(self, memory: Latest, pool: BranchPool) -> Vote:  # noqa: ARG002
+        return pool.vote(pool.active)
+
+
+def check_patience(value: float) -> int:
+    """Checks that a patience is a whole number of probes.
+
+    Args:
+        value: the patience.
+
+    Raises:
+        InputError: it is not whole, or below 2.
+    """
+    if not float(value).is_integer() or value < 2:
+        raise InputError(f"the patience is {value:g}, but it must be a whole number of probes >= 2")
+    return int(value)
+
+
+FAMILY = Family("single", (4, 8, 12, 16, 24), lambda n: SingleBranch(check_patience(n)), "probes")
+"""The family over the patience, in probes."""
