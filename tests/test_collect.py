@@ -248,14 +248,15 @@ def test_branches_depend_on_seed_question_and_number_alone():
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"probe_tokens": -1}, "probe_tokens is -1"),
         ({"probes_per_prefix": 0}, "probes_per_prefix is 0"),
-        ({"temperature": 0.0}, "temperature is 0"),
+        ({"temperature": 0.0}, "temperature is 0; it must be above 0"),
+        ({"temperature": -0.5}, "temperature is -0.5"),
         ({"temperature": 3.0}, "temperature is 3"),
         ({"top_p": 0.0}, "top_p is 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
-        dataclasses.replace(SAMPLING, **settings)
+        dataclasses.replace(PLAN, sampling=dataclasses.replace(SAMPLING, **settings))
 
 
 # --- what is kept ---------------------------------------------------------------------------------------
