@@ -22,7 +22,10 @@ import uvicorn
 
 from autotts_jax import live
 from autotts_jax.cli import main as cli
+from autotts_jax.cli.options import EngineOptions
 from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling, SimulatedEngine
+from autotts_jax.collect.simulated import ByteTokenizer
+from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
 from autotts_jax.live import compiling, service
@@ -669,6 +672,45 @@ def test_the_server_ends_while_controllers_are_compiled(monkeypatch):
         assert any(thread.name == "compile" for thread in threading.enumerate())
         assert ask(address, "2 + 2").choices[0].message.content
     assert set(threading.enumerate()) == before
+
+
+UPSTREAM = """
+from tests.test_server_engine import Server
+server = Server()
+server.delay = 1
+print(server.url, flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.mark.slow
+def test_when_the_server_behind_it_dies_each_client_is_told_within_seconds(monkeypatch):
+    monkeypatch.setattr(HubTokenizer, "from_pretrained", lambda _: ByteTokenizer())
+    upstream = subprocess.Popen(
+        [sys.executable, "-c", UPSTREAM], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+    )
+    try:
+        url = upstream.stdout.readline().strip()
+        opened = EngineOptions("digits", "server", url, engine_option=["max_connections=16"])
+        with (
+            contextlib.closing(opened.opener(waited_for=True)()) as engine,
+            served(engine) as address,
+            ThreadPoolExecutor(4) as clients,
+        ):
+            asking = [
+                clients.submit(ask, address, f"{i} + {i}", "sim:sc@4", timeout=10, stream=bool(i % 2))
+                for i in range(4)
+            ]
+            until(lambda: engine.running == 16)
+            upstream.kill()
+            for asked in asking:
+                with pytest.raises(openai.InternalServerError) as failure:
+                    asked.result()
+                assert failure.value.status_code == 503
+            assert health(address)["status"] == "engine failed"
+    finally:
+        upstream.kill()
+        upstream.communicate()
 
 
 # --- the server -------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def answer(
             on_progress("answering", 0, 0, _line(decision))
 
         on_progress("loading the model", 0, 0)
-        with contextlib.closing(engine.opener()()) as opened:
+        with contextlib.closing(engine.opener(waited_for=True)()) as opened:
             on_progress("answering", 0, 0)
             found = at.answer(
                 opened,

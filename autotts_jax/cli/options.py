@@ -179,13 +179,19 @@ class EngineOptions:
         """The name of the model without the folders or the organisation before it."""
         return Path(self.model).name if self.model else self.engine
 
-    def opener(self) -> Callable[[], collect.Engine]:
+    def opener(self, waited_for: bool = False) -> Callable[[], collect.Engine]:
         """What opens the engine; it can be sent to another process.
+
+        Args:
+            waited_for: whether somebody waits for completions, and would rather be told soon that the server
+                is gone.
 
         Raises:
             InputError: an engine option is not written as NAME=VALUE.
         """
         options = _engine_arguments(self.engine_option or ())
+        if self.engine == "server" and waited_for:
+            options = {**collect.QUICK_TO_FAIL, **options}
         return functools.partial(
             collect.open_engine, self.engine, self.model, options, self.base_url, self.api_key
         )

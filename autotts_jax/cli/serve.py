@@ -77,6 +77,6 @@ def serve(
             timeout=timeout,
         )
         on_progress("loading the model", 0, 0)
-        opened = engine.opener()()
+        opened = engine.opener(waited_for=True)()
     with contextlib.closing(opened):
         live.serve(opened, settings, host, port)

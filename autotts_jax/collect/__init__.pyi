@@ -1,7 +1,7 @@
 from .answers import Extractor, extract, extractor
 from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
 from .engine import Cancelled, Completion, Engine, EngineError, Finish, Message, Request, Tokenizer, Tokens
-from .engines import ENGINES, open_engine
+from .engines import ENGINES, QUICK_TO_FAIL, open_engine
 from .grading import AnswerBook, Grader
 from .loading import load
 from .plan import Branch, Collected, Plan, Unit
@@ -17,6 +17,7 @@ from .vllm_engine import VLLMEngine
 
 __all__ = [
     "ENGINES",
+    "QUICK_TO_FAIL",
     "AnswerBook",
     "Branch",
     "Cancelled",

@@ -11,6 +11,9 @@ from autotts_jax.errors import InputError
 
 ENGINES = ("vllm", "server", "simulated")
 
+QUICK_TO_FAIL: Mapping[str, Any] = {"attempts": 3, "pause": 0.5}
+"""Options of the engine server under which a server that is gone is an error within two seconds."""
+
 
 def open_engine(
     name: str,
