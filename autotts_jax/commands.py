@@ -14,6 +14,18 @@ _ASSIGNED = re.compile(f"({_NAME})=.*", re.IGNORECASE | re.DOTALL)
 _USER = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
+def is_secret(name: str) -> bool:
+    """Tells whether an option holds a secret.
+
+    Args:
+        name: its name, without dashes.
+
+    Returns:
+        Whether it ends in a word like key, token or password.
+    """
+    return re.fullmatch(_NAME, name, re.IGNORECASE) is not None
+
+
 def without_secrets(command: Iterable[str]) -> list[str]:
     """Leaves the secrets out of a command that is stored or shown.
 

@@ -23,6 +23,7 @@ from autotts_jax.collect import (
     Cancelled,
     Completion,
     EngineError,
+    EngineSpec,
     Finish,
     Grader,
     LocalWorkers,
@@ -32,10 +33,12 @@ from autotts_jax.collect import (
     SimulatedEngine,
     Store,
     Trajectories,
+    Unit,
     collect,
     collect_missing,
     collect_unit,
     collector,
+    engine_spec,
     extractor,
     last_depth,
 )
@@ -413,8 +416,7 @@ def test_a_collection_that_has_grown_equals_one_made_at_once(tmp_path, chunk):
     assert {path: path.read_bytes() for path in kept} == kept
     manifest = json.loads((grown / COLLECTION).read_text())
     assert manifest["plan"]["num_branches"] == 16
-    assert manifest["made_with"] == {"engine": "simulated"}
-    assert manifest["grown_with"] == [{}, {"engine": "another"}]
+    assert manifest["runs"] == [{"engine": "simulated"}, {}, {"engine": "another"}]
 
 
 def test_another_chunk_does_for_what_is_missing(tmp_path, finished):
@@ -633,7 +635,7 @@ def test_two_collectors_of_one_folder_are_refused(tmp_path):
     ("damage", "message"),
     [
         (lambda text: text[: len(text) // 2], "damaged: not JSON: Expecting"),
-        (lambda text: text.replace('"version": 1', '"version": 9'), "not autotts_jax collection version 1"),
+        (lambda text: text.replace('"version": 2', '"version": 9'), "not autotts_jax collection version 2"),
         (lambda text: text.replace('"num_branches"', '"branches"'), "plan.branches: Unexpected"),
         (
             lambda text: text.replace('"seed": 1', '"seed": "1"'),
@@ -658,7 +660,7 @@ def test_a_damaged_plan_is_named(tmp_path, damage, message):
         ("", "not JSON: Expecting value"),
         ("{", "not JSON: Expecting property name"),
         ("{}", "branches: Field required"),
-        ('{"branches": [], "usage": {}}', "0 branches instead of 4"),
+        ('{"branches": [], "usage": {}}', "it has no branches"),
         (
             '{"branches": [{"probes": ["1"], "tokens": 2.5}], "usage": {}}',
             "branches.0.tokens: Input",
@@ -684,7 +686,7 @@ def test_an_unfinished_collection_is_not_exported(tmp_path):
 def test_a_plan_without_questions_is_refused():
     with pytest.raises(InputError, match="no question"):
         dataclasses.replace(PLAN, questions=())
-    with pytest.raises(InputError, match="chunk is 0"):
+    with pytest.raises(InputError, match="chunk is 0, but it must be at least 1"):
         dataclasses.replace(PLAN, chunk=0)
 
 
@@ -713,7 +715,8 @@ def test_the_command_makes_data_that_evaluate_takes(tmp_path, capsys, monkeypatc
     assert "2 questions of 8 branches" in main([*line, *settings], monkeypatch, capsys)
     assert "simulated/arithmetic" in main(["data", "info", str(folder)], monkeypatch, capsys)
     manifest = json.loads((folder / COLLECTION).read_text())
-    assert manifest["made_with"]["engine"] == "simulated"
+    assert [run["engine"] for run in manifest["runs"]] == ["simulated"]
+    assert manifest["plan"]["engine"] == {"kind": "simulated", "model": None, "options": {}}
     assert Store(folder).plan.questions[0].topic
 
 
@@ -721,3 +724,198 @@ def test_the_grader_is_not_needed_to_look(finished):
     with Grader(1) as grader:
         graded = Store(finished).dataset(grader)
     assert len(Store(finished).dataset()) == len(graded) == 3
+
+
+# --- what was collected is what is read
+
+
+def collected_unit(folder: Path) -> Path:
+    """Collects the first unit of the plan, and returns its file."""
+    with Store.writing(folder, PLAN, {}) as run:
+        run.write(collect_unit(SimulatedEngine(), PLAN, run.missing()[0]))
+    return folder / "units" / "00000-00000.json"
+
+
+def set_in(*place):
+    *path, key, value = place
+
+    def change(content):
+        for step in path:
+            content = content[step]
+        content[key] = value
+
+    return change
+
+
+def swap_branches(content):
+    content["branches"].reverse()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_in("branches", 0, "final", "42"),
+        set_in("branches", 1, "probes", 0, "42"),
+        set_in("branches", 0, "tokens", 77),
+        set_in("usage", "generated", 1),
+        set_in("digest", "0" * 64),
+        set_in("digest", None),
+        swap_branches,
+        lambda content: content["branches"].pop(),
+        lambda content: content.pop("digest"),
+        set_in("branches", 0, "final", None),
+        set_in("branches", []),
+        set_in("usage", "x"),
+        set_in("usage", "generated", 10**30),
+    ],
+)
+def test_a_unit_that_was_changed_is_named(tmp_path, change):
+    path = collected_unit(tmp_path / "run")
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    store = Store(tmp_path / "run")
+    for read in (store.collected, store.missing, store.done, store.dataset):
+        with pytest.raises(DataError, match=r"00000-00000\.json: damaged: .*; delete it and collect again"):
+            read()
+
+
+@pytest.mark.parametrize("name", ["00001-00000", "00000-00004", "00000-00002", "00009-00000", "00000-00099"])
+def test_a_unit_in_another_place_is_named(tmp_path, name):
+    path = collected_unit(tmp_path / "run")
+    shutil.copy(path, path.with_stem(name))
+    with pytest.raises(DataError, match=rf"{name}\.json: damaged"):
+        Store(tmp_path / "run").collected()
+
+
+def test_a_file_that_is_none_of_a_unit_is_named(tmp_path):
+    path = collected_unit(tmp_path / "run")
+    for name in ("0-0x", "00000-0²", "1" * 50 + "-00000"):
+        other = path.with_stem(name)
+        shutil.copy(path, other)
+        with pytest.raises(DataError, match="its name is none of a unit"):
+            Store(tmp_path / "run").collected()
+        other.unlink()
+
+
+def test_units_that_overlap_are_named(tmp_path):
+    path = collected_unit(tmp_path / "run")
+    shutil.move(path, tmp_path / "kept")
+    with Store.writing(tmp_path / "run", dataclasses.replace(PLAN, chunk=2), {}) as run:
+        run.write(collect_unit(SimulatedEngine(), PLAN, Unit(0, 2, 2)))
+    shutil.move(tmp_path / "kept", path)
+    with pytest.raises(DataError, match=r"00002\.json: damaged: 00000-00000\.json has some of its branches"):
+        Store(tmp_path / "run").collected()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (set_in("plan", "num_branches", 10**9), "num_branches is 1000000000"),
+        (set_in("plan", "sampling", "interval", 10**30), "more than the 2,147,483,647 that can be counted"),
+        (set_in("plan", "questions", 1, "text", "What is 1 + 1?"), "a question twice"),
+        (set_in("plan", "questions", 1, "gold", " "), "has no reference answer"),
+        (set_in("plan", "engine", "vllm"), "plan.engine"),
+        (set_in("runs", {}), "runs"),
+    ],
+)
+def test_a_plan_that_cannot_become_data_is_refused(tmp_path, change, problem):
+    with Store.writing(tmp_path / "run", PLAN, {}):
+        pass
+    manifest = tmp_path / "run" / COLLECTION
+    content = json.loads(manifest.read_text())
+    change(content)
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=problem):
+        Store(tmp_path / "run")
+
+
+def as_version_1(folder: Path) -> None:
+    """Makes a collection what it was before units had digests."""
+    manifest = folder / COLLECTION
+    content = json.loads(manifest.read_text())
+    del content["plan"]["engine"]
+    first, *rest = content.pop("runs")
+    manifest.write_text(json.dumps(content | {"version": 1, "made_with": first, "grown_with": rest}))
+    for path in (folder / "units").iterdir():
+        unit = json.loads(path.read_text())
+        del unit["digest"]
+        path.write_text(json.dumps(unit))
+
+
+def test_a_collection_of_version_1_is_read_and_goes_on(tmp_path, finished):
+    folder = tmp_path / "run"
+    with Store.writing(folder, PLAN, {"engine": "simulated", "versions": {"autotts-jax": "0.0.9"}}) as run:
+        for unit in PLAN.units()[:5]:
+            run.write(collect_unit(SimulatedEngine(), PLAN, unit))
+    as_version_1(folder)
+    assert len(Store(folder).done()) == 5
+    said = dataclasses.replace(PLAN, engine=EngineSpec("simulated"))
+    with (
+        pytest.raises(InputError, match=r"engine\.kind was 'simulated' and is 'vllm'"),
+        Store.writing(folder, dataclasses.replace(PLAN, engine=EngineSpec("vllm", "m")), {}),
+    ):
+        pass
+    collect(said, folder, LocalWorkers(SimulatedEngine()), made_with={"engine": "simulated"})
+    assert (folder / "matrix.json").read_bytes() == (finished / "matrix.json").read_bytes()
+    manifest = json.loads((folder / COLLECTION).read_text())
+    assert manifest["version"] == 2
+    assert manifest["plan"]["engine"]["kind"] == "simulated"
+    assert [run.get("versions") for run in manifest["runs"]] == [{"autotts-jax": "0.0.9"}, None]
+    assert all("digest" in json.loads(path.read_text()) for path in (folder / "units").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("engine", "difference"),
+    [
+        (
+            EngineSpec("server", "/a/Qwen3-4B", {"max_model_len": 9}),
+            r"engine\.kind was 'vllm' and is 'server'",
+        ),
+        (EngineSpec("vllm", "/b/Qwen3-4B", {"max_model_len": 9}), r"engine\.model was '/a/Qwen3-4B' and is"),
+        (EngineSpec("vllm", "/a/Qwen3-4B", {"dtype": "half"}), r"engine\.options was .*'max_model_len': 9"),
+        (None, r"engine\.kind was 'vllm' and is None"),
+    ],
+)
+def test_a_collection_goes_on_with_its_engine_alone(tmp_path, engine, difference):
+    plan = dataclasses.replace(PLAN, engine=EngineSpec("vllm", "/a/Qwen3-4B", {"max_model_len": 9}))
+    with Store.writing(tmp_path / "run", plan, {}) as run:
+        run.write(collect_unit(SimulatedEngine(), plan, run.missing()[0]))
+    with pytest.raises(InputError, match=difference):  # noqa: SIM117
+        with Store.writing(tmp_path / "run", dataclasses.replace(PLAN, engine=engine), {}):
+            pass
+    with Store.writing(tmp_path / "run", plan, {}) as run:
+        assert len(run.collected()) == 1
+
+
+def test_engines_are_described_by_what_completions_depend_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    options = {"seed": 3, "timeout": 5, "gpu_memory_utilization": 0.5, "hf_token": "secret", "dtype": "half"}
+    assert engine_spec("vllm", "model", options) == EngineSpec(
+        "vllm", str(tmp_path / "model"), {"dtype": "half", "seed": 3}
+    )
+    assert engine_spec("server", "model", {}) == EngineSpec("server", "model")
+
+
+def test_each_run_that_worked_on_a_collection_is_kept_and_shown(tmp_path, capsys, monkeypatch):
+    runs = [
+        {"engine": "simulated", "versions": {"autotts-jax": version}} for version in ("0.1", "0.1", "0.2")
+    ]
+    for unit, made_with in zip(PLAN.units(), runs, strict=False):
+        with Store.writing(tmp_path / "run", PLAN, made_with) as run:
+            run.write(collect_unit(SimulatedEngine(), PLAN, unit))
+    assert Store(tmp_path / "run").runs == runs[1:]
+    shown = main(["data", "info", str(tmp_path / "run")], monkeypatch, capsys)
+    assert "made with autotts-jax 0.1\nmade with autotts-jax 0.2\n" in shown
+
+
+def test_the_command_refuses_to_go_on_with_other_options(tmp_path, capsys, monkeypatch):
+    line = ["collect", "--engine", "simulated", "--questions", "arithmetic:2", "--out", str(tmp_path / "run")]
+    line += ["--branches", "8", "--interval", "20", "--max-tokens", "100"]
+    main(line, monkeypatch, capsys)
+    monkeypatch.setattr(sys, "argv", ["autotts-jax", *line, "--engine-option", "mean_tokens=50"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    assert "engine.options was {} and is {'mean_tokens': 50}" in capsys.readouterr().err

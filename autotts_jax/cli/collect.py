@@ -98,6 +98,7 @@ def collect(
             sampling=sampling.sampling(probes_per_prefix, logprobs),
             answers=answers,
             keep_text=keep_text,
+            engine=engine.spec(),
         )
         opener = engine.opener()
 

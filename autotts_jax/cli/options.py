@@ -179,6 +179,14 @@ class EngineOptions:
         """The name of the model without the folders or the organisation before it."""
         return Path(self.model).name if self.model else self.engine
 
+    def spec(self) -> collect.EngineSpec:
+        """What the completions of the engine depend on.
+
+        Raises:
+            InputError: an engine option is not written as NAME=VALUE.
+        """
+        return collect.engine_spec(self.engine, self.model, _engine_arguments(self.engine_option or ()))
+
     def opener(self, waited_for: bool = False) -> Callable[[], collect.Engine]:
         """What opens the engine; it can be sent to another process.
 

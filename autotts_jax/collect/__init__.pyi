@@ -1,10 +1,10 @@
 from .answers import Extractor, extract, extractor
 from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
 from .engine import Cancelled, Completion, Engine, EngineError, Finish, Message, Request, Tokenizer, Tokens
-from .engines import ENGINES, QUICK_TO_FAIL, open_engine
+from .engines import ENGINES, QUICK_TO_FAIL, engine_spec, open_engine
 from .grading import AnswerBook, Grader
 from .loading import load
-from .plan import Branch, Collected, Plan, Unit
+from .plan import Branch, Collected, EngineSpec, Plan, Unit
 from .problem import Problem
 from .questions import read_questions
 from .ray_workers import RayWorkers
@@ -27,6 +27,7 @@ __all__ = [
     "ContextError",
     "Engine",
     "EngineError",
+    "EngineSpec",
     "Extractor",
     "Finish",
     "Grader",
@@ -52,6 +53,7 @@ __all__ = [
     "collect",
     "collect_missing",
     "collect_unit",
+    "engine_spec",
     "extract",
     "extractor",
     "import_release",

@@ -4,15 +4,43 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from autotts_jax.collect.engine import Engine
+from autotts_jax.collect.plan import EngineSpec
+from autotts_jax.commands import is_secret
 from autotts_jax.errors import InputError
 
 ENGINES = ("vllm", "server", "simulated")
 
 QUICK_TO_FAIL: Mapping[str, Any] = {"attempts": 3, "pause": 0.5}
 """Options of the engine server under which a server that is gone is an error within two seconds."""
+
+OPERATIONAL = (
+    *("attempts", "base_url", "max_connections", "pause", "timeout"),  # of ServerEngine
+    *("cpu_offload_gb", "gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs", "swap_space"),
+)
+"""Options that say how an engine does its work, and not what it writes."""
+
+
+def engine_spec(name: str, model: str | None, options: Mapping[str, Any]) -> EngineSpec:
+    """Describes an engine by what its completions depend on.
+
+    The address of a server is not part of it: a server may move, and what it serves is named by the model.
+
+    Args:
+        name: one of `ENGINES`.
+        model: the model, as for `open_engine`; of a folder, the whole path is kept.
+        options: further arguments of the engine's class. Secrets are left out, and what is in `OPERATIONAL`.
+
+    Returns:
+        The description, which holds no secret.
+    """
+    if name == "vllm" and model is not None and Path(model).is_dir():
+        model = str(Path(model).resolve())
+    kept = {key: options[key] for key in sorted(options) if key not in OPERATIONAL and not is_secret(key)}
+    return EngineSpec(name, model, kept)
 
 
 def open_engine(

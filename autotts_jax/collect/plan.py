@@ -5,12 +5,30 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from autotts_jax.checks import whole
 from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.trajectories import Sampling, Usage, check_differing
 from autotts_jax.errors import InputError
+from autotts_jax.replay.flat import MAX_BRANCHES, MAX_TOKENS
+from autotts_jax.replay.matrix import MAX_ENTRIES
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineSpec:
+    """What generates the branches, as far as they depend on it; `engine_spec` makes one.
+
+    Attributes:
+        kind: name of the engine, as in `ENGINES`.
+        model: the model's folder or Hugging Face id, or the name under which a server serves it.
+        options: the engine's options.
+    """
+
+    kind: str
+    model: str | None = None
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +44,11 @@ class Plan:
         sampling: how trajectories are sampled and probed.
         answers: how answers are found in texts, a specification for `extractor`.
         keep_text: whether to keep the texts of the trajectories.
+        engine: what generates the branches; None if that is not said.
 
     Raises:
-        InputError: a number is below 1, there is no question, or all branches would be the same.
+        InputError: a number is out of range, all branches would be the same, there is no question, one is there
+            twice or without an answer, or the matrix would be too large.
     """
 
     model: str
@@ -39,14 +59,37 @@ class Plan:
     sampling: Sampling = dataclasses.field(default_factory=Sampling)
     answers: str = "auto"
     keep_text: bool = False
+    engine: EngineSpec | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_branches", "chunk"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name, most in (("num_branches", MAX_BRANCHES), ("chunk", None)):
+            whole(name, getattr(self, name), 1, most)
         check_differing(self.sampling)
         if not self.questions:
             raise InputError("the plan has no question; give at least one")
+        # What is collected at such cost must be data afterwards.
+        texts = [question.text for question in self.questions]
+        if len(set(texts)) < len(texts):
+            raise InputError("the plan has a question twice; keep one of them")
+        for question in self.questions:
+            if not question.gold.strip():
+                raise InputError(f"{question.text!r:.60} has no reference answer; give one, or leave it out")
+        named = (self.model, self.benchmark)
+        for text in (*named, *texts, *(question.gold for question in self.questions)):
+            if any("\ud800" <= char <= "\udfff" for char in text):
+                raise InputError(f"{text!r:.60} holds half of a surrogate pair; remove it")
+        depths = self.sampling.max_depth
+        longest = max(self.sampling.max_tokens, self.sampling.interval * depths)
+        if self.num_branches * longest > MAX_TOKENS:
+            raise InputError(
+                f"{self.num_branches:,} branches of up to {longest:,} tokens are more than the "
+                f"{MAX_TOKENS:,} that can be counted; collect fewer or shorter branches"
+            )
+        if len(texts) * self.num_branches * depths > MAX_ENTRIES:
+            raise InputError(
+                f"{len(texts):,} questions × {self.num_branches:,} branches × {depths:,} depths are more "
+                f"than {MAX_ENTRIES:,}; collect a part of the questions"
+            )
 
     def units(self, collected: Iterable[Unit] = ()) -> list[Unit]:
         """Splits the work into units, which end at multiples of the chunk.

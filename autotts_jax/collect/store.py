@@ -3,8 +3,9 @@
 ======================== ====================================================================================
 file                     content
 ======================== ====================================================================================
-``collection.json``      the plan: all that the matrix depends on, and how the collection was started
+``collection.json``      the plan: all that the matrix depends on, and each run that worked on it
 ``units/QQQQQ-BBBBB.json`` branches B, B + 1, … of question Q, some at a time: answers, tokens, finish reasons
+                         and a digest of all that and of the place
 ``matrix.json``          the finished probe matrix as AutoTTS JSON
 ``matrix.npz``           the same as a compact file
 ======================== ====================================================================================
@@ -17,6 +18,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,15 +32,19 @@ from autotts_jax.collect.trajectories import Usage
 from autotts_jax.commands import without_secrets
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
+from autotts_jax.parsing import parse_json
 from autotts_jax.replay.autotts_json import from_records, to_record, write_json
 from autotts_jax.replay.compact import write_compact
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.reading import COLLECTED, COLLECTION
 
 FORMAT = "autotts_jax collection"
-VERSION = 1
+VERSION = 2
+"""Units of version 1 have no digests, and its manifest says otherwise how it was made."""
 MATRIX = "matrix.json"
 UNIT_FILES = "[0-9]*-[0-9]*.json"
+
+_UNIT_NAME = re.compile(r"([0-9]{5,9})-([0-9]{5,9})")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +60,14 @@ class _Manifest(_Header):
     """The content of ``collection.json``."""
 
     plan: Plan
+    runs: list[dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _ManifestV1(_Header):
+    """The content of ``collection.json`` in version 1."""
+
+    plan: Plan
     made_with: dict[str, Any]
     grown_with: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
@@ -64,6 +78,7 @@ class _UnitContent:
 
     branches: list[Branch]
     usage: Usage
+    digest: str | None = None
 
 
 class Store:
@@ -75,6 +90,7 @@ class Store:
     Attributes:
         folder: the folder.
         plan: what is collected.
+        runs: how each run that worked on it was started, as `made_with` describes it, but for repetitions.
 
     Raises:
         InputError: there is no collection in the folder.
@@ -83,7 +99,8 @@ class Store:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.plan = _read_manifest(self.folder).plan
+        manifest = _read_manifest(self.folder)
+        self.plan, self.runs, self._version = manifest.plan, manifest.runs, manifest.version
         self._sizes: dict[Path, int] = {}  # branches in the files of units
 
     @classmethod
@@ -97,7 +114,7 @@ class Store:
                 collected: it takes the place of the folder's, whose finished matrix is deleted. A collection
                 with any other plan is replaced if nothing was collected yet.
             plan: what to collect.
-            made_with: what else to record about how the collection was started, as `made_with` returns it.
+            made_with: what else to record about how this run was started, as `made_with` returns it.
 
         Yields:
             The store.
@@ -117,7 +134,7 @@ class Store:
                 if any((folder / "units").glob(UNIT_FILES)):
                     _grow(cls(folder), plan, made_with)
                 else:
-                    _write_manifest(folder, plan, {"made_with": made_with})
+                    _write_manifest(folder, plan, [made_with])
                 for left in (folder / "units").glob(".*.tmp"):
                     left.unlink()
                 yield cls(folder)
@@ -137,13 +154,15 @@ class Store:
         Raises:
             DataError: a file is damaged.
         """
-        units = []
-        for path in (self.folder / "units").glob(UNIT_FILES):
+        units: list[Unit] = []
+        for path in sorted((self.folder / "units").glob(UNIT_FILES), key=_place):
+            question, first = _place(path)
             if path not in self._sizes:
-                self._sizes[path] = len(_read_unit(path).branches)
-            question, first = map(int, path.stem.split("-"))
+                self._sizes[path] = len(self._read(path).branches)
+            if units and units[-1].question == question and first in units[-1].branches:
+                raise _damaged(path, f"{self._path(units[-1]).name} has some of its branches as well")
             units.append(Unit(question, first, self._sizes[path]))
-        return sorted(units)
+        return units
 
     def missing(self) -> list[Unit]:
         """Lists the units that were not collected yet.
@@ -169,9 +188,11 @@ class Store:
             "branches": [_without_none(dataclasses.asdict(branch)) for branch in collected.branches],
             "usage": dataclasses.asdict(collected.usage),
         }
-        text = json.dumps(content, ensure_ascii=False)
         # A model may generate half of a surrogate pair.
-        files.write_atomically(self._path(collected.unit), text.encode(errors="replace"))
+        content = parse_json(json.dumps(content, ensure_ascii=False).encode(errors="replace"))
+        digest = self._digest(collected.unit.question, collected.unit.first, content)
+        text = json.dumps(content | {"digest": digest}, ensure_ascii=False)
+        files.write_atomically(self._path(collected.unit), text.encode())
 
     def read(self, unit: Unit) -> Collected:
         """Reads a unit that was collected.
@@ -186,10 +207,55 @@ class Store:
             DataError: its file is damaged.
         """
         path = self._path(unit)
-        content = _read_unit(path)
+        content = self._read(path)
         if len(content.branches) != unit.size:
             raise _damaged(path, f"{len(content.branches)} branches instead of {unit.size}")
         return Collected(unit, content.branches, content.usage)
+
+    def upgrade(self) -> bool:
+        """Gives units of version 1 their digests, before the manifest is written in this version.
+
+        Returns:
+            Whether they had none.
+
+        Raises:
+            DataError: a file is damaged.
+            InputError: one cannot be written.
+        """
+        if self._version == VERSION:
+            return False
+        for collected in self.done():
+            self.write(collected)
+        return True
+
+    def _read(self, path: Path) -> _UnitContent:
+        """Reads a unit's file, and checks that it is whole and belongs to its place."""
+        text = files.read_bytes(path)
+        try:
+            content = parse_as(_UnitContent, text)
+        except SchemaError as error:
+            raise _damaged(path, str(error)) from error
+        question, first = _place(path)
+        plan, end = self.plan, first + len(content.branches)
+        if not content.branches:
+            raise _damaged(path, "it has no branches")
+        if question >= len(plan.questions) or end > plan.num_branches:
+            raise _damaged(
+                path,
+                f"branches {first} to {end - 1} of question {question} are not among the {plan.num_branches} "
+                f"branches of {len(plan.questions)} questions",
+            )
+        if content.digest is None and self._version == 1:
+            return content
+        if content.digest != self._digest(question, first, parse_json(text)):
+            raise _damaged(path, "its digest is not that of its content and place, so one was changed")
+        return content
+
+    def _digest(self, question: int, first: int, content: dict[str, Any]) -> str:
+        """Hashes what a unit holds, and of which branches of which question."""
+        problem = self.plan.questions[question]
+        held = [problem.text, problem.gold, question, first, content["branches"], content["usage"]]
+        return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
 
     def _path(self, unit: Unit) -> Path:
         return self.folder / "units" / f"{unit.question:05}-{unit.first:05}.json"
@@ -318,22 +384,26 @@ def _read_manifest(folder: Path) -> _Manifest:
         header = parse_as(_Header, content, closed=False)
         if (header.format, header.version) == (FORMAT, VERSION):
             return parse_as(_Manifest, content)
+        if (header.format, header.version) == (FORMAT, 1):
+            old = parse_as(_ManifestV1, content)
+            return _Manifest(FORMAT, 1, old.plan, [old.made_with, *old.grown_with])
     except SchemaError as error:
         raise DataError(path, f"damaged: {error}; restore it as it was") from error
     raise DataError(path, f"it is not {FORMAT} version {VERSION}; use the autotts_jax that wrote it")
 
 
-def _write_manifest(folder: Path, plan: Plan, provenance: dict[str, Any]) -> None:
-    content = {"format": FORMAT, "version": VERSION, "plan": dataclasses.asdict(plan)} | provenance
+def _write_manifest(folder: Path, plan: Plan, runs: Sequence[dict[str, Any]]) -> None:
+    content = {"format": FORMAT, "version": VERSION, "plan": dataclasses.asdict(plan), "runs": runs}
     text = json.dumps(content, indent=1, ensure_ascii=False)
     files.write_atomically(folder / COLLECTION, text.encode())
 
 
-def _read_unit(path: Path) -> _UnitContent:
-    try:
-        return parse_as(_UnitContent, files.read_bytes(path))
-    except SchemaError as error:
-        raise _damaged(path, str(error)) from error
+def _place(path: Path) -> tuple[int, int]:
+    """The question and the first branch of a unit, by the name of its file."""
+    name = _UNIT_NAME.fullmatch(path.stem)
+    if name is None:
+        raise _damaged(path, "its name is none of a unit")
+    return int(name[1]), int(name[2])
 
 
 def _damaged(path: Path, problem: str) -> DataError:
@@ -341,24 +411,25 @@ def _damaged(path: Path, problem: str) -> DataError:
 
 
 def _grow(store: Store, plan: Plan, made_with: dict[str, Any]) -> None:
-    """Gives a collection another plan that differs in its size alone."""
+    """Gives a collection another plan that differs in its size alone, and records the run."""
     stored, collected = store.plan, store.collected()
     branches = max(unit.first + unit.size for unit in collected)
     questions = max(unit.question for unit in collected) + 1
-    sizes: dict[str, Any] = {"chunk": plan.chunk}
+    same: dict[str, Any] = {"chunk": plan.chunk}
     if plan.num_branches >= branches:
-        sizes["num_branches"] = plan.num_branches
+        same["num_branches"] = plan.num_branches
     if len(plan.questions) >= questions and plan.questions[:questions] == stored.questions[:questions]:
-        sizes["questions"] = plan.questions
-    _check_same(store.folder, dataclasses.replace(stored, **sizes), plan)
-    if plan == stored:
-        return
+        same["questions"] = plan.questions
+    if stored.engine is None:  # nobody said; of version 1, the kind is known
+        kind = store.runs[0].get("engine") if store.runs and plan.engine else None
+        same["engine"] = dataclasses.replace(plan.engine, kind=kind) if plan.engine and kind else plan.engine
+    _check_same(store.folder, dataclasses.replace(stored, **same), plan)
     if (plan.num_branches, plan.questions) != (stored.num_branches, stored.questions):
         for name in (COLLECTED, MATRIX):  # first, lest an old matrix passes for that of the new plan
             (store.folder / name).unlink(missing_ok=True)
-    manifest = _read_manifest(store.folder)
-    grown_with = [*manifest.grown_with, made_with]
-    _write_manifest(store.folder, plan, {"made_with": manifest.made_with, "grown_with": grown_with})
+    new = [made_with] if plan.units(collected) and made_with not in store.runs[-1:] else []
+    if store.upgrade() or new or plan != stored:
+        _write_manifest(store.folder, plan, [*store.runs, *new])
 
 
 def _check_same(folder: Path, stored: Plan, plan: Plan) -> None:
@@ -373,6 +444,9 @@ def _check_same(folder: Path, stored: Plan, plan: Plan) -> None:
 
 def _flat(plan: Plan) -> dict[str, Any]:
     flat = dataclasses.asdict(plan)
+    engine = flat.pop("engine") or {}
+    flat |= {f"engine.{name}": engine.get(name) for name in ("kind", "model")}
+    flat["engine.options"] = engine.get("options", {})
     questions = flat.pop("questions")
     flat["questions"] = (
         f"{len(questions)} with hash {hashlib.sha256(repr(tuple(questions)).encode()).hexdigest()[:12]}"

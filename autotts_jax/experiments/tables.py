@@ -282,7 +282,20 @@ def collection_table(store: Store) -> Table:
         "prompt tokens cached": f"{usage.cached / max(usage.prompted, 1):.0%}",
     }.items():
         add_row(table, name, str(value))
-    return Table(lambda _: [table])
+    return Table(lambda _: [table, *(styled(line, "dim") for line in _made_with(store))])
+
+
+def _made_with(store: Store) -> list[str]:
+    """A line for each run that worked on a collection with other versions than the one before."""
+    engine = store.plan.engine
+    lines = (
+        [] if engine is None else [f"engine {engine.kind}" + (f": {engine.model}" if engine.model else "")]
+    )
+    for run in store.runs:
+        versions = run.get("versions")
+        if isinstance(versions, dict):
+            lines.append("made with " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+    return list(dict.fromkeys(lines))
 
 
 def _number(value: float) -> str:
