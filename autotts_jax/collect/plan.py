@@ -47,8 +47,8 @@ class Plan:
         engine: what generates the branches; None if that is not said.
 
     Raises:
-        InputError: a number is out of range, all branches would be the same, there is no question, one is there
-            twice or without an answer, or the matrix would be too large.
+        InputError: a number is out of range, all branches would be the same, there is no question, one is
+            there twice or without an answer, or the matrix would be too large.
     """
 
     model: str
