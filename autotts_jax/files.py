@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import filelock
+
 from autotts_jax.errors import DataError, InputError
 
 MAX_BYTES = 2**30
 """The largest file that is read."""
+
+LOCK = ".lock"
+"""The file in a folder that belongs to a process as long as it is locked."""
 
 
 def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
@@ -145,30 +149,46 @@ def check_name(name: str, path: str | Path) -> str:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, patience: float = 0) -> Iterator[None]:
     """Keeps other processes that ask for the same out of a folder, until the end of the block or the process.
+
+    What a killed process has left half-written there is removed.
 
     Args:
         folder: the folder; made if there is none, and removed if the block puts nothing into it.
+        patience: seconds to wait for another process that has it.
 
     Raises:
         InputError: another has it, or the folder cannot be written.
     """
-    made = not folder.exists()
+    made = not exists(folder)
     make_folder(folder)
-    lock = folder / ".lock"
+    lock = folder / LOCK
+    holding = filelock.FileLock(lock, timeout=patience)
     try:
-        file = lock.open("ab")
+        holding.acquire()
+    except filelock.Timeout:
+        raise InputError(f"{folder} is in use by another run; wait for it, or end it") from None
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; check its folder") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"{folder} is in use by another run; wait for it, or end it") from None
-        try:
-            yield
-        finally:
-            if made and list(folder.iterdir()) == [lock]:
-                lock.unlink()
+    try:
+        remove_unfinished(folder)
+        yield
+    finally:
+        # Removed while it is held: who waits for it finds out, and makes another.
+        with contextlib.suppress(OSError):
+            lock.unlink()
+        holding.release()
+        if made:
+            with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes what `write_atomically` has left in a folder when its process was killed.
+
+    Args:
+        folder: a folder that nobody else writes to.
+    """
+    for left in folder.glob(".*.????????.tmp"):
+        left.unlink(missing_ok=True)

@@ -626,7 +626,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 
 def test_two_collectors_of_one_folder_are_refused(tmp_path):
-    with Store.writing(tmp_path / "run", PLAN, {}), pytest.raises(InputError, match="another process"):  # noqa: SIM117
+    with Store.writing(tmp_path / "run", PLAN, {}), pytest.raises(InputError, match="in use by another run"):  # noqa: SIM117
         with Store.writing(tmp_path / "run", PLAN, {}):
             pass
 

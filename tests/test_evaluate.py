@@ -375,14 +375,14 @@ def test_a_controller_must_be_a_pytree(tmp_path):
 
 def test_results_appear_together_or_not_at_all(tmp_path):
     def fail():
-        with results_folder(tmp_path) as folder:
+        with results_folder(tmp_path, ("half",)) as folder:
             (folder / "half").write_text("")
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
     assert list(tmp_path.iterdir()) == []
-    with results_folder(tmp_path) as folder:
+    with results_folder(tmp_path, ("whole",)) as folder:
         (folder / "whole").write_text("")
         assert not (tmp_path / "whole").exists()
     assert [file.name for file in tmp_path.iterdir()] == ["whole"]

@@ -31,7 +31,6 @@ from autotts_jax.collect.schema import SchemaError, parse_as
 from autotts_jax.collect.trajectories import Usage
 from autotts_jax.commands import without_secrets
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.extras import needs
 from autotts_jax.parsing import parse_json
 from autotts_jax.replay.autotts_json import from_records, to_record, write_json
 from autotts_jax.replay.compact import write_compact
@@ -122,26 +121,15 @@ class Store:
         Raises:
             InputError: the folder holds something else or another plan, or another process is writing to it.
         """
-        with needs("collecting", "collecting"):
-            import filelock
-
-        manifest = folder / COLLECTION
-        if not files.exists(manifest) and folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"{folder} is not empty and holds no collection; give a folder of its own")
-        files.make_folder(folder / "units")
-        try:
-            with filelock.FileLock(folder / ".lock", blocking=False):
-                if any((folder / "units").glob(UNIT_FILES)):
-                    _grow(cls(folder), plan, made_with)
-                else:
-                    _write_manifest(folder, plan, [made_with])
-                for left in (folder / "units").glob(".*.tmp"):
-                    left.unlink()
-                yield cls(folder)
-        except filelock.Timeout:
-            raise InputError(
-                f"{folder}: another process is collecting into it; wait for it or end it"
-            ) from None
+        with files.locked(folder):
+            _check_own(folder)
+            files.make_folder(folder / "units")
+            files.remove_unfinished(folder / "units")
+            if any((folder / "units").glob(UNIT_FILES)):
+                _grow(cls(folder), plan, made_with)
+            else:
+                _write_manifest(folder, plan, [made_with])
+            yield cls(folder)
 
     # --- units ---------------------------------------------------------------------------------------
 
@@ -373,6 +361,13 @@ def is_growing(path: Path) -> bool:
         Whether it does.
     """
     return is_collection(path) and not (path / COLLECTED).exists()
+
+
+def _check_own(folder: Path) -> None:
+    """Checks that a folder holds a collection, or what one leaves that is killed when it begins."""
+    begun = {folder / "units", folder / files.LOCK}
+    if not is_collection(folder) and not set(folder.iterdir()) <= begun:
+        raise InputError(f"{folder} is not empty and holds no collection; give a folder of its own")
 
 
 def _read_manifest(folder: Path) -> _Manifest:

@@ -19,6 +19,7 @@ from autotts_jax.core.pool import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.frontier import Comparison
 from autotts_jax.experiments.summary import Row
+from autotts_jax.files import locked
 from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
 
@@ -43,6 +44,12 @@ FILES = (
     "manifest.json",
 )
 """The files of an evaluation."""
+
+PARTIAL = ".partial-"
+"""What the name of a folder with results that are being written begins with."""
+
+PATIENCE = 30
+"""Seconds to wait for another process that writes results to the same folder."""
 
 PAIRED_COLUMNS = ("model", "benchmark", "controller", "value", "gain", "gain_low", "gain_high")
 FRONTIER_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
@@ -132,32 +139,34 @@ def _cell(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def results_folder(folder: str | Path, names: Sequence[str] = ()) -> Iterator[Path]:
-    """Gives a place to write results to, whose files appear in ``folder`` together when the block ends.
+def results_folder(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
+    """Gives a place to write results to, whose files appear in ``folder`` when the block ends.
+
+    The results of two processes are never mixed, nor those of two evaluations: what was written before is
+    removed before the files appear, in the order of ``names``. Where the last of them is, all are.
 
     Args:
         folder: where the files appear; made if need be.
-        names: files that may be written; of these, what was written before and is not now is removed.
+        names: the files that may be written.
 
     Raises:
-        InputError: the folder cannot be written to, which is found out before the block begins.
+        InputError: the folder cannot be written to, which is found out before the block begins, or another
+            process does not end to write to it.
     """
     folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
-    except OSError as error:
-        raise InputError(
-            f"cannot write results to {folder}: {error.strerror}; choose another folder"
-        ) from None
-    try:
-        yield partial
-        for name in names:
-            if not (partial / name).exists():
-                (folder / name).unlink(missing_ok=True)
-        for file in sorted(partial.iterdir()):
-            file.replace(folder / file.name)
-    except OSError as error:
-        raise InputError(f"writing results to {folder} failed: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with locked(folder, PATIENCE):
+        try:
+            for left in folder.glob(f"{PARTIAL}*/"):
+                shutil.rmtree(left)
+            partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder))
+            try:
+                yield partial
+                for name in names:
+                    (folder / name).unlink(missing_ok=True)
+                for name in names:
+                    if (partial / name).exists():
+                        (partial / name).replace(folder / name)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+        except OSError as error:
+            raise InputError(f"writing results to {folder} failed: {error.strerror or error}") from None

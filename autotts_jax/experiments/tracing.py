@@ -127,7 +127,7 @@ class Trace:
         }
         lines = [episode, *map(_as_line, self.steps)]
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        with results_folder(folder, ("trace.jsonl", "trace.png", "trace.svg")) as partial:
+        with results_folder(folder, ("trace.png", "trace.svg", "trace.jsonl")) as partial:
             (partial / "trace.jsonl").write_text(text, encoding="utf-8")
             if available():
                 save_figure(self.plot(), [partial / "trace.png", partial / "trace.svg"])
