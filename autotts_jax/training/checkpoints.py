@@ -1,11 +1,11 @@
-"""Checkpoints of a run, written by orbax: each is there whole or not at all, and the newest ones are kept."""
+"""Checkpoints of a run, kept by orbax: each is there whole or not at all, and the newest ones are kept."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pydantic
+from flax import serialization
 
 from autotts_jax.errors import InputError
 from autotts_jax.files import read_bytes
@@ -26,8 +27,11 @@ KEPT = 3
 DIGITS = 8
 """Digits of the update in a checkpoint's name."""
 
+CONTENT = "train_state.msgpack"
+"""The file with the run's state and the arrays, as `flax.serialization` writes them."""
+
 CHECKSUM = "sha256"
-"""The file with the checksum of a checkpoint's other files."""
+"""The file with the checksum of the content."""
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
@@ -45,7 +49,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
 class Checkpoints:
     """The checkpoints in a run's folder, ``checkpoints/<update>/``.
 
-    A checkpoint holds a pytree of arrays and, as its metadata, the run's state. In a run of several processes
+    A checkpoint holds a pytree of arrays and the run's state. In a run of several processes
     each opens the folder for itself, and one of them writes.
 
     Args:
@@ -68,13 +72,15 @@ class Checkpoints:
         )
         self._manager = ocp.CheckpointManager(
             self._folder,
-            item_handlers=_Handler(multiprocessing_options=alone),
+            item_handlers=_Handler(),
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=KEPT,
                 step_format_fixed_length=DIGITS,
                 create=False,
                 cleanup_tmp_directories=writes,
                 enable_async_checkpointing=False,
+                # Or the handler might write before its folder is there.
+                async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
                 multiprocessing_options=alone,
             ),
         )
@@ -94,7 +100,8 @@ class Checkpoints:
         """
         if state.update not in self._manager.all_steps():
             arrays = {name: np.asarray(leaf) for name, leaf in _storable(tree).items()}
-            self._manager.save(state.update, args=_Save(arrays, custom_metadata=dataclasses.asdict(state)))
+            content = {"state": dataclasses.asdict(state), "arrays": arrays}
+            self._manager.save(state.update, args=_Save(content))
 
     def load(self, like: Any) -> tuple[RunState, Any] | None:
         """Reads the newest checkpoint.
@@ -112,21 +119,17 @@ class Checkpoints:
         if update is None:
             return None
         path = self._folder / f"{update:0{DIGITS}d}"
-        # Checked before orbax reads it: it does not notice every damage, and reports others at great length.
         try:
             if read_bytes(path / "default" / CHECKSUM).decode() != checksum(path / "default"):
-                raise ValueError("its checksum is not that of its files")
-            metadata = self._manager.item_metadata(update)
-            told = json.dumps(metadata.custom_metadata)
+                raise ValueError("its checksum is not that of its content")
+            content = self._manager.restore(update, args=_Restore())
+            told = json.dumps(content["state"])
             state = pydantic.TypeAdapter(RunState).validate_json(told, strict=True)
-            there = {name: _form(array) for name, array in metadata.tree.items()}
-            if any(math.prod(a.storage.chunk_shape) > math.prod(a.shape) for a in metadata.tree.values()):
-                raise ValueError("a part of an array is larger than the array")
+            stored = content["arrays"]
+            there = {name: _form(array) for name, array in stored.items()}
         except Exception as error:
             raise InputError(f"{path}: the checkpoint is damaged; {_way_back(path)}") from error
-        wanted = _storable(like)
-        here = {name: _form(array) for name, array in wanted.items()}
-        # Before the arrays are read, which may be of any size.
+        here = {name: _form(array) for name, array in _storable(like).items()}
         differing = [
             f"{name} is {there.get(name, 'nothing')} there and {here.get(name, 'nothing')} here"
             for name in sorted(there | here)
@@ -137,49 +140,52 @@ class Checkpoints:
                 f"{path}: the checkpoint belongs to another network, trainer or version: {differing[0]}; "
                 "resume with what it was written with, or start a new run"
             )
-        try:
-            stored = self._manager.restore(update, args=_Restore())
-        except Exception as error:
-            raise InputError(f"{path}: the checkpoint is damaged; {_way_back(path)}") from error
         return state, jax.tree_util.tree_map_with_path(
             lambda name, leaf: _placed(stored[jax.tree_util.keystr(name)], leaf) if np.size(leaf) else leaf,
             like,
         )
 
 
-class _Handler(ocp.PyTreeCheckpointHandler):  # type: ignore[misc]  # orbax has no types
-    """Writes a checksum beside the arrays."""
+class _Handler(ocp.CheckpointHandler):  # type: ignore[misc]  # orbax has no types
+    """Writes everything to one file, and a checksum beside it.
+
+    Orbax writes each array in a thread of its own, and where the disk is full each prints a traceback.
+    """
+
+    def save(self, directory: Any, args: _Save) -> None:
+        with (Path(directory) / CONTENT).open("wb") as file:
+            file.write(serialization.msgpack_serialize(args.content))
+            file.flush()
+            os.fsync(file.fileno())
 
     def finalize(self, directory: Any) -> None:
-        super().finalize(directory)
         (directory / CHECKSUM).write_text(checksum(Path(directory)))
+
+    def restore(self, directory: Any, args: _Restore) -> Any:  # noqa: ARG002  # orbax passes both
+        return serialization.msgpack_restore(read_bytes(Path(directory) / CONTENT))
 
 
 @ocp.args.register_with_handler(_Handler, for_save=True)
-class _Save(ocp.args.PyTreeSave):  # type: ignore[misc]
-    pass
+@dataclasses.dataclass
+class _Save(ocp.args.CheckpointArgs):  # type: ignore[misc]
+    content: dict[str, Any]
 
 
 @ocp.args.register_with_handler(_Handler, for_restore=True)
-class _Restore(ocp.args.PyTreeRestore):  # type: ignore[misc]
+class _Restore(ocp.args.CheckpointArgs):  # type: ignore[misc]
     pass
 
 
 def checksum(folder: Path) -> str:
-    """Hashes the arrays and the metadata that orbax has written to a folder, file names included.
+    """Hashes the content of a checkpoint.
 
     Args:
-        folder: the folder.
+        folder: the folder with its `CONTENT`.
 
     Returns:
-        The hash; neither `CHECKSUM` nor orbax's mark of a completed write counts.
+        The hash.
     """
-    digest = hashlib.sha256()
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        if file.name not in (CHECKSUM, "commit_success.txt"):
-            content = read_bytes(file)
-            digest.update(f"{file.relative_to(folder).as_posix()}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()
+    return hashlib.sha256(read_bytes(folder / CONTENT)).hexdigest()
 
 
 def _complete(checkpoints: Path) -> list[Path]:

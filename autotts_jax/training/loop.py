@@ -121,7 +121,9 @@ def run(
                     close_manifest(folder, state, _ended(state, settings, stopped_by))
             return Outcome(state, stopped_by)
     except OSError as error:
-        raise InputError(f"writing the run to {folder} failed: {error.strerror or error}") from error
+        raise InputError(
+            f"writing the run to {folder} failed: {error.strerror or error}; check the disk, and resume it"
+        ) from error
 
 
 class _Training:

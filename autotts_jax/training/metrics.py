@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import socket
 import time
 from pathlib import Path
 from typing import Any
 
-from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.record_writer import RecordWriter
 
 from autotts_jax.checks import whole
 from autotts_jax.errors import DataError
@@ -62,7 +64,9 @@ class MetricsLog:
         events = folder / "tensorboard"
         events.mkdir(exist_ok=True)
         # Not a SummaryWriter: events that wait in its queue are lost when the process is killed.
-        self._events = EventsWriter(str(events / "events"), f".{first:08d}")
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{first:08d}"
+        self._events = RecordWriter(str(events / name))
+        self._add_event(0, file_version="brain.Event:2")
         # Makes TensorBoard forget this update and later ones.
         self._add_event(first, session_log=SessionLog(status=SessionLog.START))
 
@@ -70,8 +74,8 @@ class MetricsLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lines.close()
-        self._events.close()
+        with contextlib.closing(self._events), contextlib.closing(self._lines):
+            pass  # both, although each may find the disk full
 
     def write(self, update: int, metrics: dict[str, float]) -> None:
         """Adds the metrics of an update.
@@ -90,4 +94,4 @@ class MetricsLog:
         self._events.flush()
 
     def _add_event(self, update: int, **content: Any) -> None:
-        self._events.write_event(Event(wall_time=time.time(), step=update, **content))
+        self._events.write(Event(wall_time=time.time(), step=update, **content).SerializeToString())
