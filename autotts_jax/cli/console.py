@@ -1,24 +1,20 @@
-"""What the commands share: a progress bar, Ctrl-C, and printing."""
+"""What the commands share: a progress bar, what a signal leaves, and printing."""
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from autotts_jax.cli.ending import INTERRUPTED, tell
 from autotts_jax.errors import InputError
 from autotts_jax.terminal import printable, styled
 from autotts_jax.user_code import last_lines
-
-INTERRUPTED = 130
 
 
 class _BarWithNote(Progress):
@@ -36,10 +32,10 @@ class _BarWithNote(Progress):
 
 @contextlib.contextmanager
 def working(left: str = "nothing was written", shown: bool = True) -> Iterator[Callable[..., None]]:
-    """Shows the progress of the work on a terminal's stderr, and ends it with one line at Ctrl-C.
+    """Shows the progress of the work on a terminal's stderr, and ends it with one line at a signal.
 
     Args:
-        left: what the line at Ctrl-C says about the files.
+        left: what the line at a signal says about the files.
         shown: whether to show the bar.
 
     Yields:
@@ -71,33 +67,15 @@ def working(left: str = "nothing was written", shown: bool = True) -> Iterator[C
         bar.update(task, completed=done, total=total or None, count=count)
 
     try:
-        with _lost_interrupts_raised_again(), bar:
+        with bar:
             yield on_progress
     except KeyboardInterrupt:
-        say(f"autotts-jax: interrupted; {left}", error=True)
+        tell(f"interrupted; {left}")
         raise typer.Exit(INTERRUPTED) from None
     except SystemExit as error:  # ours is raised by typer, outside; with status 0 it would look like success
         raise InputError(
             f"the code that the command was given ended the program:\n{last_lines(error)}"
         ) from error
-
-
-@contextlib.contextmanager
-def _lost_interrupts_raised_again() -> Iterator[None]:
-    """Python drops a Ctrl-C that falls into a destructor or a garbage-collection callback; JAX has both."""
-    previous = sys.unraisablehook
-
-    def hook(unraisable: Any) -> None:
-        if unraisable.exc_type is KeyboardInterrupt:
-            threading.Timer(0.05, _thread.interrupt_main).start()  # when the callback is over
-        else:
-            previous(unraisable)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = previous
 
 
 def say(*lines: object, error: bool = False) -> None:
@@ -128,7 +106,7 @@ def check_folder(folder: Path | None) -> None:
     from autotts_jax.experiments.files import results_folder
 
     if folder is not None:
-        with results_folder(folder):
+        with results_folder(folder, ()):
             pass
 
 

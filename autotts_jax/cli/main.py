@@ -6,44 +6,39 @@ import sys
 import warnings
 from typing import TextIO
 
-import typer
-
-from autotts_jax.cli import data, discover
-from autotts_jax.cli.ablate import ablate
-from autotts_jax.cli.answer import answer
-from autotts_jax.cli.collect import collect
-from autotts_jax.cli.console import say
-from autotts_jax.cli.evaluate import evaluate
-from autotts_jax.cli.options import with_options
-from autotts_jax.cli.serve import serve
-from autotts_jax.cli.trace import trace
-from autotts_jax.cli.train import train
+from autotts_jax.cli.ending import INTERRUPTED, give_up, orderly, tell
 from autotts_jax.errors import InputError, InputWarning
-
-app = typer.Typer(
-    name="autotts-jax",
-    help="Replay controllers of test-time scaling over recorded probe matrices.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,  # plain help: a framed table leaves too little room in 80 columns
-    pretty_exceptions_enable=False,
-)
-for command in (evaluate, trace, train, collect, answer, serve):
-    app.command()(with_options(command))
-discover.app.command()(with_options(ablate))
-app.add_typer(discover.app, name="discover")
-app.add_typer(data.app, name="data")
+from autotts_jax.terminal import printable
 
 
 def main() -> None:
-    """Runs the command line; a user's error is one message on stderr and exit status 2."""
-    with warnings.catch_warnings():
+    """Runs the command line, and ends the process.
+
+    A user's error, or what the operating system refuses, is one message on stderr and exit status 2. Ctrl-C
+    ends a command with status 130, and SIGTERM with 143.
+    """
+    with warnings.catch_warnings(), orderly():
         warnings.simplefilter("always", InputWarning)
         warnings.showwarning = _show_warning
         try:
-            app()
+            # Importing the commands, and JAX with them, takes a second, in which a signal may come.
+            from autotts_jax.cli.app import app
+
+            try:
+                app()
+            finally:
+                sys.stdout.flush()  # or the interpreter would find out at its end that it cannot be written
         except InputError as error:
-            say(f"autotts-jax: error: {error}", error=True)
+            tell(f"error: {error}")
+            sys.exit(2)
+        except KeyboardInterrupt:
+            tell("interrupted")
+            sys.exit(INTERRUPTED)
+        except OSError as error:
+            give_up(sys.stdout)
+            if isinstance(error, BrokenPipeError):
+                sys.exit(1)  # as typer does: whoever reads has read enough, as in `| head`
+            tell(f"error: {error.filename or 'the output'}: {error.strerror or error}")
             sys.exit(2)
 
 
@@ -57,6 +52,6 @@ def _show_warning(
 ) -> None:
     """Prints an `InputWarning` as one line, and any other warning as Python does."""
     if issubclass(category, InputWarning):
-        say(f"autotts-jax: warning: {message}", error=True)
+        tell(f"warning: {message}")
     else:
-        say(warnings.formatwarning(message, category, filename, lineno, line).rstrip(), error=True)
+        sys.stderr.write(printable(warnings.formatwarning(message, category, filename, lineno, line)))

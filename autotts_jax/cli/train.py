@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotts_jax.cli.console import say, working
+from autotts_jax.cli.ending import tell
 from autotts_jax.cli.options import MAX_SEED, CacheOption
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def print_run(run: TrainingRun, total: int, resumed: bool) -> None:
     if run.stopped_by:
         again = shlex.join(["autotts-jax", *sys.argv[1:], *["--resume"] * (not resumed)])
         stopped = f"stopped by {run.stopped_by.name} after update {state.update} of {total}"
-        say(f"autotts-jax: {stopped}; continue with: {again}", error=True)
+        tell(f"{stopped}; continue with: {again}")
         return
     say(f"best validation objective: {state.best_objective:.4f}, at update {state.best_update}")
     if state.update < total:

@@ -1,0 +1,29 @@
+"""All commands."""
+
+from __future__ import annotations
+
+import typer
+
+from autotts_jax.cli import data, discover
+from autotts_jax.cli.ablate import ablate
+from autotts_jax.cli.answer import answer
+from autotts_jax.cli.collect import collect
+from autotts_jax.cli.evaluate import evaluate
+from autotts_jax.cli.options import with_options
+from autotts_jax.cli.serve import serve
+from autotts_jax.cli.trace import trace
+from autotts_jax.cli.train import train
+
+app = typer.Typer(
+    name="autotts-jax",
+    help="Replay controllers of test-time scaling over recorded probe matrices.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: a framed table leaves too little room in 80 columns
+    pretty_exceptions_enable=False,
+)
+for command in (evaluate, trace, train, collect, answer, serve):
+    app.command()(with_options(command))
+discover.app.command()(with_options(ablate))
+app.add_typer(discover.app, name="discover")
+app.add_typer(data.app, name="data")

@@ -1,0 +1,84 @@
+"""How a command ends: in order, at signals too, and with a last word."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from autotts_jax.terminal import printable
+
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+
+
+def tell(message: str) -> None:
+    """Prints a message of the command's on stderr, if that can be written.
+
+    Args:
+        message: the message.
+    """
+    try:
+        sys.stderr.write(f"autotts-jax: {printable(message)}\n")
+    except OSError:
+        give_up(sys.stderr)
+
+
+def give_up(stream: TextIO) -> None:
+    """Lets a stream that cannot be written drop its text, or the interpreter would complain at its end.
+
+    Args:
+        stream: stdout or stderr.
+    """
+    with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
+@contextlib.contextmanager
+def orderly() -> Iterator[None]:
+    """Lets SIGTERM end a command as Ctrl-C does, but with status `TERMINATED`, and loses no Ctrl-C.
+
+    Raises:
+        SystemExit: the block was ended by a signal.
+    """
+    terminated = False
+
+    def terminate(_number: int, _frame: object) -> None:
+        nonlocal terminated
+        terminated = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        with _lost_interrupts_raised_again():
+            yield
+    except SystemExit as end:
+        if terminated and end.code == INTERRUPTED:
+            sys.exit(TERMINATED)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _lost_interrupts_raised_again() -> Iterator[None]:
+    """Python drops a Ctrl-C that falls into a destructor or a garbage-collection callback; JAX has both."""
+    previous = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            threading.Timer(0.05, _thread.interrupt_main).start()  # when the callback is over
+        else:
+            previous(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = previous
