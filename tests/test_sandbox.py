@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from autotts_jax.errors import InputError
-from autotts_jax.sandbox import Sandbox, confine
+from autotts_jax.sandbox import Sandbox, SandboxError, confine, process
 from autotts_jax.sandbox.messages import DTYPES, MAX_BYTES, MAX_HEADER, Frames, MessageError, encode
-from autotts_jax.sandbox.process import PACKAGE, import_path, readable_places
+from autotts_jax.sandbox.process import PACKAGE, Child, import_path, listable_places, readable_places
 
 # --- messages -------------------------------------------------------------------------------------------
 
@@ -268,6 +268,26 @@ def test_a_confined_process_can_do_nothing_but_compute():
 def test_jax_computes_in_a_confined_process():
     works = "import jax; assert jax.jit(lambda x: (x @ x.T).sum())(jax.numpy.ones((50, 50))) == 125_000"
     confined({}, works)
+
+
+def test_a_package_among_installed_ones_is_found_with_them(monkeypatch, tmp_path):
+    """Imports list the folder of installed packages, of which all may be read but this package's data."""
+    installed = tmp_path / "lib" / "site-packages"
+    (installed / "numpy").mkdir(parents=True)
+    package = installed / "autotts_jax"
+    package.mkdir()
+    monkeypatch.setattr(process, "PACKAGE", package)
+    monkeypatch.setattr(
+        process.sysconfig, "get_paths", lambda: dict.fromkeys(process.LIBRARIES, str(installed))
+    )
+    assert {str(package), str(installed)} <= set(listable_places())
+    assert str(installed / "numpy") in readable_places()
+    assert not {str(package), str(installed)} & set(readable_places())
+
+
+def test_a_child_that_does_not_start_says_why():
+    with pytest.raises(SandboxError, match=r"No module named 'autotts_jax\.nowhere'"):
+        Child("autotts_jax.nowhere", Sandbox()).begin().receive()
 
 
 def test_a_process_with_several_threads_is_not_confined():

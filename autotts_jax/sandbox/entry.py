@@ -6,6 +6,7 @@ the standard library has been imported when the process is confined.
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import importlib.util
 import json
@@ -40,7 +41,11 @@ def main() -> None:
     )
     channel.send({"level": reached, "reason": reason})
     if reached == job["level"] or job["level"] is None:
-        importlib.import_module(job["module"]).main(channel)
+        module = importlib.import_module(job["module"])
+        # What goes wrong up to here is printed for the parent; whatever runs from here on has no such voice.
+        os.close(2)
+        fcntl.fcntl(1, fcntl.F_DUPFD, 2)  # the call that dup2 makes is not among those that are left
+        module.main(channel)
 
 
 def _load(path: str) -> Any:

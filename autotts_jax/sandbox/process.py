@@ -30,9 +30,15 @@ Level = Literal["kernel", "process"]
 PACKAGE = Path(__file__).resolve().parents[1]
 """The folder of this package."""
 
+LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
+"""What `sysconfig` calls the folders of the standard library and of installed packages."""
+
 _CODE = {".py", ".pyc", ".pyi", ".so", ".pyd"}
 _NOWHERE = "/nonexistent"
 """A folder that no system has."""
+
+_PRINTED_LINES = 8
+"""Lines of what a child printed that an error shows."""
 
 _LOOK_AFTER = 0.05
 """Seconds between two looks at a child that computes."""
@@ -150,7 +156,7 @@ class Child:
             "memory": sandbox.memory,
             "cpu_seconds": sandbox.cpu_seconds,
             "readable": [*readable_places(), *map(str, readable)],
-            "listable": [str(PACKAGE), *map(str, listable)],
+            "listable": [*listable_places(), *map(str, listable)],
             "path": import_path(),
             "packages": {PACKAGE.name: (str(PACKAGE / "__init__.py"), [str(PACKAGE)]), **(packages or {})},
             "read": to_child,
@@ -163,7 +169,7 @@ class Child:
                 [sys.executable, "-I", "-S", "-B", "-X", "utf8", entry],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 cwd="/",
                 env=_environment(),
                 pass_fds=there,
@@ -187,7 +193,7 @@ class Child:
         """Waits until the child is confined.
 
         Raises:
-            SandboxError: the machine does not offer the level that is asked for.
+            SandboxError: the machine does not offer the level that is asked for, or the child does not start.
         """
         says = self.receive().says
         level, wanted = says.get("level"), self._sandbox.level
@@ -376,7 +382,14 @@ class Child:
                 how += f": it took more than {self._sandbox.cpu_seconds} s of CPU time"
         else:
             how = f"ended itself with status {code}"
-        self._fail(f"{self.name}: its process {how}")
+        self._fail(f"{self.name}: its process {how}{self._printed()}")
+
+    def _printed(self) -> str:
+        """The end of what the child printed before it ran anybody's code; later it has nowhere to print."""
+        assert self._process.stderr is not None
+        os.set_blocking(self._process.stderr.fileno(), False)
+        printed = (self._process.stderr.read() or b"").decode(errors="replace").strip()
+        return ":\n" + "\n".join(printed.splitlines()[-_PRINTED_LINES:]) if printed else ""
 
     def _fail(self, message: str, cause: BaseException | None = None) -> NoReturn:
         self.close()
@@ -395,6 +408,8 @@ def _end(process: subprocess.Popen[bytes], pipes: Sequence[int]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
     process.wait()
+    if process.stderr:
+        process.stderr.close()
     for pipe in pipes:
         os.close(pipe)
 
@@ -421,12 +436,23 @@ def import_path() -> list[str]:
 
 def readable_places() -> list[str]:
     """The interpreter, installed libraries, the code of this package, and a few files of the system."""
-    paths = sysconfig.get_paths()
-    libraries = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     found: dict[str, None] = {}
-    for place in [*libraries, str(Path(sys.base_prefix) / "lib"), *_SYSTEM]:
-        found |= dict.fromkeys(_around(Path(place).resolve(), PACKAGE))
+    for place in _libraries():
+        found |= dict.fromkeys(_around(place, PACKAGE))
     return [*found, *code_files(PACKAGE)]
+
+
+def listable_places() -> list[str]:
+    """The folder of this package, and the libraries that it is installed among, which imports list."""
+    return [str(place) for place in (PACKAGE, *_libraries()) if PACKAGE.is_relative_to(place)]
+
+
+def _libraries() -> list[Path]:
+    """Where the interpreter, installed libraries and a few files of the system are."""
+    paths = sysconfig.get_paths()
+    installed = [paths[name] for name in LIBRARIES]
+    places = [*installed, str(Path(sys.base_prefix) / "lib"), *_SYSTEM]
+    return list(dict.fromkeys(Path(place).resolve() for place in places))
 
 
 def code_files(folder: str | Path) -> list[str]:
