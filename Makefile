@@ -3,7 +3,7 @@
 # make check         runs all tests, lint and types, and tries the built wheel outside this checkout
 # make test-collect  runs the tests with a real vLLM on a CPU, in an environment of its own (3.5 GB)
 # make test-shinka   runs the test with ShinkaEvolve, in an environment of its own (1.6 GB)
-# make test-clients  runs the tests with others' trainers, in an environment of its own (2 GB)
+# make test-clients  runs the tests with others' trainers and clients, in an environment of its own (2.5 GB)
 # Hosted CI runs the last four. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
@@ -86,8 +86,9 @@ check: test-all lint wheel
 # RLlib and the environment of .venv need different versions of Gymnasium.
 .venv-clients/installed: pyproject.toml constraints-clients.txt
 	$(PYTHON) -m venv .venv-clients
-	$(CLIENTS)/pip install --quiet --constraint constraints-clients.txt --editable '.[gymnax,plot,train]' \
-	    hypothesis minari pytest 'ray[rllib]' rejax sb3-contrib tensorboard tianshou torchrl tyro
+	$(CLIENTS)/pip install --quiet --constraint constraints-clients.txt --editable '.[gymnax,plot,serve,train]' \
+	    hypothesis langchain-openai litellm 'lm-eval[api]' minari openai pytest 'ray[rllib]' rejax sb3-contrib \
+	    tensorboard tianshou torchrl tyro
 	touch $@
 
 clean:

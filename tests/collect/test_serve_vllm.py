@@ -110,6 +110,7 @@ def directly(engine, numbers):
                 sampling=SAMPLING,
                 max_branches=SETTINGS.max_branches,
                 budget=MAX_TOKENS,
+                fall_back=True,
             )
 
         return dict(zip(numbers, threads.map(ask, numbers), strict=True))

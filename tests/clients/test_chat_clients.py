@@ -1,0 +1,188 @@
+"""Clients of OpenAI's API on a running server: lm-eval, LangChain, litellm, OpenAI's helpers, a chat."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+lm_eval = pytest.importorskip(
+    "lm_eval", reason="lm-eval is not installed; make test-clients has an environment with it"
+)
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+os.environ.update(OFFLINE)
+
+import langchain_openai  # noqa: E402
+import litellm  # noqa: E402
+import openai  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of the clients
+
+INTERVAL, MOST = 500, 4000
+QUESTIONS = [f"What is {n} + {n % 3}?" for n in range(20)]
+SYSTEM = {"role": "system", "content": "Answer with a number."}
+HARMLESS = {"temperature": 0, "stop": ["Question:"]}
+TASK = """
+task: sums
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {questions}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{{{question}}}}"
+doc_to_target: "{{{{answer}}}}"
+generation_kwargs:
+  until: ["Question:", "</s>", "<|im_end|>"]
+  do_sample: false
+  temperature: 0.0
+metric_list:
+  - metric: exact_match
+    aggregation: mean
+    higher_is_better: true
+filter_list:
+  - name: flexible-extract
+    filter:
+      - function: regex
+        group_select: -1
+        regex_pattern: "-?[0-9]+"
+      - function: take_first
+metadata:
+  version: 1.0
+"""
+"""A task like gsm8k. lm-eval sends seed=1234, and max_tokens=256, which is less than an interval."""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    log = tmp_path_factory.mktemp("server") / "log"
+    code = "from autotts_jax.cli.main import main; main()"
+    options = ["--engine", "simulated", "--name", "sim", "--port", "0", "--max-branches", "8"]
+    lengths = ["--interval", str(INTERVAL), "--max-tokens", str(MOST)]
+    with (
+        log.open("w") as told,
+        subprocess.Popen([sys.executable, "-c", code, "serve", *options, *lengths], stderr=told) as server,
+    ):
+        try:
+            while not (begun := [line for line in log.read_text().splitlines() if "serving at" in line]):
+                assert server.poll() is None, log.read_text()
+                time.sleep(0.1)
+            yield begun[0].split()[-1]
+        finally:
+            server.terminate()
+
+
+@pytest.fixture(scope="module")
+def client(address):
+    with openai.OpenAI(base_url=address, api_key="none") as client:
+        yield client
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+@pytest.mark.parametrize("model", ["sim", "sim:sc@4", "sim:plain"])
+def test_a_generate_task_of_lm_eval(address, client, tmp_path, model):
+    questions = tmp_path / "sums.jsonl"
+    rows = [{"question": question, "answer": "7"} for question in QUESTIONS]
+    questions.write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "sums.yaml").write_text(TASK.format(questions=questions))
+    arguments = {"base_url": f"{address}/chat/completions", "model": model, "num_concurrent": 4}
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "lm_eval", "--model", "local-chat-completions"),
+            *("--model_args", ",".join(f"{name}={value}" for name, value in arguments.items())),
+            *("--tasks", "sums", "--include_path", tmp_path, "--apply_chat_template"),
+            *("--output_path", tmp_path / "results", "--log_samples"),
+        ],
+        check=True,
+        cwd=tmp_path,
+        env=os.environ | {"HF_HOME": str(tmp_path / "cache")},
+    )
+    (logged,) = (tmp_path / "results").rglob("samples_sums_*.jsonl")
+    samples = [json.loads(line) for line in logged.read_text().splitlines()]
+    found = {sample["doc"]["question"]: sample["filtered_resps"][0] for sample in samples}
+    assert list(found) == QUESTIONS
+    for question in QUESTIONS[::5]:
+        reply = client.chat.completions.create(
+            model=model, messages=[user(question)], max_tokens=256, temperature=0, seed=1234
+        )
+        assert found[question] == reply.choices[0].message.content.rstrip("} ")[-1]
+        assert model == "sim:plain" or found[question] == reply.autotts["answer"]
+
+
+def test_langchain(address):
+    model = langchain_openai.ChatOpenAI(
+        model="sim:cmc@0.5", base_url=address, api_key="none", temperature=0, max_tokens=3000, stop=["\n\n"]
+    )
+    turns = [
+        ("system", "Answer with a number."),
+        ("human", "What is 2 + 2?"),
+        ("ai", "4"),
+        ("human", "and 3?"),
+    ]
+    reply = model.invoke(turns)
+    assert reply.content
+    assert reply.response_metadata["finish_reason"] in ("stop", "length")
+    assert reply.usage_metadata["output_tokens"] > 0
+    assert "".join(part.content for part in model.stream(turns)) == reply.content
+    assert asyncio.run(model.ainvoke(turns)).content == reply.content
+    answers = model.batch(QUESTIONS[:4])
+    assert all(answer.content for answer in answers)
+
+
+def test_litellm(address):
+    asked = {"model": "openai/sim:sc@4", "api_base": address, "api_key": "none", **HARMLESS}
+    messages = [SYSTEM, user("What is 2 + 2?")]
+    reply = litellm.completion(messages=messages, max_tokens=2000, **asked)
+    assert reply.choices[0].message.content
+    again = litellm.completion(messages=messages, max_tokens=2000, stream=True, **asked)
+    told = "".join(part.choices[0].delta.content or "" for part in again)
+    assert told == reply.choices[0].message.content
+    later = asyncio.run(litellm.acompletion(messages=messages, max_tokens=2000, **asked))
+    assert later.choices[0].message.content == told
+
+
+def test_the_helpers_of_openai(address, client):
+    asked = {"model": "sim:cmc@0.5", "messages": [SYSTEM, user("What is 2 + 2?")], **HARMLESS}
+    raw = client.chat.completions.with_raw_response.create(**asked)
+    assert raw.headers["x-autotts-ignored"] == "stop, temperature"
+    content = raw.parse().choices[0].message.content
+    with client.chat.completions.stream(**asked) as told:
+        kinds = {event.type for event in told}
+        whole = told.get_final_completion()
+    assert {"content.delta", "content.done"} <= kinds
+    assert whole.choices[0].message.content == content
+    assert client.chat.completions.parse(**asked).choices[0].message.content == content
+
+    async def ask():
+        async with openai.AsyncOpenAI(base_url=address, api_key="none") as asking:
+            replies = await asyncio.gather(*[asking.chat.completions.create(**asked) for _ in range(4)])
+            names = [model.id async for model in asking.models.list()]
+        assert {"sim", "sim:cmc", "sim:plain"} <= set(names)
+        return replies
+
+    assert {reply.choices[0].message.content for reply in asyncio.run(ask())} == {content}
+
+
+@pytest.mark.parametrize("model", ["sim:cmc@0.5", "sim:single", "sim:plain"])
+def test_a_chat_of_several_turns(client, model):
+    """As front ends hold it: streamed, and every turn sent back as it came."""
+    messages = [SYSTEM]
+    for question in ("What is 2 + 2?", "and 3?", "Is that your last word?"):
+        messages.append(user(question))
+        parts = client.chat.completions.create(
+            model=model, messages=messages, stream=True, stream_options={"include_usage": True}
+        )
+        *told, last = parts
+        said = "".join(part.choices[0].delta.content or "" for part in told)
+        assert said
+        assert last.usage.completion_tokens > 0
+        assert told[-1].choices[0].finish_reason == "stop"
+        messages.append({"role": "assistant", "content": said, "tool_calls": None})
