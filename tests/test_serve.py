@@ -277,7 +277,7 @@ def test_plain_is_a_branch_as_the_model_writes_it(address, directly):
     short = ask(address, "4 + 4", "sim:plain", max_tokens=40).choices[0]
     assert (short.message.content, short.finish_reason) == (whole[:40], "length")
     stop = whole[50:53]
-    ended = ask(address, "4 + 4", "sim:plain", stop=["none", stop])
+    ended = ask(address, "4 + 4", "sim:plain", stop=["", "none", stop])
     assert ended.choices[0].message.content == whole[: whole.index(stop)]
     greedy = ask(address, "4 + 4", "sim:plain", temperature=0)
     assert greedy.choices[0].message.content == "4}", "what the engine says at temperature 0"
@@ -307,9 +307,9 @@ def test_single_stops_a_branch_early(address):
 
 
 def test_thinking_is_apart_from_the_content(directly):
-    answer = dataclasses.replace(directly("2 + 2"), text="First 4.\n</think>\n\nThe answer is 4.")
+    answer = dataclasses.replace(directly("2 + 2"), text="<think>\nFirst 4.\n</think>\n\nThe answer is 4.")
     message = Reply("sim", "branch").whole(answer)["choices"][0]["message"]
-    assert (message["reasoning_content"], message["content"]) == ("First 4.\n", "The answer is 4.")
+    assert (message["reasoning_content"], message["content"]) == ("First 4.", "The answer is 4.")
     parts = Reply("sim", "branch").end(answer, usage=False).split("data: ")[1:3]
     deltas = [json.loads(part)["choices"][0]["delta"] for part in parts]
     assert deltas == [{name: message[name]} for name in ("reasoning_content", "content")]

@@ -17,7 +17,7 @@ from autotts_jax.collect.engine import Completion, Engine, EngineError, Finish, 
 from autotts_jax.errors import InputError
 
 BOX = "\\boxed{"
-THINK_END = "</think>"
+THINK, THINK_END = "<think>", "</think>"
 PLAIN_SUFFIX = f"\n\nThe final answer is {BOX}"
 THINKING_SUFFIX = f"\n{THINK_END}{PLAIN_SUFFIX}"
 MAX_SEED = 2**31 - 1

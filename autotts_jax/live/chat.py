@@ -9,7 +9,7 @@ import uuid
 from typing import Any, Literal
 
 from autotts_jax.collect.engine import Finish, Message
-from autotts_jax.collect.trajectories import THINK_END
+from autotts_jax.collect.trajectories import THINK, THINK_END
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.answering import Answer
@@ -208,7 +208,7 @@ class Chat(_Strict):
     @property
     def stops(self) -> tuple[str, ...]:
         """The strings before which a text ends."""
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        return tuple(filter(None, [self.stop] if isinstance(self.stop, str) else self.stop))
 
     def ignored(self, several: bool, plain: bool) -> tuple[str, ...]:
         """Names the parameters that it has without effect.
@@ -309,9 +309,10 @@ class Reply:
         if self.form == "answer" and answer.answer is not None:
             return {"content": answer.answer}
         text = answer.texts[0] if self.plain else answer.text
-        thinking, _, said = text.rpartition(THINK_END)
-        content = _cut(said.lstrip() if thinking else text, self.stops)
-        return {"reasoning_content": thinking, "content": content} if thinking else {"content": content}
+        thinking, mark, said = text.rpartition(THINK_END)
+        content = _cut(said.lstrip() if mark else text, self.stops)
+        thought = thinking.strip().removeprefix(THINK).strip()
+        return {"reasoning_content": thought, "content": content} if thought else {"content": content}
 
     def _finish_reason(self, answer: Answer) -> str:
         """Whether tokens were lacking: of the budget, or for the end of a plain branch."""
