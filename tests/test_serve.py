@@ -485,6 +485,16 @@ def test_what_cannot_be_done_is_refused(address, parameters, named):
     assert named in error["message"]
 
 
+def test_what_the_chat_template_refuses_is_the_client_s_to_change(address, engine, monkeypatch):
+    def refuse(_messages):
+        raise InputError("the model's chat template refuses the messages: roles must alternate")
+
+    monkeypatch.setattr(engine.tokenizer, "chat", refuse)
+    with pytest.raises(openai.BadRequestError, match="roles must alternate") as refusal:
+        ask(address, "2 + 2")
+    assert refusal.value.code is None
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model": "\xff"}', b'{"model": "\\ud800"}'])
 def test_what_is_no_request_is_refused(address, body):
     reply = post(address, body)
