@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import autotts_jax as at
@@ -73,39 +74,124 @@ def test_data_may_be_named_wherever_it_is_taken():
     assert env.max_branches == 2
 
 
-def controller(start=lambda _, pool: (None, pool.open(1)), round_=None):
+def controller(weight=1.0, **methods):
     """A controller with these methods."""
-
-    @jax.tree_util.register_dataclass
-    @dataclasses.dataclass(frozen=True)
-    class Wrong(at.Controller):
-        weight: float = 1.0
-
-        def vote(self, memory, pool):  # noqa: ARG002
-            return pool.vote_finals()
-
-    Wrong.start = start
-    Wrong.round = round_ or (lambda _, memory, pool: (memory, pool, at.StopReason.DECIDED))
-    Wrong.__abstractmethods__ = frozenset()
-    return Wrong()
+    methods = {
+        "start": lambda _, pool: (None, pool.open(1)),
+        "round": lambda _, memory, pool: (memory, pool, at.StopReason.DECIDED),
+        "vote": lambda _, memory, pool: pool.vote_finals(),  # noqa: ARG005
+    } | methods
+    kind = dataclasses.make_dataclass(
+        "Wrong", [("weight", float)], bases=(at.Controller,), namespace=methods, frozen=True
+    )
+    return jax.tree_util.register_dataclass(kind)(weight)
 
 
+def starts(memory):
+    return {"start": lambda _, pool: (memory, pool.open(1))}
+
+
+def stops(reason):
+    return {"round": lambda _, memory, pool: (memory, pool, reason(pool))}
+
+
+def acts(operation):
+    return {"round": lambda _, memory, pool: (memory, operation(pool), at.StopReason.DECIDED)}
+
+
+def votes(vote):
+    return {"vote": lambda _, memory, pool: vote(pool)}  # noqa: ARG005
+
+
+def counts(tokens):
+    return {"sequential_tokens": lambda _, memory, pool: tokens}  # noqa: ARG005
+
+
+@pytest.mark.parametrize("play", [at.evaluate, at.trace])
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"start": lambda *_: None}, r"Wrong.start must return \(memory, pool\)"),
+        ({"start": lambda *_: None}, r"Wrong.start must return \(memory, pool\), not None"),
         ({"start": lambda _, pool: (pool, None)}, r"Wrong.start must return \(memory, pool\)"),
-        ({"round_": lambda *_: None}, r"Wrong.round must return \(memory, pool, stop\)"),
-        ({"round_": lambda _, memory, pool: (memory, pool, 99)}, "stop reason 99; return a StopReason"),
-        ({"round_": lambda _, memory, pool: (memory, pool, True)}, "stop reason True"),
-        ({"round_": lambda _, memory, pool: (memory, pool, 1.0)}, "stop reason 1.0"),
-        ({"round_": lambda *given: (given[2].depth, given[2], 1)}, "shapes must stay as start made them"),
+        (starts("x"), "Wrong.start returned a memory that holds 'x'; a memory is a pytree of arrays"),
+        ({"round": lambda *_: None}, r"Wrong.round must return \(memory, pool, stop\)"),
+        (stops(lambda _: 99), "Wrong.round returned the stop reason 99; return a StopReason"),
+        (stops(lambda _: True), "Wrong.round returned the stop reason True"),
+        (stops(lambda _: 1.0), "Wrong.round returned the stop reason 1.0"),
+        (stops(lambda _: "decided"), "Wrong.round returned the stop reason 'decided'"),
+        (stops(lambda pool: pool.depth), r"Wrong.round returned the stop reason int32\[2\]"),
+        (stops(lambda _: at.first_of(True)), r"Wrong.round: first_of takes pairs \(condition, StopReason\)"),
+        (
+            {"round": lambda *given: (given[2].depth, given[2], 1)},
+            r"Wrong.round was given the memory None and returned int32\[2\]; structure, shapes and dtypes",
+        ),
+        (
+            starts(0) | {"round": lambda *given: (given[1] + 0.5, given[2], 1)},
+            r"the memory int32\[\] and returned float32\[\]",
+        ),
+        (
+            starts((0,)) | {"round": lambda *given: (list(given[1]), given[2], 1)},
+            r"the memory \(int32\[\],\) and returned \[int32\[\]\]",
+        ),
+        (votes(lambda _: None), "Wrong.vote must return a Vote, as pool.vote does, not None"),
+        (votes(lambda pool: pool.depth), r"Wrong.vote must return a Vote, .*, not int32\[2\]"),
+        (
+            votes(lambda pool: dataclasses.replace(pool.vote_finals(), leader=0.5)),
+            "Wrong.vote returned a Vote whose leader is 0.5; it must be an integer",
+        ),
+        (counts(None), r"Wrong.sequential_tokens must return an integer, shape \(\), not None"),
+        ({"weight": "x"}, "Wrong.weight is 'x', but fields are traced and must be numbers or arrays"),
+        (acts(lambda pool: pool.open(2.5)), r"Wrong.round: pool.open takes an integer, shape \(\), not 2.5"),
+        (acts(lambda pool: pool.open(1, pool.live[0])), "pool.open takes probe=True or probe=False"),
+        (acts(lambda pool: pool.read(pool.depth)), r"pool.read takes an integer, .*, not int32\[2\]"),
+        (acts(lambda pool: pool.advance(1)), r"pool.advance takes an integer for each of the 2 .*, not 1$"),
+        (acts(lambda pool: pool.advance(pool.live)), r"pool.advance takes an integer .*, not bool\[2\]"),
+        (acts(lambda pool: pool.advance(pool.depth[:1])), r"pool.advance takes .*, not int32\[1\]"),
+        (acts(lambda pool: pool.prune(pool.depth)), r"pool.prune takes True or False .*, not int32\[2\]"),
+        (acts(lambda pool: pool.probe(None)), "pool.probe takes True or False .*, not None"),
+        (acts(lambda pool: pool.prune(pool.agrees(pool.depth))), "pool.agrees takes an integer"),
+        (acts(lambda pool: pool.open(pool.answer_key(None))), "pool.answer_key takes an integer"),
+        (votes(lambda pool: pool.vote([0])), r"Wrong.vote: pool.vote\(voters\) takes True or False"),
+        (votes(lambda pool: pool.vote(pool.live, pool.live)), r"pool.vote\(rank\) takes an integer"),
+        (votes(lambda pool: pool.vote_finals(pool.depth)), r"pool.vote_finals\(voters\) takes True or False"),
     ],
 )
-@pytest.mark.parametrize("play", [at.evaluate, at.trace])
-def test_a_controller_that_returns_something_else(data, play, wrong, message):
-    with pytest.raises(at.InputError, match=message):
+def test_a_controller_that_is_none(data, play, wrong, message):
+    with pytest.raises(at.InputError) as refused:
         play(data, controller(**wrong), max_branches=2)
+    assert re.search(message, str(refused.value))
+
+
+def test_what_tracing_cannot_tell_is_checked_when_an_episode_has_ended(data):
+    """In evaluations but for the leader, which ``check_controller`` finds."""
+    stop = controller(**stops(lambda _: jnp.int32(99)))
+    sequential = controller(**counts(jnp.int32(7)))
+    for play in (at.evaluate, at.trace):
+        with pytest.raises(at.InputError, match=r"Wrong.round returned the stop reason 99"):
+            play(data, stop, max_branches=2)
+        with pytest.raises(at.InputError, match=r"Wrong.sequential_tokens returned 7.* must be between"):
+            play(data, sequential, max_branches=2)
+    leader = controller(**votes(lambda pool: dataclasses.replace(pool.vote_finals(), leader=jnp.int32(1))))
+    with pytest.raises(
+        at.InputError, match=r"Wrong.vote returned a Vote whose leader is 1; .* of the 1 opened"
+    ):
+        at.trace(data, leader, max_branches=2)
+
+
+def test_a_memory_may_hold_numbers(data):
+    """Evaluations, traces and the check agree about them."""
+    counting = controller(
+        start=lambda _, pool: ((0, 0.0, True), pool.open(1)),
+        round=lambda _, memory, pool: (
+            (memory[0] + 1, 0.5, memory[2]),
+            pool,
+            at.first_of((memory[0] > 1, at.StopReason.DECIDED)),
+        ),
+    )
+    played = at.evaluate(data, counting, seeds=1, max_branches=2).episodes()
+    assert played["rounds"].unique().to_pylist() == [3]
+    assert at.trace(data, counting, max_branches=2).steps[-1].decision.round == 3
+    at.testing.check_controller(counting, episodes=2)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, True, 1.5, "1", None])

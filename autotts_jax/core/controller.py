@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Int32
 
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.pool import BranchPool, Pool, StopReason, described, is_array, type_of
 from autotts_jax.core.votes import Vote
 from autotts_jax.errors import InputError
 from autotts_jax.typing import Array, Scalar
@@ -60,6 +62,9 @@ class Controller(abc.ABC):
         Args:
             memory: what the controller remembers.
             pool: the pool.
+
+        Returns:
+            The vote, as `BranchPool.vote` holds it; its ``leader`` is an opened branch, or ``NONE``.
         """
 
     def sequential_tokens(self, memory: Memory, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
@@ -70,6 +75,9 @@ class Controller(abc.ABC):
         Args:
             memory: what the controller remembers.
             pool: the pool.
+
+        Returns:
+            The tokens: at least those of the longest branch, at most those of all branches.
         """
         return jnp.max(pool.branch_tokens)
 
@@ -92,6 +100,24 @@ class Family:
     value_name: str = "value"
 
 
+def check_fields(controller: Controller) -> None:
+    """Checks that the hyper-parameters of a controller can be traced.
+
+    Args:
+        controller: the controller.
+
+    Raises:
+        InputError: one is neither a number nor an array.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(controller):
+        if type_of(leaf) is None:
+            raise InputError(
+                f"{type(controller).__name__}{jax.tree_util.keystr(path)} is {leaf!r:.80}, but fields are "
+                "traced and must be numbers or arrays; mark one that never varies as static, with "
+                "dataclasses.field(metadata={'static': True})"
+            )
+
+
 def checked_start(controller: Controller, pool: Pool) -> tuple[Memory, Pool]:
     """Calls `Controller.start`, and checks what it returns.
 
@@ -99,15 +125,18 @@ def checked_start(controller: Controller, pool: Pool) -> tuple[Memory, Pool]:
         controller: the controller.
         pool: a pool in which nothing is opened.
 
+    Returns:
+        The memory, in which numbers have become arrays, and the pool.
+
     Raises:
-        InputError: it did not return a memory and a pool.
+        InputError: it did not return a memory of arrays and a pool.
     """
-    returned = controller.start(pool)
+    method = f"{type(controller).__name__}.start"
+    with _inside(method):
+        returned = controller.start(pool)
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], type(pool)):
-        raise InputError(
-            f"{type(controller).__name__}.start must return (memory, pool), not {returned!r:.80}"
-        )
-    return returned
+        raise InputError(f"{method} must return (memory, pool), not {returned!r:.80}")
+    return _checked_memory(method, returned[0]), returned[1]
 
 
 def checked_round(controller: Controller, memory: Memory, pool: Pool) -> tuple[Memory, Pool, Scalar]:
@@ -118,27 +147,102 @@ def checked_round(controller: Controller, memory: Memory, pool: Pool) -> tuple[M
         memory: what the controller remembers.
         pool: the pool.
 
+    Returns:
+        The memory, in which numbers have become arrays, the pool, and the reason to stop.
+
     Raises:
-        InputError: it did not return a memory of the same shapes, a pool, and a `StopReason`.
+        InputError: it did not return a memory of the same structure, shapes and dtypes, a pool, and a
+            `StopReason`.
     """
-    name, returned = type(controller).__name__, controller.round(memory, pool)
+    method = f"{type(controller).__name__}.round"
+    with _inside(method):
+        returned = controller.round(memory, pool)
     if not isinstance(returned, tuple) or len(returned) != 3 or not isinstance(returned[1], type(pool)):
-        raise InputError(f"{name}.round must return (memory, pool, stop), not {returned!r:.80}")
-    stop = returned[2]
-    known = not isinstance(stop, bool | float) and jnp.issubdtype(jnp.result_type(stop), jnp.integer)
-    if not known or jnp.ndim(stop) or (isinstance(stop, int) and stop not in set(StopReason)):
-        raise InputError(f"{name}.round returned the stop reason {stop!r:.80}; return a StopReason")
-    before, after = _shapes(memory), _shapes(returned[0])
-    if before != after:
+        raise InputError(f"{method} must return (memory, pool, stop), not {returned!r:.80}")
+    after, pool, stop = returned
+    if not is_array(stop, np.integer) or (isinstance(stop, int) and stop not in set(StopReason)):
+        raise InputError(f"{method} returned the stop reason {described(stop)}; return a StopReason")
+    after = _checked_memory(method, after)
+    structure: Callable[[Any], Any] = jax.tree.structure
+    if structure(after) != structure(memory) or _types(after) != _types(memory):
         raise InputError(
-            f"{name}.round was given the memory {before} and returned {after}; shapes must stay as start "
-            "made them"
+            f"{method} was given the memory {_types(memory)} and returned {_types(after)}; structure, shapes "
+            "and dtypes must stay as start made them"
         )
-    return returned
+    return after, pool, stop
 
 
-def _shapes(memory: Memory) -> str:
-    return str(jax.tree.map(lambda leaf: list(jnp.shape(leaf)), memory))
+def checked_vote(controller: Controller, memory: Memory, pool: BranchPool) -> Vote:
+    """Calls `Controller.vote`, and checks what it returns.
+
+    Args:
+        controller: the controller.
+        memory: what the controller remembers.
+        pool: the pool.
+
+    Raises:
+        InputError: it did not return a `Vote` whose numbers are integers.
+    """
+    method = f"{type(controller).__name__}.vote"
+    with _inside(method):
+        vote = controller.vote(memory, pool)
+    if not isinstance(vote, Vote):
+        raise InputError(f"{method} must return a Vote, as pool.vote does, not {described(vote)}")
+    for name in ("leader", "top1", "top2", "voters"):
+        if not is_array(getattr(vote, name), np.integer):
+            raise InputError(
+                f"{method} returned a Vote whose {name} is {described(getattr(vote, name))}; it must be an "
+                "integer, shape ()"
+            )
+    return vote
+
+
+def checked_sequential_tokens(controller: Controller, memory: Memory, pool: BranchPool) -> Scalar:
+    """Calls `Controller.sequential_tokens`, and checks what it returns.
+
+    Args:
+        controller: the controller.
+        memory: what the controller remembers.
+        pool: the pool.
+
+    Raises:
+        InputError: it did not return an integer.
+    """
+    method = f"{type(controller).__name__}.sequential_tokens"
+    with _inside(method):
+        tokens = controller.sequential_tokens(memory, pool)
+    if not is_array(tokens, np.integer):
+        raise InputError(f"{method} must return an integer, shape (), not {described(tokens)}")
+    return tokens
+
+
+@contextlib.contextmanager
+def _inside(method: str) -> Iterator[None]:
+    """Names the method in which a pool was asked for something impossible."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{method}: {error}") from error
+
+
+def _checked_memory(method: str, memory: Memory) -> Memory:
+    """Makes arrays of the numbers in a memory, and refuses what is neither."""
+    for leaf in jax.tree.leaves(memory):
+        if type_of(leaf) is None:
+            raise InputError(
+                f"{method} returned a memory that holds {leaf!r:.80}; a memory is a pytree of arrays, or None"
+            )
+    return jax.tree.map(
+        lambda leaf: (
+            leaf if isinstance(leaf, jax.Array | np.ndarray) else jnp.asarray(leaf, jax.typeof(leaf).dtype)
+        ),
+        memory,
+    )
+
+
+def _types(memory: Memory) -> str:
+    """Dtype and shape of each array in a memory."""
+    return str(jax.tree.map(lambda leaf: jax.typeof(leaf).str_short(), memory)).replace("'", "")
 
 
 def first_of(*rules: tuple[Bool[Array, ""], StopReason]) -> Int32[Array, ""]:
@@ -149,7 +253,13 @@ def first_of(*rules: tuple[Bool[Array, ""], StopReason]) -> Int32[Array, ""]:
 
     Returns:
         The `StopReason`; `RUNNING` where no rule holds.
+
+    Raises:
+        InputError: a rule is no such pair.
     """
+    for rule in rules:
+        if not isinstance(rule, tuple) or len(rule) != 2 or not is_array(rule[1], np.integer):
+            raise InputError(f"first_of takes pairs (condition, StopReason), not {rule!r:.80}")
     stop = jnp.int32(StopReason.RUNNING)
     for holds, reason in reversed(rules):
         stop = jnp.where(holds, jnp.int32(reason), stop)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Int, Int32
 
 from autotts_jax.core import votes
 from autotts_jax.core.mdp import Admissible
-from autotts_jax.core.pool import UNREVEALED, BranchPool
+from autotts_jax.core.pool import UNREVEALED, BranchPool, check_argument, check_vote
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
@@ -84,22 +85,28 @@ class ObservedPool(_Protocol):
         return could & ~(self.admissible.branch | jnp.any(self.admissible.advance))
 
     def answer_key(self, branch: Scalar) -> Int32[Array, ""]:
+        check_argument("answer_key", branch, np.signedinteger)
         return jnp.where(jnp.asarray(branch) == NONE, NONE, self.answer_keys[branch])
 
     def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
+        check_argument("agrees", branch, np.signedinteger)
         keys = self.answer_keys
         return (keys == keys[branch]) & (keys != NONE) & (branch != NONE)
 
     def vote(self, voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
+        check_vote("vote", self.width, voters, rank)
         return votes.vote(self.answer_keys, voters, rank)
 
     def vote_finals(
         self, voters: Bool[Array, " W"] | None = None, rank: Int[Array, " W"] | None = None
     ) -> Vote:
         finals = self.finished & (self.revealed_depth == self.depth)
-        return self.vote(finals if voters is None else finals & voters, rank)
+        voters = finals if voters is None else voters
+        check_vote("vote_finals", self.width, voters, rank)
+        return votes.vote(self.answer_keys, finals & voters, rank)
 
     def prune(self, mask: Bool[Array, " W"]) -> ObservedPool:
+        check_argument("prune", mask, np.bool_, self.width)
         allowed = self.admissible
         left = Admissible(
             allowed.branch, allowed.advance & ~mask, allowed.probe & ~mask, allowed.prune & ~mask

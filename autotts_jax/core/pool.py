@@ -13,11 +13,13 @@ from typing import Any, Protocol, Self, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Int, Int32, UInt32
 
 from autotts_jax.core import mdp, votes
 from autotts_jax.core.mdp import Admissible
 from autotts_jax.core.votes import Vote
+from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.typing import Array, Scalar, checked
 
@@ -236,6 +238,94 @@ def winner(pool: BranchPool, vote: Vote) -> Int[Array, ""]:
     return pool.answer_key(vote.leader)
 
 
+def type_of(value: Any) -> jax.core.ShapedArray | None:
+    """Finds the type that a value has under ``jit``.
+
+    Args:
+        value: anything.
+
+    Returns:
+        Its dtype and shape; None for what cannot be traced.
+    """
+    try:
+        return jax.typeof(value)
+    except TypeError:
+        return None
+
+
+def is_array(value: Any, kind: Any, *shape: int) -> bool:
+    """Tells whether a value is an array, traced ones and numbers included.
+
+    Args:
+        value: anything.
+        kind: a kind of dtypes, such as ``np.integer``; a Python bool is no integer.
+        *shape: the shape.
+    """
+    given = type_of(value)
+    return given is not None and given.shape == shape and bool(jnp.issubdtype(given.dtype, kind))
+
+
+def described(value: Any) -> str:
+    """Describes a value in a message: dtype and shape of an array, the beginning of anything else.
+
+    Args:
+        value: anything.
+    """
+    given = type_of(value)
+    return f"{value!r:.80}" if given is None or isinstance(value, int | float) else given.str_short()
+
+
+def check_argument(call: str, value: Any, kind: Any, *shape: int) -> None:
+    """Checks shape and dtype of what a method of a pool is given, while it is traced.
+
+    Args:
+        call: the method, for the message, and the argument where it has several.
+        value: the argument.
+        kind: ``np.signedinteger`` or ``np.bool_``.
+        *shape: its shape: (), or (W,) for an entry a branch.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not is_array(value, kind, *shape):
+        wanted = "True or False" if kind is np.bool_ else "an integer"
+        wanted += f" for each of the {shape[0]} branches, shape ({shape[0]},)" if shape else ", shape ()"
+        raise InputError(f"pool.{call} takes {wanted}, not {described(value)}")
+
+
+def check_probe(call: str, probe: object) -> None:
+    """Checks the argument of a pool's method that says whether to probe.
+
+    Args:
+        call: the method, for the message.
+        probe: the argument.
+
+    Raises:
+        InputError: it is no Python bool.
+    """
+    if not isinstance(probe, bool):
+        raise InputError(
+            f"pool.{call} takes probe=True or probe=False, which is static, not {described(probe)}"
+        )
+
+
+def check_vote(call: str, width: int, voters: Any, rank: Any) -> None:
+    """Checks the arguments of a vote.
+
+    Args:
+        call: the method, for the message.
+        width: W.
+        voters: the branches that vote.
+        rank: their order; None for branch order.
+
+    Raises:
+        InputError: one has another shape or dtype.
+    """
+    check_argument(f"{call}(voters)", voters, np.bool_, width)
+    if rank is not None:
+        check_argument(f"{call}(rank)", rank, np.signedinteger, width)
+
+
 class NotKeptError(Exception):
     """A pool was begun without something that it is asked for; ``args[0]`` names the argument of `begin`."""
 
@@ -358,8 +448,8 @@ class ReplayPool(BranchPool):
     def answer_keys(self) -> Int32[Array, " W"]:
         return mdp.answers(self._matrix, self._episode, self._state)
 
-    @checked
     def answer_key(self, branch: Scalar) -> Int32[Array, ""]:
+        check_argument("answer_key", branch, np.signedinteger)
         found = mdp.answer(self._matrix, self._episode, self._state, branch)
         return jnp.where(jnp.asarray(branch) == NONE, NONE, found)
 
@@ -382,21 +472,22 @@ class ReplayPool(BranchPool):
         at = self._episode.start[:, None] + jnp.arange(self.max_depth)
         return jnp.asarray(self._matrix.answers).reshape(-1)[at].astype(jnp.int32)
 
-    @checked
     def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
+        check_argument("agrees", branch, np.signedinteger)
         ids = self.answer_keys
         return (ids == ids[branch]) & (ids != NONE) & (branch != NONE)
 
-    @checked
     def vote(self, voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
+        check_vote("vote", self.width, voters, rank)
         return votes.vote(self.answer_keys, voters, rank)
 
-    @checked
     def vote_finals(
         self, voters: Bool[Array, " W"] | None = None, rank: Int[Array, " W"] | None = None
     ) -> Vote:
         shown = self._state.shown > self._episode.length
-        voters = shown if voters is None else shown & voters
+        voters = shown if voters is None else voters
+        check_vote("vote_finals", self.width, voters, rank)
+        voters = shown & voters
         if self._equivalence is None:
             return self.vote(voters, rank)
         return votes.vote_by_masks(self._equivalence, voters, rank)
@@ -425,27 +516,29 @@ class ReplayPool(BranchPool):
 
     # --- operations ----------------------------------------------------------------------------------------
 
-    @checked
     def open(self, count: Scalar, probe: bool = True) -> ReplayPool:
+        check_argument("open", count, np.signedinteger)
+        check_probe("open", probe)
         opened = mdp.open_branches(self._episode, self._state, count, self._budget)
         fresh = opened.active & (self.depth == 0)
         return self._then(mdp.reveal(opened, fresh) if probe else opened)
 
-    @checked
     def advance(self, count: Int[Array, " W"], probe: bool = True) -> ReplayPool:
+        check_argument("advance", count, np.signedinteger, self.width)
+        check_probe("advance", probe)
         state = mdp.advance(self._episode, self._state, count, self._budget, probe)
         return self._then(state, every_depth=probe)
 
-    @checked
     def probe(self, mask: Bool[Array, " W"]) -> ReplayPool:
+        check_argument("probe", mask, np.bool_, self.width)
         return self._then(mdp.reveal(self._state, mask))
 
-    @checked
     def prune(self, mask: Bool[Array, " W"]) -> ReplayPool:
+        check_argument("prune", mask, np.bool_, self.width)
         return dataclasses.replace(self, _state=mdp.prune(self._state, mask))
 
-    @checked
     def read(self, count: Scalar) -> ReplayPool:
+        check_argument("read", count, np.signedinteger)
         return self._then(mdp.read_full(self._episode, self._state, count, self._budget))
 
     def _then(self, state: mdp.State, every_depth: bool = False) -> ReplayPool:

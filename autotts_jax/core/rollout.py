@@ -23,7 +23,15 @@ from jaxtyping import Int, Int16, Int32
 
 from autotts_jax.checks import whole
 from autotts_jax.core.compiling import COMPILER_OPTIONS
-from autotts_jax.core.controller import Controller, Memory, checked_round, checked_start
+from autotts_jax.core.controller import (
+    Controller,
+    Memory,
+    check_fields,
+    checked_round,
+    checked_sequential_tokens,
+    checked_start,
+    checked_vote,
+)
 from autotts_jax.core.lanes import (
     Lane,
     LanePlay,
@@ -162,8 +170,12 @@ def rollout(
         Results in the order of ``episodes``.
 
     Raises:
-        InputError: there is no controller, there are controllers of several classes, or an index is out of
-            range.
+        InputError: there is no controller, there are controllers of several classes, or one has a field that
+            cannot be traced or returned something else than `Controller` requires; there are no episodes, or
+            one has an index that is out of range; the branch orders are of another matrix; the budget or the
+            number of lanes is out of range.
+
+    What else a controller's own code raises passes as it is.
     """
     episodes = Episodes(*(np.asarray(column, np.int32) for column in episodes))
     _check(controllers, matrix, orders, episodes, budget, lanes)
@@ -217,6 +229,7 @@ def rollout(
         )
     ended = time.perf_counter()
     results = results_of(rows, matrix, episodes, compiled - began, ended - compiled)
+    _check_ends(type(controllers[0]).__name__, results)
     return results._replace(ends=ends, records=records)
 
 
@@ -455,11 +468,11 @@ def _result_row(
 ) -> Int32[Array, " C"]:
     """What an ended episode came to, in the order of `COLUMNS`."""
     row = {
-        "answer": winner(pool, controller.vote(memory, pool)),
+        "answer": winner(pool, checked_vote(controller, memory, pool)),
         "tokens": pool.tokens,
         "intervals": pool.intervals,
         "probes": pool.probes,
-        "sequential_tokens": controller.sequential_tokens(memory, pool),
+        "sequential_tokens": checked_sequential_tokens(controller, memory, pool),
         "branches": pool.opened,
         "rounds": rounds,
         "stop_reason": stop,
@@ -491,6 +504,21 @@ def results_of(
     correct = (answer != NONE) & (answer == np.asarray(matrix.gold)[np.asarray(episodes.question)])
     columns = dict(zip(COLUMNS, rows.T, strict=True))
     return Results(correct=correct, **columns, compile_seconds=compile_seconds, run_seconds=run_seconds)
+
+
+def _check_ends(controller: str, results: Results) -> None:
+    """Checks what no trace can tell of what a controller returns."""
+    unknown = results.stop_reason[~np.isin(results.stop_reason, list(StopReason))]
+    if unknown.size:
+        raise InputError(f"{controller}.round returned the stop reason {unknown[0]}; return a StopReason")
+    tokens, sequential = results.tokens.astype(np.int64), results.sequential_tokens.astype(np.int64)
+    wrong = np.flatnonzero((sequential > tokens) | (sequential * results.branches < tokens))
+    if wrong.size:
+        raise InputError(
+            f"{controller}.sequential_tokens returned {sequential[wrong[0]]} where "
+            f"{results.branches[wrong[0]]} branches have {tokens[wrong[0]]} tokens in all; it must be "
+            "between the tokens of the longest branch and those of all branches"
+        )
 
 
 def _trace(table: _Table, queue: Episodes, hooks: Hooks) -> tuple[frozenset[str], Shapes]:
@@ -578,6 +606,8 @@ def _check(
     budget: int | None,
     lanes: int | None,
 ) -> None:
+    for controller in controllers:
+        check_fields(controller)
     kinds = {type(controller).__name__ for controller in controllers}
     if len(kinds) != 1:
         raise InputError(f"a rollout needs controllers of one class, got {sorted(kinds) or 'none'}")

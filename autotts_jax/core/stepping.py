@@ -18,10 +18,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from autotts_jax.core.controller import Controller, Memory, checked_round, checked_start
-from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, StopReason
+from autotts_jax.core.controller import (
+    Controller,
+    Memory,
+    check_fields,
+    checked_round,
+    checked_sequential_tokens,
+    checked_start,
+    checked_vote,
+)
+from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, StopReason, check_argument, check_probe
 from autotts_jax.core.rollout import Pause, end_of_round, kind_of
-from autotts_jax.core.votes import Vote
+from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
 
@@ -270,7 +278,12 @@ def play(
 
     Returns:
         What the episode came to.
+
+    Raises:
+        InputError: the controller has a field that cannot be traced, or returned something else than
+            `Controller` requires.
     """
+    check_fields(controller)
     kind, stepper = kind_of(controller), Stepper(executor, on_decision)
     memory, stop = _step(functools.partial(_start, controller, kind=kind), stepper)
     while stop == StopReason.RUNNING:
@@ -279,10 +292,22 @@ def play(
             memory = jax.tree.map(lambda leaf: leaf[0], pause(lanes, np.full(1, stepper.round, np.int32)))
         stepper.round += 1
         memory, stop = _step(functools.partial(_round, controller, memory, stepper.round, kind=kind), stepper)
-    vote, sequential_tokens = _end(controller, memory, executor.pool, kind=kind)
-    leader = int(vote.leader)
+    end = jax.device_get(_end(controller, memory, executor.pool, kind=kind))
+    name, leader, sequential_tokens = type(controller).__name__, int(end.leader), int(end.sequential_tokens)
+    if int(stop) not in set(StopReason):
+        raise InputError(f"{name}.round returned the stop reason {int(stop)}; return a StopReason")
+    if not NONE <= leader < end.opened:
+        raise InputError(
+            f"{name}.vote returned a Vote whose leader is {leader}; it must be one of the {end.opened} "
+            f"opened branches, counted from 0, or {NONE} for none"
+        )
+    if not end.longest <= sequential_tokens <= end.tokens:
+        raise InputError(
+            f"{name}.sequential_tokens returned {sequential_tokens}; it must be between the {end.longest} "
+            f"tokens of the longest branch and the {end.tokens} of all branches"
+        )
     answer = None if leader == NONE else executor.answers([leader])[0]
-    return Ended(answer, leader, StopReason(int(stop)), stepper.round, int(sequential_tokens))
+    return Ended(answer, leader, StopReason(int(stop)), stepper.round, sequential_tokens)
 
 
 @jax.tree_util.register_dataclass
@@ -307,18 +332,24 @@ class SteppedPool(_Protocol):
         return getattr(self.now, name)
 
     def open(self, count: Scalar, probe: bool = True) -> SteppedPool:
+        check_argument("open", count, np.signedinteger)
+        check_probe("open", probe)
         return self._ask(Operation("open", jnp.asarray(count), probe))
 
     def advance(self, count: Int[Array, " W"], probe: bool = True) -> SteppedPool:
+        check_argument("advance", count, np.signedinteger, self.width)
+        check_probe("advance", probe)
         return self._ask(Operation("advance", jnp.asarray(count), probe))
 
     def probe(self, mask: Bool[Array, " W"]) -> SteppedPool:
+        check_argument("probe", mask, np.bool_, self.width)
         return self._ask(Operation("probe", mask))
 
     def prune(self, mask: Bool[Array, " W"]) -> SteppedPool:
         return dataclasses.replace(self, now=self.now.prune(mask))
 
     def read(self, count: Scalar) -> SteppedPool:
+        check_argument("read", count, np.signedinteger)
         return self._ask(Operation("read", jnp.asarray(count)))
 
     def _ask(self, operation: Operation) -> SteppedPool:
@@ -389,11 +420,27 @@ def _round(
     return _Done(memory, end_of_round(stop, pool, rounds), pool.active)
 
 
+class _End(NamedTuple):
+    """What a controller says of an episode that is over, and what it is checked against."""
+
+    leader: Scalar
+    sequential_tokens: Scalar
+    opened: Scalar
+    longest: Scalar
+    tokens: Scalar
+
+
 @functools.partial(jax.jit, static_argnames="kind")
 def _end(
     controller: Controller,
     memory: Memory,
     pool: BranchPool,
     kind: Any,  # noqa: ARG001
-) -> tuple[Vote, Int32[Array, ""]]:
-    return controller.vote(memory, pool), controller.sequential_tokens(memory, pool)
+) -> _End:
+    return _End(
+        leader=checked_vote(controller, memory, pool).leader,
+        sequential_tokens=checked_sequential_tokens(controller, memory, pool),
+        opened=pool.opened,
+        longest=jnp.max(pool.branch_tokens),
+        tokens=pool.tokens,
+    )

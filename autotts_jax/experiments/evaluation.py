@@ -266,7 +266,8 @@ def evaluate(
         ``save(folder)``.
 
     Raises:
-        InputError: the arguments do not fit together, or a player failed.
+        InputError: the arguments do not fit together, or a player failed. What the code of a controller or
+            policy raises that runs in this process passes as it is.
 
     Example:
         >>> import autotts_jax as at

@@ -190,7 +190,8 @@ def trace(
         The episode: ``table()``, ``plot()``, ``save(folder)``.
 
     Raises:
-        InputError: there is no such cell or question, or the player has several settings or failed.
+        InputError: there is no such cell or question, or the player has several settings or failed. What the
+            code of a controller or policy raises that runs in this process passes as it is.
 
     Example:
         >>> import autotts_jax as at

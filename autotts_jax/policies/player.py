@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from autotts_jax.core import stepping
-from autotts_jax.core.controller import Controller, checked_round, checked_start
+from autotts_jax.core.controller import Controller, checked_round, checked_start, checked_vote
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.rollout import Episodes, Results, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
@@ -275,7 +275,7 @@ class ControllerPlayer(Player):
             controller = self.controllers[0]
             memory, pool = checked_start(controller, _Asking(pool, asked))
             memory, pool, _ = checked_round(controller, memory, pool)
-            return controller.vote(memory, pool)
+            return checked_vote(controller, memory, pool)
 
         jax.eval_shape(run, pool)
         return "vote_finals" in asked
