@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_leaks import BRANCHES, QUESTIONS, matrix_behind
 
-from autotts_jax.core import scramble
+from autotts_jax.core import Revealed, scramble
 from autotts_jax.envs import WidthDepth, WidthDepthRounds
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
@@ -48,7 +48,7 @@ def leaks(env, draw, matrix) -> bool:
 
     @jax.jit
     def play(params, question, order, actions):
-        """Plays actions: all that is seen meanwhile, the answers, and the final state of the branches."""
+        """Plays actions: all that is seen meanwhile, the answers, and the what was revealed."""
 
         def one(state, action):
             obs, state, _, terminated, info = env.step_env(None, state, action, params)
@@ -56,15 +56,15 @@ def leaks(env, draw, matrix) -> bool:
 
         obs, state = env.reset_env(jax.random.key(0), params, question, order)
         state, (seen, answer) = jax.lax.scan(one, state, actions)
-        return (obs, seen), answer, state.pool.state
+        return (obs, seen), answer, Revealed.of(state.pool.with_matrix(params.matrix))
 
     rng = np.random.default_rng(0)
     params = env.make_params(matrix)
     for trial in range(TRIALS):
         question, order = trial % QUESTIONS, rng.permutation(BRANCHES)[:WIDTH]
         actions = jnp.asarray(draw(rng), jnp.int32)
-        seen, answer, state = play(params, question, order, actions)
-        other, ids = scramble(matrix, question, order, state, rng)
+        seen, answer, kept = play(params, question, order, actions)
+        other, ids = scramble(matrix, question, order, kept, rng)
         again, other_answer, _ = play(params.replace(matrix=jax.device_put(other)), question, order, actions)
         same = all(map(np.array_equal, jax.tree.leaves(seen), jax.tree.leaves(again)))
         if not same or not np.array_equal(np.where(answer == NONE, NONE, ids[answer]), other_answer):

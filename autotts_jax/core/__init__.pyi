@@ -2,7 +2,7 @@ from .compiling import COMPILER_OPTIONS, XLA_FLAGS
 from .controller import Controller, Family, Memory, check_beta, check_branches, first_of, keep_live
 from .pool import UNREVEALED, BranchPool, Pool, ReplayPool, StopReason, winner
 from .rollout import Episodes, Hooks, Results, rollout
-from .scrambling import scramble
+from .scrambling import Revealed, scramble
 from .stepping import Decision, Ended, Executor, Operation, ReplayExecutor, Stepper
 from .votes import Vote, WeightedVote, vote_weighted
 
@@ -24,6 +24,7 @@ __all__ = [
     "ReplayExecutor",
     "ReplayPool",
     "Results",
+    "Revealed",
     "Stepper",
     "StopReason",
     "Vote",

@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
-from autotts_jax.core.mdp import State
+from autotts_jax.core.pool import UNREVEALED, BranchPool
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.typing import Array
 
 MOST_TOKENS = 50_000
 
 
+class Revealed(NamedTuple):
+    """What of its branches an episode has read and revealed.
+
+    Attributes:
+        depth: depth of each branch, 0 where unopened. Shape (W,).
+        answers: whether the answer at a depth was revealed. Shape (W, K).
+    """
+
+    depth: Int[Array, " W"]
+    answers: Bool[Array, "W K"]
+
+    @classmethod
+    def of(cls, pool: BranchPool) -> Revealed:
+        """Takes it from a pool.
+
+        Args:
+            pool: the pool.
+        """
+        return cls(pool.depth, pool.revealed_keys != UNREVEALED)
+
+
 def scramble(
-    matrix: ProbeMatrix, question: int, order: Int[np.ndarray, " W"], state: State, rng: np.random.Generator
+    matrix: ProbeMatrix,
+    question: int,
+    order: Int[np.ndarray, " W"],
+    kept: Revealed,
+    rng: np.random.Generator,
 ) -> tuple[ProbeMatrix, Int[np.ndarray, " V"]]:
     """Replaces everything in a matrix that an episode did not reveal by noise, and permutes answer ids.
 
@@ -27,7 +52,7 @@ def scramble(
         matrix: the probe matrix.
         question: index of the episode's question.
         order: branches of the episode in opening order.
-        state: its final state.
+        kept: what it has read and revealed at its end, which stays.
         rng: draws the noise.
 
     Returns:
@@ -38,10 +63,9 @@ def scramble(
     )
     ids = rng.permutation(matrix.vocabulary).astype(np.int16)
     depth = np.zeros(matrix.num_branches, int)
-    depth[order] = state.depth
+    depth[order] = kept.depth
     revealed = np.zeros(answers.shape, bool)
-    bits = np.unpackbits(np.asarray(state.revealed).astype("<u4").view(np.uint8), axis=1, bitorder="little")
-    revealed[order] = bits[:, : answers.shape[1]]
+    revealed[order] = kept.answers
 
     unfinished = depth <= lengths
     longest = answers.shape[1] - 1

@@ -18,16 +18,15 @@ from jaxtyping import Int
 from autotts_jax.checks import whole
 from autotts_jax.core import stepping
 from autotts_jax.core.controller import Controller, Family, Memory
-from autotts_jax.core.mdp import State
-from autotts_jax.core.pool import UNREVEALED, ReplayPool
+from autotts_jax.core.pool import BranchPool, ReplayPool
 from autotts_jax.core.rollout import COLUMNS, Episodes, Hooks, rollout
-from autotts_jax.core.scrambling import scramble
+from autotts_jax.core.scrambling import Revealed, scramble
 from autotts_jax.core.stepping import Decision, Executor, ReplayExecutor
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.generator import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.testing.executors import RoundExecutor, WrittenAheadExecutor
+from autotts_jax.testing.executors import WrittenAheadExecutor
 from autotts_jax.typing import Array
 
 STEPPED = 3
@@ -40,8 +39,6 @@ UNTRACEABLE: tuple[type[Exception], ...] = (
 
 NOT_THE_CONTROLLERS = tuple(str(Path(file).parent) for file in (jax.__file__, stepping.__file__, __file__))
 """Folders of code that calls a controller or is called by it."""
-
-STATE = tuple(field.name for field in dataclasses.fields(State))
 
 USE_THE_POOL = "Use only the public properties and methods of the pool, and compare keys for equality only."
 KEEP_IN_MEMORY = (
@@ -59,7 +56,7 @@ TRACE = (
 
 Spell = Callable[[int], str | None]
 Played = dict[str, np.ndarray]
-"""What episodes came to: `COLUMNS` and the fields of `State` by name, one entry an episode."""
+"""What episodes came to: `COLUMNS` and the fields of `Revealed` by name, one entry an episode."""
 
 
 def check_controller(
@@ -250,12 +247,9 @@ class _Trial:
                 Episodes(episodes, zeros, self.setting[episodes]),
                 lanes=1 if alone else len(episodes),
                 devices=jax.local_devices()[:1],
-                hooks=HOOKS,
+                hooks=Hooks(at_end=_revealed),
             )
-        state, _ = results.ends
-        played = {name: getattr(results, name) for name in COLUMNS} | {
-            name: getattr(state, name) for name in STATE
-        }
+        played = {name: getattr(results, name) for name in COLUMNS} | results.ends._asdict()
         return {name: column[episodes] for name, column in played.items()}
 
     def replay(
@@ -267,6 +261,36 @@ class _Trial:
         pool = ReplayPool.begin(matrix, episode, self.orders[episode], equivalence=False)
         spell = self.spell[episode]
         return ReplayExecutor(pool, spell if ids is None else lambda key: spell(int(ids[key])))
+
+    def rounds(self, episode: int, rounds: int) -> list[Decision]:
+        """What each round of an episode changes in a rollout, the start being part of the first."""
+        results = rollout(
+            [self.controller(episode)],
+            self.matrix,
+            BranchOrders(self.orders[:, None], np.arange(len(self.source), dtype=np.int32)),
+            Episodes(np.array([episode]), np.zeros(1, np.int32), np.zeros(1, np.int32)),
+            devices=jax.local_devices()[:1],
+            hooks=Hooks(after_round=_seen, rounds=rounds),
+        )
+        decisions = []
+        before = _Seen(*(np.zeros_like(column[0, 0]) for column in results.records))
+        for number in range(rounds):
+            after = _Seen(*(column[0, number] for column in results.records))
+            changed = (after.depth != before.depth) | (after.revealed_depth != before.revealed_depth)
+            branches = np.flatnonzero(changed | (after.active != before.active)).tolist()
+            if branches:
+                decisions.append(
+                    Decision(
+                        round=number + 1,
+                        action="round",
+                        branches=branches,
+                        intervals=(after.depth - before.depth)[branches].tolist(),
+                        answers=[self.spell[episode](key) for key in after.answer_keys[branches].tolist()],
+                        tokens=int(after.tokens),
+                    )
+                )
+            before = after
+        return decisions
 
     def step(self, episode: int, executor: Executor) -> tuple[list[Decision], dict[str, int]]:
         """Plays an episode one operation at a time: its decisions, and `COLUMNS` of it."""
@@ -308,12 +332,12 @@ def _spelling(data: ProbeDataset | ProbeMatrix, question: int) -> Spell:
     return spell
 
 
-def _final_state(controller: Controller, memory: Memory, pool: ReplayPool) -> tuple[State, Array]:  # noqa: ARG001
-    # Looking at the revealed answers has the rollout keep which they are.
-    return pool.state, pool.revealed_keys == UNREVEALED
+def _revealed(controller: Controller, memory: Memory, pool: BranchPool) -> Revealed:  # noqa: ARG001
+    return Revealed.of(pool)
 
 
-HOOKS = Hooks(at_end=_final_state)  # type: ignore[arg-type]  # a rollout's pools are of this kind
+def _seen(controller: Controller, memory: Memory, pool: BranchPool) -> _Seen:  # noqa: ARG001
+    return _Seen(pool.depth, pool.active, pool.revealed_depth, pool.answer_keys, pool.tokens)
 
 
 # --- the checks -----------------------------------------------------------------------------------------
@@ -330,8 +354,8 @@ def _check_pure(trial: _Trial, played: Played) -> None:
 def _check_scrambled(trial: _Trial, played: Played, rng: np.random.Generator) -> None:
     matrix, old_ids = trial.matrix, []
     for episode, order in enumerate(trial.orders):
-        state = State(**{name: played[name][episode] for name in STATE})
-        matrix, ids = scramble(matrix, episode, order, state, rng)
+        kept = Revealed(**{name: played[name][episode] for name in Revealed._fields})
+        matrix, ids = scramble(matrix, episode, order, kept, rng)
         old_ids.append(np.append(np.argsort(ids), NONE))  # NONE is -1, the last entry
     other = trial.play(matrix)
     other["answer"] = np.stack(old_ids)[np.arange(len(old_ids)), other["answer"]]
@@ -346,20 +370,29 @@ def _check_equal_everywhere(trial: _Trial, played: Played) -> None:
     last = len(trial.source) - 1
     for episode in sorted(set(np.linspace(0, last, STEPPED).round().astype(int).tolist())):
         replayed = {name: int(played[name][episode]) for name in COLUMNS}
-        replay, spell = trial.replay(episode), trial.spell[episode]
-        rounds = RoundExecutor(trial.controller(episode), replay.pool, spell)
-        decisions, stepped = trial.step(episode, replay)
+        decisions, stepped = trial.step(episode, trial.replay(episode))
         if stepped != replayed:
-            difference = _first_difference(rounds.play(), _merged(decisions))
+            rounds = trial.rounds(episode, replayed["rounds"])
+            difference = _first_difference(rounds, _merged(decisions))
             change = _Change(episode, _described_change(replayed, stepped))
             when = "when it is played one operation at a time"
             raise trial.failure("equality", change, when, difference, USE_ONE_POOL)
-        ahead = WrittenAheadExecutor(trial.matrix, episode, trial.orders[episode], spell)
+        ahead = WrittenAheadExecutor(trial.matrix, episode, trial.orders[episode], trial.spell[episode])
         live_decisions, live = trial.step(episode, ahead)
         if (live_decisions, live) != (decisions, stepped):
             difference = _first_difference(decisions, live_decisions)
             change = _Change(episode, _described_change(stepped, live))
             raise trial.failure("equality", change, "when it is played live", difference, USE_THE_POOL)
+
+
+class _Seen(NamedTuple):
+    """What a decision shows of a pool."""
+
+    depth: Array
+    active: Array
+    revealed_depth: Array
+    answer_keys: Array
+    tokens: Array
 
 
 class _Change(NamedTuple):
@@ -407,9 +440,9 @@ def _described(decision: Decision | None) -> str:
 
 
 def _merged(decisions: Sequence[Decision]) -> list[Decision]:
-    """Makes one decision of all those of a round, as `RoundExecutor` does."""
+    """Makes one decision of all those of a round, the start being part of the first."""
     merged = []
-    for number, round_ in itertools.groupby(decisions, key=lambda decision: decision.round):
+    for number, round_ in itertools.groupby(decisions, key=lambda decision: max(decision.round, 1)):
         intervals: Counter[int] = Counter()
         answers: dict[int, str | None] = {}
         for decision in round_:
@@ -419,7 +452,7 @@ def _merged(decisions: Sequence[Decision]) -> list[Decision]:
         merged.append(
             Decision(
                 round=number,
-                action="round" if number else "start",
+                action="round",
                 branches=branches,
                 intervals=[intervals[branch] for branch in branches],
                 answers=[answers[branch] for branch in branches],

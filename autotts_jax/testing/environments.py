@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
+from autotts_jax.core.scrambling import Revealed, scramble
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.params import EnvParams, EnvState
 from autotts_jax.envs.rewards import Reward
@@ -490,7 +491,8 @@ def _check_leaks(play: _Play, rng: np.random.Generator, params: EnvParams) -> No
     order = order[:, : play.env.max_branches].astype(np.int32)
     tape = play.along(params, play.begin(*_given(play, params, question, order)), play.chooser(rng))
     for episode in range(play.episodes):
-        scrambled, ids = _scramble(rng, matrix, question[episode], order[episode], tape, episode)
+        kept = _revealed(tape, episode, matrix.max_depth)
+        scrambled, ids = scramble(matrix, question[episode], order[episode], kept, rng)
         changed = params.replace(matrix=jax.device_put(scrambled))
         first = play.begin(*_given(play, changed, question, order))
         again = play.along(changed, first, lambda step, _: tape.action[step])
@@ -508,36 +510,13 @@ def _check_leaks(play: _Play, rng: np.random.Generator, params: EnvParams) -> No
         )
 
 
-def _scramble(
-    rng: np.random.Generator, matrix: ProbeMatrix, question: int, order: np.ndarray, tape: _Tape, episode: int
-) -> tuple[ProbeMatrix, np.ndarray]:
-    """The matrix with all changed that one episode did not reveal, and the new id of each answer id."""
+def _revealed(tape: _Tape, episode: int, max_depth: int) -> Revealed:
+    """What an episode has read and revealed."""
     before, after = (state.pool.state for state in (tape.before, tape.after))
     upto = after.shown[:, episode, :, None]
     past = upto - (after.probed - before.probed)[:, episode, :, None]
-    answers, lengths, tokens = (leaf[question] for leaf in (matrix.answers, matrix.lengths, matrix.tokens))
-    branches, depths = answers.shape
-    at = np.arange(1, depths + 1)
-    shown = np.zeros(answers.shape, bool)
-    shown[order] = np.any((past < at) & (at <= upto), axis=0)
-    depth = np.zeros(branches, int)
-    depth[order] = after.depth[-1, episode]
-
-    ids = rng.permutation(matrix.vocabulary).astype(np.int16)
-    unfinished = depth <= lengths
-    longest = depths - 1
-    other_lengths = rng.integers(np.clip(depth, 1, longest), longest + 1)
-    noise = rng.integers(0, matrix.vocabulary, answers.shape)
-    rows = {
-        "answers": np.where(shown, np.where(answers == NONE, NONE, ids[answers]), noise),
-        "lengths": np.where(unfinished, other_lengths, lengths),
-        "tokens": np.where(unfinished, rng.integers(1, 50_000, branches), tokens),
-        "gold": rng.integers(0, matrix.vocabulary),
-    }
-    changed: dict[str, Any] = {name: np.array(getattr(matrix, name)) for name in rows}
-    for name, row in rows.items():
-        changed[name][question] = row
-    return dataclasses.replace(matrix, **changed), ids
+    at = np.arange(1, max_depth + 1)
+    return Revealed(after.depth[-1, episode], np.any((past < at) & (at <= upto), axis=0))
 
 
 # --- comparing -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Executors that play recorded episodes in other ways than one operation of a replay at a time."""
+"""An executor that writes a recorded episode ahead of the controller, as a live one is written."""
 
 from __future__ import annotations
 
@@ -6,56 +6,13 @@ import dataclasses
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from autotts_jax.core.controller import Controller, Memory, checked_round, checked_start
-from autotts_jax.core.pool import ReplayPool, StopReason
-from autotts_jax.core.rollout import end_of_round
+from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.scrambling import MOST_TOKENS
-from autotts_jax.core.stepping import Decision, Operation, ReplayExecutor, Stepper, apply_operation
+from autotts_jax.core.stepping import Operation, ReplayExecutor, apply_operation
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-
-
-class RoundExecutor(ReplayExecutor):
-    """Plays a controller on a `ReplayPool` as a rollout does; a round is one operation.
-
-    Args:
-        controller: the controller.
-        pool: the pool, in which nothing is opened.
-        spell: gives the text of an answer id, None for no answer.
-    """
-
-    def __init__(self, controller: Controller, pool: ReplayPool, spell: Callable[[int], str | None]):
-        super().__init__(pool, spell)
-        self._controller = controller
-        self._memory: Memory = None
-        self._stop = int(StopReason.RUNNING)
-        self._start = jax.jit(lambda controller, pool: checked_start(controller, pool))
-        self._round = jax.jit(lambda controller, memory, pool: checked_round(controller, memory, pool))
-
-    def play(self) -> list[Decision]:
-        """Plays the episode.
-
-        Returns:
-            What each round changed; the actions are ``start`` and ``round``.
-        """
-        decisions: list[Decision] = []
-        stepper = Stepper(self, decisions.append)
-        stepper.carry_out(Operation("start", jnp.int32(0)))
-        while self._stop == StopReason.RUNNING:
-            stepper.round += 1
-            stepper.carry_out(Operation("round", jnp.int32(stepper.round)))
-        return decisions
-
-    def carry_out(self, operation: Operation) -> None:
-        """Plays the start of the controller, or one round."""
-        if operation.action == "start":
-            self._memory, self.pool = self._start(self._controller, self.pool)
-            return
-        self._memory, self.pool, stop = self._round(self._controller, self._memory, self.pool)
-        self._stop = int(end_of_round(stop, self.pool, operation.argument))
 
 
 class WrittenAheadExecutor(ReplayExecutor):

@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autotts_jax.core.mdp import State
 from autotts_jax.core.pool import ReplayPool, StopReason
-from autotts_jax.core.scrambling import scramble
+from autotts_jax.core.scrambling import Revealed, scramble
 from autotts_jax.core.stepping import (
     Decision,
     Ended,
@@ -327,7 +326,7 @@ class _Check:
         draw = np.random.default_rng(secrets.randbits(64))
         noise = self._matrices()
         for row, order in enumerate(self._order.values()):
-            untouched = ReplayPool.begin(noise, row, jnp.asarray(order)).state
+            untouched = Revealed.of(ReplayPool.begin(noise, row, jnp.asarray(order)))
             noise, _ = scramble(noise, row, order, untouched, draw)
         self._play_batch(child, noise)
         self._step(child, noise.select(np.array([0])), next(iter(self._order)))
@@ -337,9 +336,9 @@ class _Check:
         draw = np.random.default_rng(secrets.randbits(64))
         noise, self._stepped, self._ids = self._matrices(), {}, {}
         for row, (episode, order) in enumerate(self._order.items()):
-            stepped, state = self._step(child, self._matrix.select(np.array([episode.question])), episode)
+            stepped, kept = self._step(child, self._matrix.select(np.array([episode.question])), episode)
             self._stepped[episode] = stepped
-            noise, self._ids[episode] = scramble(noise, row, order, state, draw)
+            noise, self._ids[episode] = scramble(noise, row, order, kept, draw)
         # A budget that refuses a branch tells its length, which noise would change.
         self._scrambled = self._play_batch(child, noise) if self._budget is None else None
 
@@ -367,12 +366,11 @@ class _Check:
         )
         return self._player.rollout(child, matrix, orders, self._budget)
 
-    def _step(self, child: Child, matrix: ProbeMatrix, episode: _Checked) -> tuple[dict[str, int], State]:
+    def _step(self, child: Child, matrix: ProbeMatrix, episode: _Checked) -> tuple[dict[str, int], Revealed]:
         pool = ReplayPool.begin(jax.device_put(matrix), 0, jnp.asarray(self._order[episode]), self._budget)
         executor = ReplayExecutor(pool, str)
         ended = self._player.step(child, episode.setting, executor)
-        pool = executor.pool
-        return results_of(ended, pool), pool.state
+        return results_of(ended, executor.pool), Revealed.of(executor.pool)
 
 
 def _short(matrix: ProbeMatrix) -> ProbeMatrix:
