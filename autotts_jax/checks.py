@@ -60,7 +60,7 @@ def number(name: str, value: Any, least: float | None = None, above: float | Non
     return float(value)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str]) -> str:
     """Says which names there are where one is unknown, and which one was meant.
 
     Args:
@@ -69,7 +69,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     there_are = list(known)
     meant = difflib.get_close_matches(str(name), there_are, 1, 0.5)
-    return "".join(f"did you mean {close!r}? " for close in meant) + f"There are {', '.join(there_are)}"
+    there = "".join(f"did you mean {close!r}? There" for close in meant) or "there"
+    return f"{there} are {', '.join(there_are)}"
 
 
 def callback(name: str, function: Callable[..., Any] | None, *given: str) -> None:

@@ -5,11 +5,17 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import autotts_jax as at
 from autotts_jax.checks import callback
 from autotts_jax.collect import LocalWorkers, Plan, Problem, SimulatedEngine, collect
+from autotts_jax.core.rollout import Episodes
+from autotts_jax.experiments.evaluation import Frontiers
+from autotts_jax.experiments.files import results_folder
+from autotts_jax.policies import CMC
+from autotts_jax.replay import BranchOrders
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +198,114 @@ def test_a_memory_may_hold_numbers(data):
     assert played["rounds"].unique().to_pylist() == [3]
     assert at.trace(data, counting, max_branches=2).steps[-1].decision.round == 3
     at.testing.check_controller(counting, episodes=2)
+
+
+EPISODES = Episodes([0], [0], [0])
+ORDERS = BranchOrders(np.zeros((1, 1, 2), np.int32), np.zeros(40, np.int32))
+
+
+def roll(data, **arguments):
+    arguments = {"controllers": [CMC.of_beta(0)], "matrix": data.matrix, "orders": ORDERS} | arguments
+    return at.rollout(**{"episodes": EPISODES} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (at.load, "data is ProbeDataset of 40 questions: .*; a dataset is loaded already"),
+        (lambda data: at.load([data, data]), r"data is \[ProbeDataset of 40 questions: "),
+        (lambda data: at.evaluate(data.matrix, "sc@2"), "data is ProbeMatrix"),
+        (
+            lambda _: at.load("smolm2"),
+            "nothing found at 'smolm2'; did you mean 'smollm2'. There are synthetic, ",
+        ),
+        (lambda _: at.load("nope"), "nothing found at 'nope'; there are synthetic, smollm2, files and"),
+        (lambda data: at.evaluate(data, "sc@2", sealing=None), "sealing is None, but it must be"),
+        (lambda data: at.trace(data, "sc@2", sealing=True), "sealing is True, but it must be"),
+        (lambda data: at.evaluate(data, "sc@2", protocol=["repo100"]), r"unknown protocol \['repo100'\]"),
+        (lambda data: at.evaluate(data, print), "print is neither a Controller nor"),
+        (lambda data: at.evaluate(data, b"sc@8"), "bytes is neither a Controller nor"),
+        (lambda data: at.discover(data, proposers="rules"), r"proposers is 'rules', .* write \['rules'\]"),
+        (
+            lambda data: at.discover(data, cpu_minutes="x"),
+            "cpu_minutes is 'x', but it must be a finite number",
+        ),
+        (lambda data: at.make([], data), r"unknown environment \[\]; there are WidthDepth-v0, "),
+        (lambda data: at.make("WidthDepth-v0", data, gamma=-1), "gamma is -1, but"),
+        (
+            lambda data: roll(data, controllers=CMC.of_beta(0)),
+            "controllers is CMC.* a sequence of controllers",
+        ),
+        (lambda data: roll(data, matrix=data), "matrix is ProbeDataset .* must be a ProbeMatrix"),
+        (lambda data: roll(data, orders=ORDERS.table), "orders is array.* must be a BranchOrders"),
+        (
+            lambda data: roll(data, episodes=Episodes([0, 1], [0], [0])),
+            "columns of episodes must be of one len",
+        ),
+        (lambda data: roll(data, episodes=Episodes(["x"], [0], [0])), "no three columns of whole numbers"),
+        (lambda data: roll(data, refill=float("nan")), "refill is nan, but it must be a finite number"),
+        (lambda data: roll(data, refill=-5), "refill is -5, but it must be a finite number of at least 0"),
+        (
+            lambda _: at.Family("f", ("a",), CMC.of_beta),
+            "a value of f is 'a', but it must be a finite number",
+        ),
+        (lambda _: at.Family("f", (float("nan"),), CMC.of_beta), "a value of f is nan"),
+        (lambda _: at.Family("f", 0.5, CMC.of_beta), "the values of f are 0.5; give a tuple of numbers"),
+        (
+            lambda _: at.Family("f@1", (1,), CMC.of_beta),
+            "a family's name is 'f@1', but it must be a text with",
+        ),
+        (lambda _: at.Family(None, (1,), CMC.of_beta), "a family's name is None"),
+        (lambda _: at.Family("f", (1,), None), "f makes its controllers by None; give a function of a value"),
+        (
+            lambda _: at.testing.check_controller("cmc@0"),
+            "controller is 'cmc@0', but it must be a Controller",
+        ),
+        (
+            lambda _: at.testing.check_controller(CMC),
+            "controller is <class .*, but it must be a Controller or",
+        ),
+    ],
+)
+def test_arguments_that_cannot_be_meant(data, call, message):
+    with pytest.raises(at.InputError) as refused:
+        call(data)
+    assert re.search(message, str(refused.value))
+    assert len(str(refused.value)) < 300
+
+
+def test_a_dataset_shows_itself_in_a_line(data):
+    assert repr(data) == "ProbeDataset of 40 questions: SmolLM2-135M-Instruct/arithmetic (128 branches)"
+    assert {data: "a key"}[data] == "a key"
+    assert data != at.load("smollm2")
+
+
+def test_what_is_hidden_in_a_folder_is_no_data(tmp_path):
+    hidden = tmp_path / ".cache" / "layers.json"
+    hidden.parent.mkdir()
+    hidden.write_text("{}", encoding="utf-8")
+    with pytest.raises(at.InputError, match="nothing found at"):
+        at.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"), [(None, "folder is None"), ("", "an empty path names nothing")]
+)
+def test_results_need_a_folder(tmp_path, monkeypatch, folder, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(at.InputError, match=message), results_folder(folder, ()):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_manifest_of_an_evaluation_is_no_search(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"seeds": 1}', encoding="utf-8")
+    with pytest.raises(at.InputError, match="it is damaged, or no search's"):
+        at.read_run(tmp_path)
+
+
+def test_frontiers_without_a_sweep_say_so():
+    assert str(Frontiers((), ()).table()).startswith("no frontiers: fewer than two controllers were swept")
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, True, 1.5, "1", None])

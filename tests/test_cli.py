@@ -190,7 +190,7 @@ def bad_files(tmp_path, folder, monkeypatch):
     ("arguments", "message"),
     [
         ("--controllers best", "unknown player 'best'"),
-        ("--controllers ,", "--controllers names none"),
+        ("--controllers ,", "--controllers ',' has an empty name"),
         ("--controllers cmc@1.2", "β is 1.2"),
         ("--controllers cmc@nan", "β is nan"),
         ("--controllers cmc@x", "'x' after the @ is not a number"),

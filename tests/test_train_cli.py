@@ -188,7 +188,7 @@ def test_early_stopping_is_told(run_train, config):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--config toy.toml --resume", "runs/toy holds no run to resume; start one without --resume"),
+        ("--config toy.toml --resume", "runs/toy holds no run to resume; start one without resume"),
         ("--config missing.toml", "missing.toml: cannot be read: No such file"),
         ("--config toy.toml --data nowhere", "nothing found at 'nowhere'"),
         ("--config toy.toml --fold 3", "fold is 3, but it must be in 0 … 2"),

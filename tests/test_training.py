@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -675,6 +676,12 @@ def test_a_damaged_line_of_the_metrics_is_named(uninterrupted, copy):
     assert end_of(copy) == end_of(uninterrupted)
 
 
+def test_a_run_belongs_to_the_main_thread(tmp_path):
+    with ThreadPoolExecutor(1) as pool, pytest.raises(InputError, match="the main thread alone can"):
+        pool.submit(counted, tmp_path / "run").result()
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_no_checkpoint_is_named(copy):
     (copy / "checkpoints" / "9x").mkdir()
     with pytest.raises(InputError, match="9x is no checkpoint of this run; move it elsewhere"):
@@ -689,6 +696,7 @@ def test_what_is_no_checkpoint_is_named(copy):
         ({"updates": 5, "checkpoint_every": -1}, "checkpoint_every is -1"),
         ({"updates": 5, "patience": 0}, "patience is 0"),
         ({"updates": 5, "seed": -1}, "seed is -1"),
+        ({"updates": 5, "seed": "x"}, "seed is 'x', but it must be a whole number"),
     ],
 )
 def test_settings_that_make_no_run(settings, message):

@@ -85,7 +85,7 @@ def evaluate(
         if controllers is not None and controller is not None:
             raise InputError("--controllers and --controller exclude each other; give one of them")
         objective = at.Objective(gamma, kappa_probe, cost)
-        players = named_players(controllers or DEFAULT_CONTROLLERS, controller, beta)
+        players = named_players(DEFAULT_CONTROLLERS if controllers is None else controllers, controller, beta)
         check_folder(out)
         on_progress("reading data", 0, 0)
         dataset = at.load(data or "synthetic", encoding)
@@ -106,7 +106,8 @@ def evaluate(
         frontier = evaluation.frontier()
         files = evaluation.save(out) if out is not None else []
     console().print(evaluation.table())
-    console().print(frontier.table())
+    if frontier.comparisons:
+        console().print(frontier.table())
     print_written(files)
 
 
@@ -125,7 +126,7 @@ def named_players(controllers: str, controller: str | None, beta: float | None) 
         return [controller if beta is None else f"{controller}@{beta!r}"]
     if beta is not None:
         raise InputError("--beta belongs to --controller; in --controllers write name@β")
-    specs = [spec.strip() for spec in controllers.split(",") if spec.strip()]
-    if not specs:
-        raise InputError("--controllers names none; give at least one, as cmc@0.5")
+    specs = [spec.strip() for spec in controllers.split(",")]
+    if "" in specs:
+        raise InputError(f"--controllers {controllers!r} has an empty name; write it as sc@8,cmc@0.5")
     return specs

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32
 
+from autotts_jax.checks import number
 from autotts_jax.core.pool import BranchPool, Pool, StopReason, described, is_array, type_of
 from autotts_jax.core.votes import Vote
 from autotts_jax.errors import InputError
@@ -98,6 +99,21 @@ class Family:
     values: tuple[float, ...]
     make: Callable[[float], Controller]
     value_name: str = "value"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name or "@" in self.name:
+            raise InputError(f"a family's name is {self.name!r}, but it must be a text without @")
+        try:
+            for value in self.values:
+                number(f"a value of {self.name}", value)
+        except TypeError:
+            raise InputError(
+                f"the values of {self.name} are {self.values!r}; give a tuple of numbers"
+            ) from None
+        if not callable(self.make):
+            raise InputError(
+                f"{self.name} makes its controllers by {self.make!r:.60}; give a function of a value"
+            )
 
 
 def check_fields(controller: Controller) -> None:

@@ -101,9 +101,8 @@ class ObservedPool(_Protocol):
         self, voters: Bool[Array, " W"] | None = None, rank: Int[Array, " W"] | None = None
     ) -> Vote:
         finals = self.finished & (self.revealed_depth == self.depth)
-        voters = finals if voters is None else voters
-        check_vote("vote_finals", self.width, voters, rank)
-        return votes.vote(self.answer_keys, finals & voters, rank)
+        check_vote("vote_finals", self.width, finals if voters is None else voters, rank)
+        return votes.vote(self.answer_keys, finals if voters is None else finals & voters, rank)
 
     def prune(self, mask: Bool[Array, " W"]) -> ObservedPool:
         check_argument("prune", mask, np.bool_, self.width)

@@ -485,9 +485,8 @@ class ReplayPool(BranchPool):
         self, voters: Bool[Array, " W"] | None = None, rank: Int[Array, " W"] | None = None
     ) -> Vote:
         shown = self._state.shown > self._episode.length
-        voters = shown if voters is None else voters
-        check_vote("vote_finals", self.width, voters, rank)
-        voters = shown & voters
+        check_vote("vote_finals", self.width, shown if voters is None else voters, rank)
+        voters = shown if voters is None else shown & voters
         if self._equivalence is None:
             return self.vote(voters, rank)
         return votes.vote_by_masks(self._equivalence, voters, rank)

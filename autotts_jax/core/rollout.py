@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import PyTreeDef
 from jaxtyping import Int, Int16, Int32
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import number, whole
 from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.core.controller import (
     Controller,
@@ -177,7 +177,12 @@ def rollout(
 
     What else a controller's own code raises passes as it is.
     """
-    episodes = Episodes(*(np.asarray(column, np.int32) for column in episodes))
+    _check_kinds(controllers, matrix, orders)
+    try:
+        episodes = Episodes(*(np.asarray(column, np.int32) for column in episodes))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"episodes hold no three columns of whole numbers: {error}") from error
+    refill = number("refill", refill, 0)
     _check(controllers, matrix, orders, episodes, budget, lanes)
     mesh = Mesh(np.array(devices or jax.local_devices()), (DEVICE_AXIS,))
     lanes = lanes or LANES.get(mesh.devices.flat[0].platform, LANES["cpu"])
@@ -598,6 +603,15 @@ def check_budget(budget: int | None) -> None:
         raise InputError(f"{error}; leave it out for no limit") from None
 
 
+def _check_kinds(controllers: Any, matrix: Any, orders: Any) -> None:
+    """Raises an `InputError` for arguments of another kind."""
+    if not isinstance(controllers, Sequence) or not all(isinstance(one, Controller) for one in controllers):
+        raise InputError(f"controllers is {controllers!r:.60}, but it must be a sequence of controllers")
+    for name, given, kind in (("matrix", matrix, ProbeMatrix), ("orders", orders, BranchOrders)):
+        if not isinstance(given, kind):
+            raise InputError(f"{name} is {given!r:.60}, but it must be a {kind.__name__}")
+
+
 def _check(
     controllers: Sequence[Controller],
     matrix: ProbeMatrix,
@@ -616,6 +630,9 @@ def _check(
             f"a rollout needs controllers that differ in traced fields alone, but these {kinds.pop()} differ "
             "in static fields or in structure; make every hyper-parameter a number or an array"
         )
+    shapes = {column.shape for column in episodes}
+    if len(shapes) != 1 or len(shapes.pop()) != 1:
+        raise InputError("the columns of episodes must be of one length, shape (E,)")
     if len(episodes.question) == 0:
         raise InputError("a rollout needs at least one episode")
     check_budget(budget)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import number, whole
 from autotts_jax.collect.loading import load
 from autotts_jax.discovery.critics.critic import Critic
 from autotts_jax.discovery.proposers.protocol import Proposer, Writer
@@ -65,8 +65,10 @@ def discover(
         raise InputError("there is no budget; give candidates, cpu_minutes or both")
     if candidates is not None:
         candidates = whole("candidates", candidates, 1)
-    if cpu_minutes is not None and not 0 < cpu_minutes < float("inf"):
-        raise InputError(f"cpu_minutes is {cpu_minutes}, but it must be a finite number above 0")
+    if cpu_minutes is not None:
+        cpu_minutes = number("cpu_minutes", cpu_minutes, above=0)
+    if isinstance(proposers, str):
+        raise InputError(f"proposers is {proposers!r}, but it must be several; write [{proposers!r}]")
     data = data if isinstance(data, ProbeDataset) else load(data)
     folder = Path(out)
     with locked(folder):

@@ -54,7 +54,7 @@ def make(
         >>> observation["branches"].shape
         (8, 12)
     """
-    if name not in ENVIRONMENTS:
+    if name not in tuple(ENVIRONMENTS):
         raise InputError(f"unknown environment {name!r}; {nearest(name, ENVIRONMENTS)}")
     dataset = data if isinstance(data, ProbeDataset) else load(data)
     of_class, of_params = split_settings(ENVIRONMENTS[name], settings)

@@ -109,7 +109,7 @@ def gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
     low, high = np.broadcast_to(given, 2).tolist()
     if not (0 <= low <= high < np.inf) or (low == 0 and high > 0):
         raise InputError(
-            f"gamma is {(low, high)}, but it must be a number of at least 0, or a range of positive numbers"
+            f"gamma is {gamma!r}, but it must be a number of at least 0, or a range of positive numbers"
         )
     return low, high
 

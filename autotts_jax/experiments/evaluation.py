@@ -81,7 +81,7 @@ class Frontiers:
         return plots.frontier_figure(self.rows)
 
     def table(self) -> Table:
-        """Shows the comparisons, those of a benchmark by the mean of its models; empty without any."""
+        """Shows the comparisons, those of a benchmark by the mean of its models."""
         return comparison_table(self.comparisons)
 
     def summary(self) -> pa.Table:
@@ -375,7 +375,7 @@ def _reporter(player: Player, episodes: int, on_progress: OnProgress | None) -> 
 
 
 def _check_protocol(protocol: str) -> None:
-    if protocol not in PROTOCOLS:
+    if protocol not in tuple(PROTOCOLS):
         raise InputError(f"unknown protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}")
 
 

@@ -176,8 +176,7 @@ def _points(gain: float, low: float, high: float) -> str:
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     """Swept controllers on equal terms: one table a benchmark, of the mean of its models.
 
-    A controller's section has a line for some settings of the reference controller. Without comparisons the
-    table is empty.
+    A controller's section has a line for some settings of the reference controller.
 
     Args:
         comparisons: comparisons of an evaluation.
@@ -186,7 +185,9 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     def parts(_: int) -> Iterator[RenderableType]:
         for benchmark in dict.fromkeys(comparison.benchmark for comparison in comparisons):
             yield _comparison([one for one in comparisons if one.benchmark == benchmark])
-        if comparisons:
+        if not comparisons:
+            yield styled("no frontiers: fewer than two controllers were swept over two values or more")
+        else:
             yield styled(
                 "tokens ratio: tokens at the setting's accuracy, over those of the reference's\n"
                 "frontier; Δ accuracy: accuracy at the setting's tokens, less that of the same\n"

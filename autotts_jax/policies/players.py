@@ -105,6 +105,8 @@ def as_player(
     Raises:
         InputError: it is nothing that can play.
     """
+    if not isinstance(sealing, Sealing):
+        raise InputError(f"sealing is {sealing!r:.60}, but it must be an autotts_jax.Sealing")
     if isinstance(player, Player):
         return player
     if isinstance(player, str):
@@ -127,7 +129,7 @@ def as_players(players: Any, gamma: float | None = GAMMA, sealing: Sealing = SEA
     Raises:
         InputError: there is none, or one of them is nothing that can play.
     """
-    several = isinstance(players, Iterable) and not isinstance(players, str)
+    several = isinstance(players, Iterable) and not isinstance(players, str | bytes)
     made = [as_player(player, gamma=gamma, sealing=sealing) for player in (players if several else [players])]
     if not made:
         raise InputError("there are no players; give at least one, as 'cmc@0.5'")
@@ -222,7 +224,8 @@ def _of_object(found: Any, path: str, value: float | None, gamma: float | None) 
     name = path.rpartition(":")[2]
     if isinstance(found, Family):
         return _of_family(found, value)
-    if inspect.isroutine(found) or (isinstance(found, type) and _is_player(found)):
+    makes = inspect.isfunction(found) or inspect.ismethod(found)
+    if makes or (isinstance(found, type) and _is_player(found)):
         try:
             found = found()
         except (Exception, SystemExit) as error:
@@ -232,9 +235,8 @@ def _of_object(found: Any, path: str, value: float | None, gamma: float | None) 
             raise InputError(f"{name} is a single controller and has no values; leave the @ out")
         return ControllerPlayer(name, _pytrees((found,)))
     if not _is_player(found):
-        kind = found if isinstance(found, type) else type(found)
         raise InputError(
-            f"{kind.__name__} is neither a Controller nor a released program, a Family of controllers or a "
+            f"{name} is neither a Controller nor a released program, a Family of controllers or a "
             "policy; derive it from autotts_jax.Controller, or give it solve(question)"
         )
     return _of_policy(found, name, value, gamma)

@@ -16,6 +16,9 @@ EXACT = "exact"
 EQUIV = "equiv"
 ENCODINGS = (EXACT, EQUIV)
 
+CELLS_SHOWN = 3
+"""Cells that the text of a dataset names."""
+
 
 def check_encoding(encoding: str) -> None:
     """Checks the name of an encoding.
@@ -82,12 +85,12 @@ class Question:
         return None if answer_id == NONE else self.vocabulary[answer_id]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class ProbeDataset:
     """Questions of one or more cells: a `ProbeMatrix` of NumPy arrays and its text.
 
     ``dataset.matrix`` is the pytree to pass to JAX; row q of it belongs to ``dataset.questions[q]`` and to
-    ``dataset.cells[dataset.matrix.cell[q]]``.
+    ``dataset.cells[dataset.matrix.cell[q]]``. Two datasets are equal where they are the same object.
 
     Attributes:
         matrix: the probe matrix, NumPy arrays on the host.
@@ -104,6 +107,11 @@ class ProbeDataset:
     def __len__(self) -> int:
         """Returns Q, the number of questions."""
         return len(self.questions)
+
+    def __repr__(self) -> str:
+        cells = ", ".join(f"{cell.name} ({cell.num_branches} branches)" for cell in self.cells[:CELLS_SHOWN])
+        more = len(self.cells) - CELLS_SHOWN
+        return f"ProbeDataset of {len(self)} questions: {cells}{f' and {more} more' if more > 0 else ''}"
 
     def select(self, questions: Sequence[int] | np.ndarray) -> ProbeDataset:
         """Selects questions; cells of which none is selected are left out.

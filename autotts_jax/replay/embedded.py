@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from autotts_jax.checks import nearest
 from autotts_jax.errors import InputError
 from autotts_jax.files import exists
 from autotts_jax.replay.dataset import EXACT, ProbeDataset, stack
@@ -82,9 +84,15 @@ def places(data: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
     """
     named = [data] if isinstance(data, str | Path) else data
     if not isinstance(named, Sequence) or not all(isinstance(place, str | Path) for place in named):
-        raise InputError(f"data is {data!r}, but it must be a name, a path, or several of them")
+        raise InputError(
+            f"data is {data!r:.60}, but it must be a name, a path, or several of them; a dataset is loaded "
+            "already, and replay.stack joins several"
+        )
     if not named or "" in named:
         raise InputError(f"data is {data!r}, which names nothing; give a name, a path, or several of them")
     for place in named:
-        exists(place)  # or it cannot
+        if not exists(place) and place not in EMBEDDED and re.fullmatch(r"[\w-]+", str(place)):
+            raise InputError(
+                f"nothing found at {str(place)!r}; {nearest(place, EMBEDDED)}, files and folders"
+            )
     return named

@@ -24,8 +24,9 @@ def read_files(paths: str | Path | Sequence[str | Path], encoding: str = EXACT) 
     """Reads files of any format, folders of them and glob patterns, as one dataset.
 
     Args:
-        paths: one or several files, folders (searched with their subfolders for `SUFFIXES`) or patterns. A
-            file that is named twice is read once; files are read in the order of their paths.
+        paths: one or several files, folders (searched with their subfolders for `SUFFIXES`; what is hidden is
+            left out) or patterns. A file that is named twice is read once; files are read in the order of
+            their paths.
         encoding: `EXACT` or `EQUIV`. A compact file in `EXACT` is converted, one in `EQUIV` cannot be.
 
     Returns:
@@ -76,7 +77,7 @@ def find_files(pattern: str | Path) -> list[Path]:
     found = [pattern] if exists(pattern) else glob.glob(str(pattern), recursive=True)  # noqa: PTH207
     for place in map(Path, found):
         if place.is_dir():
-            files += [file for file in files_below(place) if file.suffix in SUFFIXES and _is_data(file)]
+            files += [file for file in files_below(place) if _is_data(file, place)]
         else:
             files.append(place)
     if not files:
@@ -87,8 +88,11 @@ def find_files(pattern: str | Path) -> list[Path]:
     return files
 
 
-def _is_data(file: Path) -> bool:
-    """Whether this is not a file that a collection keeps beside its matrix."""
+def _is_data(file: Path, folder: Path) -> bool:
+    """Whether this may be data: no hidden file, and none that a collection keeps beside its matrix."""
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    if hidden or file.suffix not in SUFFIXES:
+        return False
     in_collection = any((folder / COLLECTION).is_file() for folder in (file.parent, file.parent.parent))
     return file.name == COLLECTED or not in_collection
 

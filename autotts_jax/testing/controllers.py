@@ -22,6 +22,7 @@ from autotts_jax.core.pool import BranchPool, ReplayPool
 from autotts_jax.core.rollout import COLUMNS, Episodes, Hooks, rollout
 from autotts_jax.core.scrambling import Revealed, scramble
 from autotts_jax.core.stepping import Decision, Executor, ReplayExecutor
+from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.generator import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -116,8 +117,10 @@ def check_controller(
 
 def _members(controller: Controller | Family) -> dict[str, Controller]:
     """The controllers to check by name."""
-    if not isinstance(controller, Family):
+    if isinstance(controller, Controller):
         return {type(controller).__name__: controller}
+    if not isinstance(controller, Family):
+        raise InputError(f"controller is {controller!r:.60}, but it must be a Controller or a Family of them")
     if not controller.values:
         raise AssertionError(f"{controller.name} has no values; a family needs at least one")
     return {f"{controller.name}@{value:g}": controller.make(value) for value in controller.values}

@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -88,9 +89,12 @@ def run(
     Raises:
         InputError: the folder already holds a run, or none to resume, or another process trains into it; the
             configuration or the data differs;
-            a checkpoint is damaged or does not fit; training has diverged; a file cannot be written; another
+            a checkpoint is damaged or does not fit; training has diverged, or is not called from the main
+            thread; a file cannot be written; another
             process has failed, sees another folder or has another configuration.
     """
+    if threading.current_thread() is not threading.main_thread():
+        raise InputError("training waits for signals, which the main thread alone can do; call it from there")
     writes = jax.process_index() == 0
     try:
         with contextlib.ExitStack() as opened:

@@ -63,7 +63,7 @@ def open_folder(folder: Path, manifest: Mapping[str, Any], *, resume: bool) -> N
     if resume:
         if not path.exists():
             raise InputError(
-                f"{folder} holds no run to resume; start one without --resume, or give the folder of a run"
+                f"{folder} holds no run to resume; start one without resume, or give the folder of a run"
             )
         check_manifest(folder, manifest)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from autotts_jax.errors import InputError
+from autotts_jax.checks import whole
 from autotts_jax.training.settings import Settings
 
 MAX_SEED = 2**32 - 1
@@ -31,10 +31,9 @@ class RunSettings(Settings):
     def __post_init__(self) -> None:
         for name, least in (("updates", 0), ("validate_every", 1), ("checkpoint_every", 1), ("patience", 1)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"{name} is {value}, but it must be at least {least}")
-        if not 0 <= self.seed <= MAX_SEED:
-            raise InputError(f"seed is {self.seed}, but it must be in 0 … {MAX_SEED}")
+            if value is not None or name != "patience":
+                whole(name, value, least)
+        whole("seed", self.seed, 0, MAX_SEED)
 
 
 @dataclasses.dataclass(frozen=True)
