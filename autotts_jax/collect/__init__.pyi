@@ -2,7 +2,7 @@ from .answers import Extractor, extract, extractor
 from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
 from .engine import Cancelled, Completion, Engine, EngineError, Finish, Message, Request, Tokenizer, Tokens
 from .engines import ENGINES, QUICK_TO_FAIL, engine_spec, open_engine
-from .grading import AnswerBook, Grader
+from .grading import Grader
 from .loading import load
 from .plan import Branch, Collected, EngineSpec, Plan, Unit
 from .problem import Problem
@@ -18,7 +18,6 @@ from .vllm_engine import VLLMEngine
 __all__ = [
     "ENGINES",
     "QUICK_TO_FAIL",
-    "AnswerBook",
     "Branch",
     "Cancelled",
     "Collected",

@@ -21,14 +21,11 @@ from collections.abc import Callable
 
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
-from autotts_jax.replay.equivalence import ERROR
+from autotts_jax.replay.spelling import ERROR, MAX_LENGTH
 from autotts_jax.user_code import last_lines, load_object
 
 Extractor = Callable[[str], str | None]
 """A function from the text of a branch to its answer, or None."""
-
-MAX_LENGTH = 200
-"""Characters that an answer may have."""
 
 _REGEX_SECONDS = 1.0
 

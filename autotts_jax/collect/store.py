@@ -36,6 +36,7 @@ from autotts_jax.replay.autotts_json import from_records, to_record, write_json
 from autotts_jax.replay.compact import write_compact
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.reading import COLLECTED, COLLECTION
+from autotts_jax.replay.spelling import ERROR
 
 FORMAT = "autotts_jax collection"
 VERSION = 2
@@ -265,8 +266,8 @@ class Store:
         """Builds the probe matrix of the questions that have all their branches.
 
         Args:
-            grader: gives equal answers one spelling, and right answers that of the reference answer; without
-                one, answers stay as they are.
+            grader: writes all answers, and the reference answers, in their canonical forms; without one, they
+                stay as they are.
 
         Returns:
             A dataset of one cell; None if no question has all its branches.
@@ -313,10 +314,11 @@ class Store:
 
     def _record(self, problem: Problem, branches: Sequence[Branch], grader: Grader | None) -> dict[str, Any]:
         given = list(dict.fromkeys(answer for b in branches for answer in (*b.probes, b.final)))
-        spelled = grader.canonical(given, problem.gold) if grader else given
-        spelling = dict(zip(given, spelled, strict=True))
-        triples = [([spelling[a] for a in b.probes], b.tokens, spelling[b.final]) for b in branches]
-        return to_record(problem.text, problem.gold, self.plan.sampling.interval, triples)
+        form = dict(zip(given, grader.forms(given) if grader else given, strict=True))
+        (gold,) = grader.forms([problem.gold], arithmetic=True) if grader else [problem.gold]
+        gold = problem.gold if gold == ERROR else gold  # lest branches without an answer be right
+        triples = [([form[a] for a in b.probes], b.tokens, form[b.final]) for b in branches]
+        return to_record(problem.text, gold, self.plan.sampling.interval, triples)
 
 
 def is_collection(path: str | Path) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 from autotts_jax.checks import callback, whole
 from autotts_jax.collect.answers import Extractor, extractor
 from autotts_jax.collect.engine import Engine, Finish, Message
-from autotts_jax.collect.grading import AnswerBook, Grader
+from autotts_jax.collect.grading import Grader
 from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, check_differing, last_depth
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
@@ -32,8 +32,8 @@ from autotts_jax.errors import InputError
 from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.encoding import MAX_ANSWERS
-from autotts_jax.replay.equivalence import ERROR
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.spelling import ERROR
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +174,7 @@ def answer(
             on_decision(decision)
 
     with Grader(1) if grader is None else contextlib.nullcontext(grader) as equal:
-        executor = LiveExecutor(trajectories, sampling, AnswerBook(equal), width, budget)
+        executor = LiveExecutor(trajectories, sampling, equal, width, budget)
         ended = playing.play_episode(executor, note)
         stepper = Stepper(executor, note)
         if executor.limited and not executor.pool.opened:
@@ -243,7 +243,7 @@ class LiveExecutor(Executor):
     Args:
         trajectories: the branches as they are written.
         sampling: how branches are sampled and probed.
-        book: tells which answers are equal.
+        grader: tells which answers are equal.
         width: W, branches that may be opened.
         budget: token budget; None for no limit.
 
@@ -258,13 +258,13 @@ class LiveExecutor(Executor):
         self,
         trajectories: Trajectories,
         sampling: Sampling,
-        book: AnswerBook,
+        grader: Grader,
         width: int,
         budget: int | None,
     ):
         self._trajectories = trajectories
-        self._book = book
-        self._spelling: dict[int, str] = {}
+        self._grader = grader
+        self._ids = {ERROR: 0}  # of canonical forms
         self._sampling = sampling
         self._budget = budget
         self.limited = False
@@ -309,9 +309,9 @@ class LiveExecutor(Executor):
         self.pool = apply_operation(self.pool, operation)
 
     def answers(self, branches: Sequence[int]) -> list[str | None]:
-        """Spells the latest revealed answers of branches; ``ERR`` where a text holds none."""
-        keys = np.asarray(_answer_keys(self.pool))
-        return [self._spelling.get(int(keys[branch])) for branch in branches]
+        """Gives the canonical forms of the latest revealed answers of branches; ``ERR`` for none."""
+        forms = dict(enumerate(self._ids))
+        return [forms.get(int(key)) for key in np.asarray(_answer_keys(self.pool))[list(branches)]]
 
     def votes(self) -> list[Votes]:
         """Counts the latest answers of the opened branches, the most frequent first."""
@@ -361,9 +361,8 @@ class LiveExecutor(Executor):
 
     def _id(self, answer: str) -> int:
         """The id of an answer; ``ERR`` is an answer like any other."""
-        (label,) = self._book.ids([answer])
-        self._spelling.setdefault(label + 1, answer)
-        return label + 1
+        (form,) = self._grader.forms([answer])
+        return self._ids.setdefault(form, len(self._ids))
 
 
 # Compiled once for a width and a number of depths, whatever the controller.

@@ -72,13 +72,13 @@ def encode_exact(answers: Sequence[str], gold: str, file: object, question: int)
 def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
     """Gives mathematically equal answers one id: converts an `EXACT` dataset to `EQUIV`.
 
-    Equality is math-verify's: exact numbers and expressions symbolically, floats to six decimals. An answer
-    belongs to the gold class iff ``verify(gold, answer)`` holds; elsewhere either direction is enough.
-    ``ERR``, empty and unparsable answers become `NONE`. A class is spelled as its first appearance.
+    Answers are equal if they have the same canonical form, and a class is spelled as its form. ``ERR``, empty
+    and unparsable answers and unevaluated arithmetic become `NONE`; of a gold answer that is arithmetic, the
+    value counts.
 
-    Questions are clustered in a pool of worker processes: math-verify's timeouts need the main thread of a
-    process, and a process with JAX in it must not fork. As with every such pool, a script that calls this
-    needs the ``if __name__ == "__main__":`` guard.
+    Questions are clustered in a pool of worker processes: timeouts need the main thread of a process, and a
+    process with JAX in it must not fork. As with every such pool, a script that calls this needs the
+    ``if __name__ == "__main__":`` guard.
 
     Args:
         dataset: a dataset in `EXACT`.
@@ -98,7 +98,8 @@ def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
     answers: Any = np.array(dataset.matrix.answers)
     merged_gold: Any = np.empty_like(gold)
     questions = []
-    for q, classes in enumerate(_cluster_all([question.vocabulary for question in dataset.questions], gold)):
+    clustered = _cluster_all([question.vocabulary for question in dataset.questions], gold)
+    for q, (classes, forms) in enumerate(clustered):
         question = dataset.questions[q]
         if classes[gold[q]] == NONE:
             raise DataError(
@@ -109,11 +110,7 @@ def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
         # One more entry, which the id NONE (-1) finds from the end.
         answers[q] = np.array([*classes, NONE], np.int16)[answers[q]]
         merged_gold[q] = classes[gold[q]]
-        spelling: dict[int, str] = {}
-        for text, c in zip(question.vocabulary, classes, strict=True):
-            spelling.setdefault(c, text)
-        spelling.pop(NONE, None)
-        questions.append(dataclasses.replace(question, vocabulary=tuple(spelling.values())))
+        questions.append(dataclasses.replace(question, vocabulary=tuple(forms)))
     matrix = dataclasses.replace(
         dataset.matrix,
         answers=answers,
@@ -123,7 +120,9 @@ def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
     return dataclasses.replace(dataset, matrix=matrix, questions=tuple(questions), encoding=EQUIV)
 
 
-def _cluster_all(vocabularies: Sequence[tuple[str, ...]], golds: np.ndarray) -> list[list[int]]:
+def _cluster_all(
+    vocabularies: Sequence[tuple[str, ...]], golds: np.ndarray
+) -> list[tuple[list[int], list[str]]]:
     """`cluster` of every question, one question a task."""
     context = multiprocessing.get_context("spawn")
     workers = min(len(vocabularies), os.cpu_count() or 1)

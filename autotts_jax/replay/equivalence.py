@@ -1,36 +1,42 @@
-"""Which answers are the same mathematics, by math-verify and SymPy.
+r"""Which answers are the same: those that have the same canonical form.
+
+The form of an answer is a text that depends on the answer alone, so that equality is reflexive, symmetric
+and transitive. Numbers are exact; mathematics is brought into its form by math-verify's parser and SymPy;
+where nothing can be read, the spelling is the form.
 
 Worker processes import this module, which therefore does not import JAX. A process that uses it calls
-`start_worker` first, and runs it in its main thread, because math-verify's timeouts are alarms.
+`start_worker` first, and runs it in its main thread, because the timeouts are alarms.
 """
 
 from __future__ import annotations
 
-import bisect
-import contextlib
 import logging
-import math
 import os
 import re
-import zlib
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
+
+from autotts_jax.replay.spelling import (
+    ERROR,
+    MAX_LENGTH,
+    NoAnswerError,
+    UnreadableError,
+    is_arithmetic,
+    number,
+    quantity,
+    scaled,
+    spelling,
+    text_form,
+    written,
+)
 
 NONE = -1
 """The answer id of "no answer": it never votes and is never correct."""
 
-ERROR = "ERR"
-"""What the released data holds where no answer could be extracted."""
-
-_TOLERANCE = 1e-6
-"""Coordinates closer than this are compared; math-verify rounds floats to six decimals."""
-
-_FAR = 1e5
-"""Coordinate of infinity; numbers beyond it, of more than 43,000 digits, are not computed with."""
-
 _timeout = 5
-"""Seconds for one parse, one evaluation or one comparison; `start_worker` sets them."""
+"""Seconds for one parse or one evaluation; `start_worker` sets them."""
 
 
 def start_worker(timeout: int = 5) -> None:
@@ -39,7 +45,7 @@ def start_worker(timeout: int = 5) -> None:
     Call it before SymPy is imported.
 
     Args:
-        timeout: whole seconds for one parse, one evaluation or one comparison.
+        timeout: whole seconds for one parse or one evaluation.
     """
     global _timeout
     _timeout = timeout
@@ -49,217 +55,372 @@ def start_worker(timeout: int = 5) -> None:
     logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 
-def cluster(vocabulary: Sequence[str], gold: int) -> list[int]:
-    """Sorts the answers to one question into classes of equal mathematics.
+def plain_form(answer: str, arithmetic: bool = False) -> str | None:
+    """Finds the canonical form of an answer that is a number, a word or a choice, as most are.
+
+    It needs neither math-verify nor a process of its own.
+
+    Args:
+        answer: an answer.
+        arithmetic: whether unevaluated arithmetic is an answer.
+
+    Returns:
+        The form, `ERROR` for no answer; None for what `form` has to find.
+    """
+    text = spelling(answer)
+    if not text:
+        return ERROR
+    if len(text) > MAX_LENGTH:
+        return text
+    try:
+        return _plain(text, arithmetic)
+    except NoAnswerError:
+        return ERROR
+    except UnreadableError:
+        return spelled_form(answer)
+
+
+def spelled_form(answer: str) -> str:
+    """Writes an answer in which nothing can be read: its spelling in small letters.
+
+    Args:
+        answer: an answer.
+
+    Returns:
+        Its form.
+    """
+    return spelling(answer).casefold() or ERROR
+
+
+def form(answer: str, arithmetic: bool = False) -> str | None:
+    r"""Finds the canonical form of an answer.
+
+    Sums, differences, products and whole quotients of plain numbers (``7 + 5``, ``9 * 3``, ``112 / 8``) are
+    arithmetic that is still to be done, and no answer.
+
+    Args:
+        answer: an answer.
+        arithmetic: whether unevaluated arithmetic is an answer, of which the value counts.
+
+    Returns:
+        The form, `ERROR` for no answer; None if nothing can be read in it.
+    """
+    text = spelling(answer)
+    if not text:
+        return ERROR
+    if len(text) > MAX_LENGTH:
+        return None
+    try:
+        return _Reader(arithmetic).read(text)
+    except NoAnswerError:
+        return ERROR
+    except (UnreadableError, RecursionError):
+        return None
+
+
+def cluster(vocabulary: Sequence[str], gold: int) -> tuple[list[int], list[str]]:
+    """Sorts the answers to one question into classes of equal ones.
 
     Args:
         vocabulary: the distinct answers.
         gold: index of the reference answer among them.
 
     Returns:
-        The class of each answer: 0, 1, ... in order of first appearance, `NONE` for what is no answer. If the
-        gold answer cannot be parsed, every class is `NONE`.
+        The class of each answer: 0, 1, ... in order of first appearance, `NONE` for what is no answer or
+        cannot be read; and the form of each class. The gold answer is read as arithmetic where it is some.
     """
-    found = [NONE] * len(vocabulary)
-    reference = parse_answer(vocabulary[gold])
-    if reference is None:
-        return found
-    classes = Classes(reference)
-    for i, text in enumerate(vocabulary):
-        expression = parse_answer(text)
-        if expression is not None:
-            found[i] = classes.of(expression)
-    number = {c: n for n, c in enumerate(dict.fromkeys(c for c in found if c != NONE))}
-    return [number.get(c, NONE) for c in found]
+    forms = [form(text, arithmetic=i == gold) or ERROR for i, text in enumerate(vocabulary)]
+    number = {text: n for n, text in enumerate(dict.fromkeys(text for text in forms if text != ERROR))}
+    return [number.get(text, NONE) for text in forms], list(number)
 
 
-class Classes:
-    """Classes of equal expressions, numbered in the order in which they are founded.
+# --- structure ------------------------------------------------------------------------------------------
 
-    A gold answer founds class 0, so that being correct never depends on the spelling that a branch used. An
-    expression is compared only with the founders of classes at nearly the same coordinate, but always with a
-    gold answer that is no number or formula (an equation, a set), and with any gold answer if one of the
-    two is a percentage.
+_AND_OR = r"[,;]|\b(?:and|or)\b|\\(?:land|lor|wedge|vee)(?![A-Za-z])"
+_CUP = r"\\cup(?![A-Za-z])"
+_EQUAL = r"(?<![<>!:])=(?!=)"
+_IN = r"\\in(?![A-Za-z])"
+_RELATION = re.compile(r"(\\(?:leqslant|geqslant|leq?|geq?|lt|gt|neq?)(?![A-Za-z])|<=|>=|!=|<|>)")
+_SIGNS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\lt": "<", "\\gt": ">"}
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}
+_VARIABLE = re.compile(r"(?:\\[a-z]+|[A-Za-z])(?: ?_ ?(?:\{\w+\}|\w))?")
+_NAME = re.compile(
+    r"\\?[A-Za-z]+(?: ?_ ?(?:\{\w+\}|\w))?'?(?: ?\([\w\s,]+\))?"  # x, x_1, f(x), area
+    r"|(?:[A-Za-z]+ )+[A-Za-z]+|\([\w\s,]+\)"  # total cost, (x, y)
+)
+_COORDINATE = re.compile(r"(?<![A-Za-z\\])[xyz](?![A-Za-z])")
+_MATRIX = re.compile(r"\\begin ?\{([a-zA-Z]*matrix)\}(.*)\\end ?\{\1\}")
+_REALS = "(-\\infty, \\infty)"
+_SETS = {"\\mathbb{R}": _REALS, "all real numbers": _REALS, "all reals": _REALS, "empty set": "\\emptyset"}
+_SETS["\\emptyset"] = "\\emptyset"
 
-    Args:
-        gold: the gold answer, a SymPy object; None if it is not known.
-    """
 
-    def __init__(self, gold: Any = None):
-        self._founders: list[Any] = []
-        self._known: dict[Any, int] = {}
-        self._places: list[tuple[float, int]] = []  # (coordinate, class), sorted
-        self._gold = gold is not None
-        if self._gold:
-            self.found(gold)
-        self._always = {0} if self._gold and _is_special(gold) else set()
+def _plain(text: str, arithmetic: bool) -> str | None:
+    """The form of what needs no mathematics."""
+    if text in _SETS or text.casefold() in _SETS:
+        return _SETS.get(text) or _SETS[text.casefold()]
+    if (words := text_form(text)) is not None:  # before numbers: 10:30 is no ratio
+        return words
+    if (value := number(text, arithmetic)) is not None:
+        return written(value)
+    if (value := scaled(text)) is not None:
+        return written(value)
+    measured, unit = quantity(text)
+    if unit and (value := number(measured, arithmetic) or scaled(measured)) is not None:
+        return written(value)
+    if is_arithmetic(text) and not arithmetic and not _is_structure(text):
+        raise NoAnswerError
+    return None
 
-    def of(self, expression: Any) -> int:
-        """Finds the class of an expression, and founds one if the expression equals no founder.
 
-        Args:
-            expression: a SymPy object.
+def _is_structure(text: str) -> bool:
+    """Whether brackets stand around all of a text, which may be more than arithmetic."""
+    return text[0] in "([{\\" and not text.startswith("\\frac")
 
-        Returns:
-            Its class.
-        """
-        found = self.find(expression)
-        return self.found(expression) if found is None else found
 
-    def find(self, expression: Any) -> int | None:
-        """Finds the class of an expression.
+class _Reader:
+    """Reads an answer part by part: equations, lists, sets, intervals, tuples, quantities and formulas."""
 
-        Args:
-            expression: a SymPy object.
+    def __init__(self, arithmetic: bool):
+        self._arithmetic = arithmetic
 
-        Returns:
-            Its class, or None if the expression equals no founder.
-        """
-        if expression not in self._known:
-            near = self._always.union(*map(self._near, _coordinates(expression)))
-            if self._gold and _is_percentage(expression):
-                near.add(0)
-            found = next((c for c in sorted(near) if self._equal(c, expression)), None)
-            if found is None:
-                return None
-            self._known[expression] = found
-        return self._known[expression]
+    def read(self, text: str) -> str:
+        text = text.strip()
+        if not text:
+            raise UnreadableError
+        if (found := _plain(text, self._arithmetic)) is not None:
+            return found
+        if match := _MATRIX.fullmatch(text):
+            return self._matrix(*match.groups())
+        if len(parts := _split(text, _CUP)) > 1:
+            return " \\cup ".join(sorted({self.read(part) for part in parts}, key=_order))
+        if len(parts := _split(text, _AND_OR)) > 1:
+            return self._list([part for part in parts if part.strip()], " or " in text)
+        if len(parts := _split(text, _EQUAL)) > 1:
+            return self._equation([part.strip() for part in parts])
+        if len(parts := _split(text, _IN)) > 1:
+            return self.read(parts[-1])
+        if len(parts := _RELATION.split(text)) > 1:
+            return _relation(parts[1::2], [part.strip() for part in parts[::2]], self.read)
+        if (inner := _inner(text)) is not None:
+            return self._brackets(text, inner)
+        if "\\pm" in text or "\\mp" in text:
+            return self._both_signs(text)
+        measured, unit = quantity(text)
+        if unit:
+            return self.read(measured)
+        if is_arithmetic(text) and not self._arithmetic:
+            raise NoAnswerError
+        return _formula(text)
 
-    def found(self, expression: Any) -> int:
-        """Founds a class.
+    def _matrix(self, kind: str, body: str) -> str:
+        rows = [[self.read(cell) for cell in row.split("&")] for row in body.split("\\\\") if row.strip()]
+        name = "vmatrix" if kind == "vmatrix" else "pmatrix"
+        return f"\\begin{{{name}}}" + " \\\\ ".join(" & ".join(row) for row in rows) + f"\\end{{{name}}}"
 
-        Args:
-            expression: its founder, a SymPy object.
+    def _list(self, parts: list[str], joined: bool) -> str:
+        if joined and all(_RELATION.search(part) for part in parts):
+            return " \\cup ".join(sorted({self.read(part) for part in parts}, key=_order))
+        units = {unit for part in parts if (unit := quantity(part.strip())[1])}
+        if len(units) > 1:
+            raise UnreadableError
+        sides = [[side.strip() for side in _split(part, _EQUAL)] for part in parts]
+        names = [side[0] for side in sides if len(side) > 1]
+        values = [self.read(part) for part in parts]
+        if len(names) == len(parts) and len(set(names)) == len(names):  # x = 1, y = 2
+            return f"({', '.join(value for _, value in sorted(zip(names, values, strict=True)))})"
+        return _set(values)
 
-        Returns:
-            The new class, numbered after those before it.
-        """
-        c = len(self._founders)
-        self._founders.append(expression)
-        self._known.setdefault(expression, c)
-        for coordinate in _coordinates(expression):
-            bisect.insort(self._places, (coordinate, c))
-        return c
+    def _equation(self, sides: list[str]) -> str:
+        left, right = sides[-2:]
+        if not right:
+            raise NoAnswerError
+        if len(sides) == 2 and not _NAME.fullmatch(left):
+            if _VARIABLE.fullmatch(right):
+                return self.read(left)
+            if _COORDINATE.search(left):
+                return _formula(left, right)
+        return self.read(right)
 
-    def _near(self, coordinate: float) -> set[int]:
-        low = bisect.bisect_left(self._places, (coordinate - _TOLERANCE, -1))
-        high = bisect.bisect_right(self._places, (coordinate + _TOLERANCE, len(self._founders)))
-        return {c for _, c in self._places[low:high]}
+    def _brackets(self, text: str, inner: str) -> str:
+        parts = _split(inner, "[,;]")
+        if text[0] == "\\" or text[0] == "{":
+            return _set([self.read(part) for part in parts])
+        if len(parts) == 1:
+            return self.read(inner)
+        return text[0] + ", ".join(self.read(part) for part in parts) + text[-1]
 
-    def _equal(self, c: int, expression: Any) -> bool:
-        from math_verify import verify
-
-        founder = self._founders[c]
-        # `verify` is asymmetric: only verify(gold, answer) decides what equals the gold answer.
-        return verify(founder, expression, timeout_seconds=_timeout) or (
-            not (self._gold and c == 0) and verify(expression, founder, timeout_seconds=_timeout)
+    def _both_signs(self, text: str) -> str:
+        upper = text.replace("\\pm", "+").replace("\\mp", "-")
+        lower = text.replace("\\pm", "-").replace("\\mp", "+")
+        reader = _Reader(arithmetic=True)
+        return _set(
+            [reader.read(upper.strip().removeprefix("+")), reader.read(lower.strip().removeprefix("+"))]
         )
 
 
-def _is_special(gold: Any) -> bool:
-    """Whether expressions with other coordinates may equal this gold answer."""
-    from sympy import Expr
+def _split(text: str, separator: str) -> list[str]:
+    """Splits a text where a separator stands outside all brackets."""
+    depth, start, parts = 0, 0, []
+    for match in re.finditer(rf"(?P<open>\\?[({{\[])|(?P<close>\\?[)}}\]])|{separator}", text):
+        if match["open"] or match["close"]:
+            depth += 1 if match["open"] else -1
+        elif depth == 0:
+            parts.append(text[start : match.start()])
+            start = match.end()
+    return [*parts, text[start:]]
 
-    return not isinstance(gold, Expr) or _is_percentage(gold) or not _coordinates(gold)
+
+def _inner(text: str) -> str | None:
+    """What stands between brackets that enclose all of a text, None if there are none."""
+    depth = 0
+    for match in re.finditer(r"(\\?[({\[])|\\?[)}\]]", text):
+        depth += 1 if match[1] else -1
+        if match.start() and depth == 0:
+            opening = re.match(r"\\?[({\[]", text)
+            return text[opening.end() : match.start()] if opening and match.end() == len(text) else None
+    return None
 
 
-def parse_answer(text: str) -> Any:
-    """Parses a whole answer as mathematics.
+def _order(element: str) -> tuple[bool, Fraction, str]:
+    try:
+        value = number(element, arithmetic=True)
+    except UnreadableError:
+        value = None
+    return value is None, value or Fraction(0), element
 
-    Only the whole text counts: math-verify would otherwise take some number within a sentence.
 
-    Args:
-        text: the answer.
+def _set(elements: Sequence[str]) -> str:
+    """A set or a list without an order; that of one element is its element."""
+    return ", ".join(sorted(set(elements), key=_order))
 
-    Returns:
-        A SymPy object, or None if the text is no mathematics.
+
+def _relation(operators: list[str], sides: list[str], read: Callable[[str], str]) -> str:
+    """An inequality of one variable as its interval.
+
+    Raises:
+        UnreadableError: it is another.
     """
-    import sympy
-    from math_verify import LatexExtractionConfig, parse
+    signs = [_SIGNS.get(operator[:3], operator) for operator in operators]
+    if len(sides) == 2 and _VARIABLE.fullmatch(sides[1]):
+        sides, signs = sides[::-1], [_TURNED[signs[0]]]
+    if len(sides) == 2 and _VARIABLE.fullmatch(sides[0]):
+        bound, sign = read(sides[1]), signs[0]
+        if sign == "!=":
+            return f"(-\\infty, {bound}) \\cup ({bound}, \\infty)"
+        if sign[0] == "<":
+            return f"(-\\infty, {bound}" + ("]" if sign == "<=" else ")")
+        return ("[" if sign == ">=" else "(") + f"{bound}, \\infty)"
+    if len(sides) == 3 and _VARIABLE.fullmatch(sides[1]) and signs[0][0] == signs[1][0] != "!":
+        if signs[0][0] == ">":
+            sides, signs = sides[::-1], signs[::-1]
+        low, high = ("[" if signs[0][1:] else "("), ("]" if signs[1][1:] else ")")
+        return f"{low}{read(sides[0])}, {read(sides[2])}{high}"
+    raise UnreadableError
 
-    body = " ".join(text.split())
-    if body.startswith("$"):
-        body = body.strip("$")
-    body = re.sub(r"(?<!\.)\.$", "", body)  # a full stop, not the end of an ellipsis
-    if body in ("", ERROR):
-        return None
-    plain = re.sub(r"^(-?)\\[dt]?frac\{([0-9]+)\}\{([0-9]+)\}$", r"\1\2/\3", body)
-    if re.fullmatch(r"-?[0-9]{1,100}(/0*[1-9][0-9]{0,99})?", plain):
-        return sympy.Rational(plain)  # most answers: math-verify needs a hundred times longer
-    found = parse(
-        f"${body}$",
-        [LatexExtractionConfig()],
-        fallback_mode="no_fallback",
-        extraction_mode="first_match",
-        parsing_timeout=_timeout,
-    )
-    if not found or _attempt(found[0].has, sympy.nan, sympy.zoo) is not False:
-        return None
-    return found[0].as_immutable() if isinstance(found[0], sympy.MatrixBase) else found[0]
+
+# --- formulas -------------------------------------------------------------------------------------------
+
+_FUNCTION = re.compile("(?:arc)?(?:sin|cos|tan)|(?:sin|cos|tan)h|cot|sec|csc|log|exp|sqrt|max|min|gcd|lcm")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_SMALL_WORD = re.compile("as|at|be|by|do|he|if|in|is|it|me|my|no|of|on|or|so|to|up|we", re.IGNORECASE)
+_NUMBERED = re.compile(r"(?<![\\A-Za-z])[A-Za-z][0-9]")  # x2, which may be x_2 or x^2
+
+
+def _formula(text: str, other: str | None = None) -> str:
+    """The form of a formula, or of the equation of two.
+
+    Raises:
+        UnreadableError: it is no formula.
+    """
+    for side in (text, other or ""):
+        if _NUMBERED.search(side) or any(map(_is_word, _WORD.findall(side))):
+            raise UnreadableError
+    sides = [_parsed(side) for side in (text, other) if side is not None]
+    found = _attempt(_written, *sides)
+    if found is None or len(found) > MAX_LENGTH:  # it takes too long, or cannot be written out
+        return "".join((text if other is None else f"{text}={other}").split())
+    return text_form(found) or found
+
+
+def _is_word(letters: str) -> bool:
+    """Whether letters are a word rather than a product such as ab or ABC."""
+    product = len(letters) == 2 or letters.isupper()
+    return bool(_SMALL_WORD.fullmatch(letters)) or not (product or _FUNCTION.fullmatch(letters))
 
 
 @lru_cache(maxsize=4096)
-def _coordinates(expression: Any) -> tuple[float, ...]:
-    r"""Where on a line to look for equal answers; without a coordinate, an expression equals only itself.
+def _parsed(text: str) -> Any:
+    """Parses a formula by math-verify's parser, whole: math-verify itself leaves out what it cannot read."""
+    from sympy import Expr, nan, zoo
 
-    An equation is also looked for at its right-hand side, and a percentage at its number: math-verify takes
-    ``x = 5`` for 5 and ``50\%`` for 50.
-    """
-    from math_verify.grader import is_relation, take_last_relation
-
-    faces = [expression]
-    if is_relation(expression):
-        faces.append(take_last_relation(expression).rhs)
-    elif _is_percentage(expression):
-        faces.append(expression.args[0])
-    found = [_attempt(_coordinate, face) for face in faces]
-    return tuple(x for x in found if x is not None)
+    found = _attempt(_parse, text)
+    if not isinstance(found, Expr) or _attempt(found.has, nan, zoo) is not False:
+        raise UnreadableError
+    return found
 
 
-def _is_percentage(expression: Any) -> bool:
-    r"""Whether the expression was written as ``x\%``."""
-    from sympy import Mul, Rational, UnevaluatedExpr
+def _parse(text: str) -> Any:
+    """A formula in SymPy's exact numbers; i is the imaginary unit."""
+    from latex2sympy2_extended import latex2sympy
+    from sympy import Float, I, Rational, Symbol
 
-    return isinstance(expression, Mul) and expression.args[1:] == (UnevaluatedExpr(Rational(1, 100)),)
-
-
-def _coordinate(expression: Any) -> float:
-    """A number that equal expressions share: asinh of the value, with fixed values for its symbols.
-
-    asinh grows like a logarithm, so that one tolerance serves numbers near zero and numbers of a thousand
-    digits. Sets, tuples and matrices add up their elements, because math-verify takes (1, 2), {1, 2} and the
-    open interval for the same; relations have the coordinate of their symbols, because equal ones may be
-    written in many ways.
-
-    Raises:
-        OverflowError: the value is finite and beyond `_FAR`.
-    """
-    import mpmath
-    from math_verify.grader import is_relation
-    from sympy import Expr, MatrixBase, Rational, oo
-
-    if isinstance(expression, Rational):  # most answers: the general way needs a hundred times longer
-        with contextlib.suppress(OverflowError):
-            return math.asinh(expression.p / expression.q)
-    symbols = {symbol: _symbol_value(symbol.name) for symbol in expression.free_symbols}
-    if is_relation(expression):
-        return math.fsum(symbols.values())
-    if not isinstance(expression, Expr) or isinstance(expression, MatrixBase):
-        return math.fsum(map(_coordinate, expression.args))
-    real, imaginary = expression.evalf(15, subs=symbols).as_real_imag()
-    if real + imaginary in (oo, -oo):
-        return _FAR if real + imaginary == oo else -_FAR
-    place = mpmath.asinh(mpmath.mpf(real + imaginary))
-    if abs(place) > _FAR:
-        raise OverflowError
-    return float(place)
+    found = latex2sympy(text, is_real=True, normalization_config=None)
+    exact = {value: Rational(str(value)) for value in found.atoms(Float)}
+    return found.xreplace(exact | {symbol: I for symbol in found.atoms(Symbol) if symbol.name == "i"})
 
 
-def _symbol_value(name: str) -> float:
-    """A number for a symbol: the product over its letters, since math-verify takes the word `ab` for a·b."""
-    if name.lower() == "e":
-        return math.e
-    return math.prod(1 + zlib.crc32(letter.encode()) / 2**32 for letter in name.lower())
+def _written(left: Any, right: Any = None) -> str:
+    """Simplifies a formula or an equation, and writes it."""
+    from sympy import Poly, numer, together
+
+    expression = _simplified(left)
+    if right is None:
+        if expression.is_Rational:
+            return _rational(expression)
+        return _latex(expression)
+    difference = numer(together(expression - _simplified(right)))
+    symbols = sorted(difference.free_symbols, key=str)
+    _, primitive = Poly(difference, *symbols).primitive()
+    if primitive.LC() < 0:
+        primitive = -primitive
+    return f"{_latex(primitive.as_expr())} = 0"
+
+
+def _latex(expression: Any) -> str:
+    from sympy import latex
+
+    text = latex(expression, ln_notation=True)
+    return re.sub(r"(?<=[0-9}]) (?=[a-zA-Z])", "", text)  # 4 m would be a length
+
+
+def _simplified(expression: Any) -> Any:
+    """An expression in the form in which it is compared: exact, without brackets and nested roots."""
+    from sympy import Function, cancel, expand, expand_log, nan, radsimp, simplify, sqrtdenest, zoo
+
+    expression = expression.doit()
+    if expression.is_Rational:
+        return expression
+    if expression.has(nan, zoo):
+        raise ValueError
+    if expression.free_symbols:
+        if expression.is_rational_function(*expression.free_symbols):
+            return cancel(expression)
+        return expand(simplify(expression))
+    if expression.has(Function):
+        expression = simplify(expression)
+    return expand_log(expand(radsimp(sqrtdenest(expression))), force=True, factor=True)
+
+
+def _rational(value: Any) -> str:
+    from sympy import factorint
+
+    if value.q == 1 and abs(value.p) >= 10**MAX_LENGTH:
+        factors = factorint(abs(value.p), limit=1000)
+        if max(factors) < 1000:
+            powers = (f"{prime}^{{{power}}}" if power > 1 else str(prime) for prime, power in factors.items())
+            return "-" * (value.p < 0) + " \\cdot ".join(powers)
+    return written(Fraction(value.p, value.q))
 
 
 def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:

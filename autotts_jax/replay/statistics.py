@@ -9,7 +9,8 @@ import numpy as np
 
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import EXACT, ProbeDataset
-from autotts_jax.replay.equivalence import ERROR, NONE
+from autotts_jax.replay.equivalence import NONE
+from autotts_jax.replay.spelling import ERROR
 
 
 def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
