@@ -1,8 +1,8 @@
 r"""Texts, the answers in them, and whether those are right: hand-checked.
 
 Each case is ``(text, extractor, gold answer, extracted answer, verdict)``. A verdict that may surprise is
-explained beside it. Most of those are math-verify's: units and letters' case are nothing to it, 50\% is 50 as
-well as 0.5, and an equation is its right-hand side.
+explained beside it. Units, the percent sign and the case of words and single letters count for nothing, and
+an equation is its right-hand side.
 """
 
 ERR = "ERR"
@@ -153,7 +153,7 @@ MATHEMATICS = [
     boxed(r"\dfrac{1}{2}", r"\frac12", True),
     boxed(r"\tfrac{2}{4}", "0.5", True),
     boxed(r"-\frac{1}{2}", r"\frac{-1}{2}", True),
-    boxed(r"\frac{1}{3}", "0.333333", True),  # equal to six decimals
+    boxed(r"\frac{1}{3}", "0.333333", False),  # numbers are exact
     boxed("0.3333", r"\frac{1}{3}", False),
     boxed("1.0000001", "1", False),
     boxed("12.0", "12", True),
@@ -182,10 +182,10 @@ MATHEMATICS = [
     boxed("5!", "120", True),
     boxed(r"\binom{5}{2}", "10", True),
     boxed("-2^2", "4", False),
-    # percent: math-verify takes 50% for 50 as well as for 0.5
+    # percent: 50% is 50, as the reference answer to "how many percent" is; it cannot be 0.5 as well
     boxed(r"50\%", "50%", True),
-    boxed(r"50\%", "0.5", True),
-    boxed("0.5", r"50\%", True),
+    boxed(r"50\%", "0.5", False),
+    boxed("0.5", r"50\%", False),
     boxed("50", r"50\%", True),
     boxed(r"5\%", "0.5", False),
     # radicals and constants
@@ -193,11 +193,11 @@ MATHEMATICS = [
     boxed("√2", r"\sqrt2", True),
     boxed("2√(3)", r"\sqrt{12}", True),
     boxed(r"\frac{4}{\sqrt{2}}", r"2\sqrt{2}", True),
-    boxed(r"\sqrt{2}", "1.41421356", True),
+    boxed(r"\sqrt{2}", "1.41421356", False),
     boxed("1.414", r"\sqrt{2}", False),
     boxed(r"\sqrt[3]{27}", "3", True),
     boxed("2π", r"2\pi", True),
-    boxed(r"16\pi", "50.265482", True),
+    boxed(r"16\pi", "50.265482", False),
     boxed(r"\log_2 8", "3", True),
     boxed(r"\sin(\pi/6)", "1/2", True),
     boxed(r"\infty", r"-\infty", False),
@@ -207,13 +207,13 @@ MATHEMATICS = [
     boxed("x^2+2x+1", "(x+1)^2", True),
     boxed("x²-1", "(x-1)(x+1)", True),
     boxed("2y", "2x", False),
-    boxed("X", "x", True),  # letters' case is nothing to math-verify
-    boxed(r"\sqrt{-1}", "i", False),  # math-verify's i alone is a name
+    boxed("X", "x", True),
+    boxed(r"\sqrt{-1}", "i", True),
     # equations
     boxed("x=5", "5", True),
     boxed("5", "x=5", True),
-    boxed("y=5", "5", True),  # the right-hand side counts where the gold answer is no equation
-    boxed("y=5", "x=5", False),
+    boxed("y=5", "5", True),
+    boxed("y=5", "x=5", True),  # equal to the same
     boxed("x = 2 + 3 = 5", "5", True),
     # several values, sets, tuples, intervals
     boxed("2, 1", "1, 2", True),
@@ -235,7 +235,7 @@ MATHEMATICS = [
     boxed("[0, 1)", "[0,1)", True),
     boxed("(0,1)", "[0,1)", False),
     boxed(r"(5,\infty)", "x > 5", True),
-    boxed("0<x<1", "(0,1)", False),  # asymmetric: an interval is right for an inequality, not the reverse
+    boxed("0<x<1", "(0,1)", True),
     boxed("(0,1)", "0<x<1", True),
     boxed(r"(-\infty,0)\cup(1,\infty)", r"(1,\infty)\cup(-\infty,0)", True),
     boxed("(-∞, 0) ∪ (1, ∞)", r"(-\infty,0)\cup(1,\infty)", True),
@@ -244,10 +244,10 @@ MATHEMATICS = [
     # units
     boxed(r"5\text{ cm}", "5", True),
     boxed("5 cm", r"5\text{ cm}", True),
-    boxed("5 m", "5 cm", True),  # units are nothing to math-verify
+    boxed("5 m", "5 cm", True),
     boxed(r"5\text{ m}^2", "5", True),
-    boxed("5 m^2", "5", False),  # without \text it is 5 times m squared
-    boxed("60 km/h", "60", False),  # likewise
+    boxed("5 m^2", "5", True),
+    boxed("60 km/h", "60", True),
     boxed(r"60\text{ km/h}", "60", True),
     boxed("5 apples", "5", True),
     boxed("30°", r"30^\circ", True),
@@ -267,7 +267,7 @@ MATHEMATICS = [
     boxed(r"\text{(B)}", "B", True),
     boxed("C", "B", False),
     boxed(r"\textbf{Monday}", "monday", True),
-    boxed("listen", "silent", False),  # to math-verify both are the product of the same letters
+    boxed("listen", "silent", False),  # no products of the same letters
     boxed(r"\text{yes}", "Yes", True),
     boxed("no", "yes", False),
     boxed("True", r"\text{true}", True),
@@ -291,7 +291,8 @@ ENDLESS = [
     boxed(r"\sum_{k=1}^{1000000000} \frac{1}{k}", "7", False),
     boxed(r"2^{2^{100}} \mod 7", "2", False),  # it is 2, but nobody would wait for it
     boxed(r"\binom{10^9}{5\cdot 10^8}", "7", False),
-    boxed("(" * 40 + "1" + ")" * 40, "1", False),  # exponential for the parser
+    boxed("(" * 40 + "1" + ")" * 40, "1", True),
+    boxed("(" * 40 + "x" + ")" * 40, "x", True),
     boxed("+".join("x" * 90), "90x", True),
     (r"\boxed{" + "+".join("x" * 5000) + "}", "auto", "5000x", ERR, False),
 ]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from autotts_jax.collect import extract, extractor
 from autotts_jax.collect.answers import MAX_LENGTH
-from autotts_jax.collect.spelling import is_integer, spelling
 from autotts_jax.errors import InputError
-from autotts_jax.replay.equivalence import ERROR
+from autotts_jax.replay.equivalence import plain_form
+from autotts_jax.replay.spelling import ERROR, spelling
 
 
 def test_the_table_is_large_enough():
@@ -47,16 +47,14 @@ def test_any_text_gives_one_short_line_or_err(spec, text):
     st.integers(-(10**12), 10**12), st.sampled_from(["{}", "{:,}", "\\boxed{{{}}}", "It is {:,}.", "${}$"])
 )
 def test_an_integer_is_found_however_it_is_written(number, template):
-    assert spelling(extract(template.format(number), extractor("auto"))) == str(number)
+    assert plain_form(extract(template.format(number), extractor("auto"))) == str(number)
 
 
 @given(st.lists(st.sampled_from("{}()\\$. 1a/½²°√e-")).map("".join))
-def test_a_spelling_is_made_once(answer):
-    """Answers that are spelled alike stay so, and a spelling has no space around it."""
-    spelled = spelling(answer)
-    assert spelled == spelled.strip()
-    if is_integer(spelled):
-        assert spelling(spelled) == spelled
+def test_a_form_that_needs_no_mathematics_is_the_form_of_itself(answer):
+    assert spelling(answer) == spelling(answer).strip()
+    form = plain_form(answer)
+    assert form is None or plain_form(form) == form
 
 
 LONG_TEXTS = {

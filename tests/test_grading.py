@@ -1,5 +1,7 @@
 """Grading and clustering of answers in worker processes."""
 
+import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -11,14 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 from answer_cases import CASES
+from grading_cases import NO_ANSWER, PAIRS, TOPICS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotts_jax.collect import AnswerBook, Grader, grading
+from autotts_jax.collect import Grader, grading
 from autotts_jax.errors import InputError
 
-DECIMALS = [f"{i}.5" for i in range(400)]
-"""Answers for which workers need about a second."""
+FORMULAS = [rf"{i} + \sqrt{{2}}" for i in range(100)]
+"""Answers for which workers need seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,13 @@ def gone(pids, seconds=60):
 # --- verdicts
 
 
+@pytest.fixture(scope="module")
+def forms(grader):
+    """The canonical form of each answer of the corpus, found in one call."""
+    answers = dict.fromkeys([*NO_ANSWER, *itertools.chain(*itertools.chain(*TOPICS.values()))])
+    return dict(zip(answers, grader.forms(list(answers)), strict=True))
+
+
 def test_every_verdict_is_as_listed(grader):
     with ThreadPoolExecutor(4) as threads:
         verdicts = threads.map(lambda case: grader.correct(case[2], [case[3]]), CASES)
@@ -50,95 +60,77 @@ def test_every_verdict_is_as_listed(grader):
     assert wrong == []
 
 
-ANSWERS = [
-    *("0.5", "1/2", r"\frac{1}{2}", "$ .5 $", "2", "2.0", "x = 2", r"50\%", "50", "yes", r"\text{Yes}"),
-    *("silent", "listen", "4*(2+", "ERR", "", "1, 2", r"\{2, 1\}", "B", "(b)", "(0,1)", "0<x<1"),
-]
+@pytest.mark.parametrize("topic", TOPICS)
+def test_answers_are_equal_as_the_corpus_says(forms, topic):
+    found = [[forms[answer] for answer in same] for same in TOPICS[topic]]
+    assert [set(same) for same in found] == [{same[0]} for same in found]
+    assert len({same[0] for same in found}) == len(found)
+    assert "ERR" not in itertools.chain(*found)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.sampled_from(ANSWERS)), st.sampled_from([None, "2", "1/2", "yes", "x=2", "ERR", "0<x<1"]))
-def test_the_views_agree(grader, answers, gold):
-    classes = grader.cluster(answers, gold)
-    assert [c for c in dict.fromkeys(classes) if c != -1] == list(range(max(classes, default=-1) + 1))
-    assert [c == -1 for c in classes] == [answer in ("ERR", "") for answer in answers]
-    spelled = grader.canonical(answers, gold)
-    ids = {text: i for i, text in enumerate(dict.fromkeys(text for text in spelled if text != "ERR"))}
-    assert [ids.get(text, -1) for text in spelled] == classes
-    if gold:
-        right = grader.correct(gold, answers)
-        assert right == [text == gold and text != "ERR" for text in spelled]
+def test_the_corpus_is_large_enough():
+    assert len(set(PAIRS)) >= 400
+    assert sum(verdict for *_, verdict in PAIRS) >= 400
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.lists(st.sampled_from(ANSWERS))))
-def test_a_book_gives_the_ids_of_cluster(grader, batches):
-    book = AnswerBook(grader)
-    ids = [i for batch in batches for i in book.ids(batch)]
-    assert ids == grader.cluster([answer for batch in batches for answer in batch])
+def test_what_is_no_answer_is_never_right(grader, forms):
+    assert {answer: forms[answer] for answer in NO_ANSWER} == dict.fromkeys(NO_ANSWER, "ERR")
+    assert not any(grader.correct("12", NO_ANSWER))
 
 
-def test_a_class_keeps_its_id(grader):
-    book = AnswerBook(grader)
-    assert book.ids(["7", "ERR", "1/2"]) == [0, -1, 1]
-    assert book.ids(["0.5", "7.0", "8", "word"]) == [1, 0, 2, 3]
-    assert book.ids(["9", "word", "8", "0.5", "7", "9.0", ""]) == [4, 3, 2, 1, 0, 4, -1]
+def test_unrelated_equations_are_not_equal(grader):
+    equations = ["184 + 184 = 360", "128 + 42 = 160", "1+1=2", "3+3=6", "360"]
+    assert grader.forms(equations) == ["360", "160", "2", "6", "360"]
+    assert grader.correct("72", equations) == [False] * 5
+
+
+def test_the_question_again_is_no_answer(grader):
+    assert grader.correct("12", ["7 + 5", "7 + 5 = 12", "12", "7 + 5 = 13"]) == [False, True, True, False]
+    assert grader.forms(["7 + 5", "9 * 3", "x = 9 * 3"]) == ["ERR"] * 3
+    # An option says otherwise, and a reference answer may be arithmetic.
+    assert grader.forms(["7 + 5", "9 * 3", "x = 9 * 3"], arithmetic=True) == ["12", "27", "27"]
+    assert grader.correct("7 + 5", ["12", "7 + 5"]) == [True, False]
+
+
+def test_a_form_is_the_form_of_itself(grader, forms):
+    """What is written in canonical forms can be graded again."""
+    written = list(dict.fromkeys(forms.values()))
+    assert grader.forms(written) == written
+
+
+ANSWERS = sorted({*NO_ANSWER, *itertools.chain(*itertools.chain(*TOPICS.values()))})
+
+
+@settings(max_examples=50, deadline=None)
+@given(*[st.sampled_from(ANSWERS)] * 3)
+def test_being_equal_is_an_equivalence(grader, forms, a, b, c):
+    """It is so by construction; these are the verdicts of pairs that are graded on their own."""
+
+    def equal(one, other):
+        return grader.forms([one]) == grader.forms([other])
+
+    assert equal(a, a)
+    assert equal(a, b) == equal(b, a)
+    if equal(a, b) and equal(b, c):
+        assert equal(a, c)
+    if "ERR" not in (forms[a], forms[b]):
+        assert grader.correct(a, [b]) == grader.correct(b, [a]) == [equal(a, b)]
 
 
 def test_known_strings_need_no_worker():
     before = children()
-    idle = Grader(workers=1)  # its workers are started at the first question for them
-    assert idle.correct("12", ["12", "+12", "13", "ERR", "words"]) == [True, True, False, False, False]
-    assert children() == before
-    with Grader(workers=1, timeout=1) as grader:
-        book = AnswerBook(grader, gold="1/2")
-        assert book.ids(["7", "0.5"]) == [1, 0]
-    assert book.ids([" 7. ", "0.5", r"\text{7}", "ERR", "some words"]) == [1, 0, 1, -1, 2]
-    with pytest.raises(InputError, match="the grader is closed"):
-        book.ids(["8"])
-
-
-def test_the_canonical_spelling_is_golds_or_the_first(grader):
-    answers = ["2/4", "3.0", "ERR", "", "3", "0.5", "no way", "No way."]
-    spelled = ["\\frac{1}{2}", "3.0", "ERR", "ERR", "3.0", "\\frac{1}{2}", "no way", "no way"]
-    assert grader.canonical(answers, "\\frac{1}{2}") == spelled
-    assert grader.canonical(answers)[0] == "2/4"
-    assert grader.canonical([], "5") == []
-
-
-COUNTING = r"""
-import math_verify
-from autotts_jax.replay.equivalence import Classes, parse_answer, start_worker
-
-start_worker(1)
-compared = []
-verify = math_verify.verify
-math_verify.verify = lambda *pair, **options: compared.append(pair) or verify(*pair, **options)
-classes = Classes(parse_answer("5/7"))
-answers = [*map(str, range(300)), *(rf"\frac{{{i}}}{{7}}" for i in range(300))]
-print([classes.of(parse_answer(answer)) for answer in answers].count(0), len(compared))
-"""
-
-
-def test_few_of_many_answers_are_compared():
-    """Only those that are nearly equal are: comparing all pairs would take 300 comparisons each."""
-    done = subprocess.run([sys.executable, "-c", COUNTING], capture_output=True, text=True, timeout=300)
-    right, compared = map(int, done.stdout.split())
-    assert right == 1
-    assert compared < 600
+    with contextlib.closing(Grader(workers=1)) as idle:  # its workers start at the first question for them
+        known = ["12", "+12.0", "13", "ERR", "some words", "(b)", "12 cm", "7 + 5"]
+        assert idle.correct("12", known) == [True, True, False, False, False, False, True, False]
+        assert children() == before
 
 
 def test_many_threads_may_use_it(grader):
     with ThreadPoolExecutor(8) as threads:
         verdicts = list(
-            threads.map(lambda i: grader.correct(f"{i}/2", ["0.5", "1", "1.5", "ERR"]), range(24))
+            threads.map(lambda i: grader.correct(f"x + {i}", ["1 + x", "x+2", "3 + x", "ERR"]), range(24))
         )
     assert verdicts == [[i == 1, i == 2, i == 3, False] for i in range(24)]
-    book = AnswerBook(grader)
-    with ThreadPoolExecutor(8) as threads:
-        labels = list(threads.map(lambda i: book.ids([f"{i % 5}.5", f"{i % 5}.50"]), range(40)))
-    assert {first for first, _ in labels} == set(range(5))
-    assert all(first == second == labels[i % 5][0] for i, (first, second) in enumerate(labels))
 
 
 # --- processes
@@ -147,10 +139,11 @@ def test_many_threads_may_use_it(grader):
 def test_killed_workers_are_replaced():
     others = children()
     with Grader(workers=2, timeout=1) as grader, ThreadPoolExecutor() as threads:
-        grader.correct("7", ["0.5"])
+        grader.forms(["x"])
+        grader.correct("7", [r"\sqrt{2}"])
         first = children() - others
         verdicts = threads.submit(
-            grader.correct, "1/2", [f"{answer} - {i}" for i, answer in enumerate(DECIMALS)]
+            grader.correct, r"\sqrt{2}", [f"{answer} - {i}" for i, answer in enumerate(FORMULAS)]
         )
         time.sleep(0.1)
         for pid in first:
@@ -166,14 +159,14 @@ STUCK = """
 import json, os, sys; sys.path[:] = json.loads(sys.argv[1])
 from autotts_jax.collect import grading
 
-def parse(text, parse_answer=grading.parse_answer):
-    if text == "1 + 3":
+def form(text, arithmetic, form=grading.form):
+    if text == "x + 3":
         sum(range(10**15))  # in C, where no alarm ends it
-    if text == "1 + 4":
+    if text == "x + 4 + x":
         os.abort()
-    return parse_answer(text)
+    return form(text, arithmetic)
 
-grading.parse_answer = parse
+grading.form = form
 grading.serve(int(sys.argv[2]), int(sys.argv[3]))
 """
 
@@ -181,17 +174,17 @@ grading.serve(int(sys.argv[2]), int(sys.argv[3]))
 def test_a_stuck_worker_costs_one_answer(monkeypatch):
     monkeypatch.setattr(grading, "PROGRAM", STUCK)
     with Grader(workers=1, timeout=1) as grader:
-        assert grader.correct("2", ["1 + 1", "1 + 3", "2.0", "2 + 1"]) == [True, False, True, False]
-        # One at which workers crash is compared by its spelling; the classes before it are not forgotten.
-        assert grader.cluster(["1 + 6", "2 + 1", "1 + 4", "3.0", "1 + 4.", "4"]) == [0, 1, 2, 1, 2, 3]
+        assert grader.forms(["1 + x", "x + 3", "2 + x", "x + 2"]) == ["x + 1", "x + 3", "x + 2", "x + 2"]
+        # So does one at which workers crash.
+        assert grader.forms(["x+x", "x + 4 + x", "4 + 2x"]) == ["2x", "x + 4 + x", "2x + 4"]
 
 
 def test_closing_leaves_no_process():
     threads_before, others = threading.active_count(), children()
     with Grader(workers=2, timeout=1) as grader, ThreadPoolExecutor() as threads:
-        grader.correct("7", ["0.5"])
+        grader.correct("7", [r"\sqrt{2}"])
         left = children() - others
-        busy = threads.submit(AnswerBook(grader).ids, DECIMALS)
+        busy = threads.submit(grader.forms, FORMULAS)
         time.sleep(0.1)
         grader.close()
         with pytest.raises(InputError, match="the grader is closed"):
@@ -199,16 +192,17 @@ def test_closing_leaves_no_process():
     assert len(left) == 2
     assert gone(left)
     assert threading.active_count() == threads_before
-    for ask in (grader.correct, AnswerBook):
-        with pytest.raises(InputError, match="the grader is closed"):
-            ask(*(("1/2", ["0.5"]) if ask == grader.correct else (grader, "x + 1")))
+    with pytest.raises(InputError, match="the grader is closed"):
+        grader.correct("1/2", ["0.5"])
+    with pytest.raises(InputError, match="the grader is closed"):
+        grader.forms(["x + 1"])
     grader.close()
 
 
 SCRIPT = """
 from autotts_jax.collect import Grader
 with Grader(workers=2, timeout=2) as grader:
-    grader.correct("7", ["0.5"])
+    grader.correct("7", ["x + 1"])
     print("ready", flush=True)
     grader.correct("7", ["9^{9^{9^9}}"])
 """
@@ -238,19 +232,19 @@ def test_workers_do_not_outlive_their_program(tmp_path, sign):
 def test_workers_import_no_jax():
     program = (
         "import sys, autotts_jax.collect.grading\n"
-        "from autotts_jax.replay.equivalence import Classes, parse_answer, start_worker\n"
+        "from autotts_jax.replay.equivalence import form, start_worker\n"
         "start_worker(5)\n"
-        "print(Classes(parse_answer('1/2')).find(parse_answer('0.5')))\n"
+        "print(form('1 + x'))\n"
         "print({'jax', 'jaxlib', 'flax'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "0\nset()\n"
+    assert done.stdout == "x + 1\nset()\n"
 
 
 def test_workers_that_do_not_start(monkeypatch):
     monkeypatch.setattr(grading, "PROGRAM", "raise SystemExit")
     with Grader(workers=1) as grader, pytest.raises(InputError, match="do not start"):
-        grader.correct("1/2", ["0.5"])
+        grader.correct("1/2", ["x + 1"])
 
 
 def test_bad_arguments():

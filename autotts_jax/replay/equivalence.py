@@ -338,8 +338,8 @@ def _formula(text: str, other: str | None = None) -> str:
             raise UnreadableError
     sides = [_parsed(side) for side in (text, other) if side is not None]
     found = _attempt(_written, *sides)
-    if found is None or len(found) > MAX_LENGTH:  # it takes too long, or cannot be written out
-        return "".join((text if other is None else f"{text}={other}").split())
+    if found is None or len(found) > MAX_LENGTH:  # it would take too long, or cannot be written out
+        found = " = ".join(map(_latex, sides))
     return text_form(found) or found
 
 

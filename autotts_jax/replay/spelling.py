@@ -58,11 +58,11 @@ _WRAPPER = re.compile(
     "|".join(
         (
             _FONT + r"\s?\{([^{}]*)\}",
-            r"boxed\{([^{}]*)\}|([^{}]*)\}+|((?:(?!\\[(\[]).)*)\\[)\]]",  # what is left of a box or a formula
+            r"\\?boxed\{([^{}]*)\}?|([^{}]*)\}+|((?:(?!\\[(\[]).)*)\\[)\]]",  # what is left of a box or a formula
             r"\\\((.*)\\\)|\\\[(.*)\\\]|\$+([^$]*)\$*",
             r"\*\*(.*)\*\*|\"(.*)\"|`(.*)`",
             r"(.*[^.\\])\.|(.*[^\\])[,;:?]|(.*)\\\\|\\[,;: ](.*)|(.*)\\[,;: ]|=(.*)",
-            r"(?i:(?:the )?(?:final )?answer(?: is\b|:|=)|about\b|approximately\b|exactly\b|\\approx\b)(.+)",
+            r"(?i:(?:the )?(?:final )?answer(?: is\b:?|:|=)|about\b|approximately\b|exactly\b|\\approx\b)(.+)",
         )
     )
 )
@@ -89,6 +89,7 @@ _REWRITTEN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?<=[0-9)]) ?[xX*] ?(?=[0-9(])", r"\\times "),
         (r"\$|(?i:^(?:USD|EUR|GBP|Rs\.?|US) ?(?=[-0-9]))", ""),
         (r"\*\*", "^"),
+        (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
     )
 )
 
@@ -257,7 +258,7 @@ _CHOSEN = re.compile(r"[(\[]?([A-J])[)\]][.:]?\s+[^\s+\-*/=^_\\<>,;&|].*|([A-J])
 _LETTERS = r"[^\W\d_]"
 _WORDS = re.compile(rf"{_LETTERS}(?:{_LETTERS}|[ ,.'-])*")
 _LONG_WORD = re.compile(_LETTERS + "{4}")
-_FACTORS = re.compile("pi|[abc]{2,3}|[kmn]{2,3}|[pqrs]{2,3}|[xyz]{2,3}", re.IGNORECASE)
+_FACTORS = re.compile("[abc]{2,3}|[kmn]{2,3}|[pqrs]{2,3}|[xyz]{2,3}", re.IGNORECASE)
 _MONTHS = [
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
