@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import autotts_jax as at
-from autotts_jax import discovery
+from autotts_jax import discovery, replay
 from autotts_jax.policies import CONTROLLERS
 
 pytestmark = pytest.mark.shipped
@@ -48,7 +48,12 @@ EMBEDDED_DIGESTS = {
     "synthetic": "b4dbdd86773c54186fedca4ee820b907fa74b95ade313b07ad97f5dec0dca1ef",
     "smollm2": "6792f391350af5ce98866d79bee67ac2db6df006ba3ba2cf1e1c3edc251f279d",
 }
-"""SHA-256 of the embedded probe matrices that the released evaluator played."""
+"""SHA-256 of the probe matrices that the released evaluator played."""
+
+
+def embedded(name):
+    """The embedded data as the released evaluator played it: `smollm2` was graded anew since then."""
+    return replay.read_files(EMBEDDED_GOLDEN / "smollm2.npz") if name == "smollm2" else at.load(name)
 
 
 def digest(matrix):
@@ -64,7 +69,7 @@ def digest(matrix):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EMBEDDED_DIGESTS)
 def test_every_embedded_episode_equals_the_released_evaluator(name):
-    data = at.load(name)
+    data = embedded(name)
     assert digest(data.matrix) == EMBEDDED_DIGESTS[name], "see tests/golden/README.md"
     players = [f"{family}@{value:g}" for family, value in GOLDEN.values()]
     plays = at.evaluate(data, players, seeds=EMBEDDED_SEEDS).plays
@@ -102,8 +107,8 @@ def test_every_episode_equals_the_released_evaluator(plays, released, golden_dir
 @pytest.mark.slow
 def test_the_program_of_cmc_equals_the_released_evaluator(released, golden_dir):
     """CMC as a program of the space that discovery searches."""
-    embedded = [(at.load(name), EMBEDDED_GOLDEN, EMBEDDED_SEEDS) for name in EMBEDDED_DIGESTS]
-    for data, folder, seeds in [*embedded, (released, golden_dir / "episodes", 100)]:
+    ours = [(embedded(name), EMBEDDED_GOLDEN, EMBEDDED_SEEDS) for name in EMBEDDED_DIGESTS]
+    for data, folder, seeds in [*ours, (released, golden_dir / "episodes", 100)]:
         (play,) = at.evaluate(data, discovery.family("program", discovery.cmc()), seeds=seeds).plays
         for golden in ("cmc_beta0.5", "cmc_beta1.0"):
             member = play.player.values.index(GOLDEN[golden][1])

@@ -22,8 +22,8 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
         data: the name of an embedded dataset (``"smollm2"`` or ``"synthetic"``), a file, a folder, a glob
             pattern, or several of these. To read a file or folder with the name of an embedded dataset, write
             ``"./smollm2"``. Of the folder of an unfinished collection, the questions are loaded that have all
-            their branches, with an `InputWarning`; math-verify grades them.
-        encoding: ``"exact"`` compares answers as strings, ``"equiv"`` by math-verify.
+            their branches, graded, with an `InputWarning`.
+        encoding: ``"exact"`` compares answers as strings, ``"equiv"`` by their canonical forms.
 
     Returns:
         The embedded datasets in the order in which they were named, each once; then the files in the order of

@@ -50,7 +50,7 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
 
     Args:
         data: names of embedded datasets, files, folders and glob patterns, as there.
-        encoding: ``"exact"`` compares answers as strings, ``"equiv"`` by math-verify.
+        encoding: ``"exact"`` compares answers as strings, ``"equiv"`` by their canonical forms.
 
     Returns:
         The embedded datasets in the order in which they were named, each once; then the files in the order of
