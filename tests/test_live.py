@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import threading
 
+import numpy as np
 import pytest
 
 from autotts_jax.collect import (
@@ -13,13 +14,19 @@ from autotts_jax.collect import (
     EngineError,
     Finish,
     Grader,
+    LocalWorkers,
+    Plan,
+    Problem,
     Sampling,
     SimulatedEngine,
+    collect,
 )
 from autotts_jax.core.pool import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.live import Votes, answer
+from autotts_jax.policies import select
 from autotts_jax.policies.sealed.question import BudgetError
+from autotts_jax.replay import BranchOrders
 
 WIDTH = 16
 SAMPLING = Sampling(interval=20, max_tokens=400, seed=3)
@@ -169,6 +176,37 @@ def test_a_question_that_is_too_long_is_refused(grader):
         live("sc@2", grader, "a" * 100, engine)
     with pytest.raises(InputError, match=r"takes 500; shorten the question$"):
         live("sc@2", grader, "a" * 500, engine)
+
+
+class Spelling(SimulatedEngine):
+    """Writes one answer in many ways, by the branch."""
+
+    WAYS = ("{}", "{}.0", "x = {}", r"\text{{{}}}", "{} cm", "9 * {}")
+
+    def complete(self, request):
+        written = super().complete(request)
+        if request.temperature:
+            return written
+        way = self.WAYS[sum(request.prompt) % len(self.WAYS)]
+        text = way.format(written.text[0]) + "}"
+        return dataclasses.replace(written, text=text, tokens=self.tokenizer.encode(text))
+
+
+@pytest.mark.parametrize("spec", ["sc@4", "cmc@0.3"])
+def test_the_answer_is_that_of_replay_to_the_letter(grader, tmp_path, spec):
+    questions = tuple(Problem(text, "7.0") for text in (QUESTION, "What is 9 - 2?"))
+    sampling = dataclasses.replace(SAMPLING, max_tokens=200)  # which most branches reach
+    plan = Plan("simulated", "sums", questions, num_branches=WIDTH, sampling=sampling)
+    data = collect(plan, tmp_path / "run", LocalWorkers(Spelling()))
+    assert {question.gold for question in data.questions} == {"7"}
+    assert "ERR" in data.questions[0].vocabulary
+    orders = BranchOrders(np.arange(WIDTH, dtype=np.int32)[None, None], np.zeros(len(data), np.int32))
+    play = select(spec).play(data, orders)
+    for row, asked in enumerate(questions):
+        found = live(spec, grader, asked.text, Spelling(), sampling=sampling)
+        assert found.answer == play.answer[0, 0, row]
+        shown = {answer for decision in found.decisions for answer in decision.answers if answer}
+        assert shown <= set(data.questions[row].vocabulary)
 
 
 # --- released programs ----------------------------------------------------------------------------------

@@ -58,11 +58,12 @@ _WRAPPER = re.compile(
     "|".join(
         (
             _FONT + r"\s?\{([^{}]*)\}",
-            r"\\?boxed\{([^{}]*)\}?|([^{}]*)\}+|((?:(?!\\[(\[]).)*)\\[)\]]",  # what is left of a box or a formula
+            # what is left of a box or a formula
+            r"\\?boxed\{([^{}]*)\}?|([^{}]*)\}+|((?:(?!\\[(\[]).)*)\\[)\]]",
             r"\\\((.*)\\\)|\\\[(.*)\\\]|\$+([^$]*)\$*",
             r"\*\*(.*)\*\*|\"(.*)\"|`(.*)`",
             r"(.*[^.\\])\.|(.*[^\\])[,;:?]|(.*)\\\\|\\[,;: ](.*)|(.*)\\[,;: ]|=(.*)",
-            r"(?i:(?:the )?(?:final )?answer(?: is\b:?|:|=)|about\b|approximately\b|exactly\b|\\approx\b)(.+)",
+            r"(?i:(?:the )?(?:final )?answer(?: is\b:?|:|=)|(?:about|approximately|exactly|\\approx)\b)(.+)",
         )
     )
 )
