@@ -128,6 +128,28 @@ AUTO = [
     ("5 apples, not 7", "auto", "7", "7", True),
     (r"\boxed{6", "auto", "6", "6", True),  # no complete box, but a number
     ("nothing", "auto", "6", ERR, False),
+    # Later numbers are explanations.
+    ("The answer is 12. 7 + 5 is 12, which is the sum of 7 and 5.", "auto", "12", "12", True),
+    ("Answer: 12\n\n7 and 5 are 12, as 3 and 9 are.", "auto", "12", "12", True),
+    ("**Answer:** 12 apples, and 3 pears are left.", "auto", "12", "12", True),
+    ("The final answer is:\n\n$$12$$", "auto", "12", "12", True),
+    ("The answer is $\\frac{1}{2}$, not 2.", "auto", "0.5", r"\frac{1}{2}", True),
+    (r"The answer is \(2\sqrt{3}\). It took 3 steps.", "auto", r"\sqrt{12}", r"2\sqrt{3}", True),
+    ("The answer is 7 + 5 = 12. That took 2 steps.", "auto", "12", "12", True),
+    ("The answer is 7 + 5.", "auto", "12", "7 + 5", False),
+    ("The answer is x = 5, since 5 - 5 is 0.", "auto", "5", "5", True),
+    ("The answer is -3.5 in 2 steps.", "auto", "-7/2", "-3.5", True),
+    ("The answer is 5. No, the answer is 6. I tried 7.", "auto", "6", "6", True),
+    ("The answer is B. It has 4 legs.", "auto", "B", "B", True),
+    ("Answer: (C), for 3 reasons.", "auto", "C", "(C)", True),
+    ("The answer is A dog with 4 legs and 1 tail.", "auto", "4", "4", True),
+    ("The answer is yes. I am 99 % sure.", "auto", "yes", "yes", True),
+    ("The answer is not known to anybody yet. I guess 5.", "auto", "5", "5", True),
+    ("So 7 + 5 = 12.\n#### 12\nThat took 2 steps.", "auto", "12", "12", True),
+    ("#### 11\nWait: the answer is 10.\n#### 12", "auto", "12", "12", True),
+    (r"The answer is 5, so \boxed{6}. #### 7", "auto", "6", "6", True),
+    ("The answer is", "auto", "5", ERR, False),
+    ("10 answers: 5", "auto", "5", "5", True),
 ]
 
 PATTERNS = [

@@ -57,6 +57,24 @@ def test_a_form_that_needs_no_mathematics_is_the_form_of_itself(answer):
     assert form is None or plain_form(form) == form
 
 
+LISTED = "Which is a prime?\n(A) 4 (B) 7 (C) 9"
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "expected"),
+    [
+        (LISTED, "A prime has 2 divisors, so it is (B), not 9.", "B"),
+        ("Which is a prime?\nA. 4\nB. 7", "I think B, which has 2 divisors.", "B"),
+        (LISTED, r"\boxed{7}, which is (B)", "7"),
+        (LISTED, "It is 7", "7"),
+        ("Is A. Lincoln older than B Franklin?", "By 2 years (B)", "2"),
+        ("What is 3 + 4?", "It is (B) 7", "7"),
+    ],
+)
+def test_choices_are_looked_for_where_the_question_lists_some(question, text, expected):
+    assert extract(text, extractor("auto", question)) == expected
+
+
 LONG_TEXTS = {
     "boxes that stay open": "\\boxed{" * 14_000,
     "nested boxes": "\\boxed{" * 7_000 + "1" + "}" * 7_000,

@@ -126,8 +126,8 @@ AnswersOption = Annotated[
     str,
     typer.Option(
         metavar="RULE",
-        help="How answers are found: auto (the last box, else the last number), boxed, number, choice, "
-        "regex:PATTERN, or module:function.",
+        help="How answers are found: auto (the last box, #### or 'answer is', else the last number), boxed, "
+        "number, choice, regex:PATTERN, or module:function.",
     ),
 ]
 

@@ -2,7 +2,7 @@ r"""Extractors: how the answer is found in a text.
 
 | specification | what it finds |
 |---|---|
-| ``auto`` | the box, or the number if there is no box |
+| ``auto`` | the box; else what follows ``####``, "answer is" or "answer:"; else the choice or number |
 | ``boxed`` | what the last complete ``\boxed{...}`` or ``\fbox{...}`` holds |
 | ``number`` | the last plain number: 1,234.5, -3, 2/3, 1 1/2, 50%, 6.02e23, and simple LaTeX for them |
 | ``choice`` | the last choice letter, A to J: ``(B)``, ``Answer: C``, ``**D**`` |
@@ -75,6 +75,18 @@ _MARKED_CHOICE = re.compile(
 # A is an article, and I a pronoun, where a lower-case word or a number follows, other than "is", "or", "and".
 _PLAIN_CHOICE = re.compile(rf"{_BEFORE}(?:[B-HJ]|[AI](?!\s+(?!(?:is|or|and)\b)[a-z0-9])){_AFTER}")
 _ONLY_CHOICE = re.compile(r"\W*([A-Ja-j])\W*")
+_LISTED_A, _LISTED_B = (re.compile(rf"(?:^|\s)[(\[]?{letter}[)\].:]\s") for letter in "AB")
+
+_HASHES = re.compile(r"####[ \t]*(?=\S)")
+_STATED = re.compile(r"(?i:\banswer(?:\s+is\b:?|\s?[:=]))[\s*_]*(?=\S)")
+_SENTENCE = re.compile(r"(?:[^.!?;\n]|[.!?;](?=\S))*")
+_MATHEMATICS = re.compile(r"\$([^$\n]+)\$|\\\(([^\n]+?)\\\)|\\\[([^\n]+?)\\\]")
+_STATED_CHOICE = re.compile(
+    r"(?:option|choice)?\s*[(\[]?(?:[B-HJ]|[AI](?!\s+[a-z]))(?:[)\]]|(?![A-Za-z0-9_'^+*/=-]))"
+)
+_OPERATION = re.compile(r"\s*(?:[-+*/×÷]|\\times|\\cdot)\s*[0-9(]")
+_MAX_WORDS = 3
+"""Words that a stated answer without a number may have."""
 
 
 def extract(text: str, extractor: Extractor) -> str:
@@ -100,11 +112,12 @@ def extract(text: str, extractor: Extractor) -> str:
     return answer if 0 < len(answer) <= MAX_LENGTH else ERROR
 
 
-def extractor(spec: str | Extractor) -> Extractor:
+def extractor(spec: str | Extractor, question: str = "") -> Extractor:
     """Makes the extractor of a specification; the table at the top of this module lists them.
 
     Args:
         spec: the specification, or a function, which is returned as it is.
+        question: the question; if it lists choices, ``auto`` looks for one.
 
     Returns:
         The extractor.
@@ -114,6 +127,8 @@ def extractor(spec: str | Extractor) -> Extractor:
     """
     if callable(spec):
         return spec
+    if spec == "auto" and (first := _LISTED_A.search(question)) and _LISTED_B.search(question, first.end()):
+        return _choice_found
     if spec in _BY_NAME:
         return _BY_NAME[spec]
     if spec.startswith("regex:"):
@@ -183,12 +198,41 @@ def _choice(text: str) -> str | None:
     return (marked or _PLAIN_CHOICE.findall(text) or [None])[-1]
 
 
-def _box_or_number(text: str) -> str | None:
-    return _boxed(text) or _number(text)
+def _found(text: str) -> str | None:
+    return _boxed(text) or _stated(text) or _number(text)
+
+
+def _choice_found(text: str) -> str | None:
+    return _boxed(text) or _stated(text) or _choice(text) or _number(text)
+
+
+def _stated(text: str) -> str | None:
+    """What the text says to be its answer, after the last ``####`` or the last "answer is"."""
+    for statement in (_HASHES, _STATED):
+        last = deque(statement.finditer(text), maxlen=1)
+        if last and (found := _said(text[last[0].end() :][: 10 * MAX_LENGTH])):
+            return found
+    return None
+
+
+def _said(text: str) -> str | None:
+    """The answer that a sentence begins with: a choice, mathematics, a number or a few words."""
+    if choice := _STATED_CHOICE.match(text):
+        return choice[0].strip()
+    if mathematics := _MATHEMATICS.match(text):
+        return mathematics[mathematics.lastindex or 0].strip()
+    sentence = _SENTENCE.match(text)
+    said = sentence[0].strip(" *_`") if sentence else ""
+    number = _NUMBER.search(said.rpartition("=")[2])
+    if number is None:
+        return said if 0 < len(said.split()) <= _MAX_WORDS else None
+    if "=" not in said and _OPERATION.match(said[number.end() :]):
+        return said  # arithmetic, which is no answer
+    return _spelled(number)
 
 
 _BY_NAME: dict[str, Extractor] = {
-    "auto": _box_or_number,
+    "auto": _found,
     "boxed": _boxed,
     "number": _number,
     "choice": _choice,

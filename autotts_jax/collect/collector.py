@@ -160,7 +160,7 @@ def collect_unit(engine: Engine, plan: Plan, unit: Unit, cancel: threading.Event
         InputError: the question does not fit into the model's context.
     """
     question = plan.questions[unit.question].text
-    trajectories = Trajectories(engine, question, plan.sampling, extractor(plan.answers), cancel)
+    trajectories = Trajectories(engine, question, plan.sampling, extractor(plan.answers, question), cancel)
     trajectories.read(dict.fromkeys(unit.branches, plan.sampling.max_depth))
     return Collected(unit, [_branch(trajectories, plan, b) for b in unit.branches], trajectories.usage)
 

@@ -114,8 +114,8 @@ def answer(
         question: the question, or a conversation of which the last message is the user's.
         player: a player with a single setting, as `autotts_jax.evaluate` takes it.
         sampling: how branches are sampled and probed; `Sampling()` when None.
-        answers: finds the answer in a text: ``auto`` (the last box, else the last number), ``boxed``,
-            ``number``, ``choice``, ``regex:PATTERN``, ``module:function``, or a function.
+        answers: finds the answer in a text: ``auto`` (the last box, ``####``, "answer is" or number),
+            ``boxed``, ``number``, ``choice``, ``regex:PATTERN``, ``module:function``, or a function.
         max_branches: W, branches that can be opened; the environment of a policy has its own.
         budget: tokens that may be charged; None for no limit. As no length is known before a branch has
             ended, an interval is taken to cost Δ. What is left may be too little for a full read of
@@ -165,7 +165,8 @@ def answer(
     if width > 1:
         check_differing(sampling)
     asked = question if isinstance(question, str) else tuple(question)
-    trajectories = Trajectories(engine, asked, sampling, extractor(answers), cancel)
+    last = asked if isinstance(asked, str) else asked[-1].content
+    trajectories = Trajectories(engine, asked, sampling, extractor(answers, last), cancel)
     decisions: list[Decision] = []
 
     def note(decision: Decision) -> None:
