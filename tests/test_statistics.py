@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from autotts_jax.errors import InputError
+from autotts_jax.experiments import questions_table
 from autotts_jax.replay import read_files
 from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question, stack
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.replay.statistics import cell_statistics
+from autotts_jax.replay.statistics import cell_statistics, question_statistics
 
 # Over all 128 branches, in percent: mean@1, label_accuracy, pass@128.
 PUBLISHED = {
@@ -99,6 +100,26 @@ def test_by_hand():
             )
         ),
     }
+
+
+def test_questions_by_hand():
+    data = dataset(ROWS, [0, 0], TOKENS)
+    assert question_statistics(data) == [(2 / 4, 2 / 11), (1 / 4, 6 / 9)]
+    table = str(questions_table(data))
+    assert [line.split() for line in table.splitlines()[3:6]] == [
+        ["0", "a", "50.0", "18.2"],
+        ["1", "a", "25.0", "66.7"],
+        ["mean", "of", "all", "37.5", "42.4"],
+    ]
+    assert "1 of 2 questions have ERR, no answer, in 20% or more of" in table
+
+
+def test_of_many_questions_those_with_the_most_errors_are_shown():
+    rows = [[[0, 0], [0, 2 if q == 23 else 1]] for q in range(25)]
+    table = str(questions_table(dataset(rows, [0] * 25, [[100, 100]] * 25)))
+    shown = [line.split()[0] for line in table.splitlines()[3:23]]
+    assert shown == [*map(str, range(19)), "23"]
+    assert table.startswith("20 of 25 questions")
 
 
 def test_no_answer_never_votes():

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotts_jax.cli.console import say, working
+from autotts_jax import experiments
+from autotts_jax.cli.console import console, say, working
 from autotts_jax.cli.options import AnswersOption, EngineOptions, SamplingOptions
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ def collect(
             on_progress=_shown(on_progress),
             made_with=made_with(engine.engine, ["autotts-jax", *sys.argv[1:]]),
         )
+        table = experiments.questions_table(dataset)
+    console().print(table)
     say(f"wrote matrix.npz, matrix.json to {out}: {len(dataset)} questions of {branches} branches")
     say(f"evaluate it: autotts-jax evaluate --data {out}")
 

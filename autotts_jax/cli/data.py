@@ -30,7 +30,10 @@ def info(data: DataArgument, encoding: EncodingOption = "exact") -> None:
         growing = {store.folder: store for store in stores if store.missing()}
         for store in growing.values():
             if dataset := store.dataset():
-                tables.append(experiments.statistics_table(dataset))
+                tables += [experiments.statistics_table(dataset), experiments.questions_table(dataset)]
+        for store in stores:
+            if store.folder not in growing:
+                tables.append(experiments.questions_table(at.load(store.folder, encoding)))
         if rest := [place for place in data if Path(place) not in growing]:
             on_progress("reading data", 0, 0)
             tables.append(experiments.statistics_table(at.load(rest, encoding)))

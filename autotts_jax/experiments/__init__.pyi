@@ -10,7 +10,7 @@ from .frontier import (
     tokens_at,
 )
 from .summary import ALL_MODELS, Objective, Row, paired_bootstrap, standard_error
-from .tables import Table, collection_table, statistics_table
+from .tables import Table, collection_table, questions_table, statistics_table
 from .tracing import Trace, TraceStep, trace
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "frontier_of",
     "hypervolume",
     "paired_bootstrap",
+    "questions_table",
     "standard_error",
     "statistics_table",
     "tokens_at",

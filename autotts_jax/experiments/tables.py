@@ -17,7 +17,7 @@ from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
 from autotts_jax.experiments.summary import Row
 from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.replay.statistics import cell_statistics
+from autotts_jax.replay.statistics import cell_statistics, question_statistics
 from autotts_jax.terminal import styled
 
 WIDTH = 80
@@ -25,6 +25,12 @@ WIDTH = 80
 
 SETTINGS_SHOWN = 5
 """Most settings of the reference controller that a printed comparison has; its file has them all."""
+
+QUESTIONS_SHOWN = 20
+"""Most questions that a printed table has."""
+
+COMMON_ERRORS = 0.2
+"""Share of ``ERR`` from which it is called common."""
 
 HTML = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',consolas,monospace\">{code}</pre>"
 
@@ -297,6 +303,49 @@ def _made_with(store: Store) -> list[str]:
         if isinstance(versions, dict):
             lines.append("made with " + ", ".join(f"{name} {version}" for name, version in versions.items()))
     return list(dict.fromkeys(lines))
+
+
+def questions_table(dataset: ProbeDataset) -> Table:
+    """Accuracy and the share of ``ERR`` of each question, with a suggestion where ``ERR`` is common.
+
+    Of many questions, those with the most ``ERR`` and then the lowest accuracy are shown.
+
+    Args:
+        dataset: the dataset.
+    """
+    found = question_statistics(dataset)
+    worst_first = sorted(range(len(found)), key=lambda q: (-found[q].error_share, found[q].accuracy))
+    shown = sorted(worst_first[:QUESTIONS_SHOWN])
+
+    def parts(columns: int) -> Iterator[RenderableType]:
+        some = f"{len(shown)} of {len(found)} " if len(shown) < len(found) else ""
+        table = plain_table(f"{some}questions")
+        table.add_column("", no_wrap=True, overflow="ellipsis", max_width=max(columns - 44, 10))
+        for heading in ("gold", "accuracy, %", "ERR, %"):
+            table.add_column(heading, justify="right", no_wrap=True, overflow="ellipsis", max_width=16)
+        for q in shown:
+            question, text = dataset.questions[q], " ".join(dataset.questions[q].text.split())
+            add_row(table, text, question.gold, *map(_percent, found[q]))
+        add_row(
+            table,
+            "mean of all",
+            "",
+            *(_percent(float(np.mean(column))) for column in zip(*found, strict=True)),
+        )
+        yield table
+        often = sum(row.error_share >= COMMON_ERRORS for row in found)
+        if often:
+            yield styled(
+                f"{often} of {len(found)} questions have ERR, no answer, in {COMMON_ERRORS:.0%} or more of "
+                "their probes and finals. Look at some texts (--keep-text), and try more --probe-tokens, "
+                "other --answers, or a --probe-suffix that asks for the answer alone."
+            )
+
+    return Table(parts)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
 
 
 def _number(value: float) -> str:

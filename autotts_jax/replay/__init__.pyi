@@ -7,7 +7,7 @@ from .generator import SYNTHETIC_MODELS, SyntheticModel, synthetic
 from .matrix import NONE, ProbeMatrix
 from .orders import BranchOrders, paper64_orders, repo100_orders
 from .reading import find_files, read_files
-from .statistics import cell_statistics
+from .statistics import QuestionStatistics, cell_statistics, question_statistics
 
 __all__ = [
     "ENCODINGS",
@@ -20,12 +20,14 @@ __all__ = [
     "ProbeDataset",
     "ProbeMatrix",
     "Question",
+    "QuestionStatistics",
     "SyntheticModel",
     "cell_statistics",
     "find_files",
     "load",
     "merge_equivalent",
     "paper64_orders",
+    "question_statistics",
     "read_compact",
     "read_files",
     "read_json",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -71,6 +71,41 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
         **_settled(answers == finals, lengths[..., None]),
         "length_correlation": _length_correlation(lengths, right),
     }
+
+
+class QuestionStatistics(NamedTuple):
+    """How the branches of a question did.
+
+    Attributes:
+        accuracy: share of finals that are right, 0 to 1.
+        error_share: share of probes and finals without an answer, 0 to 1.
+    """
+
+    accuracy: float
+    error_share: float
+
+
+def question_statistics(dataset: ProbeDataset) -> list[QuestionStatistics]:
+    """Computes how the branches of each question did.
+
+    Args:
+        dataset: a dataset of any cells and either encoding.
+
+    Returns:
+        The statistics of each question, in the order of the dataset.
+    """
+    index = np.arange(len(dataset))
+    matrix: Any = jax.tree.map(np.asarray, dataset.matrix)
+    errors = matrix.answers == _error_ids(dataset, index)[:, None, None]
+    found = []
+    for q in index:
+        branches = dataset.cells[matrix.cell[q]].num_branches
+        lengths, answers = matrix.lengths[q, :branches], matrix.answers[q, :branches]
+        finals = answers[np.arange(branches), lengths]
+        readable = np.arange(answers.shape[1]) <= lengths[:, None]
+        share = float(errors[q, :branches][readable].mean())
+        found.append(QuestionStatistics(float((finals == matrix.gold[q]).mean()), share))
+    return found
 
 
 def _spread(name: str, values: np.ndarray) -> dict[str, float | int]:
