@@ -165,8 +165,8 @@ def test_endless_expressions_are_answers_of_their_own():
     assert done.stdout == "[0, 1, 2, 3, 4, 5]\n", done.stderr
 
 
-def test_without_math_verify(monkeypatch):
-    monkeypatch.setitem(sys.modules, "math_verify", None)
+def test_without_the_parser(monkeypatch):
+    monkeypatch.setitem(sys.modules, "latex2sympy2_extended", None)
     with pytest.raises(InputError, match=r"pip install 'autotts-jax\[equiv\]'"):
         merge_equivalent(exact_dataset(("7", ["7", "8"])))
 

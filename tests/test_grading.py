@@ -255,7 +255,7 @@ def test_bad_arguments():
             Grader(1, timeout)
 
 
-def test_without_math_verify(monkeypatch):
-    monkeypatch.setitem(sys.modules, "math_verify", None)
+def test_without_the_parser(monkeypatch):
+    monkeypatch.setitem(sys.modules, "latex2sympy2_extended", None)
     with pytest.raises(InputError, match=r"pip install 'autotts-jax\[equiv\]'"):
         Grader()

@@ -46,7 +46,7 @@ def test_no_assertion_guards_anything():
 PLAIN = """
 import sys
 
-collecting = ("pydantic", "tenacity", "httpx", "anyio", "transformers", "datasets", "math_verify")
+collecting = ("pydantic", "tenacity", "httpx", "anyio", "transformers", "datasets", "sympy")
 sys.modules.update(dict.fromkeys(collecting))  # as if they were not installed
 from autotts_jax.replay import load, write_compact, write_json
 

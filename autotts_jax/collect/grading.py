@@ -2,8 +2,8 @@
 
 Two answers are the same if they have the same canonical form, and an answer is right if its form is that of
 the reference answer. `autotts_jax.replay.equivalence` says what the forms are; this module has mathematics
-brought into them in worker processes, because timeouts need the main thread of a process and cannot end
-computations in C.
+brought into them in worker processes, because timeouts need the main thread of a process, and only its end
+is that of a computation in C.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ _START_SECONDS = 120.0
 _PATIENCE = 3
 """Timeouts that one answer may use up: for parsing, checking and simplifying."""
 
+_STUCK = 20
+"""How much longer than it may compute a worker may take; one that computes longer ends by itself."""
+
 _CHUNK = 50
 """Answers that a worker grades at a time."""
 
@@ -60,16 +63,16 @@ class Grader:
 
     Args:
         workers: number of processes; by default one for each core.
-        timeout: seconds for one parse or one evaluation, rounded up to whole seconds. An answer that takes
-            three times as long in all ends its worker.
+        timeout: seconds of a processor's time for one parse or one evaluation, rounded up to whole seconds.
+            An answer that takes three times as long in all ends its worker.
 
     Raises:
-        InputError: math-verify is not installed, or an argument is out of range.
+        InputError: latex2sympy2_extended is not installed, or an argument is out of range.
     """
 
     def __init__(self, workers: int | None = None, timeout: float = 5.0):
-        if importlib.util.find_spec("math_verify") is None:
-            raise InputError("grading needs math-verify: pip install 'autotts-jax[equiv]'")
+        if importlib.util.find_spec("latex2sympy2_extended") is None:
+            raise InputError("grading needs latex2sympy2_extended: pip install 'autotts-jax[equiv]'")
         if workers is not None and workers < 1:
             raise InputError(f"workers is {workers}, but a grader needs 1 or more")
         if not 0 < timeout < math.inf:
@@ -206,7 +209,7 @@ class _Worker:
             connection = self._connected()
             connection.send((answers, arithmetic))
             for _ in answers:
-                if not connection.poll(_PATIENCE * self._timeout):
+                if not connection.poll(_STUCK * _PATIENCE * self._timeout):
                     raise TimeoutError
                 yield connection.recv()
         except BaseException:
@@ -233,7 +236,7 @@ class _Worker:
             self._stop()
         raise InputError(
             "the worker processes of the grader do not start; what they print says why, "
-            "and so may: python -c 'import math_verify'"
+            "and so may: python -c 'import latex2sympy2_extended'"
         )
 
     def _stop(self) -> None:
@@ -252,7 +255,7 @@ def serve(descriptor: int, timeout: int) -> None:
 
     Args:
         descriptor: file descriptor of the pipe.
-        timeout: seconds for one parse or one evaluation.
+        timeout: seconds of a processor's time for one parse or one evaluation.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError):  # macOS has no such limit
@@ -264,8 +267,8 @@ def serve(descriptor: int, timeout: int) -> None:
         while True:
             answers, arithmetic = connection.recv()
             for answer in answers:
-                # If the parent is gone, nobody else ends a computation in C.
-                seconds = math.ceil(time.process_time()) + 2 * _PATIENCE * timeout
+                # No signal's handler ends a computation in C.
+                seconds = math.ceil(time.process_time()) + _PATIENCE * timeout
                 resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
                 connection.send(_form(answer, arithmetic))
 

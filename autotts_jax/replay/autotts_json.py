@@ -55,7 +55,7 @@ def read_json(
 
     Raises:
         DataError: the file cannot be read, or is not a complete, consistent probe matrix.
-        InputError: the encoding is unknown, or is `EQUIV` and math-verify is not installed.
+        InputError: the encoding is unknown, or is `EQUIV` and latex2sympy2_extended is not installed.
     """
     check_encoding(encoding)
     content = read_bytes(path)

@@ -29,7 +29,7 @@ def smollm2(encoding: str = EXACT) -> ProbeDataset:
         The dataset.
 
     Raises:
-        InputError: the encoding is unknown, or is `EQUIV` and math-verify is not installed.
+        InputError: the encoding is unknown, or is `EQUIV` and latex2sympy2_extended is not installed.
     """
     return read_files(SMOLLM2, encoding)
 

@@ -87,12 +87,12 @@ def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
         The same questions and cells in `EQUIV`.
 
     Raises:
-        InputError: math-verify is not installed, or a worker process died.
+        InputError: latex2sympy2_extended is not installed, or a worker process died.
         DataError: a gold answer cannot be parsed.
     """
-    if importlib.util.find_spec("math_verify") is None:
+    if importlib.util.find_spec("latex2sympy2_extended") is None:
         raise InputError(
-            "the 'equiv' encoding needs math-verify: pip install 'autotts-jax[equiv]', or use 'exact'"
+            "encoding 'equiv' needs latex2sympy2_extended: pip install 'autotts-jax[equiv]'; or use 'exact'"
         )
     gold = np.asarray(dataset.matrix.gold)
     answers: Any = np.array(dataset.matrix.answers)

@@ -1,18 +1,18 @@
 r"""Which answers are the same: those that have the same canonical form.
 
 The form of an answer is a text that depends on the answer alone, so that equality is reflexive, symmetric
-and transitive. Numbers are exact; mathematics is brought into its form by math-verify's parser and SymPy;
+and transitive. Numbers are exact; mathematics is brought into its form by SymPy;
 where nothing can be read, the spelling is the form.
 
 Worker processes import this module, which therefore does not import JAX. A process that uses it calls
-`start_worker` first, and runs it in its main thread, because the timeouts are alarms.
+`start_worker` first, and runs it in its main thread, because the timeouts are signals.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
+import signal
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -36,29 +36,29 @@ NONE = -1
 """The answer id of "no answer": it never votes and is never correct."""
 
 _timeout = 5
-"""Seconds for one parse or one evaluation; `start_worker` sets them."""
+"""Seconds of the processor's time for one parse or one evaluation; `start_worker` sets them."""
 
 
 def start_worker(timeout: int = 5) -> None:
-    """Makes every computation of this process interruptible, and timeouts silent.
+    """Makes every computation of this process interruptible.
 
     Call it before SymPy is imported.
 
     Args:
-        timeout: whole seconds for one parse or one evaluation.
+        timeout: seconds of the processor's time for one parse or one evaluation. On a busy machine an answer
+            has the same form as on an idle one.
     """
     global _timeout
     _timeout = timeout
     # CPython's big integers notice the alarm of a timeout; GMP's, which SymPy prefers, do not.
     os.environ["SYMPY_GROUND_TYPES"] = "python"
     os.environ["MPMATH_NOGMPY"] = "1"
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 
 def plain_form(answer: str, arithmetic: bool = False) -> str | None:
     """Finds the canonical form of an answer that is a number, a word or a choice, as most are.
 
-    It needs neither math-verify nor a process of its own.
+    It needs neither SymPy nor a process of its own.
 
     Args:
         answer: an answer.
@@ -351,7 +351,7 @@ def _is_word(letters: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Any:
-    """Parses a formula by math-verify's parser, whole: math-verify itself leaves out what it cannot read."""
+    """Parses a formula, the whole of it."""
     from sympy import Expr, nan, zoo
 
     found = _attempt(_parse, text)
@@ -423,12 +423,22 @@ def _rational(value: Any) -> str:
     return written(Fraction(value.p, value.q))
 
 
-def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's result, or None if it fails or takes too long."""
-    from math_verify.errors import TimeoutException
-    from math_verify.utils import timeout
+class _OutOfTimeError(BaseException):
+    """A computation takes too long; not an `Exception`, which SymPy may catch."""
 
+
+def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The function's result, or None if it fails or takes too much of the processor's time."""
+
+    def give_up(*_: object) -> None:
+        raise _OutOfTimeError
+
+    before = signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, _timeout)
     try:
-        return timeout(_timeout)(function)(*arguments)
-    except (Exception, TimeoutException):
+        return function(*arguments)
+    except (Exception, _OutOfTimeError):
         return None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
