@@ -145,6 +145,7 @@ BAD = {
     "bytes": ("q.parquet", parquet(question=[b"a"], answer=["1"]), "question b'a'; make it text"),
     "half of a surrogate pair": ("q.jsonl", lines(GOOD | {"question": "\ud800"}), "half of a surrogate pair"),
     "nothing after the mark": ("q.jsonl", lines(GOOD | {"answer": "6 ####"}), "line 1 has no answer in '6"),
+    "no answer": ("q.jsonl", lines(GOOD | {"answer": "?"}), "line 1 has no answer in"),
     "an unclosed box": ("q.jsonl", lines(GOOD | {"answer": "\\boxed{{1}"}), "line 1 has no answer in"),
     "an empty box": ("q.jsonl", lines(GOOD | {"answer": "so \\boxed{ }"}), "line 1 has no answer in"),
     "the same question": ("q.jsonl", lines(GOOD) + "\n\n" + lines(GOOD), "line 3 has the same.* as line 1"),

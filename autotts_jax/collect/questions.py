@@ -18,7 +18,9 @@ from autotts_jax.collect.problem import Problem
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
 from autotts_jax.files import exists, read_bytes
+from autotts_jax.replay.equivalence import plain_form
 from autotts_jax.replay.json_values import decode, parse_values
+from autotts_jax.replay.spelling import ERROR
 
 TEXT_COLUMNS = ("question", "problem", "prompt", "input")
 GOLD_COLUMNS = ("answer", "gold", "gold_answer", "solution", "target", "expected_answer")
@@ -212,7 +214,7 @@ def _answer(source: str, place: str, written: str) -> str:
         gold = extractor("boxed")(written)
     else:
         gold = written.strip()
-    if not gold:
+    if not gold or plain_form(gold, arithmetic=True) == ERROR:
         raise DataError(
             source, f"{place} has no answer in {reprlib.repr(written)}; give it one, or leave the row out"
         )
