@@ -74,6 +74,7 @@ PLAYERS = {
     "Parallel-Probe": "parallel-probe@16",
     "CMC of the least budget": "cmc@0",
     "CMC": "cmc@0.3",
+    "single": "single@2",
     "neural": "neural@5e-5",
     "neural, atomic": random_atomic_policy,
     "own controller": f"{EXAMPLES}/my_controller.py:first_finishers@0.25",

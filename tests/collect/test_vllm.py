@@ -44,7 +44,7 @@ PLAN = Plan(
     chunk=8,
     sampling=Sampling(interval=16, max_tokens=160, seed=5, probe_tokens=8),
 )
-CONTROLLERS = ("sc@8", "asc@16", "esc@16", "parallel-probe@16", "cmc@0", "cmc@0.3", "neural@5e-5")
+CONTROLLERS = ("sc@8", "asc@16", "esc@16", "parallel-probe@16", "cmc@0", "cmc@0.3", "single@2", "neural@5e-5")
 
 
 @pytest.fixture(scope="module")
