@@ -115,6 +115,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(socket.SOMAXCONN)  # asyncio has no more wait than it accepts at a time
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         _LOG.info("serving at http://%s:%d/v1", shown, port)
