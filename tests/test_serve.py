@@ -19,18 +19,22 @@ import httpx
 import openai
 import pytest
 import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
 
 from autotts_jax import live
 from autotts_jax.cli import main as cli
 from autotts_jax.cli.options import EngineOptions
 from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling, SimulatedEngine
+from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.simulated import ByteTokenizer
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.core.rollout import MAX_TOKENS
+from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live import compiling, service
 from autotts_jax.live import server as serving
 from autotts_jax.live.chat import Reply
+from autotts_jax.live.metrics import tokens_saved
 from autotts_jax.live.server import create_app, serve
 from autotts_jax.live.settings import Settings
 
@@ -249,8 +253,10 @@ def test_the_answer_alone_and_the_decisions_by_request(address, directly, stream
     asked = {"model": "sim:cmc@0.2", "messages": user("2 + 2"), "autotts": options, "stream": stream}
     reply, answer = post(address, asked), directly("2 + 2")
     if stream:
-        *_, said, ended = (json.loads(part) for part in reply.text.split("data: ")[1:-1])
+        *parts, said, ended = (json.loads(part) for part in reply.text.split("data: ")[1:-1])
         content = said["choices"][0]["delta"]["content"]
+        told = [part["autotts"]["decision"] for part in parts if "autotts" in part]
+        assert told == ended["autotts"]["decisions"], "each is told when it is taken, and all at the end"
     else:
         ended = reply.json()
         content = ended["choices"][0]["message"]["content"]
@@ -527,6 +533,81 @@ def test_an_unknown_model_is_not_found(address, model):
     assert len(str(refusal.value)) < 1000
 
 
+@pytest.mark.parametrize("allowed", ["https://chat.example", "*"])
+def test_pages_of_an_allowed_origin_may_use_the_server(allowed):
+    settings = dataclasses.replace(SETTINGS, allowed_origins=(allowed,))
+    asks = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,x-stainless-os",
+    }
+    with served(Engine(), settings) as address:
+        for origin in ("https://chat.example", "https://evil.example"):
+            told = httpx.options(f"{address}/v1/chat/completions", headers={"origin": origin, **asks})
+            permitted = allowed in ("*", origin)
+            assert told.is_success == permitted
+            assert (told.headers.get("access-control-allow-origin") in (allowed, origin)) == permitted
+    assert "access-control-allow-credentials" not in told.headers
+
+
+def test_pages_of_other_origins_may_not(address):
+    asks = {"origin": "https://chat.example", "access-control-request-method": "POST"}
+    assert httpx.options(f"{address}/v1/chat/completions", headers=asks).status_code == 405
+    assert "access-control-allow-origin" not in httpx.get(f"{address}/health", headers=asks).headers
+
+
+def test_the_page_runs_and_reaches_nothing_else(address):
+    page = httpx.get(f"{address}/")
+    policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
+    assert page.headers["content-type"].startswith("text/html")
+    assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    assert all(policy[name].startswith("'sha256-") for name in ("script-src", "style-src"))
+    assert "://" not in page.text.replace("autotts-jax", ""), "nothing from elsewhere"
+
+
+def test_metrics_count_what_was_done():
+    with served(Engine()) as address:
+        sums = {"charged": 0, "branches": 0}
+        for number in range(3):
+            reply = ask(address, f"{number} + 2")
+            sums["charged"] += reply.autotts["tokens"]
+            sums["branches"] += reply.autotts["branches"]
+        with pytest.raises(openai.BadRequestError):
+            ask(address, "2 + 2", max_tokens=0)
+        with pytest.raises(openai.NotFoundError):
+            ask(address, "2 + 2", "sim:best")
+        assert httpx.get(f"{address}/metrics").status_code == 401
+        assert httpx.get(f"{address}/nowhere").status_code == 404
+        told = httpx.get(f"{address}/metrics", headers={"authorization": f"Bearer {KEY}"})
+    assert told.headers["content-type"].startswith("text/plain")
+    found = {
+        (sample.name.removeprefix("autotts_"), *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(told.text)
+        for sample in family.samples
+    }
+    assert found["requests_total", "200", "chat"] == 3
+    assert found["requests_total", "400", "chat"] == found["requests_total", "404", "chat"] == 1
+    assert found["requests_total", "401", "metrics"] == found["requests_total", "404", "none"] == 1
+    assert found["questions_total", "answered", "cmc"] == 3
+    assert found["questions_total", "cmc", "refused"] == 1
+    assert found["tokens_charged_total", "cmc"] == sums["charged"]
+    assert found["branches_total", "cmc"] == sums["branches"]
+    assert found["engine_tokens_total", "generated"] > 0
+    assert sum(value for (name, *_), value in found.items() if name == "stops_total") == 3
+    assert found["questions_under_way",] == found["engine_requests",] == 0
+
+
+def test_tokens_saved_are_those_of_branches_that_are_taken_to_be_as_long_as_others(directly):
+    answer = directly("2 + 2")
+    decisions = [
+        Decision(0, "open", [0, 1, 2], [1, 1, 1], ["4"] * 3, 60),
+        Decision(1, "advance", [0, 1], [3, 5], ["4"] * 2, 220),
+    ]
+    ends = [Finish.stop, Finish.length, None]
+    assert tokens_saved(dataclasses.replace(answer, decisions=decisions, ends=ends), 20) == 20 * (5 - 1)
+    assert tokens_saved(dataclasses.replace(answer, decisions=decisions, ends=[None] * 3), 20) == 0
+
+
 @pytest.mark.parametrize("key", ["wrong", f"{KEY}x", "schlüssel"])
 def test_a_wrong_key_is_refused(address, key):
     headers = {"authorization": f"Bearer {key}".encode()}
@@ -544,8 +625,9 @@ def test_a_name_that_leads_here_is_no_way_in_without_a_key():
         allowed = dict.fromkeys(("localhost", "127.0.0.1", "[::1]", "model.lan", "Model.lan"), 200)
         hosts = allowed | dict.fromkeys(("[", "", "e_vil.example", "127.0.0.1.evil.example", "x"), 403)
         for host, status in hosts.items():
-            reply = httpx.get(f"{address}/v1/models", headers={"host": f"{host}:{port}"})
-            assert reply.status_code == status, host
+            for path in ("/", "/metrics", "/v1/models"):
+                reply = httpx.get(f"{address}{path}", headers={"host": f"{host}:{port}"})
+                assert reply.status_code == status, host
     assert "--allow-host" in reply.json()["error"]["message"]
 
 
@@ -819,6 +901,9 @@ def test_a_port_that_is_taken_is_an_error_of_the_user():
         ({"reply": "all"}, "reply is 'all'"),
         ({"sampling": dataclasses.replace(SAMPLING, temperature=0)}, "temperature is 0"),
         ({"budget": -1}, "budget"),
+        ({"allowed_origins": ("*",)}, "without a key"),
+        ({"allowed_origins": ("https://chat.example/",)}, "no origin"),
+        ({"allowed_origins": ("chat.example",)}, "no origin"),
         ({"sampling": Sampling()}, "lower"),
         ({"answers": "best"}, "extractor 'best'"),
     ],

@@ -46,6 +46,14 @@ def serve(
             show_default="localhost and addresses",
         ),
     ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="Web pages that may use the server from a browser, as https://chat.example; repeatable.",
+            show_default="its own page",
+        ),
+    ] = None,
     max_requests: Annotated[
         int, typer.Option(metavar="N", help="Questions that are answered at once; more get 429.", min=1)
     ] = 32,
@@ -73,6 +81,7 @@ def serve(
             # Typer takes an empty variable for an absent one, which would open the server to everybody.
             api_key=require_key if require_key is not None else os.environ.get(KEY),
             allowed_hosts=tuple(allow_host or ()),
+            allowed_origins=tuple(allow_origin or ()),
             max_requests=max_requests,
             timeout=timeout,
         )

@@ -22,15 +22,28 @@ def check_access(request: Request, settings: Settings) -> None:
     Raises:
         RequestError: the key is wrong or missing; or there is none, and the request was made to another host.
     """
+    check_host(request, settings)
     key = settings.api_key
-    if key is None and not _is_allowed(request, settings.allowed_hosts):
+    given = request.headers.get("authorization", "").encode()
+    if key is not None and not hmac.compare_digest(given, f"Bearer {key}".encode()):
+        raise RequestError(401, "the API key is wrong or missing", "invalid_api_key")
+
+
+def check_host(request: Request, settings: Settings) -> None:
+    """Raises an error if there is no key, and a request was made to a host by whose name nobody may come.
+
+    Args:
+        request: the request.
+        settings: the key and the names.
+
+    Raises:
+        RequestError: that is so.
+    """
+    if settings.api_key is None and not _is_allowed(request, settings.allowed_hosts):
         host = request.headers.get("host", "")
         raise RequestError(
             403, f"the server is not to be reached as {host!r:.80}; begin it with --allow-host, or a key"
         )
-    given = request.headers.get("authorization", "").encode()
-    if key is not None and not hmac.compare_digest(given, f"Bearer {key}".encode()):
-        raise RequestError(401, "the API key is wrong or missing", "invalid_api_key")
 
 
 def _is_allowed(request: Request, names: tuple[str, ...]) -> bool:

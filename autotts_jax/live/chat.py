@@ -55,6 +55,9 @@ IGNORED = (
 )
 """Parameters that have no effect, but for ``stop`` on a plain branch. A reply names those of its request."""
 
+IGNORED_HEADER = "x-autotts-ignored"
+"""The header of a reply that names the parameters without effect."""
+
 DONE = "data: [DONE]\n\n"
 """The end of a stream."""
 
@@ -255,7 +258,7 @@ class Reply:
     @property
     def headers(self) -> dict[str, str]:
         """Headers of the reply."""
-        return {"x-autotts-ignored": ", ".join(self.ignored)} if self.ignored else {}
+        return {IGNORED_HEADER: ", ".join(self.ignored)} if self.ignored else {}
 
     def whole(self, answer: Answer) -> dict[str, Any]:
         """Makes the reply that is not streamed.
@@ -280,13 +283,16 @@ class Reply:
     def progress(self, decision: Decision) -> str:
         """Reports a decision as a line of reasoning: ``advance 0, 2: 12, ERR (1,500 tokens)``.
 
+        Where decisions are told, the chunk has it as ``autotts.decision`` too.
+
         Args:
             decision: the decision.
         """
         branches = ", ".join(map(str, decision.branches))
         answers = ", ".join("-" if answer is None else answer for answer in decision.answers)
         line = f"{decision.action} {branches}: {answers} ({decision.tokens:,} tokens)\n"
-        return event(self._chunk({"reasoning_content": line}))
+        told = {"autotts": {"decision": dataclasses.asdict(decision)}} if self.decisions else {}
+        return event({**self._chunk({"reasoning_content": line}), **told})
 
     def end(self, answer: Answer, usage: bool) -> str:
         """Makes the parts of a stream from the answer on.

@@ -13,16 +13,19 @@ import ipaddress
 import logging
 import signal
 import socket
+import sys
 
 from autotts_jax.collect.engine import Engine
 from autotts_jax.errors import InputError
-from autotts_jax.live.chat import RequestError
+from autotts_jax.live.chat import IGNORED_HEADER, RequestError
 from autotts_jax.live.settings import Settings
 
 try:
     import uvicorn
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
+    from starlette.middleware import Middleware
+    from starlette.middleware.cors import CORSMiddleware
     from starlette.requests import Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
@@ -30,10 +33,14 @@ except ImportError as error:
     raise InputError("serving needs Starlette and uvicorn: pip install 'autotts-jax[serve]'") from error
 
 from autotts_jax.live.connections import BACKLOG, Connections, most_connections
+from autotts_jax.live.metrics import CountedReplies
 from autotts_jax.live.service import Service
 
 GRACE_SECONDS = 10
 """What clients get to read their replies when the server ends."""
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep others from running."""
 
 _LOG = logging.getLogger("uvicorn.error")
 
@@ -74,10 +81,14 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
         )
     # uvicorn ends in order, and then raises the signal that it was sent once more.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # With Python's 5 ms, /health would wait half a second for as many threads as answer and compile.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with listener, contextlib.suppress(KeyboardInterrupt):
             _Server(config, app.state.service).run([listener])
     finally:
+        sys.setswitchinterval(interval)
         signal.signal(signal.SIGTERM, before)
 
 
@@ -98,12 +109,29 @@ def create_app(engine: Engine, settings: Settings) -> Starlette:
             Route("/v1/models", service.models),
             Route("/v1/models/{name:path}", service.model),
             Route("/health", service.health),
+            Route("/metrics", service.metrics),
+            Route("/", service.page),
         ],
+        middleware=_middleware(service, settings),
         lifespan=service.lifespan,
         exception_handlers={RequestError: _reply, HTTPException: _reply_http, Exception: _reply_unexpected},
     )
     app.state.service = service
     return app
+
+
+def _middleware(service: Service, settings: Settings) -> list[Middleware]:
+    counted = Middleware(CountedReplies, service.counts)
+    if not settings.allowed_origins:
+        return [counted]
+    shared = Middleware(
+        CORSMiddleware,
+        allow_origins=settings.allowed_origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],  # OpenAI's client sends many of its own
+        expose_headers=["Retry-After", IGNORED_HEADER],
+    )
+    return [counted, shared]
 
 
 class _Server(uvicorn.Server):

@@ -25,10 +25,12 @@ from autotts_jax.collect.trajectories import ContextError, Sampling, Trajectorie
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
-from autotts_jax.live.access import check_access
+from autotts_jax.live.access import check_access, check_host
 from autotts_jax.live.answering import Answer, BudgetError, answer
 from autotts_jax.live.chat import Chat, Reply, RequestError, event
 from autotts_jax.live.compiling import Compiler
+from autotts_jax.live.metrics import Metrics
+from autotts_jax.live.page import page
 from autotts_jax.live.published import DEFAULT, PLAIN, PUBLISHED, published
 from autotts_jax.live.settings import Settings
 from autotts_jax.policies.player import Player
@@ -70,6 +72,7 @@ class Service:
         self._ending = False
         self._engine_failed = False
         self._compiler = Compiler(settings, self._grader)
+        self.counts = Metrics(lambda: len(self._under_way), lambda: engine.running)
         self._begun = int(time.time())
         self._names: list[str] = []
         self._check_length("", settings.sampling)
@@ -99,11 +102,22 @@ class Service:
         """How much is under way, and whether the engine failed when it was last asked."""
         status = {
             "status": "engine failed" if self._engine_failed else "ok",
+            "api_key": self._settings.api_key is not None,
             "requests": len(self._under_way),
             "max_requests": self._settings.max_requests,
             "engine_requests": self._engine.running,
         }
         return JSONResponse(status, 503 if self._engine_failed else 200)
+
+    async def page(self, request: Request) -> Response:
+        """A page that asks and shows what becomes of the branches; it brings no key and needs none."""
+        check_host(request, self._settings)
+        return page()
+
+    async def metrics(self, request: Request) -> Response:
+        """What was done since the start, for Prometheus."""
+        check_access(request, self._settings)
+        return self.counts.text()
 
     async def models(self, request: Request) -> Response:
         """What can be asked for as a model: the name alone, and the name with each controller."""
@@ -212,7 +226,7 @@ class Service:
 
         self._under_way.add(cancel)
         work = loop.run_in_executor(self._threads, self._answer, task, tell, cancel)
-        work.add_done_callback(functools.partial(self._finish, cancel))
+        work.add_done_callback(functools.partial(self._finish, task, cancel))
         work.add_done_callback(news.put_nowait)
         left = asyncio.create_task(_left(request))
         left.add_done_callback(lambda _: cancel.set())
@@ -260,18 +274,25 @@ class Service:
         """Raises an `InputError` if the model's context or its chat template does not take a question."""
         Trajectories(self._engine, question, sampling, extractor(self._settings.answers))
 
-    def _finish(self, cancel: threading.Event, work: asyncio.Future[Answer]) -> None:
+    def _finish(self, task: _Task, cancel: threading.Event, work: asyncio.Future[Answer]) -> None:
         """Counts a question as done, which it is when its thread is, and not when its client is told."""
         self._under_way.discard(cancel)
-        error = work.exception()
+        controller, outcome, error = task.player.name, "failed", work.exception()
         if error is None:
+            outcome = "answered"
             self._engine_failed = False
+            self.counts.answered(controller, work.result(), task.sampling.interval)
         elif isinstance(error, EngineError):
             self._engine_failed = True
             _LOG.error("the engine failed: %s", printable(error))
-        elif not isinstance(error, Cancelled | RequestError):
+        elif isinstance(error, Cancelled):
+            outcome = "cancelled"
+        elif isinstance(error, RequestError):
+            outcome = "refused"
+        else:
             how = "".join(traceback.format_exception(error))
             _LOG.error("a question could not be answered:\n%s", printable(how))
+        self.counts.ended(controller, outcome)
 
     def _error(self, error: Exception) -> RequestError:
         """What a client is told of an error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Literal, get_args
 
 from autotts_jax.collect.answers import Extractor
@@ -12,6 +13,8 @@ from autotts_jax.errors import InputError
 
 ReplyForm = Literal["branch", "answer"]
 """What a reply says: the text of a branch that gives the answer, or the answer alone."""
+
+_ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[0-9]+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Settings:
         api_key: what clients must present; None to serve everybody.
         allowed_hosts: names by which clients may reach the server without a key, besides localhost and
             addresses. A page in a browser could otherwise have a name of its own lead to the server.
+        allowed_origins: pages of which browsers may use the server, as ``https://chat.example``; ``*`` for
+            all, which takes a key.
         max_requests: questions that are answered at once; more are refused.
         timeout: seconds that a request may take.
     """
@@ -40,6 +45,7 @@ class Settings:
     budget: int | None = None
     api_key: str | None = None
     allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
     max_requests: int = 32
     timeout: float = 600.0
 
@@ -56,4 +62,17 @@ class Settings:
             raise InputError("the model's name is empty; clients need one to ask for it")
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):
             raise InputError("the API key is empty or not ASCII; choose another, or none")
+        for origin in self.allowed_origins:
+            self._check_origin(origin)
         check_budget(self.budget)
+
+    def _check_origin(self, origin: str) -> None:
+        if origin == "*" and self.api_key is None:
+            raise InputError(
+                "without a key, '*' would let any web page that is open somewhere use the model; name origins"
+            )
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise InputError(
+                f"{origin!r:.80} is no origin of web pages; give the scheme, the host and, if there is one, "
+                "the port, as https://chat.example"
+            )
