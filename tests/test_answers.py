@@ -57,6 +57,11 @@ def test_a_form_that_needs_no_mathematics_is_the_form_of_itself(answer):
     assert form is None or plain_form(form) == form
 
 
+def test_a_long_unit_is_read_in_no_time():
+    assert plain_form("60 km per hour") == "60"
+    assert plain_form("1 " + "mm per " * 27 + "!") is None  # took 2^27 steps
+
+
 LISTED = "Which is a prime?\n(A) 4 (B) 7 (C) 9"
 
 

@@ -334,7 +334,7 @@ _NO_UNIT = re.compile(
     re.IGNORECASE,
 )
 _ATOM = r"(?:%|[A-Za-zµμ]+\.?)(?: ?\^ ?(?:\{-?[0-9]\}|-?[0-9]))?"
-_UNIT = re.compile(rf"{_ATOM}(?:(?: ?/ ?| ?\\cdot ?| per | ){_ATOM})*")
+_UNIT = re.compile(rf"{_ATOM}(?:(?: ?/ ?| ?\\cdot ?| ){_ATOM})*")
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SCALE = re.compile(rf"({_DECIMAL}) ({'|'.join(_SCALES)})", re.IGNORECASE)
 
