@@ -4,7 +4,8 @@
 # make test-collect  runs the tests with a real vLLM on a CPU, in an environment of its own (3.5 GB)
 # make test-shinka   runs the test with ShinkaEvolve, in an environment of its own (1.6 GB)
 # make test-clients  runs the tests with others' trainers and clients, in an environment of its own (2.5 GB)
-# Hosted CI runs the last four. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
+# make resolve       checks that all extras can be installed with the pinned versions, without installing anything
+# Hosted CI runs the last five. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
@@ -12,9 +13,15 @@ COLLECT := .venv-collect/bin
 SHINKA := .venv-shinka/bin
 CLIENTS := .venv-clients/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
+NEEDS = '.[dev,examples]'
+COLLECT_NEEDS = '.[collect-cpu,ray,serve]' hypothesis openai psutil pytest
+SHINKA_NEEDS = '.[discover]' hypothesis pytest shinka-evolve
+CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
+    hypothesis langchain-openai litellm 'lm-eval[api]' minari openai pytest 'ray[rllib]' rejax sb3-contrib \
+    tensorboard tianshou torchrl tyro
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 
-.PHONY: demo test test-all test-collect test-shinka test-clients lint wheel check clean
+.PHONY: demo test test-all test-collect test-shinka test-clients lint resolve wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
@@ -43,6 +50,19 @@ lint: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# A current pip resolves in a fraction of the time. vLLM for GPUs needs PyTorch's build for them, which is not
+# at PIP_EXTRA_INDEX_URL.
+resolve:
+	$(PYTHON) -m venv --clear build/resolve
+	build/resolve/bin/pip install --quiet --upgrade pip
+	build/resolve/bin/python .ci/resolve constraints.txt '.[claude]' $(NEEDS)
+	build/resolve/bin/python .ci/resolve constraints-collect.txt $(COLLECT_NEEDS)
+	build/resolve/bin/python .ci/resolve constraints-shinka.txt $(SHINKA_NEEDS)
+	build/resolve/bin/python .ci/resolve constraints-clients.txt $(CLIENTS_NEEDS)
+	env -u PIP_EXTRA_INDEX_URL build/resolve/bin/python .ci/resolve constraints-cuda.txt '.[collect,cuda,ray,serve]' \
+	    --only-binary :all: --target build/none --python-version 3.12 \
+	    --platform manylinux2014_x86_64 $(foreach n,$(shell seq 17 39),--platform manylinux_2_$(n)_x86_64)
+
 # The wheel is tried in an environment and a folder of its own: alone, and with plots.
 wheel: .venv/installed
 	rm -rf build/wheel
@@ -65,14 +85,14 @@ check: test-all lint wheel
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
 	    f"make: {sys.executable} is Python {v[0]}.{v[1]}, but 3.11 or newer is needed; give PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[dev,examples]'
+	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable $(NEEDS)
 	touch $@
 
 # vLLM's build for CPUs depends on four packages whose builds cannot be imported without CUDA.
 .venv-collect/installed: pyproject.toml constraints-collect.txt
 	$(PYTHON) -m venv .venv-collect
 	$(COLLECT)/pip install --quiet --constraint constraints-collect.txt \
-	    --editable '.[collect-cpu,ray,serve]' hypothesis openai psutil pytest
+	    --editable $(COLLECT_NEEDS)
 	$(COLLECT)/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	touch $@
 
@@ -80,15 +100,14 @@ check: test-all lint wheel
 .venv-shinka/installed: pyproject.toml constraints-shinka.txt
 	$(PYTHON) -m venv .venv-shinka
 	$(SHINKA)/pip install --quiet --constraint constraints-shinka.txt \
-	    --editable '.[discover]' hypothesis pytest shinka-evolve
+	    --editable $(SHINKA_NEEDS)
 	touch $@
 
 # RLlib and the environment of .venv need different versions of Gymnasium.
 .venv-clients/installed: pyproject.toml constraints-clients.txt
 	$(PYTHON) -m venv .venv-clients
-	$(CLIENTS)/pip install --quiet --constraint constraints-clients.txt --editable '.[gymnax,plot,serve,train]' \
-	    hypothesis langchain-openai litellm 'lm-eval[api]' minari openai pytest 'ray[rllib]' rejax sb3-contrib \
-	    tensorboard tianshou torchrl tyro
+	$(CLIENTS)/pip install --quiet --constraint constraints-clients.txt \
+	    --editable $(CLIENTS_NEEDS)
 	touch $@
 
 clean:

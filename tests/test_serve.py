@@ -808,7 +808,8 @@ def test_when_the_server_behind_it_dies_each_client_is_told_within_seconds(monke
 # --- the server -------------------------------------------------------------------------------------------
 
 
-def test_sigterm_ends_the_server_and_what_is_under_way(caplog):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_server_and_what_is_under_way(caplog, number):
     caplog.set_level("INFO", "uvicorn.error")
     engine = Engine()
     address = f"http://127.0.0.1:{free_port()}"
@@ -825,7 +826,7 @@ def test_sigterm_ends_the_server_and_what_is_under_way(caplog):
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(ask, address, "wait")
             until(lambda: engine.running)
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             with pytest.raises(openai.InternalServerError, match="the server is ending"):
                 waiting.result()
 
@@ -860,6 +861,37 @@ def test_the_command_serves_until_it_is_told_to_end():
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.slow
+def test_the_command_writes_nothing_and_minds_no_full_disk(tmp_path):
+    """Its log goes to a full disk; it is killed, started again beside itself, and ended."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    code = "from autotts_jax.cli.main import main; main()"
+    options = ["--engine", "simulated", "--interval", "20", "--max-tokens", "100", "--max-branches", "4"]
+    line = [sys.executable, "-c", code, "serve", *options, "--port", str(port), "--require-key", KEY]
+    with Path("/dev/full").open("w") as full, contextlib.ExitStack() as ended:
+
+        def start():
+            process = subprocess.Popen(line, cwd=tmp_path, stdout=full, stderr=full)
+            ended.callback(process.wait)
+            ended.callback(process.kill)
+            until(lambda: reachable(address) or process.poll() is not None)
+            return process
+
+        killed = start()
+        assert ask(address, "1 + 1", model="simulated:sc@2").choices[0].message.content
+        killed.kill()
+        killed.wait()
+        again = start()
+        second = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert second.returncode == 2
+        assert "cannot listen on 127.0.0.1" in second.stderr
+        assert ask(address, "1 + 1", model="simulated:sc@2").choices[0].message.content
+        again.send_signal(signal.SIGTERM)
+        assert again.wait() == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def free_port():

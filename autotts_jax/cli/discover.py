@@ -256,20 +256,21 @@ def show(
     ] = None,
 ) -> None:
     """Print what a run has found so far."""
-    found = at.read_run(folder)
-    if number is not None and lineage is None:
-        raise InputError("--number is the candidate that --lineage draws; give a file to draw it in")
-    if lineage is not None:
-        content = io.BytesIO()
-        figure = found.plot_lineage(number)
-        kinds = figure.canvas.get_supported_filetypes()
-        kind = lineage.suffix.removeprefix(".").lower()
-        if kind not in kinds:
-            raise InputError(f"--lineage {lineage}: the suffix must be one of {', '.join(sorted(kinds))}")
-        figure.savefig(content, format=kind, dpi=150)
-        write_atomically(lineage, content.getvalue())
-    if parquet is not None:
-        found.to_parquet(parquet)
+    with working("what was written is complete", shown=False):
+        found = at.read_run(folder)
+        if number is not None and lineage is None:
+            raise InputError("--number is the candidate that --lineage draws; give a file to draw it in")
+        if lineage is not None:
+            content = io.BytesIO()
+            figure = found.plot_lineage(number)
+            kinds = figure.canvas.get_supported_filetypes()
+            kind = lineage.suffix.removeprefix(".").lower()
+            if kind not in kinds:
+                raise InputError(f"--lineage {lineage}: the suffix must be one of {', '.join(sorted(kinds))}")
+            figure.savefig(content, format=kind, dpi=150)
+            write_atomically(lineage, content.getvalue())
+        if parquet is not None:
+            found.to_parquet(parquet)
     console().print(found.table())
     for file in (lineage, parquet):
         if file is not None:
@@ -289,11 +290,13 @@ def export(
     ] = None,
 ) -> None:
     """Write a candidate as the source of a controller."""
-    source = at.read_run(folder).source(name, number)
+    with working(shown=False):
+        source = at.read_run(folder).source(name, number)
+        if out is not None:
+            if out.exists():
+                raise InputError(f"{out} exists; name another file")
+            write_atomically(out, source.encode())
     if out is None:
         say(*source.splitlines())
-        return
-    if out.exists():
-        raise InputError(f"{out} exists; name another file")
-    write_atomically(out, source.encode())
-    say(f"wrote {out}: play it with --controller {out}:FAMILY")
+    else:
+        say(f"wrote {out}: play it with --controller {out}:FAMILY")

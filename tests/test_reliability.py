@@ -1,0 +1,499 @@
+"""The fault matrix: what each command leaves, and how it ends, when something goes wrong."""
+
+import contextlib
+import ctypes
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_train_cli import CONFIG, TOY
+
+import autotts_jax as at
+from autotts_jax.cli import main as cli
+from autotts_jax.collect import LocalWorkers, Plan, Problem, Sampling, SimulatedEngine, collect, store
+from autotts_jax.core import devices
+from autotts_jax.discovery import entry as discovery_entry
+from autotts_jax.discovery.archive.archive import Archive
+from autotts_jax.experiments import files as result_files
+from autotts_jax.experiments import plots, tracing
+from autotts_jax.files import locked, write_atomically
+from autotts_jax.training import entry as training_entry
+
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+SIMULATED = "--engine simulated --interval 20 --max-tokens 100"
+LINES = {
+    "evaluate": "evaluate --data mine --controllers sc@2 --seeds 1 --max-branches 8 --out out",
+    "trace": "trace --data mine --controller sc@2 --max-branches 8 --out out",
+    "collect": f"collect {SIMULATED} --questions arithmetic:2:1 --branches 8 --out out",
+    "train": "train --config toy.toml --updates 6 --out out",
+    "discover": "discover --data mine --candidates 8 --out out",
+    "discover show": "discover show found --number 0 --lineage out.png --parquet out.parquet",
+    "discover export": "discover export found --number 0 --out out.py",
+    "data import": "data import release --out out",
+    "data convert": "data convert mine --out out.npz",
+    "answer": f"answer {SIMULATED} --controller sc@2 --max-branches 4 12+30",
+}
+WRITING = [name for name in LINES if name != "answer"]
+FOLDERS = ["evaluate", "trace", "collect", "train", "discover"]
+"""Commands that take a folder for themselves."""
+
+DIALS = ("initial", "max_branches", "warm_up", "spare", "alpha", "window", "in_full", "by_completion")
+FOUND = {"dials": {name: [1, 0.0] for name in DIALS}, "stop": [[[["round", ">=", [9, 0.0]]], [1, 0.0]]]}
+
+
+def archive(folder, *_, **__):
+    """A run of a search with one round, in place of one that takes minutes."""
+    run = Archive(folder, {"incumbent": ["cmc@0.5"], "proposers": ["rules"], "max_branches": 64, "seed": 0})
+    candidate = {
+        "number": 0,
+        "proposer": "start",
+        "parents": [],
+        "fold": 0,
+        "program": FOUND,
+        "scores": [0.1],
+    }
+    if not list(run.records()):
+        run.append([{"kind": "candidate"} | candidate], {"round": 1, "cpu_seconds": 1.0})
+    run.search, run.untested = (lambda *_: 1), False
+    return run
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """What the commands read, and the results of an evaluation and a trace."""
+    folder = tmp_path_factory.mktemp("inputs")
+    problems = (Problem("What is 2 + 2?", "4"), Problem("What is 2 + 3?", "5"))
+    plan = Plan("sim", "sums", problems, num_branches=8, sampling=Sampling(interval=20, max_tokens=100))
+    data = collect(plan, folder / "mine", LocalWorkers(SimulatedEngine()))
+    (folder / "release" / "M").mkdir(parents=True)
+    shutil.copy(folder / "mine" / "matrix.json", folder / "release" / "M" / "bench.json")
+    (folder / "toy.toml").write_text(CONFIG)
+    archive(folder / "found")
+    with pytest.MonkeyPatch.context() as patched:  # compiles what `train` runs, before a disk is full
+        for name, value in TOY.items():
+            patched.setattr(training_entry, name, value)
+        at.train(folder / "toy.toml", updates=1, out=tmp_path_factory.mktemp("warm") / "run")
+    evaluated = at.evaluate(data, ["sc@2"], seeds=1, max_branches=8)
+    return folder, evaluated, at.trace(data, "sc@2", max_branches=8)
+
+
+class NoGrader(contextlib.nullcontext):
+    """Spares the process that tells whether answers are equal."""
+
+    def canonical(self, answers, _gold):
+        return answers
+
+
+@pytest.fixture
+def run(inputs, tmp_path, monkeypatch, capsys):
+    """Runs a command in a folder of its own; gives exit status and stderr."""
+    folder, evaluated, traced = inputs
+    shutil.copytree(folder, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(devices, "configure", lambda *_: None)
+    monkeypatch.setattr(store, "Grader", NoGrader)
+    monkeypatch.setattr(at, "evaluate", lambda *_, **__: evaluated)
+    monkeypatch.setattr(at, "trace", lambda *_, **__: traced)
+    monkeypatch.setattr(
+        plots, "available", lambda: False
+    )  # pictures take a second, and are files like others
+    monkeypatch.setattr(tracing, "available", lambda: False)
+    monkeypatch.setattr(discovery_entry, "Run", lambda _, *args, **options: archive(*args, **options))
+    for name, value in TOY.items():
+        monkeypatch.setattr(training_entry, name, value)
+
+    def run(command):
+        monkeypatch.setattr(sys, "argv", ["autotts-jax", *LINES[command].split()])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code or 0, capsys.readouterr().err
+
+    return run
+
+
+def files_of_run():
+    """The files that a command has written, without those that differ from run to run."""
+    paths = [path for path in Path().glob("out*/**/*") if path.is_file()]
+    return sorted(str(path) for path in [*paths, *Path().glob("out.*")] if "tensorboard" not in path.parts)
+
+
+def unfinished():
+    """What is left half-written."""
+    return [path for path in Path().rglob("*") if re.search(r"\.tmp$|-tmp$|partial|\.lock$", path.name)]
+
+
+def resumed(command):
+    """Lets the line of a run that goes on say so, as the command has told its user."""
+    return f"{LINES[command]} --resume" if command == "train" and Path("out/manifest.json").exists() else None
+
+
+def goes_on(run, command, monkeypatch):
+    """Runs a command after a fault: it ends well, with all its files and nothing half-written."""
+    if again := resumed(command):
+        monkeypatch.setitem(LINES, command, again)
+    assert run(command) == (0, "")
+    assert files_of_run()
+    assert unfinished() == []
+
+
+# --- signals --------------------------------------------------------------------------------------------
+
+
+def in_the_middle_of_writing(monkeypatch, act):
+    """Acts once, when a file is written but is not in its place."""
+    fsync, write_text, acted = os.fsync, Path.write_text, []
+
+    def once(then):
+        def called(*args, **options):
+            result = then(*args, **options)
+            if not acted:
+                acted.append(True)
+                act()
+            return result
+
+        return called
+
+    monkeypatch.setattr(os, "fsync", once(fsync))
+    monkeypatch.setattr(Path, "write_text", once(write_text))
+    return acted
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "command"),
+    [
+        *((signal.SIGINT, 130, command) for command in WRITING),
+        (signal.SIGTERM, 143, "data convert"),
+        *(
+            pytest.param(signal.SIGTERM, 143, command, marks=pytest.mark.slow)
+            for command in WRITING
+            if command != "data convert"
+        ),
+    ],
+)
+def test_a_signal_ends_a_command_in_order(run, command, number, status, monkeypatch):
+    acted = in_the_middle_of_writing(monkeypatch, lambda: os.kill(os.getpid(), number))
+    code, told = run(command)
+    assert acted
+    assert code == status
+    assert re.fullmatch(r"autotts-jax: interrupted(; .*)?\n", told)
+    assert unfinished() == []
+    goes_on(run, command, monkeypatch)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_an_answer(run, monkeypatch, number, status):
+    monkeypatch.setattr(SimulatedEngine, "generate", lambda *_, **__: os.kill(os.getpid(), number))
+    assert run("answer") == (status, "autotts-jax: interrupted; nothing was written\n")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_the_commands_are_imported(number, status):
+    """As in the first second, which JAX takes."""
+    code = (
+        f"import os, sys; sys.modules['autotts_jax.cli.app'] = None\n"
+        f"from autotts_jax.cli import main as cli\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        name == 'autotts_jax.cli.app' and os.kill(os.getpid(), {int(number)})\n"
+        "del sys.modules['autotts_jax.cli.app']; sys.meta_path.insert(0, Finder()); cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, "autotts-jax: interrupted\n")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from autotts_jax.experiments.files import results_folder
+from autotts_jax.files import write_atomically
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv[1] == "file":
+    os.fsync = die
+    write_atomically("file", b"new" * 1000)
+with results_folder("folder", ("a", "b", "last")) as partial:
+    for name in ("a", "last"):
+        (partial / name).write_text("new")
+    if sys.argv[1] == "results":
+        die()
+    replace = os.replace
+    os.replace = lambda *args: (replace(*args), die())
+"""
+
+
+def killed(what):
+    done = subprocess.run([sys.executable, "-c", KILLED, what], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_a_file_that_was_being_written_at_sigkill_is_as_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("old")
+    killed("file")
+    assert Path("file").read_text() == "old"
+    with locked(tmp_path):  # removes what is left
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "file"]
+    write_atomically("file", b"newer")
+    assert Path("file").read_text() == "newer"
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"), [("results", {"a": "old", "b": "old", "last": "old"}), ("appearing", {"a": "new"})]
+)
+def test_results_that_were_being_written_at_sigkill_are_never_mixed(tmp_path, monkeypatch, moment, left):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for name in ("a", "b", "last"):
+        (Path("folder") / name).write_text("old")
+    killed(moment)
+    shown = {path.name: path.read_text() for path in Path("folder").glob("[!.]*")}
+    assert shown == left
+    with result_files.results_folder("folder", ("a", "b", "last")) as partial:
+        (partial / "last").write_text("newer")
+    assert [path.name for path in Path("folder").iterdir()] == ["last"]
+
+
+def test_a_collection_that_was_killed_when_it_began_goes_on(run, monkeypatch):
+    Path("out/units").mkdir(parents=True)
+    for left in (".lock", ".collection.json.0123abcd.tmp", "units/.00000-00000.json.0123abcd.tmp"):
+        (Path("out") / left).touch()
+    goes_on(run, "collect", monkeypatch)
+
+
+# --- disks ----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def full_disk():
+    """No file can grow: as on a full disk, but with another message."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_a_full_disk_is_one_message_and_loses_nothing(run, command, monkeypatch):
+    with full_disk():
+        code, told = run(command)
+    assert code == 2
+    assert re.fullmatch(r"autotts-jax: error: .*out.*File too large.*\n", told)
+    assert unfinished() == []
+    goes_on(run, command, monkeypatch)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("buffering", [1, -1])
+def test_output_that_cannot_be_printed_is_one_message(run, monkeypatch, buffering):
+    with Path("/dev/full").open("w", buffering) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        code, told = run("answer")
+    assert code == 2
+    assert told.endswith("autotts-jax: error: the output: No space left on device\n")
+    assert "Traceback" not in told
+
+
+OVERRIDE = 1 << 1  # CAP_DAC_OVERRIDE, by which root writes anywhere
+
+
+@contextlib.contextmanager
+def read_only(folder):
+    """Nobody can write to a folder, root included."""
+    libc, header = ctypes.CDLL(None, use_errno=True), (ctypes.c_uint32 * 2)(0x20080522, 0)
+    capabilities = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable, twice
+    if os.geteuid() == 0:
+        if sys.platform != "linux" or libc.capget(header, capabilities):
+            pytest.skip("root cannot lay down its privileges here")
+        capabilities[0] &= ~OVERRIDE
+        assert libc.capset(header, capabilities) == 0
+    folder.chmod(0o555)
+    try:
+        yield
+    finally:
+        folder.chmod(0o755)
+        if os.geteuid() == 0:
+            capabilities[0] |= OVERRIDE
+            assert libc.capset(header, capabilities) == 0
+
+
+@pytest.mark.parametrize("command", WRITING)
+@pytest.mark.parametrize("there", [False, True])
+def test_a_folder_that_cannot_be_written_is_one_message(run, command, there, monkeypatch):
+    if there and command not in FOLDERS:
+        pytest.skip("the command writes a file")
+    place = Path()
+    if there:
+        place = Path("out")
+        place.mkdir()
+    with read_only(place):
+        code, told = run(command)
+    assert code == 2
+    assert re.fullmatch(r"autotts-jax: error: out.*: cannot be (made|written): Permission denied.*\n", told)
+    goes_on(run, command, monkeypatch)
+
+
+def test_an_answer_needs_no_folder_to_write_to(run):
+    with read_only(Path()):
+        assert run("answer")[0] == 0
+
+
+# --- two processes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", FOLDERS)
+def test_a_folder_that_another_process_has_is_refused(run, command, monkeypatch):
+    monkeypatch.setattr(result_files, "PATIENCE", 0)
+    with locked(Path("out")):
+        code, told = run(command)
+        assert files_of_run() == ["out/.lock"]
+    assert code == 2
+    assert told == "autotts-jax: error: out is in use by another run; wait for it, or end it\n"
+    goes_on(run, command, monkeypatch)
+
+
+@pytest.mark.parametrize("command", [name for name in WRITING if name not in FOLDERS])
+def test_of_two_that_write_a_file_the_last_one_wins(run, command, monkeypatch):
+    inner = []
+    in_the_middle_of_writing(monkeypatch, lambda: inner.append(run(command)))
+    assert run(command)[0] == 0
+    assert inner == [(0, "")]
+    assert unfinished() == []
+
+
+# --- damaged files --------------------------------------------------------------------------------------
+
+READ = {
+    "evaluate": "mine/matrix.npz",
+    "trace": "mine/matrix.npz",
+    "collect": "out/collection.json",
+    "train": "out/manifest.json",
+    "discover": "out/archive.jsonl",
+    "discover show": "found/archive.jsonl",
+    "discover export": "found/archive.jsonl",
+    "data import": "release/M/bench.json",
+    "data convert": "mine/matrix.npz",
+}
+"""What each command reads, of its own folder where it goes on with one."""
+
+
+@pytest.mark.parametrize("command", READ)
+def test_a_damaged_file_is_named_and_nothing_written(run, command, monkeypatch):
+    file = Path(READ[command])
+    if file.parts[0] == "out":
+        goes_on(run, command, monkeypatch)
+        if again := resumed(command):
+            monkeypatch.setitem(LINES, command, again)
+    content = file.read_bytes()
+    damaged = b"{" + content[: len(content) // 2] + b"\n"
+    file.write_bytes(damaged)
+    before = files_of_run()
+    code, told = run(command)
+    assert code == 2
+    assert re.fullmatch(rf"autotts-jax: error: {re.escape(str(file))}.*\n", told)
+    assert files_of_run() == before
+    assert file.read_bytes() == damaged
+    file.write_bytes(content)
+    goes_on(run, command, monkeypatch)
+
+
+def test_results_that_are_damaged_are_replaced(run, monkeypatch):
+    Path("out").mkdir()
+    for name in result_files.FILES:
+        (Path("out") / name).write_bytes(b"\xff")
+    goes_on(run, "evaluate", monkeypatch)
+    assert all(Path(file).read_bytes() != b"\xff" for file in files_of_run())
+
+
+def test_an_answer_names_a_damaged_policy(run, monkeypatch):
+    Path("bad.npz").write_bytes(b"PK")
+    monkeypatch.setitem(LINES, "answer", LINES["answer"].replace("sc@2", "neural:bad.npz@1e-5"))
+    code, told = run("answer")
+    assert code == 2
+    assert told.startswith("autotts-jax: error: bad.npz: ")
+    assert told.count("\n") == 1
+
+
+# --- the page -------------------------------------------------------------------------------------------
+
+
+def of(test, commands, **others):
+    """The tests of a column: one that is about several commands, and those of others."""
+    return dict.fromkeys(commands, f"test_reliability.py::{test}") | others
+
+
+SERVED = "test_serve.py::test_the_command_writes_nothing_and_minds_no_full_disk"
+SIGNALS = of(
+    "test_a_signal_ends_a_command_in_order",
+    WRITING,
+    answer="test_reliability.py::test_a_signal_ends_an_answer",
+    serve="test_serve.py::test_a_signal_ends_the_server_and_what_is_under_way",
+    train="test_train_cli.py::test_a_signal_ends_it_and_the_command_that_it_says_goes_on",
+)
+NOTHING = "test_reliability.py::test_an_answer_needs_no_folder_to_write_to"
+TESTS = {
+    "SIGINT": SIGNALS,
+    "SIGTERM": SIGNALS,
+    "SIGKILL": of(
+        "test_a_file_that_was_being_written_at_sigkill_is_as_before",
+        [name for name in WRITING if name not in FOLDERS],
+        evaluate="test_reliability.py::test_results_that_were_being_written_at_sigkill_are_never_mixed",
+        trace="test_reliability.py::test_results_that_were_being_written_at_sigkill_are_never_mixed",
+        collect="test_collect.py::test_killed_twenty_times_it_ends_with_the_same_files",
+        train="test_training.py::test_a_killed_process_goes_on",
+        discover="test_discovery.py::test_a_killed_run_loses_nothing",
+        answer=NOTHING,
+        serve=SERVED,
+    ),
+    "full disk": of(
+        "test_a_full_disk_is_one_message_and_loses_nothing",
+        WRITING,
+        answer="test_reliability.py::test_output_that_cannot_be_printed_is_one_message",
+        serve=SERVED,
+        train="test_training.py::test_a_full_disk_ends_it_with_one_message_and_loses_nothing",
+    ),
+    "read-only folder": of(
+        "test_a_folder_that_cannot_be_written_is_one_message", WRITING, answer=NOTHING, serve=SERVED
+    ),
+    "two processes": of("test_a_folder_that_another_process_has_is_refused", FOLDERS)
+    | of(
+        "test_of_two_that_write_a_file_the_last_one_wins",
+        [name for name in WRITING if name not in FOLDERS],
+        answer=NOTHING,
+        serve=SERVED,
+    ),
+    "damaged file": of(
+        "test_a_damaged_file_is_named_and_nothing_written",
+        READ,
+        answer="test_reliability.py::test_an_answer_names_a_damaged_policy",
+        serve="test_serve.py::test_an_unknown_model_is_not_found",
+    ),
+}
+"""The test of each cell of the matrix."""
+
+
+def test_the_page_has_no_empty_cell_and_each_has_a_test():
+    lines = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    cells = [[cell.strip(" `") for cell in line] for line in lines if len(line) > 2]
+    (_, *columns), _, *rows = cells
+    assert columns == list(TESTS)
+    for command, *cells in rows:
+        assert all(cells), command
+        assert len(cells) == len(columns)
+    commands = {command for command, *_ in rows}
+    assert commands == {*LINES, "serve"}
+    for tests in TESTS.values():
+        assert set(tests) == commands
+        for test in tests.values():
+            file, _, name = test.partition("::")
+            assert f"\ndef {name}(" in (Path(__file__).parent / file).read_text(), test
