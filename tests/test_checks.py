@@ -1,12 +1,14 @@
 """What the public functions refuse: one clear error for each wrong argument."""
 
 import dataclasses
+import io
 import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
 import autotts_jax as at
 from autotts_jax.checks import callback
@@ -14,6 +16,8 @@ from autotts_jax.collect import LocalWorkers, Plan, Problem, SimulatedEngine, co
 from autotts_jax.core.rollout import Episodes
 from autotts_jax.experiments.evaluation import Frontiers
 from autotts_jax.experiments.files import results_folder
+from autotts_jax.experiments.summary import Row
+from autotts_jax.experiments.tables import statistics_table, summary_table
 from autotts_jax.policies import CMC
 from autotts_jax.replay import BranchOrders
 
@@ -302,6 +306,23 @@ def test_the_manifest_of_an_evaluation_is_no_search(tmp_path):
     (tmp_path / "manifest.json").write_text('{"seeds": 1}', encoding="utf-8")
     with pytest.raises(at.InputError, match="it is damaged, or no search's"):
         at.read_run(tmp_path)
+
+
+@pytest.mark.parametrize("width", [79, 60, 40, 24])
+def test_a_narrow_terminal_cuts_nothing_inside_a_word(data, width):
+    play = dataclasses.make_dataclass("Play", ["seal"])(None)
+    numbers = {field.name: 0.125 for field in dataclasses.fields(Row)}
+    rows = [
+        Row(**numbers | {"controller": name, "value": None, "model": "SmolLM2-135M", "benchmark": "sums"})
+        for name in ("sc@8", "first-finishers@0.5")
+    ]
+    for table in (summary_table(rows, [play]), statistics_table(data)):
+        screen = Console(file=io.StringIO(), width=width)
+        screen.print(table)
+        narrow = screen.file.getvalue()
+        assert max(map(len, narrow.splitlines())) <= width
+        whole = {word.rstrip(":") for word in str(table).split() if "─" not in word}
+        assert whole <= {word.rstrip(":") for word in narrow.split()}
 
 
 def test_frontiers_without_a_sweep_say_so():

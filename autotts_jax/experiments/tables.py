@@ -10,6 +10,7 @@ import numpy as np
 from rich import box
 from rich import table as rich_table
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.padding import Padding
 
 from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Usage
@@ -22,6 +23,9 @@ from autotts_jax.terminal import styled
 
 WIDTH = 80
 """Columns of a table as text and as HTML."""
+
+UNLIMITED = 10_000
+"""Columns in which any table fits."""
 
 SETTINGS_SHOWN = 5
 """Most settings of the reference controller that a printed comparison has; its file has them all."""
@@ -38,7 +42,7 @@ HTML = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',consolas,monospace\">{
 class Table:
     """Tables with their notes: Rich prints them in a terminal, and a notebook shows them.
 
-    ``str(table)`` is the text in 80 columns.
+    ``str(table)`` is the text in 80 columns. In a narrower terminal, what does not fit is a list instead.
     """
 
     def __init__(self, parts: Callable[[int], Iterable[RenderableType]]):
@@ -50,7 +54,13 @@ class Table:
         self._parts = parts
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        yield from self._parts(options.max_width)
+        width = options.max_width
+        for part in self._parts(width):
+            if width < WIDTH and isinstance(part, rich_table.Table):
+                whole = console.measure(part, options=options.update(width=UNLIMITED)).maximum
+                yield from _as_list(part) if whole > width else [part]
+            else:
+                yield part
 
     def __str__(self) -> str:
         console = Console(file=io.StringIO(), width=WIDTH, color_system=None)
@@ -79,6 +89,21 @@ def plain_table(title: str | None = None) -> rich_table.Table:
     table = rich_table.Table(title=line, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
     table.padding = 0
     return table
+
+
+def _as_list(table: rich_table.Table) -> Iterator[RenderableType]:
+    """A table as lines: the first cell of each row, and below it the others with their headings."""
+    if table.title:
+        yield styled(str(table.title), style="bold")
+    first, *headings = (str(column.header) for column in table.columns)
+    for row, cells in zip(
+        table.rows, zip(*(column.cells for column in table.columns), strict=True), strict=True
+    ):
+        name, *values = map(str, cells)
+        yield styled(f"{first} {name}".strip(), style=None if row.style is None else str(row.style))
+        for heading, value in zip(headings, values, strict=True):
+            if value:
+                yield Padding(styled(f"{heading}: {value}" if heading else value), (0, 0, 0, 2))
 
 
 def _numbers_table(title: str, headings: Sequence[str]) -> rich_table.Table:

@@ -26,7 +26,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import MAX_SEED, branch_orders, check_width
 from autotts_jax.experiments.files import results_folder
 from autotts_jax.experiments.plots import available, save_figure
-from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
+from autotts_jax.experiments.tables import WIDTH, Table, add_row, plain_table, thousands
 from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
@@ -143,7 +143,7 @@ class Trace:
     def _parts(self, width: int) -> Iterator[RenderableType]:
         table = plain_table()
         table.padding = (0, 1, 0, 0)
-        half = max((width - OTHER_COLUMNS) // 2, 8)
+        half = (max(width, WIDTH) - OTHER_COLUMNS) // 2
         for heading in ("round", "action", "branches", "votes", "confidence", "ktokens"):
             table.add_column(
                 heading,
