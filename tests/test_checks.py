@@ -14,6 +14,7 @@ import autotts_jax as at
 from autotts_jax.checks import callback
 from autotts_jax.collect import LocalWorkers, Plan, Problem, SimulatedEngine, collect
 from autotts_jax.core.rollout import Episodes
+from autotts_jax.errors import InputWarning
 from autotts_jax.experiments.evaluation import Frontiers
 from autotts_jax.experiments.files import results_folder
 from autotts_jax.experiments.summary import Row
@@ -327,6 +328,14 @@ def test_a_narrow_terminal_cuts_nothing_inside_a_word(data, width):
 
 def test_frontiers_without_a_sweep_say_so():
     assert str(Frontiers((), ()).table()).startswith("no frontiers: fewer than two controllers were swept")
+
+
+@pytest.mark.parametrize("play", [at.evaluate, at.trace])
+def test_a_budget_that_admits_no_branch_brings_a_warning(data, play):
+    with pytest.warns(
+        InputWarning, match="opened no branch: a budget of 1 tokens may be less than the first"
+    ):
+        play(data, controller(), budget=1, max_branches=2)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, True, 1.5, "1", None])

@@ -179,6 +179,7 @@ def test_pictures_are_there(results):
 # --- episodes -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:cmc opened no branch")
 @pytest.mark.parametrize("budget", [0, 3_000, 20_000])
 def test_no_episode_exceeds_its_budget(dataset, budget):
     (play,) = evaluate(dataset, [select("cmc@0.5")], seeds=SEEDS, max_branches=WIDTH, budget=budget).plays

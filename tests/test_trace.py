@@ -66,8 +66,8 @@ def test_a_trace_is_the_episode_that_an_evaluation_plays(dataset, traces):
         for trace, (cell, question, seed) in zip(of_controller, EPISODES, strict=True):
             index = 0, seed, dataset.cell_questions(cell)[question]
             assert trace.answer == play.answer[index]
-            assert trace.steps[-1].decision.tokens == play.tokens[index]
-            assert trace.steps[-1].decision.round == play.rounds[index]
+            assert trace.tokens == trace.steps[-1].tokens == play.tokens[index]
+            assert trace.rounds == trace.steps[-1].round == play.rounds[index]
             assert len(trace.finished) == play.branches[index]
             assert sum(sum(step.decision.intervals) for step in trace.steps) == play.intervals[index]
             assert sum(text is not None for branch in trace.shown for text in branch) == play.probes[index]

@@ -7,6 +7,7 @@ import functools
 import json
 import platform
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -22,7 +23,7 @@ from autotts_jax.checks import callback, whole
 from autotts_jax.collect.loading import load
 from autotts_jax.commands import without_secrets
 from autotts_jax.core.rollout import check_budget
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.experiments import plots
 from autotts_jax.experiments.files import (
     FILES,
@@ -253,7 +254,8 @@ def evaluate(
         seeds: S, to play seeds 0 … S - 1; the number of the protocol when None.
         max_branches: W, branches that an episode can open. The episodes of a policy have the W of its
             environment, and open the same branches first.
-        budget: token budget of an episode; None for no limit.
+        budget: token budget of an episode; None for no limit. What would exceed it is left undone; where it
+            is too small for any branch, episodes end without an answer, with an `InputWarning`.
         objective: what an episode is worth in the results; its γ is also what policies are shown that come
             without one.
         processes: processes for released programs.
@@ -311,6 +313,8 @@ def evaluate(
         )
         for player, width in zip(made, widths, strict=True)
     )
+    for play in plays:
+        warn_of_budget(play.player.name, budget, int(play.branches.max()))
     return Evaluation(data, plays, seeds, protocol, max_branches, budget, objective)
 
 
@@ -364,6 +368,23 @@ def check_width(dataset: ProbeDataset, player: Player, max_branches: int) -> int
                 f"{whose}; set max_branches to {cell.num_branches} or less"
             )
     return width
+
+
+def warn_of_budget(name: str, budget: int | None, opened: int) -> None:
+    """Warns where a player could do nothing within a budget.
+
+    Args:
+        name: the player.
+        budget: token budget of an episode; None for no limit.
+        opened: the most branches that it opened in an episode.
+    """
+    if budget is not None and opened == 0:
+        warnings.warn(
+            f"{name} opened no branch: a budget of {budget} tokens may be less than the first interval of a "
+            "branch, or than what its first step reads; give more",
+            InputWarning,
+            stacklevel=3,
+        )
 
 
 def _reporter(player: Player, episodes: int, on_progress: OnProgress | None) -> Callable[[int], None] | None:

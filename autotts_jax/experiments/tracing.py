@@ -23,7 +23,7 @@ from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.envs.rendering import episode_figure, short_answer
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluation import MAX_SEED, branch_orders, check_width
+from autotts_jax.experiments.evaluation import MAX_SEED, branch_orders, check_width, warn_of_budget
 from autotts_jax.experiments.files import results_folder
 from autotts_jax.experiments.plots import available, save_figure
 from autotts_jax.experiments.tables import WIDTH, Table, add_row, plain_table, thousands
@@ -58,6 +58,16 @@ class TraceStep:
     final: bool
     confidence: float
 
+    @property
+    def tokens(self) -> int:
+        """Tokens charged so far."""
+        return self.decision.tokens
+
+    @property
+    def round(self) -> int:
+        """Round of the controller; 0 is its start."""
+        return self.decision.round
+
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
@@ -83,6 +93,16 @@ class Trace:
     pruned: list[bool]
     shown: list[list[str | None]]
 
+    @property
+    def tokens(self) -> int:
+        """Tokens charged for the episode."""
+        return self.steps[-1].tokens
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that were played."""
+        return self.steps[-1].round
+
     def table(self) -> Table:
         """Shows the episode, a line a decision; rounds that decide the same share a line.
 
@@ -93,6 +113,9 @@ class Trace:
 
     def plot(self) -> Figure:
         """Draws the episode: branches as rows, depth as columns, coloured by answer.
+
+        Returns:
+            The figure.
 
         Raises:
             InputError: Matplotlib is missing.
@@ -123,7 +146,7 @@ class Trace:
             "gold": self.gold,
             "correct": self.answer == self.gold,
             "stop_reason": self.stop_reason.name.lower(),
-            "tokens": self.steps[-1].decision.tokens,
+            "tokens": self.tokens,
         }
         lines = [episode, *map(_as_line, self.steps)]
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
@@ -218,8 +241,8 @@ def trace(
     playing = as_player(player, sealing=sealing)
     playing.check_single()
     width = check_width(data, playing, max_branches)
-    playing.check(width)
     check_budget(budget)
+    playing.check(width, budget)
     row, name = _find(data, cell, question)
     order = branch_orders(data, protocol, [seed], width).of(row, 0)
     asked = data.questions[row]
@@ -228,6 +251,7 @@ def trace(
     executor = ReplayExecutor(pool, asked.answer)
     steps, ended = follow(playing.play_episode, executor, finals)
     opened = int(executor.pool.opened)
+    warn_of_budget(playing.names[0], budget, opened)
     return Trace(
         title=f"{playing.names[0]} on {name}, question {question}, seed {seed}",
         steps=steps,
