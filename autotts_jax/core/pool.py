@@ -50,7 +50,8 @@ class BranchPool(Protocol):
     """What a controller sees and does: the contract between controllers and whatever plays them.
 
     Arrays have one entry a branch, in opening order; shape (W,). Methods that act return a new pool and leave
-    undone what is inadmissible in the request. Everything is traceable under ``jit`` and ``vmap``.
+    undone what is inadmissible in the request; an argument of another shape or dtype raises an `InputError`.
+    Everything is traceable under ``jit`` and ``vmap``.
     """
 
     # --- the episode ---------------------------------------------------------------------------------------
@@ -120,10 +121,13 @@ class BranchPool(Protocol):
         """
 
     def answer_key(self, branch: Scalar) -> Int[Array, ""]:
-        """The entry of `answer_keys` of one branch; ``NONE`` for branch ``NONE``.
+        """Looks up the entry of `answer_keys` of one branch.
 
         Args:
             branch: position of the branch in opening order.
+
+        Returns:
+            The key; ``NONE`` for branch ``NONE``.
         """
 
     @property
@@ -135,10 +139,13 @@ class BranchPool(Protocol):
         """Key of the answer at each depth, depth 1 first; `UNREVEALED` where it was not revealed."""
 
     def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
-        """Branches whose latest answer is that of ``branch``.
+        """Finds the branches whose latest answer is that of ``branch``.
 
         Args:
-            branch: position of the branch; no branch agrees with one that has no answer, or with ``NONE``.
+            branch: position of the branch.
+
+        Returns:
+            A mask of the branches; no branch agrees with one that has no answer, or with ``NONE``.
         """
 
     def vote(self, voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
@@ -147,6 +154,9 @@ class BranchPool(Protocol):
         Args:
             voters: the branches that vote.
             rank: insertion order that decides ties, smaller first; branch order by default.
+
+        Returns:
+            The vote; its ``leader`` is ``NONE`` where nobody voted.
         """
 
     def vote_finals(
@@ -157,6 +167,9 @@ class BranchPool(Protocol):
         Args:
             voters: the branches that vote if they are finished; all by default.
             rank: insertion order that decides ties, smaller first; branch order by default.
+
+        Returns:
+            The vote; its ``leader`` is ``NONE`` where nobody voted.
         """
 
     # --- costs ---------------------------------------------------------------------------------------------
@@ -189,6 +202,9 @@ class BranchPool(Protocol):
         Args:
             count: number of branches.
             probe: reveal their answers (static).
+
+        Returns:
+            The pool after it; of more branches than width or budget admit, only those are opened.
         """
 
     def advance(self, count: Int[Array, " W"], probe: bool = True) -> Self:
@@ -197,6 +213,9 @@ class BranchPool(Protocol):
         Args:
             count: intervals to read of each branch.
             probe: reveal the answer at each depth that is passed (static).
+
+        Returns:
+            The pool after it.
         """
 
     def probe(self, mask: Bool[Array, " W"]) -> Self:
@@ -204,6 +223,9 @@ class BranchPool(Protocol):
 
         Args:
             mask: the branches; those that are not active are left alone.
+
+        Returns:
+            The pool after it.
         """
 
     def prune(self, mask: Bool[Array, " W"]) -> Self:
@@ -211,6 +233,9 @@ class BranchPool(Protocol):
 
         Args:
             mask: the branches.
+
+        Returns:
+            The pool after it.
         """
 
     def read(self, count: Scalar) -> Self:
@@ -218,6 +243,9 @@ class BranchPool(Protocol):
 
         Args:
             count: number of branches.
+
+        Returns:
+            The pool after it.
         """
 
 

@@ -76,17 +76,28 @@ class Frontiers:
     def plot(self) -> Figure:
         """Draws accuracy against tokens: a panel for each benchmark and model, a line for each controller.
 
+        Returns:
+            The figure.
+
         Raises:
             InputError: Matplotlib is missing.
         """
         return plots.frontier_figure(self.rows)
 
     def table(self) -> Table:
-        """Shows the comparisons, those of a benchmark by the mean of its models."""
+        """Shows the comparisons, those of a benchmark by the mean of its models.
+
+        Returns:
+            A table that prints in 80 columns and that a notebook shows; without comparisons it says so.
+        """
         return comparison_table(self.comparisons)
 
     def summary(self) -> pa.Table:
-        """Gives the comparisons as an Arrow table with the attributes of `Comparison` as columns."""
+        """Gives the comparisons.
+
+        Returns:
+            An Arrow table with the attributes of `Comparison` as columns.
+        """
         return rows_table(FRONTIER_COLUMNS, self.comparisons)
 
     def _repr_html_(self) -> str:
@@ -157,7 +168,11 @@ class Evaluation:
         return episodes_table(self.dataset, self.plays)
 
     def frontier(self) -> Frontiers:
-        """Compares the accuracy-cost frontiers of the controllers that were swept over several values."""
+        """Compares the accuracy-cost frontiers of the controllers that were swept over several values.
+
+        Returns:
+            The frontiers: ``table()``, ``plot()`` and ``summary()``.
+        """
         return Frontiers(self.rows, tuple(compare(self.dataset, self.plays, self.rows)))
 
     def save(self, folder: str | Path) -> list[Path]:

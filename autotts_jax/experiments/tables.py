@@ -100,7 +100,7 @@ def _as_list(table: rich_table.Table) -> Iterator[RenderableType]:
         table.rows, zip(*(column.cells for column in table.columns), strict=True), strict=True
     ):
         name, *values = map(str, cells)
-        yield styled(f"{first} {name}".strip(), style=None if row.style is None else str(row.style))
+        yield styled(f"{first} {name}".strip(), style=row.style or "")
         for heading, value in zip(headings, values, strict=True):
             if value:
                 yield Padding(styled(f"{heading}: {value}" if heading else value), (0, 0, 0, 2))

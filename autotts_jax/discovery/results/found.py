@@ -83,6 +83,9 @@ class Discovery:
         Args:
             number: the candidate's number; None for the one that was tested last.
 
+        Returns:
+            The program, which plays as the family that `family` gives.
+
         Raises:
             InputError: there is no such candidate, or it is a file.
         """
@@ -98,6 +101,9 @@ class Discovery:
             name: its name in results.
             number: the candidate's number; None for the one that was tested last.
 
+        Returns:
+            The family.
+
         Raises:
             InputError: there is no such candidate, or it is a file.
         """
@@ -109,6 +115,9 @@ class Discovery:
         Args:
             name: the class's name; of a candidate that is a file, its family's name in results.
             number: the candidate's number; None for the one that was tested last.
+
+        Returns:
+            The source of a module.
 
         Raises:
             InputError: there is no such candidate, or the name is not one of a class.
@@ -142,7 +151,11 @@ class Discovery:
         return list(found)
 
     def critic(self) -> CriticReport | None:
-        """Reports whether the run's critic is worth anything; None of a run without one."""
+        """Reports whether the run's critic is worth anything.
+
+        Returns:
+            The report; None of a run without a critic.
+        """
         return read_report(self.folder)
 
     def plot_lineage(self, number: int | None = None) -> Figure:
@@ -150,6 +163,9 @@ class Discovery:
 
         Args:
             number: the candidate's number; None for the one that was tested last.
+
+        Returns:
+            The figure.
 
         Raises:
             InputError: there is no such candidate, or Matplotlib is missing.
@@ -175,7 +191,11 @@ class Discovery:
         write_atomically(path, content.getvalue().to_pybytes())
 
     def table(self) -> Table:
-        """Makes a table of the best candidates and the test's verdict."""
+        """Makes a table of the best candidates and the test's verdict.
+
+        Returns:
+            A table that prints in 80 columns and that a notebook shows.
+        """
         last = [record for record in self.candidates if record["fold"] is None]
         rows = sorted((row for row in map(_row, last) if row), key=lambda row: -row.score)
 
@@ -279,6 +299,9 @@ def read_run(folder: str | Path) -> Discovery:
 
     Args:
         folder: the run's folder.
+
+    Returns:
+        The candidates and the last test: ``table()``, ``promoted``, ``source()``, ``family()``.
 
     Raises:
         InputError: the folder holds no run.
