@@ -216,13 +216,12 @@ class ServerEngine:
     async def _find_model(self) -> int | None:
         """The model's context length, if the server tells."""
         try:
-            listed = parse_as(_ModelList, await self._send("GET", "/models"), closed=False)
+            lengths = read_models(await self._send("GET", "/models"))
         except (_LostError, SchemaError) as error:
             raise InputError(
                 f"no OpenAI-compatible server at {self._url}: {error}; start one, e.g. with "
                 f"`vllm serve {self.model}`, or give its address"
             ) from error
-        lengths = {model.id: model.max_model_len for model in listed.data}
         if self.model not in lengths:
             raise InputError(f"{self._url} has no model {self.model}; it has: {', '.join(lengths)}")
         return lengths[self.model]
@@ -283,7 +282,7 @@ class ServerEngine:
         }
         content = await self._send("POST", "/completions", body)
         try:
-            return self._completion(request, parse_as(_Reply, content, closed=False))
+            return read_completion(request, content, self.tokenizer)
         except SchemaError as error:
             shown = content[:SHOWN].decode(errors="replace")
             raise _LostError(f"its reply is not a completion ({error}): {shown}") from error
@@ -302,37 +301,72 @@ class ServerEngine:
             self._clients.put_nowait(client)
         if response.is_success:
             return response.content
-        problem = f"HTTP {response.status_code}: {_message(response.content)}"
+        problem = f"HTTP {response.status_code}: {read_problem(response.content)}"
         if response.status_code in _RETRIED or response.is_server_error:
             raise _LostError(problem)
         remedy = _REMEDIES.get(response.status_code, "")
         raise _RefusedError(f"{self._url}{path} refuses a request: {problem}{remedy}")
 
-    def _completion(self, request: Request, reply: _Reply) -> Completion:
-        (choice,) = reply.choices
-        text, finish = _with_stop(request, choice), choice.finish_reason
-        if choice.token_ids is None:
-            tokens, text, finish = self._encoded(request, text, finish)
-        else:
-            tokens = _checked(request, choice.token_ids, finish)
-        logprobs = choice.logprobs and choice.logprobs.token_logprobs
-        details = reply.usage and reply.usage.prompt_tokens_details
-        return Completion(
-            tokens=tokens,
-            text=text,
-            finish=finish,
-            mean_logprob=statistics.fmean(logprobs) if logprobs else None,
-            cached=details.cached_tokens or 0 if details else 0,
-        )
 
-    def _encoded(self, request: Request, text: str, finish: Finish) -> tuple[Tokens, str, Finish]:
-        """Tokens for a text that came without."""
-        tokens = self.tokenizer.encode(text)
-        if finish is Finish.stop:
-            return tokens, text, finish
-        tokens = tokens[: request.max_tokens]
-        # A text without tokens would be requested again and again.
-        return tokens, self.tokenizer.decode(tokens), Finish.length if tokens else Finish.stop
+# --- reading replies ----------------------------------------------------------------------------------------
+
+
+def read_models(content: bytes) -> dict[str, int | None]:
+    """Reads the list of a server's models.
+
+    Args:
+        content: the reply.
+
+    Returns:
+        The context length of each model, None if the server does not tell.
+
+    Raises:
+        SchemaError: it is no list of models.
+    """
+    listed = parse_as(_ModelList, content, closed=False)
+    return {model.id: model.max_model_len for model in listed.data}
+
+
+def read_completion(request: Request, content: bytes, tokenizer: Tokenizer) -> Completion:
+    """Reads a completion.
+
+    Args:
+        request: what was asked for.
+        content: the reply.
+        tokenizer: encodes a text that came without tokens.
+
+    Returns:
+        The completion.
+
+    Raises:
+        SchemaError: it is no completion of the request.
+    """
+    reply = parse_as(_Reply, content, closed=False)
+    (choice,) = reply.choices
+    text, finish = _with_stop(request, choice), choice.finish_reason
+    if choice.token_ids is None:
+        tokens, text, finish = _encoded(request, text, finish, tokenizer)
+    else:
+        tokens = _checked(request, choice.token_ids, finish)
+    logprobs = choice.logprobs and choice.logprobs.token_logprobs
+    details = reply.usage and reply.usage.prompt_tokens_details
+    return Completion(
+        tokens=tokens,
+        text=text,
+        finish=finish,
+        mean_logprob=statistics.fmean(logprobs) if logprobs else None,
+        cached=details.cached_tokens or 0 if details else 0,
+    )
+
+
+def _encoded(request: Request, text: str, finish: Finish, tokenizer: Tokenizer) -> tuple[Tokens, str, Finish]:
+    """Tokens for a text that came without."""
+    tokens = tokenizer.encode(text)
+    if finish is Finish.stop:
+        return tokens, text, finish
+    tokens = tokens[: request.max_tokens]
+    # A text without tokens would be requested again and again.
+    return tokens, tokenizer.decode(tokens), Finish.length if tokens else Finish.stop
 
 
 def _checked(request: Request, tokens: Tokens, finish: Finish) -> Tokens:
@@ -359,8 +393,15 @@ def _with_stop(request: Request, choice: _Choice) -> str:
     return text + str(reason) if reason in request.stop else text
 
 
-def _message(content: bytes) -> str:
-    """A server's error message: ``{"error": {"message": ...}}``, or a part of that, or any text."""
+def read_problem(content: bytes) -> str:
+    """Reads a server's error message: ``{"error": {"message": ...}}``, or a part of that, or any text.
+
+    Args:
+        content: the reply.
+
+    Returns:
+        The beginning of the message.
+    """
     try:
         message = parse_json(content)
         for name in ("error", "message"):
