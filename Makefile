@@ -1,6 +1,7 @@
 # make demo          evaluates every controller on the embedded data: tables, and plots in runs/demo/
 # make test          runs the tests without the slow ones
 # make check         runs all tests, lint and types, and tries the built wheel outside this checkout
+# make fuzz          reads 100,000 changed files of every kind; INPUTS=1000 fewer
 # make test-collect  runs the tests with a real vLLM on a CPU, in an environment of its own (3.5 GB)
 # make test-shinka   runs the test with ShinkaEvolve, in an environment of its own (1.6 GB)
 # make test-clients  runs the tests with others' trainers and clients, in an environment of its own (2.5 GB)
@@ -21,7 +22,7 @@ CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
     tensorboard tianshou torchrl tyro
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 
-.PHONY: demo test test-all test-collect test-shinka test-clients lint resolve wheel check clean
+.PHONY: demo test test-all fuzz test-collect test-shinka test-clients lint resolve wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
@@ -34,6 +35,10 @@ test: .venv/installed
 test-all: .venv/installed
 	$(PYTEST) -m 'not shipped'
 	$(SHIPPED) $(PYTEST) -m shipped
+
+INPUTS ?= 100000
+fuzz: .venv/installed
+	$(BIN)/python tests/fuzz/run.py $(INPUTS)
 
 test-collect: .venv-collect/installed
 	$(COLLECT)/python -m pytest tests/collect

@@ -27,9 +27,11 @@ from autotts_jax.replay import read_compact, read_files, read_json, reading
 from autotts_jax.replay.embedded import SMOLLM2
 from autotts_jax.replay.matrix import MAX_ENTRIES
 from autotts_jax.replay.reading import COLLECTION, find_files
+from autotts_jax.training.checkpoints import Checkpoints
 from autotts_jax.training.config import read_config
 from autotts_jax.training.manifest import MANIFEST, check_manifest
 from autotts_jax.training.metrics import METRICS, MetricsLog
+from autotts_jax.training.run_state import RunState
 
 # --- JSON and TOML
 
@@ -67,6 +69,22 @@ def test_json_that_is_read():
 def test_toml_that_is_refused(content):
     with pytest.raises(ValueError, match="deep"):
         parse_toml(content)
+
+
+def test_a_configuration_with_a_number_too_long_to_be_written_is_refused(tmp_path):
+    (tmp_path / "train.toml").write_text(f"[run]\nupdates = 0x{'f' * 5000}\n")
+    with pytest.raises(DataError, match="not TOML: Exceeds the limit"):
+        read_config(tmp_path / "train.toml")
+
+
+def test_a_checkpoint_whose_metadata_are_others_is_named(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    with Checkpoints(tmp_path) as kept:
+        kept.save(RunState(update=1), {"w": np.zeros(3)})
+    path = tmp_path / "checkpoints" / "00000001" / "_CHECKPOINT_METADATA"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"metrics": "x"}))
+    with pytest.raises(InputError, match=r"a checkpoint there is damaged .*remove it"):
+        Checkpoints(tmp_path)
 
 
 def text_of(file, change):

@@ -57,7 +57,7 @@ class Checkpoints:
         writes: whether this process writes. What an interrupted write has left is then removed.
 
     Raises:
-        InputError: there is something that could be taken for a checkpoint.
+        InputError: there is something that could be taken for a checkpoint, or one that is damaged.
     """
 
     def __init__(self, folder: Path, *, writes: bool = True):
@@ -70,20 +70,25 @@ class Checkpoints:
         alone = ocp.options.MultiprocessingOptions(
             primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"process {own}"
         )
-        self._manager = ocp.CheckpointManager(
-            self._folder,
-            item_handlers=_Handler(),
-            options=ocp.CheckpointManagerOptions(
-                max_to_keep=KEPT,
-                step_format_fixed_length=DIGITS,
-                create=False,
-                cleanup_tmp_directories=writes,
-                enable_async_checkpointing=False,
-                # Or the handler might write before its folder is there.
-                async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
-                multiprocessing_options=alone,
-            ),
-        )
+        try:
+            self._manager = ocp.CheckpointManager(
+                self._folder,
+                item_handlers=_Handler(),
+                options=ocp.CheckpointManagerOptions(
+                    max_to_keep=KEPT,
+                    step_format_fixed_length=DIGITS,
+                    create=False,
+                    cleanup_tmp_directories=writes,
+                    enable_async_checkpointing=False,
+                    # Or the handler might write before its folder is there.
+                    async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
+                    multiprocessing_options=alone,
+                ),
+            )
+        except Exception as error:  # what orbax says of damaged files is of any kind
+            raise InputError(
+                f"{self._folder}: a checkpoint there is damaged ({error!s:.200}); remove it and resume again"
+            ) from error
 
     def __enter__(self) -> Checkpoints:
         return self

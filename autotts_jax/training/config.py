@@ -192,14 +192,14 @@ def read_config(path: str | Path) -> Config:
         InputError: the file cannot be read, is not TOML, or has an unknown section or key, or a wrong value.
     """
     try:
-        tables = parse_toml(read_bytes(path, MAX_BYTES))
+        # As JSON, where pydantic's strict types do not ask for tuples and dataclasses.
+        tables = json.dumps(parse_toml(read_bytes(path, MAX_BYTES)), default=str)
     except DataError:
         raise
     except ValueError as error:
         raise DataError(path, f"not TOML: {error}; fix it") from None
     try:
-        # As JSON, where pydantic's strict types do not ask for tuples and dataclasses.
-        return pydantic.TypeAdapter(Config).validate_json(json.dumps(tables, default=str))
+        return pydantic.TypeAdapter(Config).validate_json(tables)
     except pydantic.ValidationError as error:
         wrong = "; ".join(_message(dict(part)) for part in error.errors(include_url=False))
         raise InputError(f"{path}: {wrong}") from None

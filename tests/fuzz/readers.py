@@ -1,0 +1,368 @@
+"""All that reads what others wrote, with valid examples of it and how these are changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import mutations
+import numpy as np
+
+from autotts_jax import replay
+from autotts_jax.collect import (
+    LocalWorkers,
+    Plan,
+    Problem,
+    Request,
+    Sampling,
+    SimulatedEngine,
+    Store,
+    collect_missing,
+    import_release,
+    read_questions,
+)
+from autotts_jax.collect.schema import SchemaError
+from autotts_jax.collect.server_engine import read_completion, read_models, read_problem
+from autotts_jax.collect.simulated import ByteTokenizer
+from autotts_jax.errors import InputError
+from autotts_jax.experiments.tables import collection_table
+from autotts_jax.live.chat import Chat, RequestError
+from autotts_jax.policies import load_policy, save_policy
+from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
+from autotts_jax.training.checkpoints import CHECKSUM, Checkpoints, checksum
+from autotts_jax.training.config import read_config
+from autotts_jax.training.run_state import RunState
+
+Change = Callable[[bytes, Random], bytes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """A reader.
+
+    Attributes:
+        examples: valid files.
+        change: changes one.
+        read: reads a changed file, and uses what it holds as a command would.
+        share: inputs of it in 100 of all.
+    """
+
+    examples: list[bytes]
+    change: Change
+    read: Callable[[bytes], None]
+    share: int
+
+
+def refused(error: BaseException) -> bool:
+    """Whether an error is the one that bad input should raise."""
+    if isinstance(error, RequestError):
+        return 400 <= error.status < 500
+    return isinstance(error, InputError | SchemaError)
+
+
+def readers(folder: Path) -> Iterator[tuple[str, Reader]]:
+    """Makes the readers one by one, each with a folder of its own in this one."""
+    for name, make in _MAKERS.items():
+        place = folder / name
+        place.mkdir(parents=True)
+        yield name, make(place)
+
+
+# --- data -----------------------------------------------------------------------------------------------
+
+
+def _question(text: str, gold: str, *branches: Any) -> dict[str, Any]:
+    return {
+        "question": text,
+        "final_answers_trace": [final for *_, final in branches],
+        "each_branch": [list(branch) for branch in branches],
+        "gold_answer": gold,
+        "probe_freq": 50,
+    }
+
+
+_QUESTIONS = [
+    _question("How many?", "7", [["1", "7"], 90, "7"], [["ERR"], 70, "1"]),
+    _question("Which π?", "9", [["2"], 40, "2"], [["3", "2", "2"], 140, "4"]),
+]
+_RAW = [
+    {key: value for key, value in item.items() if key != "each_branch"}
+    | {
+        "probe_matrix_mxn": [[*probes, None] for probes, _, _ in item["each_branch"]],
+        "branch_tokens": [tokens for _, tokens, _ in item["each_branch"]],
+    }
+    for item in _QUESTIONS
+]
+
+
+def _use(dataset: replay.ProbeDataset, folder: Path) -> None:
+    """What passes is data for every command, and survives its own format."""
+    for cell in range(len(dataset.cells)):
+        replay.cell_statistics(dataset, cell)
+    replay.write_compact(dataset, folder / "again.npz")
+    again = replay.read_compact(folder / "again.npz")
+    assert again.questions == dataset.questions
+    np.testing.assert_array_equal(again.matrix.answers, dataset.matrix.answers)
+    assert dataset.matrix.num_branches * int(np.max(dataset.matrix.tokens)) < 2**31
+
+
+def _data(name: str) -> Callable[[Path], Reader]:
+    def make(folder: Path) -> Reader:
+        path = folder / "model" / name
+        path.parent.mkdir()
+        lines = b"\n".join(json.dumps(item).encode() for item in _RAW)
+        examples = [json.dumps(_QUESTIONS).encode(), lines]
+        if path.suffix == ".npz":
+            for number, example in enumerate(examples):
+                (folder / f"{number}.json").write_bytes(example)
+            cells = [replay.read_json(folder / f"{number}.json", model=str(number)) for number in (0, 1)]
+            replay.write_compact(replay.stack(cells), path)
+            examples = [path.read_bytes()]
+
+        def read(content: bytes) -> None:
+            path.write_bytes(content)
+            _use(replay.read_files(path), folder)
+
+        change = mutations.changed_npz if path.suffix == ".npz" else mutations.changed_json
+        return Reader(examples, change, read, 20)
+
+    return make
+
+
+def _release(folder: Path) -> Reader:
+    """A checkout whose files have changed names and contents."""
+    checkout, out = folder / "checkout", folder / "out"
+
+    def read(content: bytes) -> None:
+        shutil.rmtree(checkout, ignore_errors=True)
+        shutil.rmtree(out, ignore_errors=True)
+        name, _, text = content.partition(b"\n")
+        path = checkout / name.decode("utf-8", "surrogateescape").replace("\0", "").strip("/")
+        try:
+            if ".." in path.parts or not path.is_relative_to(checkout):
+                return
+            path.parent.mkdir(parents=True)
+            path.write_bytes(text)
+        except (OSError, ValueError):
+            return  # no file can have the name
+        import_release(str(checkout), out)
+
+    text = json.dumps(_QUESTIONS).encode()
+    names = (b"model/bench.json", b"x__y__br128__z.jsonl", b"..__..__br1__z.jsonl", b"m/..__x__br1__.json")
+    return Reader([name + b"\n" + text for name in names], mutations.damaged, read, 3)
+
+
+def _questions(folder: Path) -> Reader:
+    lines = [{"question": "What is 1 + 1?", "answer": "2"}, {"question": "And 2?", "answer": "x #### 1,000"}]
+    table = b'problem,solution\nWhat is 1?,1\n"a, b",\\boxed{2}\n'
+
+    def read(content: bytes) -> None:
+        suffix = ".csv" if content[:1] not in b"[{" else ".jsonl"
+        path = folder / f"questions{suffix}"
+        path.write_bytes(content)
+        assert read_questions(str(path))
+
+    def change(content: bytes, draw: Random) -> bytes:
+        return (mutations.damaged if content == table else mutations.changed_json)(content, draw)
+
+    text = b"\n".join(json.dumps(line).encode() for line in lines)
+    return Reader([text, json.dumps(lines).encode(), table], change, read, 6)
+
+
+# --- collections ----------------------------------------------------------------------------------------
+
+_PLAN = Plan(
+    "simulated",
+    "sums",
+    tuple(Problem(f"What is {n} + {n}?", str(2 * n)) for n in (1, 2)),
+    num_branches=4,
+    chunk=2,
+    sampling=Sampling(interval=20, max_tokens=60),
+)
+
+
+def _collection(folder: Path) -> list[Path]:
+    with Store.writing(folder, _PLAN, {"engine": "simulated", "versions": {"autotts-jax": "0.1"}}) as store:
+        collect_missing(store, LocalWorkers(SimulatedEngine(mean_tokens=20)))
+    return sorted((folder / "units").glob("*.json"))
+
+
+def _use_collection(folder: Path) -> None:
+    store = Store(folder)
+    collection_table(store)
+    store.missing()
+    if dataset := store.dataset():
+        replay.cell_statistics(dataset, 0)
+
+
+def _units(folder: Path) -> Reader:
+    """Units of version 1, which no digest protects, and of this version."""
+    first, *_ = _collection(folder / "new")
+    old = Path(shutil.copytree(folder / "new", folder / "old"))
+    manifest = json.loads((old / "collection.json").read_text())
+    runs = {"version": 1, "made_with": manifest.pop("runs")[0]}
+    (old / "collection.json").write_text(json.dumps(manifest | runs))
+    unit = json.loads(first.read_text())
+    del unit["digest"]
+
+    def read(content: bytes) -> None:
+        (old / "units" / first.name).write_bytes(content)
+        first.write_bytes(content)
+        try:
+            _use_collection(folder / "new")
+        except InputError:
+            _use_collection(old)
+
+    return Reader([first.read_bytes(), json.dumps(unit).encode()], mutations.changed_json, read, 10)
+
+
+def _plans(folder: Path) -> Reader:
+    _collection(folder / "run")
+    manifest = folder / "run" / "collection.json"
+
+    def read(content: bytes) -> None:
+        manifest.write_bytes(content)
+        _use_collection(folder / "run")
+
+    return Reader([manifest.read_bytes()], mutations.changed_json, read, 8)
+
+
+# --- policies, training ---------------------------------------------------------------------------------
+
+
+def _policies(folder: Path) -> Reader:
+    import jax
+
+    path, examples = folder / "policy.npz", []
+    for kind in ("rounds", "atomic"):
+        parameters = initial_parameters(2, jax.random.key(0), kind)
+        save_policy(path, NeuralPolicy(jax.tree.map(np.asarray, parameters), 1e-4), {"data": "x"})
+        examples.append(path.read_bytes())
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        policy, card = load_policy(path)
+        assert isinstance(card, dict)
+        leaves = jax.tree.leaves(policy.parameters)
+        assert all(leaf.dtype == np.float32 and np.isfinite(leaf).all() for leaf in leaves)
+        assert np.isfinite(policy.gamma)
+
+    return Reader(examples, mutations.changed_npz, read, 12)
+
+
+def _configs(folder: Path) -> Reader:
+    path = folder / "train.toml"
+    example = (Path(__file__).parents[2] / "examples" / "train.toml").read_bytes()
+    small = b'[run]\nupdates = 3\n\n[trainer]\nkind = "ppo"\n\n[data]\npaths = ["x"]\nfold = 1\n'
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        json.dumps(dataclasses.asdict(read_config(path)))
+
+    return Reader([example, small], mutations.changed_toml, read, 10)
+
+
+def _checkpoints(folder: Path) -> Reader:
+    """A file of a checkpoint, named in the first line; most inputs have the checksum put right."""
+    tree = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "k": np.arange(2)}
+    (folder / "checkpoints").mkdir()
+    with Checkpoints(folder) as kept:
+        kept.save(RunState(update=1), tree)
+    part = folder / "checkpoints" / "00000001"
+    files = {str(path.relative_to(part)): path.read_bytes() for path in part.rglob("*") if path.is_file()}
+    whole = shutil.copytree(part, folder / "whole")
+
+    def read(content: bytes) -> None:
+        name, _, text = content.partition(b"\n")
+        (part / name.decode()).write_bytes(text)
+        if len(text) % 4:
+            (part / "default" / CHECKSUM).write_text(checksum(part / "default"))
+        try:
+            with Checkpoints(folder) as kept:
+                _, found = kept.load(tree)
+            assert found["w"].shape == (2, 3)
+        finally:
+            shutil.rmtree(part)
+            shutil.copytree(whole, part)
+
+    def change(content: bytes, draw: Random) -> bytes:
+        name, _, text = content.partition(b"\n")
+        changed = (mutations.changed_json if text[:1] == b"{" else mutations.damaged)(text, draw)
+        return name + b"\n" + changed
+
+    return Reader([name.encode() + b"\n" + text for name, text in files.items()], change, read, 1)
+
+
+# --- servers and clients --------------------------------------------------------------------------------
+
+
+def _replies(_: Path) -> Reader:
+    tokenizer = ByteTokenizer()
+    request = Request((1, 2), 3, stop=("}",), logprobs=True)
+    choice = {"text": "12}", "finish_reason": "stop", "token_ids": [49, 50, 125], "stop_reason": "}"}
+    told = {"logprobs": {"token_logprobs": [-0.5, -1.5]}}
+    replies = [
+        {"choices": [choice | told], "usage": {"prompt_tokens_details": {"cached_tokens": 7}}},
+        {"choices": [{"text": "123", "finish_reason": "length"}]},
+        {"object": "list", "data": [{"id": "m", "max_model_len": 4096}, {"id": "n"}]},
+        {"error": {"message": "too long", "code": 400}},
+    ]
+
+    def read(content: bytes) -> None:
+        assert isinstance(read_problem(content), str)
+        failed: SchemaError | None = None
+        for parse in (read_models, lambda content: read_completion(request, content, tokenizer)):
+            try:
+                parse(content)
+            except SchemaError as error:
+                failed = error
+        if failed:
+            raise failed
+
+    return Reader([json.dumps(reply).encode() for reply in replies], mutations.changed_json, read, 5)
+
+
+def _chats(_: Path) -> Reader:
+    asked = {"role": "user", "content": [{"type": "text", "text": "What is 1 + 1?"}]}
+    chats = [
+        {"model": "sc@8", "messages": [{"role": "system", "content": "Be brief."}, asked]},
+        {
+            "model": "cmc@0.5",
+            "messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}, asked],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_tokens": 100,
+            "temperature": 0.7,
+            "seed": 3,
+            "n": 1,
+            "stop": ["x"],
+            "logit_bias": {},
+            "metadata": {"a": [1]},
+        },
+    ]
+
+    def read(content: bytes) -> None:
+        chat = Chat.read(content)
+        repr((chat.question, chat.system, chat.stops, chat.greedy))
+
+    return Reader([json.dumps(chat).encode() for chat in chats], mutations.changed_json, read, 5)
+
+
+_MAKERS: dict[str, Callable[[Path], Reader]] = {
+    "data as JSON": _data("bench.json"),
+    "data as npz": _data("bench.npz"),
+    "releases": _release,
+    "questions": _questions,
+    "units": _units,
+    "plans": _plans,
+    "policies": _policies,
+    "configurations": _configs,
+    "checkpoints": _checkpoints,
+    "replies": _replies,
+    "requests": _chats,
+}
