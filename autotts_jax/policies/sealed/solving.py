@@ -80,7 +80,7 @@ class _Turns:
         self._waiting = deque[Callable[[int], int]]()
         self._requests: list[int] = []
         self._replies: list[int] = []  # in reverse
-        self._size = 1
+        self._number = 1
         self._heard = time.monotonic()
 
     def take(self, functions: Iterable[Callable[[], None]]) -> None:
@@ -119,9 +119,9 @@ class _Turns:
         # While the parent replies to one half, the other half goes on. A program that thinks for long sends
         # less at a time, for the parent to hear of it.
         now = time.monotonic()
-        self._size = 1 if now - self._heard > _PATIENCE else 2 * self._size
-        number = max(1, min(self._size, len(self._waiting) // 2))
-        self._replies += reversed(self._words.receive(number))
+        number = 1 if now - self._heard > _PATIENCE else min(2 * self._number, len(self._waiting) // 2)
+        self._number = max(1, number)
+        self._replies += reversed(self._words.receive(self._number))
         self._heard = time.monotonic()
 
 
