@@ -5,6 +5,7 @@ import builtins
 import contextlib
 import ctypes
 import dataclasses
+import inspect
 import json
 import os
 import pickle
@@ -28,7 +29,7 @@ from matrices import spelled_dataset
 import autotts_jax
 from autotts_jax.errors import InputError
 from autotts_jax.policies import Sealing, select
-from autotts_jax.policies.sealed import ledger
+from autotts_jax.policies.sealed import ledger, program, solving
 from autotts_jax.policies.sealed.ledger import Ledger
 from autotts_jax.replay import BranchOrders
 from autotts_jax.sandbox import Sandbox, process
@@ -685,6 +686,84 @@ def test_controllers_that_cheat_beat_honest_play_and_are_refused(cheat, monkeypa
     play = select(spec, sealing=Sealing(trusted=True)).play(DATA, orders())
     assert Score(int(play.correct.sum()), int(play.tokens.sum())).beats(HONEST)
     assert LYING[cheat] in refusal(spec, limits=Sandbox(seconds=60))
+
+
+# --- turns ----------------------------------------------------------------------------------------------
+
+
+class Replies:
+    """Stands for the parent: every request is a branch that goes on, until there were enough."""
+
+    def __init__(self, exchanges):
+        self.left = exchanges
+        self.numbers = set()
+        self.words = self
+
+    def send(self, requests):
+        pass
+
+    def receive(self, number):
+        turns = inspect.currentframe().f_back.f_locals["self"]
+        self.numbers |= {value for value in vars(turns).values() if isinstance(value, int)}
+        self.left -= 1
+        return [1 if self.left > 0 else 0] * number
+
+
+class Asks:
+    def __init__(self, config=None):
+        pass
+
+    def solve(self, question):
+        question.probe_new()
+
+
+def test_a_child_counts_no_further_than_its_seats():
+    replies = Replies(1000)
+    solving.play(replies, Asks, None, 1, False, 8)
+    assert replies.left <= 0
+    assert max(replies.numbers) <= 8
+
+
+class Clock:
+    """A clock by which everything takes no time but a look at it and a sleep, and what is ready for whom."""
+
+    def __init__(self, ready):
+        self.ready, self.now, self.looks, self.sleeps = ready, 0.0, 0, 0
+
+    def monotonic(self):
+        self.now += program.AWAKE / 10
+        return self.now
+
+    def select(self, descriptors, _, __, seconds):
+        self.looks += not seconds
+        self.sleeps += seconds > 0
+        return (descriptors if seconds or self.ready else []), [], []
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock(ready=True)
+    monkeypatch.setattr(program, "time", clock)
+    monkeypatch.setattr(program, "select", clock)
+    return clock
+
+
+def test_a_parent_is_awake_for_what_comes_soon(clock):
+    waits = program.Waits()
+    assert all(waits.until_any([3]) == [3] for _ in range(1000))
+    assert (clock.looks, clock.sleeps) == (1000, 0)
+
+
+def test_a_parent_sleeps_where_to_stay_awake_was_in_vain(clock):
+    clock.ready = False
+    waits = program.Waits()
+    assert all(waits.until_any([3]) == [3] for _ in range(10_000))
+    assert clock.sleeps == 10_000
+    assert clock.looks < 10_000 * 10 / program.MOST_ASLEEP + 100
+    clock.ready, clock.sleeps = True, 0
+    for _ in range(10_000):
+        waits.until_any([3])
+    assert clock.sleeps <= 2 * program.MOST_ASLEEP
 
 
 # --- the ends of children -------------------------------------------------------------------------------

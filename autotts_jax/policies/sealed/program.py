@@ -44,6 +44,12 @@ SEATS = 64
 LOOK_AFTER = 0.05
 """Seconds after which children are looked after, at the latest."""
 
+AWAKE = 3e-4
+"""Seconds that this process stays awake for the next requests, at most."""
+
+MOST_ASLEEP = 255
+"""Waits that it sleeps through, at most, before it tries to stay awake again."""
+
 CHECKED = 32
 """Episodes that are played again by a child that has played nothing else, at most."""
 
@@ -365,10 +371,9 @@ def serve(tables: Sequence[Table]) -> None:
         InputError: a program raised.
         SandboxError: a child broke the protocol or a limit, or has ended.
     """
-    playing, due = list(tables), 0.0
+    playing, due, waits = list(tables), 0.0, Waits()
     while playing:
-        descriptors = [descriptor for table in playing for descriptor in table.child.descriptors]
-        ready, _, _ = select.select(descriptors, [], [], LOOK_AFTER)
+        ready = waits.until_any([descriptor for table in playing for descriptor in table.child.descriptors])
         look = time.monotonic() > due
         for table in list(playing):
             words, messages = table.child.descriptors
@@ -384,6 +389,41 @@ def serve(tables: Sequence[Table]) -> None:
                 _look_after(table)
         if look:
             due = time.monotonic() + LOOK_AFTER
+
+
+class Waits:
+    """Waits for children, awake as long as that is worth it.
+
+    To be woken on another processor costs both sides more than the replies do. The next requests are mostly
+    on their way, so this process looks for them a while before it sleeps. But where a child thinks for longer,
+    or shares its processor with this process, that is in vain: the more often it has been, the less often it
+    is tried.
+    """
+
+    def __init__(self) -> None:
+        self._asleep = 0  # waits that are slept through before the next one awake
+        self._left = 0  # those of them that are still to come
+
+    def until_any(self, descriptors: Sequence[int]) -> list[int]:
+        """Waits until something has arrived, or it is time to look after children.
+
+        Args:
+            descriptors: where it may arrive.
+
+        Returns:
+            Those at which something has arrived; there may be none.
+        """
+        if not self._left:
+            until = time.monotonic() + AWAKE
+            while time.monotonic() < until:
+                ready, _, _ = select.select(descriptors, [], [], 0)
+                if ready:
+                    self._left = self._asleep = self._asleep // 2
+                    return ready
+            self._left = self._asleep = min(2 * self._asleep + 1, MOST_ASLEEP)
+        self._left -= 1
+        ready, _, _ = select.select(descriptors, [], [], LOOK_AFTER)
+        return ready
 
 
 def _look_after(table: Table) -> None:
