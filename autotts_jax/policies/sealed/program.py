@@ -395,9 +395,9 @@ class Waits:
     """Waits for children, awake as long as that is worth it.
 
     To be woken on another processor costs both sides more than the replies do. The next requests are mostly
-    on their way, so this process looks for them a while before it sleeps. But where a child thinks for longer,
-    or shares its processor with this process, that is in vain: the more often it has been, the less often it
-    is tried.
+    on their way, so this process looks for them a while before it sleeps. But where a child thinks for
+    longer, or shares its processor with this process, that is in vain: the more often it has been, the less
+    often it is tried.
     """
 
     def __init__(self) -> None:
