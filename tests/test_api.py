@@ -49,6 +49,23 @@ def test_every_public_name_is_documented():
         assert inspect.getdoc(getattr(at, name)), name
 
 
+def public_functions():
+    """The public functions, and the public methods of the public classes."""
+    for name in at.__all__:
+        found = getattr(at, name)
+        members = vars(found).values() if inspect.isclass(found) else [found]
+        for member in map(inspect.unwrap, members):
+            if inspect.isfunction(member) and not member.__name__.startswith("_"):
+                yield pytest.param(member, id=member.__qualname__)
+
+
+@pytest.mark.parametrize("function", public_functions())
+def test_public_functions_say_what_they_take_and_return(function):
+    text, signature = inspect.getdoc(function), inspect.signature(function)
+    assert ("Args:" in text) == bool(signature.parameters.keys() - {"self"})
+    assert ("Returns:" in text) == (signature.return_annotation != "None")
+
+
 def test_help_has_an_example_of_each_function_that_a_newcomer_looks_for():
     text = pydoc.render_doc(at, renderer=pydoc.plaintext)
     for name in NEWCOMERS:

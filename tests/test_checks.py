@@ -209,6 +209,10 @@ EPISODES = Episodes([0], [0], [0])
 ORDERS = BranchOrders(np.zeros((1, 1, 2), np.int32), np.zeros(40, np.int32))
 
 
+def answered(**arguments):
+    return at.answer(SimulatedEngine(), "What is 1 + 1?", "cmc@0.5", **arguments)
+
+
 def roll(data, **arguments):
     arguments = {"controllers": [CMC.of_beta(0)], "matrix": data.matrix, "orders": ORDERS} | arguments
     return at.rollout(**{"episodes": EPISODES} | arguments)
@@ -228,6 +232,9 @@ def roll(data, **arguments):
         (lambda data: at.evaluate(data, "sc@2", sealing=None), "sealing is None, but it must be"),
         (lambda data: at.trace(data, "sc@2", sealing=True), "sealing is True, but it must be"),
         (lambda data: at.evaluate(data, "sc@2", protocol=["repo100"]), r"unknown protocol \['repo100'\]"),
+        (lambda _: answered(max_branches=2000), "max_branches is 2000, but it must be between 1 and 1290"),
+        (lambda _: answered(sampling=3), "sampling is 3, but it must be an autotts_jax.collect.Sampling"),
+        (lambda _: answered(answers=None), "answers is None, but it must be a rule's name or a function"),
         (lambda data: at.evaluate(data, print), "print is neither a Controller nor"),
         (lambda data: at.evaluate(data, b"sc@8"), "bytes is neither a Controller nor"),
         (lambda data: at.discover(data, proposers="rules"), r"proposers is 'rules', .* write \['rules'\]"),

@@ -127,6 +127,8 @@ def extractor(spec: str | Extractor, question: str = "") -> Extractor:
     """
     if callable(spec):
         return spec
+    if not isinstance(spec, str):
+        raise InputError(f"answers is {spec!r:.60}, but it must be a rule's name or a function")
     if spec == "auto" and (first := _LISTED_A.search(question)) and _LISTED_B.search(question, first.end()):
         return _choice_found
     if spec in _BY_NAME:

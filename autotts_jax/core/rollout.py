@@ -176,6 +176,18 @@ def rollout(
             number of lanes is out of range.
 
     What else a controller's own code raises passes as it is.
+
+    Example:
+        >>> import autotts_jax as at
+        >>> from autotts_jax.core import Episodes
+        >>> from autotts_jax.experiments.evaluation import branch_orders
+        >>> from autotts_jax.policies import SelfConsistency
+        >>> data = at.load("smollm2")
+        >>> orders = branch_orders(data, "repo100", range(1), 8)
+        >>> episodes = Episodes(question=range(40), row=[0] * 40, setting=[0] * 40)
+        >>> played = at.rollout([SelfConsistency(8)], data.matrix, orders, episodes)
+        >>> int(played.branches.max()), float(played.correct.mean())
+        (8, 0.125)
     """
     _check_kinds(controllers, matrix, orders)
     try:

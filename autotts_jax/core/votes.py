@@ -65,6 +65,9 @@ class Vote:
 
         Args:
             other: the other vote.
+
+        Returns:
+            This vote; the other one without votes.
         """
         return jax.tree.map(lambda ours, others: jnp.where(self.voters > 0, ours, others), self, other)
 

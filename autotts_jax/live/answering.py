@@ -27,7 +27,7 @@ from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, chec
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
 from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Stepper, apply_operation
-from autotts_jax.core.votes import confidence_table
+from autotts_jax.core.votes import MOST_BRANCHES, confidence_table
 from autotts_jax.errors import InputError
 from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
@@ -156,7 +156,9 @@ def answer(
     if budget == 0:
         raise BudgetError("a budget of 0 tokens is enough for no branch; give 1 at least")
     callback("on_decision", on_decision, "the `Decision`")
-    max_branches = whole("max_branches", max_branches, 1)
+    max_branches = whole("max_branches", max_branches, 1, MOST_BRANCHES)
+    if not isinstance(sampling, Sampling | None):
+        raise InputError(f"sampling is {sampling!r:.60}, but it must be an autotts_jax.collect.Sampling")
     playing = as_player(player, sealing=sealing)
     playing.check_single()
     width = playing.width or max_branches
