@@ -8,6 +8,7 @@ import pytest
 
 from autotts_jax.cli import main as cli
 from autotts_jax.commands import without_secrets
+from autotts_jax.core import devices
 from autotts_jax.replay import synthetic
 from autotts_jax.training.config import read_config
 from autotts_jax.training.manifest import build_manifest
@@ -66,3 +67,19 @@ def test_no_artefact_of_a_command_holds_a_key(tmp_path, monkeypatch, key):
     assert {"collection.json", "manifest.json", "train.json"} <= {path.name for path in written}
     assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
     assert "[hidden]" in (folder / "collection.json").read_text()
+
+
+@pytest.mark.parametrize("command", [["answer", "1 + 1"], ["serve", "--port", "0"]])
+def test_no_message_of_a_command_holds_a_key(tmp_path, monkeypatch, capsys, command):
+    """Nor a file; that of `discover` is in the environment, as tests/test_openai_proposer.py has it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(devices, "configure", lambda *_: None)
+    server = ["--engine", "server", "--base-url", f"http://me:{SECRET}@127.0.0.1:9/v1", "--model", "none"]
+    monkeypatch.setattr(sys, "argv", ["autotts-jax", *command, *server, "--api-key", SECRET])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    told = capsys.readouterr()
+    assert end.value.code == 2
+    assert "http://[hidden]@127.0.0.1:9/v1" in told.err
+    assert SECRET not in told.out + told.err
+    assert list(tmp_path.iterdir()) == []

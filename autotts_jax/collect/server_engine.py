@@ -23,6 +23,7 @@ from autotts_jax.collect.engine import (
 )
 from autotts_jax.collect.schema import SchemaError, parse_as
 from autotts_jax.collect.tokenizer import HubTokenizer
+from autotts_jax.commands import without_secrets
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 from autotts_jax.parsing import parse_json
@@ -148,7 +149,8 @@ class ServerEngine:
             import httpx
             import tenacity
         self.model = model
-        self._url = base_url.rstrip("/").removesuffix("/v1") + "/v1"
+        address = base_url.rstrip("/").removesuffix("/v1") + "/v1"
+        (self._url,) = without_secrets([address])  # as messages show it
         self._lost = httpx.RequestError
         self._attempts = attempts
         self._timeout = timeout
@@ -166,13 +168,13 @@ class ServerEngine:
         for _ in range(max_connections):
             try:
                 client = httpx.AsyncClient(
-                    base_url=self._url,
+                    base_url=address,
                     headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
                     timeout=httpx.Timeout(timeout, connect=CONNECT_SECONDS),
                     verify=tls,
                 )
             except httpx.InvalidURL as error:
-                raise InputError(f"{base_url} is not the address of a server: {error}") from error
+                raise InputError(f"{self._url} is not the address of a server: {error}") from error
             self._clients.put_nowait(client)
         with contextlib.ExitStack() as stack:
             self._portal = stack.enter_context(anyio.from_thread.start_blocking_portal())
