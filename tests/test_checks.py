@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import pickle
 import re
 
 import jax
@@ -334,7 +335,9 @@ def test_a_narrow_terminal_cuts_nothing_inside_a_word(data, width):
 
 
 def test_frontiers_without_a_sweep_say_so():
-    assert str(Frontiers((), ()).table()).startswith("no frontiers: fewer than two controllers were swept")
+    table = Frontiers((), ()).table()
+    assert str(table).startswith("no frontiers: fewer than two controllers were swept")
+    assert str(pickle.loads(pickle.dumps(table))) == str(table)
 
 
 @pytest.mark.parametrize("play", [at.evaluate, at.trace])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import autotts_jax as at
 from autotts_jax.cli import console, ending
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
@@ -247,6 +248,10 @@ def test_values_that_no_option_takes(run, arguments, option):
     assert (status, stdout) == (2, "")
     assert option in stderr
     assert "Traceback" not in stderr
+
+
+def test_the_version_is_told(run):
+    assert run("--version") == (0, f"autotts-jax {at.__version__}\n", "")
 
 
 @pytest.mark.usefixtures("bad_files")

@@ -42,7 +42,8 @@ HTML = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',consolas,monospace\">{
 class Table:
     """Tables with their notes: Rich prints them in a terminal, and a notebook shows them.
 
-    ``str(table)`` is the text in 80 columns. In a narrower terminal, what does not fit is a list instead.
+    ``str(table)`` is the text in 80 columns, and what a pickled table keeps. In a narrower terminal, what
+    does not fit is a list instead.
     """
 
     def __init__(self, parts: Callable[[int], Iterable[RenderableType]]):
@@ -77,6 +78,14 @@ class Table:
         return console.export_html(inline_styles=True, code_format=HTML)
 
     _repr_html_ = html
+
+    def __reduce__(self) -> tuple[Callable[[str], Table], tuple[str]]:
+        return _of_text, (str(self),)
+
+
+def _of_text(text: str) -> Table:
+    """The table that a text was."""
+    return Table(lambda _: [styled(text)])
 
 
 def plain_table(title: str | None = None) -> rich_table.Table:
