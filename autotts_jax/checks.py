@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -54,7 +55,10 @@ def number(name: str, value: Any, least: float | None = None, above: float | Non
     limit += "" if above is None else f" above {above:g}"
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not (
-        real and np.isfinite(value) and (least is None or value >= least) and (above is None or value > above)
+        real
+        and abs(value) <= sys.float_info.max
+        and (least is None or value >= least)
+        and (above is None or value > above)
     ):
         raise InputError(f"{name} is {value!r}, but it must be a finite number{limit}")
     return float(value)
