@@ -273,7 +273,10 @@ def roll(data, **arguments):
             "a family's name is 'f@1', but it must be a text with",
         ),
         (lambda _: at.Family(None, (1,), CMC.of_beta), "a family's name is None"),
-        (lambda _: at.Family("f", (1,), None), "f makes its controllers by None; give a function of a value"),
+        (
+            lambda _: at.Family("f", (1,), None),
+            "f makes its controllers by None, which is not callable; give a",
+        ),
         (
             lambda _: at.testing.check_controller("cmc@0"),
             "controller is 'cmc@0', but it must be a Controller",

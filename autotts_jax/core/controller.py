@@ -112,7 +112,8 @@ class Family:
             ) from None
         if not callable(self.make):
             raise InputError(
-                f"{self.name} makes its controllers by {self.make!r:.60}; give a function of a value"
+                f"{self.name} makes its controllers by {self.make!r:.60}, which is not callable; give a "
+                "function"
             )
 
 

@@ -326,7 +326,7 @@ def read_run(folder: str | Path) -> Discovery:
     if not (isinstance(names, list) and names and all(map(is_name, names))):
         raise DataError(
             folder / MANIFEST,
-            "does not name an incumbent: it is damaged, or no search's; give the folder of a search",
+            "does not name the incumbent: it is damaged, or no search's; give the folder of a search",
         )
     name = names[0].rpartition("@")[0]
     return Discovery(folder, name, found, test, cpu_seconds)
