@@ -160,6 +160,7 @@ print(cluster(texts, gold=0)[0])
 """
 
 
+@pytest.mark.slow
 def test_endless_expressions_are_answers_of_their_own():
     done = subprocess.run([sys.executable, "-c", ENDLESS], capture_output=True, text=True, timeout=300)
     assert done.stdout == "[0, 1, 2, 3, 4, 5]\n", done.stderr

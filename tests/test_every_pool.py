@@ -161,7 +161,13 @@ def in_environment(env, row, play, budget=None) -> tuple[Played, EnvironmentExec
     return stepped(executor, play), executor
 
 
-SLOW = ("neural, atomic", "own controller", "SC as a program", "ASC as a program")
+SLOW = (
+    "neural, atomic",
+    "own controller",
+    "SC as a program",
+    "ASC as a program",
+    "Parallel-Probe as a program",
+)
 """Players of which others that are not slow do the like."""
 
 

@@ -171,6 +171,7 @@ grading.serve(int(sys.argv[2]), int(sys.argv[3]))
 """
 
 
+@pytest.mark.slow
 def test_a_stuck_worker_costs_one_answer(monkeypatch):
     monkeypatch.setattr(grading, "PROGRAM", STUCK)
     with Grader(workers=1, timeout=1) as grader:

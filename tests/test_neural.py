@@ -158,6 +158,7 @@ def test_what_is_admissible_before_during_and_after():
     assert not admissible(ended).go_on  # nothing is left to read
 
 
+@pytest.mark.slow
 def test_atomic_actions_are_those_of_the_environment(matrix):
     """The rollout's episodes, action by action in the environment, and without limit to their number."""
     seeds, table = (4, 6, 9, 12, 22), jax.device_put(shared(1, 24))
