@@ -60,11 +60,11 @@ _TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        name = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"an object has {name!r:.60} twice")
+    value: dict[str, Any] = {}
+    for name, part in pairs:
+        if name in value:
+            raise ValueError(f"an object has {name!r:.60} twice")
+        value[name] = part
     return value
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import struct
+import subprocess
 import sys
 import tracemalloc
 import zipfile
@@ -56,6 +57,19 @@ def nested(depth):
 def test_json_that_is_refused(content, problem):
     with pytest.raises(ValueError, match=problem):
         parse_json(content)
+
+
+def test_a_repeat_among_many_names_is_found_in_one_pass():
+    """Comparing each name with each other takes many minutes, so the deadline leaves room for any machine."""
+    found = """if True:
+        from autotts_jax.parsing import parse_json
+        try:
+            parse_json("{" + ",".join(f'"{name}":0' for name in [*range(300_000), 299_999]) + "}")
+        except ValueError as error:
+            print(error)
+    """
+    child = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, timeout=60)
+    assert child.stdout == "an object has '299999' twice\n", child.stderr
 
 
 def test_json_that_is_read():
