@@ -185,6 +185,11 @@ def test_the_final_answer_is_found_after_the_thinking_or_forced(text, finish, fi
         (lambda _, completions: completions[1:], "3 completions for 4 requests"),
         (lambda _, c: [Completion((), "", Finish.length)] * len(c), "gave 0 tokens"),
         (lambda _, c: [Completion((49,) * 21, "1" * 21, Finish.stop)] * len(c), "gave 21 tokens"),
+        (
+            lambda _, c: [dataclasses.replace(one, mean_logprob=float("nan")) for one in c],
+            "a mean log-probability of nan",
+        ),
+        (lambda _, c: [dataclasses.replace(one, cached=10**400) for one in c], "cached tokens of a prompt"),
     ],
 )
 def test_engines_that_break_their_contract_are_errors(change, message):
@@ -654,6 +659,10 @@ def test_a_damaged_plan_is_named(tmp_path, damage, message):
         Store(tmp_path / "run")
 
 
+BRANCH = '{"probes": ["1"], "tokens": 2, "final": "1", "finish": "stop", "probe_tokens": [3]}'
+BRANCHES = f'{{"branches": [{BRANCH}], "usage": '
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -666,6 +675,18 @@ def test_a_damaged_plan_is_named(tmp_path, damage, message):
             "branches.0.tokens: Input",
         ),
         ("[1]", "Input should be"),
+        (
+            BRANCHES.replace("}]", ', "logprobs": [NaN]}]') + "{}}",
+            "a log-probability is not finite",
+        ),
+        (
+            BRANCHES + '{"prompted": 2, "cached": 3}}',
+            "its usage counts .* more cached tokens than there were",
+        ),
+        (
+            BRANCHES + '{"prompted": 2, "cached": -3}}',
+            "its usage counts less than nothing",
+        ),
     ],
 )
 def test_a_damaged_unit_is_named(tmp_path, content, problem):

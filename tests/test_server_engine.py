@@ -65,7 +65,8 @@ class Server(ThreadingHTTPServer):
         assert body["return_token_ids"]
         assert body["include_stop_str_in_output"]
         choice |= {"token_ids": written.tokens, "stop_reason": met}
-        return {"choices": [choice], "usage": {"prompt_tokens_details": {"cached_tokens": 7}}}
+        cached = min(7, len(request.prompt))
+        return {"choices": [choice], "usage": {"prompt_tokens_details": {"cached_tokens": cached}}}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -153,6 +154,15 @@ def choice(**fields):
     return say(200, {"choices": [fields]})
 
 
+def one_token(logprobs="[-1.0]", cached="0"):
+    return say(
+        200,
+        b'{"choices": [{"text": "1", "finish_reason": "stop", "token_ids": [49], "logprobs": '
+        b'{"token_logprobs": %s}}], "usage": {"prompt_tokens_details": {"cached_tokens": %s}}}'
+        % (logprobs.encode(), cached.encode()),
+    )
+
+
 DEEP = b"[" * 100_000
 SLOW = (hang, trickle)
 TROUBLES = {
@@ -171,13 +181,12 @@ TROUBLES = {
     "too many tokens": choice(text="1" * 201, finish_reason="stop", token_ids=[49] * 201),
     "negative tokens": choice(text="12", finish_reason="stop", token_ids=[49, -50]),
     "tokens that overflow": choice(text="12", finish_reason="stop", token_ids=[49, 10**30]),
-    "cached tokens that are no number": say(
-        200,
-        {
-            "choices": [{"text": "1", "finish_reason": "stop", "token_ids": [49]}],
-            "usage": {"prompt_tokens_details": {"cached_tokens": "x"}},
-        },
-    ),
+    "cached tokens that are no number": one_token(cached='"x"'),
+    "fewer than no cached tokens": one_token(cached="-1"),
+    "more cached tokens than the prompt has": one_token(cached="1" + "0" * 400),
+    "infinite log-probabilities": one_token(logprobs="[1e999, -1e999]"),
+    "log-probabilities that overflow": one_token(logprobs="[1e308, 1e308]"),
+    "no log-probability": one_token(logprobs="[NaN]"),
     "deep JSON": say(200, b'{"choices":' + DEEP),
     "500 of deep JSON": say(500, b'{"error":' + DEEP),
     "aborted": choice(text="12", finish_reason="abort", token_ids=[49, 50]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import statistics
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -351,13 +351,19 @@ def read_completion(request: Request, content: bytes, tokenizer: Tokenizer) -> C
     else:
         tokens = _checked(request, choice.token_ids, finish)
     logprobs = choice.logprobs and choice.logprobs.token_logprobs
+    mean_logprob = sum(logprobs) / len(logprobs) if logprobs else None
+    if mean_logprob is not None and not math.isfinite(mean_logprob):
+        raise SchemaError("token_logprobs: their mean is not finite")
     details = reply.usage and reply.usage.prompt_tokens_details
+    cached = details.cached_tokens or 0 if details else 0
+    if not 0 <= cached <= len(request.prompt):
+        raise SchemaError(f"cached_tokens: it is not in 0 … {len(request.prompt)}, the tokens of the prompt")
     return Completion(
         tokens=tokens,
         text=text,
         finish=finish,
-        mean_logprob=statistics.fmean(logprobs) if logprobs else None,
-        cached=details.cached_tokens or 0 if details else 0,
+        mean_logprob=mean_logprob,
+        cached=cached,
     )
 
 

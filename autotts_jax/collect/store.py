@@ -18,6 +18,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -234,6 +235,11 @@ class Store:
                 f"branches {first} to {end - 1} of question {question} are not among the {plan.num_branches} "
                 f"branches of {len(plan.questions)} questions",
             )
+        if not all(math.isfinite(x) for branch in content.branches for x in branch.logprobs or ()):
+            raise _damaged(path, "a log-probability is not finite")
+        usage = content.usage
+        if min(dataclasses.astuple(usage)) < 0 or usage.cached > usage.prompted:
+            raise _damaged(path, "its usage counts less than nothing, or more cached tokens than there were")
         if content.digest is None and self._version == 1:
             return content
         if content.digest != self._digest(question, first, parse_json(text)):

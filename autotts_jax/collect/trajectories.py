@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -431,14 +432,26 @@ class Trajectories:
         return completions
 
     def _check(self, request: Request, completion: Completion) -> None:
-        """Raises an `EngineError` for a completion that is too long, or that would be requested forever."""
-        count = len(completion.tokens)
+        """Raises an `EngineError` for a completion that no such request has.
+
+        One of no tokens, for example, would be requested forever.
+        """
+        count, mean, cached = len(completion.tokens), completion.mean_logprob, completion.cached
         if count > request.max_tokens or (count == 0 and completion.finish is not Finish.stop):
-            raise EngineError(
-                f"the engine of {self._engine.model} gave {count} tokens, with the reason "
-                f"{completion.finish!r}, where 1 to {request.max_tokens} were asked for; check it with "
-                "autotts_jax.testing.check_engine"
+            problem = (
+                f"{count} tokens, with the reason {completion.finish!r}, where 1 to {request.max_tokens} "
+                "were asked for"
             )
+        elif mean is not None and not math.isfinite(mean):
+            problem = f"a mean log-probability of {mean}"
+        elif not 0 <= cached <= len(request.prompt):
+            problem = f"{cached} cached tokens of a prompt of {len(request.prompt)}"
+        else:
+            return
+        raise EngineError(
+            f"the engine of {self._engine.model} gave {problem}; check it with "
+            "autotts_jax.testing.check_engine"
+        )
 
     def _seed(self, *what: int) -> int:
         key = repr((self._sampling.seed, self._question, *what)).encode()

@@ -307,7 +307,7 @@ def _replies(_: Path) -> Reader:
     choice = {"text": "12}", "finish_reason": "stop", "token_ids": [49, 50, 125], "stop_reason": "}"}
     told = {"logprobs": {"token_logprobs": [-0.5, -1.5]}}
     replies = [
-        {"choices": [choice | told], "usage": {"prompt_tokens_details": {"cached_tokens": 7}}},
+        {"choices": [choice | told], "usage": {"prompt_tokens_details": {"cached_tokens": 1}}},
         {"choices": [{"text": "123", "finish_reason": "length"}]},
         {"object": "list", "data": [{"id": "m", "max_model_len": 4096}, {"id": "n"}]},
         {"error": {"message": "too long", "code": 400}},
