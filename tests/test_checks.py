@@ -17,7 +17,7 @@ from autotts_jax.collect import LocalWorkers, Plan, Problem, SimulatedEngine, co
 from autotts_jax.core.rollout import Episodes
 from autotts_jax.errors import InputWarning
 from autotts_jax.experiments.evaluation import Frontiers
-from autotts_jax.experiments.files import results_folder
+from autotts_jax.experiments.files import FILES, results_folder
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import statistics_table, summary_table
 from autotts_jax.policies import CMC
@@ -316,6 +316,17 @@ def test_results_need_a_folder(tmp_path, monkeypatch, folder, message):
     with pytest.raises(at.InputError, match=message), results_folder(folder, ()):
         pass
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("manifest", ['{"config": {}, "data": {}, "versions": {}}', "[]", "of a project"])
+@pytest.mark.parametrize("names", [(), FILES])
+def test_no_manifest_but_an_evaluations_is_replaced(tmp_path, manifest, names):
+    (tmp_path / "manifest.json").write_text(manifest, encoding="utf-8")
+    message = "manifest.json is not an evaluation's, as that of a training run; give another folder"
+    with pytest.raises(at.InputError, match=message), results_folder(tmp_path, names):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == ["manifest.json"]
+    assert (tmp_path / "manifest.json").read_text(encoding="utf-8") == manifest
 
 
 def test_the_manifest_of_an_evaluation_is_no_search(tmp_path):

@@ -348,6 +348,13 @@ def ends_with(line, status, monkeypatch):
         (["data", "validate", LONG], "File name too long"),
         (["data", "import", LONG, "--out", "out"], "File name too long"),
         (["evaluate", "--data", LONG], "File name too long"),
+        (["evaluate", "--out", ""], "an empty path names nothing"),
+        (["trace", "--out="], "an empty path names nothing"),
+        (["train", "--config", "train.toml", "--out", ""], "an empty path names nothing"),
+        ([*COLLECT, "arithmetic:1", "--out", ""], "an empty path names nothing"),
+        (["data", "convert", "smollm2", "--out", ""], "an empty path names nothing"),
+        (["discover", "--out", ""], "an empty path names nothing"),
+        (["discover", "show", ""], "an empty path names nothing"),
         (
             ["evaluate", "--data", "smollm2", "--controllers", "sc@2", "--seeds", "1000000000"],
             "number of seeds",

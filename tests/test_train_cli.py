@@ -612,6 +612,8 @@ def test_train_from_python(config, tmp_path, monkeypatch):
     assert train(config, synthetic(), resume=True).state == from_file.state
     with pytest.raises(InputError, match="out is missing"):
         train(read_config(config))
+    with pytest.raises(InputError, match="an empty path names nothing"):
+        train(config, out="")
 
 
 def test_folds_share_no_question():

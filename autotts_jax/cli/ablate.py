@@ -10,13 +10,15 @@ import typer
 import autotts_jax as at
 from autotts_jax.cli.console import console, working
 from autotts_jax.cli.discover import WriterOptions
-from autotts_jax.cli.options import BranchesOption, CacheOption, DataOption, EncodingOption
+from autotts_jax.cli.options import BranchesOption, CacheOption, DataOption, EncodingOption, path
 
 
 def ablate(
     *,
     data: DataOption = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the runs.")] = Path("runs/ablation"),
+    out: Annotated[Path, typer.Option(parser=path, metavar="FOLDER", help="Folder of the runs.")] = Path(
+        "runs/ablation"
+    ),
     seeds: Annotated[int, typer.Option(metavar="N", help="Runs of each arm.", min=1)] = 3,
     proposers: Annotated[
         str, typer.Option(metavar="NAME,...", help="Who proposes, as discover takes it.")

@@ -12,7 +12,7 @@ import typer
 
 from autotts_jax import experiments
 from autotts_jax.cli.console import console, say, working
-from autotts_jax.cli.options import AnswersOption, EngineOptions, SamplingOptions
+from autotts_jax.cli.options import AnswersOption, EngineOptions, SamplingOptions, path
 
 if TYPE_CHECKING:
     from autotts_jax.collect.collector import CollectionProgress
@@ -28,7 +28,9 @@ def collect(
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The collection's folder.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option(parser=path, metavar="FOLDER", help="The collection's folder.", show_default=False)
+    ],
     engine: EngineOptions,
     branches: Annotated[int, typer.Option(metavar="N", help="Branches of each question.", min=1)] = 128,
     sampling: SamplingOptions,

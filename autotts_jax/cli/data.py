@@ -10,7 +10,7 @@ import typer
 import autotts_jax as at
 from autotts_jax import collect, experiments, replay
 from autotts_jax.cli.console import console, say, working
-from autotts_jax.cli.options import DataArgument, EncodingOption
+from autotts_jax.cli.options import DataArgument, EncodingOption, path
 from autotts_jax.errors import InputError
 
 app = typer.Typer(
@@ -47,7 +47,9 @@ def import_(
         str,
         typer.Argument(metavar="SOURCE", help="Folder of a checkout, or id of a Hugging Face dataset."),
     ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the files.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option(parser=path, metavar="FOLDER", help="Folder for the files.", show_default=False)
+    ],
 ) -> None:
     """Convert the AutoTTS or Parallel-Probe release to one compact file for each cell."""
     lines: list[str] = []
@@ -62,7 +64,9 @@ def convert(
     data: DataArgument,
     out: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Compact file (.npz), or AutoTTS JSON of a single cell (.json)."),
+        typer.Option(
+            parser=path, metavar="FILE", help="Compact file (.npz), or AutoTTS JSON of a single cell (.json)."
+        ),
     ],
     encoding: EncodingOption = "exact",
 ) -> None:

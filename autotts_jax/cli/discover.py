@@ -17,6 +17,7 @@ from autotts_jax.cli.options import (
     CacheOption,
     DataOption,
     EncodingOption,
+    path,
     with_options,
 )
 from autotts_jax.errors import InputError
@@ -116,7 +117,7 @@ class WriterOptions:
         return [named(name) for name in names]
 
 
-RunArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run.")]
+RunArgument = Annotated[Path, typer.Argument(parser=path, metavar="FOLDER", help="Folder of a run.")]
 
 
 @app.callback()
@@ -125,7 +126,9 @@ def discover(
     *,
     context: typer.Context,
     data: DataOption = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The run's folder.")] = Path("runs/discover"),
+    out: Annotated[Path, typer.Option(parser=path, metavar="FOLDER", help="The run's folder.")] = Path(
+        "runs/discover"
+    ),
     proposers: Annotated[
         str,
         typer.Option(
@@ -238,11 +241,14 @@ def show(
     folder: RunArgument,
     parquet: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write all candidates here as Parquet.", show_default="no file"),
+        typer.Option(
+            parser=path, metavar="FILE", help="Write all candidates here as Parquet.", show_default="no file"
+        ),
     ] = None,
     lineage: Annotated[
         Path | None,
         typer.Option(
+            parser=path,
             metavar="FILE",
             help="Draw a candidate's ancestors here; the suffix gives the format, as .png.",
             show_default="no file",
@@ -281,7 +287,7 @@ def show(
 def export(
     folder: RunArgument,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it here.", show_default="print it")
+        Path | None, typer.Option(parser=path, metavar="FILE", help="Write it here.", show_default="print it")
     ] = None,
     name: Annotated[str, typer.Option(metavar="NAME", help="Name of the class.")] = "Found",
     number: Annotated[

@@ -63,6 +63,20 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def path(text: str) -> Path:
+    """Reads a path that an option or an argument gives.
+
+    Args:
+        text: the path.
+
+    Raises:
+        typer.BadParameter: it is empty, which would be the current folder.
+    """
+    if not text:
+        raise typer.BadParameter("an empty path names nothing; give a file or a folder, as . for this one")
+    return Path(text)
+
+
 # --- replay ---------------------------------------------------------------------------------------------
 
 DataOption = Annotated[
@@ -86,7 +100,8 @@ BudgetOption = Annotated[
 BranchesOption = Annotated[int, typer.Option(metavar="W", help="Branches that an episode can open.", min=1)]
 BetaOption = Annotated[float | None, typer.Option(metavar="β", help="β of --controller.", show_default=False)]
 OutOption = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Write results here.", show_default="no files")
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Write results here.", show_default="no files", parser=path),
 ]
 CacheOption = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Keep compiled programs in a per-user folder.")

@@ -12,7 +12,7 @@ import typer
 
 from autotts_jax.cli.console import say, working
 from autotts_jax.cli.ending import tell
-from autotts_jax.cli.options import MAX_SEED, CacheOption
+from autotts_jax.cli.options import MAX_SEED, CacheOption, path
 
 if TYPE_CHECKING:
     from autotts_jax.training import TrainingRun
@@ -23,7 +23,9 @@ LIVE_METRICS = ("generation", "objective", "accuracy", "tokens", "entropy", "kl"
 def train(
     config: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="What to train, on what and how, in TOML.", show_default=False),
+        typer.Option(
+            parser=path, metavar="FILE", help="What to train, on what and how, in TOML.", show_default=False
+        ),
     ],
     data: Annotated[
         list[str] | None,
@@ -37,7 +39,10 @@ def train(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="The run's folder.", show_default="runs/<name of the configuration>"
+            parser=path,
+            metavar="FOLDER",
+            help="The run's folder.",
+            show_default="runs/<name of the configuration>",
         ),
     ] = None,
     resume: Annotated[

@@ -19,7 +19,8 @@ from autotts_jax.core.pool import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.frontier import Comparison
 from autotts_jax.experiments.summary import Row
-from autotts_jax.files import exists, locked
+from autotts_jax.files import exists, locked, read_bytes
+from autotts_jax.parsing import parse_json
 from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
 
@@ -150,14 +151,16 @@ def results_folder(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
         names: the files that may be written.
 
     Raises:
-        InputError: the folder cannot be written to, which is found out before the block begins, or another
-            process does not end to write to it.
+        InputError: the folder cannot be written to, or holds something else with a ``manifest.json``, as a
+            training run, which is found out before the block begins; or another process does not end to
+            write to it.
     """
     if not isinstance(folder, str | Path):
         raise InputError(f"folder is {folder!r:.60}, but it must be a path")
     exists(folder)  # or nothing can be there
     folder = Path(folder)
     with locked(folder, PATIENCE):
+        _check_manifest(folder)
         try:
             for left in folder.glob(f"{PARTIAL}*/"):
                 shutil.rmtree(left)
@@ -173,3 +176,17 @@ def results_folder(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
                 shutil.rmtree(partial, ignore_errors=True)
         except OSError as error:
             raise InputError(f"writing results to {folder} failed: {error.strerror or error}") from None
+
+
+def _check_manifest(folder: Path) -> None:
+    """Raises an `InputError` where there is a manifest that is not an evaluation's."""
+    manifest = folder / "manifest.json"
+    if not manifest.exists():
+        return
+    try:
+        content = parse_json(read_bytes(manifest).decode())
+        own = isinstance(content, dict) and {"controllers", "protocol", "seeds"} <= content.keys()
+    except ValueError:  # it is damaged, and replaced if it is an evaluation's
+        own = (folder / "episodes.parquet").exists()
+    if not own:
+        raise InputError(f"{manifest} is not an evaluation's, as that of a training run; give another folder")

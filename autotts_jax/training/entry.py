@@ -14,6 +14,7 @@ from autotts_jax.checks import callback
 from autotts_jax.collect.loading import load
 from autotts_jax.core.hosts import together
 from autotts_jax.errors import InputError
+from autotts_jax.files import exists
 from autotts_jax.policies.neural import policy_file
 from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
 from autotts_jax.replay import ProbeDataset
@@ -94,6 +95,7 @@ def train(
         if isinstance(config, Config):
             raise InputError("out is missing; give the run's folder, or the configuration as a file")
         out = Path("runs") / Path(config).stem
+    exists(out)  # or nothing can be there
     folder = Path(out)
     with together():
         callback("on_progress", on_progress, "the number of the update", "its metrics")
