@@ -610,6 +610,9 @@ def test_train_from_python(config, tmp_path, monkeypatch):
         ["synthetic"],
     )
     assert train(config, synthetic(), resume=True).state == from_file.state
+    Path("runs/toy/metrics.jsonl").write_text("")
+    again = train(config, synthetic(), resume=True)
+    assert (again.state, again.metrics) == (from_file.state, from_file.metrics)
     with pytest.raises(InputError, match="out is missing"):
         train(read_config(config))
     with pytest.raises(InputError, match="an empty path names nothing"):

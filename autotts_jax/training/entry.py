@@ -107,11 +107,12 @@ def train(
         training, held_out = split_folds(data, settings.data.folds, settings.data.fold)
     manifest = build_manifest(settings, data)
     card = {key: manifest[key] for key in ("config", "data", "versions")}
+    validate = make_validation(settings, held_out)
     outcome = run(
         _FromConfig(settings, training, folder, on_progress),
         settings.run,
         folder,
-        validate=make_validation(settings, held_out),
+        validate=validate,
         save_policy=lambda path, policy: policy_file.save_policy(path, policy, card),
         manifest=manifest,
         resume=resume,
@@ -119,6 +120,8 @@ def train(
     )
     policy, _ = policy_file.load_policy(folder)
     metrics = _validation_metrics(folder, outcome.state)
+    if metrics is None:  # the line was damaged and deleted
+        metrics = {name: float(value) for name, value in validate(policy).items()}
     return TrainingRun(folder, policy, metrics, outcome.state, outcome.stopped_by)
 
 
@@ -158,8 +161,10 @@ def _as_paths(data: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(data)] if isinstance(data, str | Path) else [str(path) for path in data]
 
 
-def _validation_metrics(folder: Path, state: RunState) -> dict[str, float]:
-    """Returns the validation metrics of the best policy."""
-    best = next(line for line in read_metrics(folder) if line["update"] == state.best_update)
+def _validation_metrics(folder: Path, state: RunState) -> dict[str, float] | None:
+    """Returns the validation metrics of the best policy; None if ``metrics.jsonl`` lacks them."""
+    best = next((line for line in read_metrics(folder) if line["update"] == state.best_update), None)
+    if best is None:
+        return None
     name = "validation/"
     return {key.removeprefix(name): value for key, value in best.items() if key.startswith(name)}
