@@ -917,6 +917,30 @@ def test_engines_are_described_by_what_completions_depend_on(tmp_path, monkeypat
         "vllm", str(tmp_path / "model"), {"dtype": "half", "seed": 3}
     )
     assert engine_spec("server", "model", {}) == EngineSpec("server", "model")
+    nested = {"eos_token": 5, "api_keys": ["secret"], "headers": {"Authorization": "secret", "X": "y"}}
+    kept = {"eos_token": 5, "headers": {"Authorization": "[hidden]", "X": "y"}}
+    assert engine_spec("server", "model", nested) == EngineSpec("server", "model", kept)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_resuming_hides_the_secrets_that_a_collection_was_made_with(tmp_path, version):
+    options = {"headers": {"Authorization": "sk-OLD"}, "api_keys": ["sk-OLD"], "dtype": "half"}
+    plan = dataclasses.replace(PLAN, engine=EngineSpec("vllm", "m", options))
+    with Store.writing(tmp_path / "run", plan, {"engine": "vllm", "command": ["--chunk", "4"]}) as run:
+        run.write(collect_unit(SimulatedEngine(), plan, run.missing()[0]))
+    path = tmp_path / "run" / COLLECTION
+    assert "sk-OLD" not in path.read_text()
+    content = json.loads(path.read_text())
+    content["runs"][0]["command"] += ["--api-key", "sk-OLD", "http://me:sk-OLD@host/v1"]
+    content["plan"]["engine"]["options"] = options
+    path.write_text(json.dumps(content))
+    if version == 1:
+        as_version_1(tmp_path / "run")
+    with Store.writing(tmp_path / "run", plan, {}) as run:
+        assert len(run.collected()) == 1
+    assert "sk-OLD" not in path.read_text()
+    shown = ["--chunk", "4", "--api-key", "[hidden]", "http://[hidden]@host/v1"]
+    assert Store(tmp_path / "run").runs[0]["command"] == shown
 
 
 def test_each_run_that_worked_on_a_collection_is_kept_and_shown(tmp_path, capsys, monkeypatch):

@@ -28,10 +28,26 @@ SECRET = "sk-very-secret-0123456789"
         ([f"https://me:{SECRET}@host/v1"], ["https://[hidden]@host/v1"]),
         (["--max-tokens", "5", "--base-url", "http://host/v1"],) * 2,
         (["--data", "monkey.json", "keys=5"],) * 2,
+        (["--base-url", f"me:{SECRET}@host/v1"], ["--base-url", "[hidden]@host/v1"]),
+        (["http://me:a@b@host/v1"], ["http://[hidden]@host/v1"]),
+        (["http://me:a/b@host"], ["http://[hidden]@host"]),
+        ([f"--base-url=http://host/v1?sig={SECRET}&auth={SECRET}"], ["--base-url=http://host/v1?[hidden]"]),
+        ([f"host/v1?sig={SECRET}"], ["host/v1?[hidden]"]),
+        (
+            [f'default_headers={{"Authorization": "Bearer {SECRET}", "A": 1, "b": [{{"api_key": "x"}}]}}'],
+            ['default_headers={"Authorization": "[hidden]", "A": 1, "b": [{"api_key": "[hidden]"}]}'],
+        ),
+        ([f"headers={{'api_key': '{SECRET}'}}"], ["headers=[hidden]"]),
+        ([f"headers=X: Bearer {SECRET}"], ["headers=X: Bearer [hidden]"]),
+        ([f"authorization={SECRET}"], ["authorization=[hidden]"]),
+        ([f'api_keys=["{SECRET}"]'], ["api_keys=[hidden]"]),
+        (["eos_token=5", "stop_token_ids=[1, 2]", "tokenizer=/a/b", 'x={"num_key_value_heads":8}'],) * 2,
+        (["--controllers", "x.py:Mine@0.5,sc@8", "--data", "runs/*/x?.json", "--answers", "a.b:f"],) * 2,
     ],
 )
 def test_secrets_are_left_out(words, stored):
     assert without_secrets(words) == stored
+    assert without_secrets(stored) == stored
 
 
 def main(line, monkeypatch):

@@ -9,7 +9,6 @@ from typing import Any
 
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.plan import EngineSpec
-from autotts_jax.commands import is_secret
 from autotts_jax.errors import InputError
 
 ENGINES = ("vllm", "server", "simulated")
@@ -39,8 +38,8 @@ def engine_spec(name: str, model: str | None, options: Mapping[str, Any]) -> Eng
     """
     if name == "vllm" and model is not None and Path(model).is_dir():
         model = str(Path(model).resolve())
-    kept = {key: options[key] for key in sorted(options) if key not in OPERATIONAL and not is_secret(key)}
-    return EngineSpec(name, model, kept)
+    kept = {key: options[key] for key in sorted(options) if key not in OPERATIONAL}
+    return EngineSpec(name, model, kept).without_secrets()
 
 
 def open_engine(

@@ -11,6 +11,7 @@ from autotts_jax.checks import whole
 from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.trajectories import Sampling, Usage, check_differing
+from autotts_jax.commands import HIDDEN, hide
 from autotts_jax.errors import InputError
 from autotts_jax.replay.flat import MAX_BRANCHES, MAX_TOKENS
 from autotts_jax.replay.matrix import MAX_ENTRIES
@@ -29,6 +30,15 @@ class EngineSpec:
     kind: str
     model: str | None = None
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def without_secrets(self) -> EngineSpec:
+        """Leaves the secrets out of the options.
+
+        Returns:
+            The description, without options that are secrets and with `HIDDEN` for those inside of others.
+        """
+        public = {name: hide(value, name) for name, value in self.options.items()}
+        return dataclasses.replace(self, options={k: v for k, v in public.items() if v != HIDDEN})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.schema import SchemaError, parse_as
 from autotts_jax.collect.trajectories import Usage
-from autotts_jax.commands import without_secrets
+from autotts_jax.commands import hide, without_secrets
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.parsing import parse_json
 from autotts_jax.replay.autotts_json import from_records, to_record, write_json
@@ -123,6 +123,7 @@ class Store:
         Raises:
             InputError: the folder holds something else or another plan, or another process is writing to it.
         """
+        plan = _without_secrets(plan)
         with files.locked(folder):
             _check_own(folder)
             files.make_folder(folder / "units")
@@ -395,8 +396,8 @@ def _read_manifest(folder: Path) -> _Manifest:
     raise DataError(path, f"it is not {FORMAT} version {VERSION}; use the autotts_jax that wrote it")
 
 
-def _write_manifest(folder: Path, plan: Plan, runs: Sequence[dict[str, Any]]) -> None:
-    content = {"format": FORMAT, "version": VERSION, "plan": dataclasses.asdict(plan), "runs": runs}
+def _write_manifest(folder: Path, plan: Plan, runs: list[dict[str, Any]]) -> None:
+    content = {"format": FORMAT, "version": VERSION, "plan": dataclasses.asdict(plan), "runs": hide(runs)}
     text = json.dumps(content, indent=1, ensure_ascii=False)
     files.write_atomically(folder / COLLECTION, text.encode())
 
@@ -426,13 +427,17 @@ def _grow(store: Store, plan: Plan, made_with: dict[str, Any]) -> None:
     if stored.engine is None:  # nobody said; of version 1, the kind is known
         kind = store.runs[0].get("engine") if store.runs and plan.engine else None
         same["engine"] = dataclasses.replace(plan.engine, kind=kind) if plan.engine and kind else plan.engine
-    _check_same(store.folder, dataclasses.replace(stored, **same), plan)
+    _check_same(store.folder, dataclasses.replace(_without_secrets(stored), **same), plan)
     if (plan.num_branches, plan.questions) != (stored.num_branches, stored.questions):
         for name in (COLLECTED, MATRIX):  # first, lest an old matrix passes for that of the new plan
             (store.folder / name).unlink(missing_ok=True)
     new = [made_with] if plan.units(collected) and made_with not in store.runs[-1:] else []
-    if store.upgrade() or new or plan != stored:
+    if store.upgrade() or new or plan != stored or hide(store.runs) != store.runs:
         _write_manifest(store.folder, plan, [*store.runs, *new])
+
+
+def _without_secrets(plan: Plan) -> Plan:
+    return dataclasses.replace(plan, engine=plan.engine.without_secrets()) if plan.engine else plan
 
 
 def _check_same(folder: Path, stored: Plan, plan: Plan) -> None:
