@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import errno
+import hashlib
 import json
 import os
 import random
@@ -640,7 +641,7 @@ def test_two_collectors_of_one_folder_are_refused(tmp_path):
     ("damage", "message"),
     [
         (lambda text: text[: len(text) // 2], "damaged: not JSON: Expecting"),
-        (lambda text: text.replace('"version": 2', '"version": 9'), "not autotts_jax collection version 2"),
+        (lambda text: text.replace('"version": 3', '"version": 9'), "not autotts_jax collection version 3"),
         (lambda text: text.replace('"num_branches"', '"branches"'), "plan.branches: Unexpected"),
         (
             lambda text: text.replace('"seed": 1', '"seed": "1"'),
@@ -801,6 +802,54 @@ def test_a_unit_that_was_changed_is_named(tmp_path, change):
             read()
 
 
+@pytest.mark.parametrize("name", ["seed", "model", "answers"])
+def test_a_unit_of_another_plan_is_named(tmp_path, name):
+    changed = {
+        "seed": {"sampling": dataclasses.replace(SAMPLING, seed=2)},
+        "model": {"model": "another"},
+        "answers": {"answers": "number"},
+    }
+    path = collected_unit(tmp_path / "run")
+    plan = dataclasses.replace(PLAN, **changed[name])
+    with Store.writing(tmp_path / "other", plan, {}) as run:
+        run.write(collect_unit(SimulatedEngine(), plan, run.missing()[0]))
+    shutil.copy(tmp_path / "other" / "units" / path.name, path)
+    with (
+        pytest.raises(DataError, match="is not that of its content, place and plan"),
+        Store.writing(tmp_path / "run", PLAN, {}),
+    ):
+        pass
+
+
+def as_version_2(folder: Path) -> None:
+    """Makes a collection what it was before digests depended on the plan."""
+    manifest = folder / COLLECTION
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": 2}))
+    for path in (folder / "units").iterdir():
+        unit = json.loads(path.read_text())
+        question, first = map(int, path.stem.split("-"))
+        problem = PLAN.questions[question]
+        held = [problem.text, problem.gold, question, first, unit["branches"], unit["usage"]]
+        unit["digest"] = hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
+        path.write_text(json.dumps(unit))
+
+
+def test_a_collection_of_version_2_is_read_and_goes_on(tmp_path, finished):
+    folder = tmp_path / "run"
+    with Store.writing(folder, PLAN, {}) as run:
+        for unit in PLAN.units()[:3]:
+            run.write(collect_unit(SimulatedEngine(), PLAN, unit))
+    written = {path: path.read_bytes() for path in sorted((folder / "units").iterdir())}
+    as_version_2(folder)
+    new = next(iter(written))
+    new.write_bytes(written[new])  # as an upgrade leaves it that was interrupted
+    assert len(Store(folder).done()) == 3
+    collect(PLAN, folder, LocalWorkers(SimulatedEngine()))
+    assert (folder / "matrix.json").read_bytes() == (finished / "matrix.json").read_bytes()
+    assert json.loads((folder / COLLECTION).read_text())["version"] == 3
+    assert all(path.read_bytes() == content for path, content in written.items())
+
+
 @pytest.mark.parametrize("name", ["00001-00000", "00000-00004", "00000-00002", "00009-00000", "00000-00099"])
 def test_a_unit_in_another_place_is_named(tmp_path, name):
     path = collected_unit(tmp_path / "run")
@@ -880,7 +929,7 @@ def test_a_collection_of_version_1_is_read_and_goes_on(tmp_path, finished):
     collect(said, folder, LocalWorkers(SimulatedEngine()), made_with={"engine": "simulated"})
     assert (folder / "matrix.json").read_bytes() == (finished / "matrix.json").read_bytes()
     manifest = json.loads((folder / COLLECTION).read_text())
-    assert manifest["version"] == 2
+    assert manifest["version"] == 3
     assert manifest["plan"]["engine"]["kind"] == "simulated"
     assert [run.get("versions") for run in manifest["runs"]] == [{"autotts-jax": "0.0.9"}, None]
     assert all("digest" in json.loads(path.read_text()) for path in (folder / "units").iterdir())

@@ -5,7 +5,7 @@ file                     content
 ======================== ====================================================================================
 ``collection.json``      the plan: all that the matrix depends on, and each run that worked on it
 ``units/QQQQQ-BBBBB.json`` branches B, B + 1, … of question Q, some at a time: answers, tokens, finish reasons
-                         and a digest of all that and of the place
+                         and a digest of all that, of the place and of the plan
 ``matrix.json``          the finished probe matrix as AutoTTS JSON
 ``matrix.npz``           the same as a compact file
 ======================== ====================================================================================
@@ -40,10 +40,14 @@ from autotts_jax.replay.reading import COLLECTED, COLLECTION
 from autotts_jax.replay.spelling import ERROR
 
 FORMAT = "autotts_jax collection"
-VERSION = 2
-"""Units of version 1 have no digests, and its manifest says otherwise how it was made."""
+VERSION = 3
+"""Units of version 1 have no digests, and its manifest says otherwise how it was made; the digests of version
+2 do not depend on the plan."""
 MATRIX = "matrix.json"
 UNIT_FILES = "[0-9]*-[0-9]*.json"
+
+_LATER = ("num_branches", "chunk", "questions", "engine.kind", "engine.model", "engine.options")
+"""What of a plan may be said, or be changed, after units were collected."""
 
 _UNIT_NAME = re.compile(r"([0-9]{5,9})-([0-9]{5,9})")
 
@@ -181,7 +185,7 @@ class Store:
         }
         # A model may generate half of a surrogate pair.
         content = parse_json(json.dumps(content, ensure_ascii=False).encode(errors="replace"))
-        digest = self._digest(collected.unit.question, collected.unit.first, content)
+        digest = self._digest(VERSION, collected.unit.question, collected.unit.first, content)
         text = json.dumps(content | {"digest": digest}, ensure_ascii=False)
         files.write_atomically(self._path(collected.unit), text.encode())
 
@@ -204,10 +208,10 @@ class Store:
         return Collected(unit, content.branches, content.usage)
 
     def upgrade(self) -> bool:
-        """Gives units of version 1 their digests, before the manifest is written in this version.
+        """Gives units of older versions their digests, before the manifest is written in this version.
 
         Returns:
-            Whether they had none.
+            Whether the collection was of an older version.
 
         Raises:
             DataError: a file is damaged.
@@ -243,14 +247,24 @@ class Store:
             raise _damaged(path, "its usage counts less than nothing, or more cached tokens than there were")
         if content.digest is None and self._version == 1:
             return content
-        if content.digest != self._digest(question, first, parse_json(text)):
-            raise _damaged(path, "its digest is not that of its content and place, so one was changed")
+        # Upgrading may have been interrupted: then some units are older than others.
+        digests = [
+            self._digest(v, question, first, parse_json(text))
+            for v in range(max(self._version, 2), VERSION + 1)
+        ]
+        if content.digest not in digests:
+            raise _damaged(
+                path,
+                "its digest is not that of its content, place and plan, so it was changed or is another's",
+            )
         return content
 
-    def _digest(self, question: int, first: int, content: dict[str, Any]) -> str:
-        """Hashes what a unit holds, and of which branches of which question."""
+    def _digest(self, version: int, question: int, first: int, content: dict[str, Any]) -> str:
+        """Hashes what a unit holds, and of which branches of which question of which plan."""
         problem = self.plan.questions[question]
         held = [problem.text, problem.gold, question, first, content["branches"], content["usage"]]
+        if version > 2:
+            held.append({name: value for name, value in _flat(self.plan).items() if name not in _LATER})
         return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
 
     def _path(self, unit: Unit) -> Path:
@@ -386,7 +400,7 @@ def _read_manifest(folder: Path) -> _Manifest:
     content = files.read_bytes(path)
     try:
         header = parse_as(_Header, content, closed=False)
-        if (header.format, header.version) == (FORMAT, VERSION):
+        if header.format == FORMAT and header.version in (2, VERSION):
             return parse_as(_Manifest, content)
         if (header.format, header.version) == (FORMAT, 1):
             old = parse_as(_ManifestV1, content)
