@@ -22,6 +22,7 @@ httpx = pytest.importorskip("httpx")
 OPENAI_FIELDS = {"model", "prompt", "max_tokens", "temperature", "top_p", "seed", "stop", "logprobs"}
 PROMPT = tuple(b"\nHow many?\n")
 PATIENCE = 10.0
+KEY = "sk-SECRET-7"
 QUICK = {"attempts": 3, "pause": 0.01}
 
 
@@ -404,6 +405,28 @@ def test_another_key(server, connect):
     connect(api_key="sesame")
     with pytest.raises(InputError, match="HTTP 401: Unauthorized; give the right API key"):
         connect(api_key="mustard")
+
+
+def test_a_key_is_in_no_message(server, connect):
+    server.key = KEY
+    engine = connect(api_key=KEY + "\n")
+    repeated = b'{"key": "%s"}' % (b" " * 280 + KEY.encode())  # which the end of a quotation may not cut
+    for status, shown in ((401, "give the right"), (500, "failed 3 times"), (200, "not a completion")):
+        for content in ({"error": f"wrong: {KEY}"}, {"error": {"code": KEY}}, repeated):
+            server.troubles = [say(status, content)] * 3
+            with pytest.raises(EngineError, match=shown) as refused:
+                engine.generate([thought(5)])
+            assert "SECRET" not in str(refused.value)
+    server.models = [{"id": KEY}]
+    with pytest.raises(InputError, match=r"it has: \[key\]"):
+        connect(api_key=KEY)
+
+
+@pytest.mark.parametrize("key", ["sk-SECRÉT-8", "sk-SE\nCRET-8", "sk-SECRET\x7f8"])
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(connect, key):
+    with pytest.raises(InputError, match="the server's API key holds characters that no key has") as refused:
+        connect(api_key=key)
+    assert "sk-" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.commands import without_secrets
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
+from autotts_jax.keys import checked_key, hidden
 from autotts_jax.parsing import parse_json
 
 CONNECT_SECONDS = 10.0
@@ -127,7 +128,8 @@ class ServerEngine:
             random time between half of it and all of it.
 
     Raises:
-        InputError: there is no such server, model or tokenizer, or a package is missing.
+        InputError: there is no such server, model or tokenizer, the key cannot be sent, or a package is
+            missing.
         EngineError: the server fails, needs another key, or does not accept tokens as a prompt.
     """
 
@@ -151,6 +153,7 @@ class ServerEngine:
         self.model = model
         address = base_url.rstrip("/").removesuffix("/v1") + "/v1"
         (self._url,) = without_secrets([address])  # as messages show it
+        self._key = checked_key(api_key or "", "the server's API key")
         self._lost = httpx.RequestError
         self._attempts = attempts
         self._timeout = timeout
@@ -169,7 +172,7 @@ class ServerEngine:
             try:
                 client = httpx.AsyncClient(
                     base_url=address,
-                    headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+                    headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
                     timeout=httpx.Timeout(timeout, connect=CONNECT_SECONDS),
                     verify=tls,
                 )
@@ -225,7 +228,8 @@ class ServerEngine:
                 f"`vllm serve {self.model}`, or give its address"
             ) from error
         if self.model not in lengths:
-            raise InputError(f"{self._url} has no model {self.model}; it has: {', '.join(lengths)}")
+            known = self._quoted(", ".join(lengths))
+            raise InputError(f"{self._url} has no model {self.model}; it has: {known}")
         return lengths[self.model]
 
     async def _known_fields(self) -> Mapping[str, Any]:
@@ -286,7 +290,7 @@ class ServerEngine:
         try:
             return read_completion(request, content, self.tokenizer)
         except SchemaError as error:
-            shown = content[:SHOWN].decode(errors="replace")
+            shown = self._quoted(content.decode(errors="replace"))
             raise _LostError(f"its reply is not a completion ({error}): {shown}") from error
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
@@ -298,16 +302,20 @@ class ServerEngine:
         except TimeoutError as error:
             raise _LostError(f"there was no whole reply within {self._timeout:g} s") from error
         except self._lost as error:
-            raise _LostError(f"{type(error).__name__} {error}".strip()) from error
+            raise _LostError(self._quoted(f"{type(error).__name__} {error}".strip())) from error
         finally:
             self._clients.put_nowait(client)
         if response.is_success:
             return response.content
-        problem = f"HTTP {response.status_code}: {read_problem(response.content)}"
+        problem = f"HTTP {response.status_code}: {self._quoted(read_problem(response.content))}"
         if response.status_code in _RETRIED or response.is_server_error:
             raise _LostError(problem)
         remedy = _REMEDIES.get(response.status_code, "")
         raise _RefusedError(f"{self._url}{path} refuses a request: {problem}{remedy}")
+
+    def _quoted(self, text: str) -> str:
+        """The beginning of what a server says, without the key, which it may repeat."""
+        return hidden(text, self._key)[:SHOWN]
 
 
 # --- reading replies ----------------------------------------------------------------------------------------
@@ -408,13 +416,13 @@ def read_problem(content: bytes) -> str:
         content: the reply.
 
     Returns:
-        The beginning of the message.
+        The message.
     """
     try:
         message = parse_json(content)
         for name in ("error", "message"):
             if isinstance(message, Mapping) and name in message:
                 message = message[name]
-        return str(message)[:SHOWN]
+        return str(message)
     except ValueError:
-        return content.decode(errors="replace")[:SHOWN]
+        return content.decode(errors="replace")

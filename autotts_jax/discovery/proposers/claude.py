@@ -24,9 +24,9 @@ from autotts_jax.discovery.judging.measuring import MAX_SOURCE
 from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.proposers.prompts import CONTRACT, code_of, prompt
 from autotts_jax.discovery.proposers.protocol import Draft
-from autotts_jax.discovery.proposers.replies import hidden
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
+from autotts_jax.keys import hidden
 from autotts_jax.parsing import parse_json
 
 CLAUDE = "claude"

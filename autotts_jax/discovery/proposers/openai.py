@@ -19,9 +19,10 @@ from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS, Transcript
 from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.proposers.prompts import code_of, prompt
 from autotts_jax.discovery.proposers.protocol import Draft
-from autotts_jax.discovery.proposers.replies import api_key, ask, hidden, was_sent
+from autotts_jax.discovery.proposers.replies import api_key, ask, was_sent
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
+from autotts_jax.keys import hidden
 
 OPENAI = "openai"
 """Name of the proposer, with the model after a colon."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from autotts_jax.errors import InputError
+from autotts_jax.keys import checked_key, hidden
 
 KEY = "OPENAI_API_KEY"
 """The variable of the environment that the API key comes from."""
@@ -27,9 +27,6 @@ MAX_TEXT = 1 << 20
 MAX_COUNT = 1 << 32
 """A count of tokens that is no such count any more."""
 
-SECRET = 8
-"""Characters of the shortest key that is one; shorter ones, as ``none``, are for servers that want no key."""
-
 _UNSENT = ("ConnectError", "ConnectTimeout", "UnsupportedProtocol")
 """What the client's transport, which differs between its versions, calls requests that were never sent."""
 
@@ -42,20 +39,7 @@ def api_key() -> str:
     Raises:
         InputError: it cannot be sent.
     """
-    key = os.environ.get(KEY, "").strip()
-    if not (key.isascii() and key.isprintable()):
-        raise InputError(f"{KEY} holds characters that no key has; set it again")
-    return key
-
-
-def hidden(text: str, key: str) -> str:
-    """Takes the key out of a text, in which a server may have repeated it.
-
-    Args:
-        text: the text.
-        key: the key.
-    """
-    return text.replace(key, "[key]") if len(key) >= SECRET else text
+    return checked_key(os.environ.get(KEY, ""), KEY)
 
 
 def was_sent(error: Exception) -> bool:
