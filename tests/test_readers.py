@@ -355,6 +355,21 @@ def ends_with(line, status, monkeypatch):
         (["data", "convert", "smollm2", "--out", ""], "an empty path names nothing"),
         (["discover", "--out", ""], "an empty path names nothing"),
         (["discover", "show", ""], "an empty path names nothing"),
+        (["evaluate", "--out", os.fsdecode(b"L/\xff")], "it is not UTF-8"),
+        ([*COLLECT, "arithmetic:1", "--out", "out", "--system", os.fsdecode(b"\xff")], "it is not UTF-8"),
+        (
+            [*COLLECT, "arithmetic:1", "--out", "out", "--probe-suffix", os.fsdecode(b"\xff")],
+            "it is not UTF-8",
+        ),
+        (
+            [*COLLECT, "arithmetic:1", "--out", "out", "--answers", os.fsdecode(b"regex:\xff")],
+            "it is not UTF-8",
+        ),
+        ([*COLLECT, "arithmetic:1", "--out", "out", "--model", os.fsdecode(b"\xff/a")], "it is not UTF-8"),
+        (
+            [*COLLECT, "arithmetic:1", "--out", "out", "--engine-option", os.fsdecode(b"a=\xff")],
+            "it is not UTF-8",
+        ),
         (
             ["evaluate", "--data", "smollm2", "--controllers", "sc@2", "--seeds", "1000000000"],
             "number of seeds",

@@ -63,18 +63,34 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def path(text: str) -> Path:
+def utf8(text: str) -> str:
+    """Reads text that an option gives.
+
+    Args:
+        text: the text.
+
+    Raises:
+        typer.BadParameter: its bytes are not UTF-8, and could not be written to a file.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter("it is not UTF-8; write it in UTF-8") from None
+    return text
+
+
+def path(text: str | Path) -> Path:
     """Reads a path that an option or an argument gives.
 
     Args:
-        text: the path.
+        text: the path; a `Path` where it is the default.
 
     Raises:
-        typer.BadParameter: it is empty, which would be the current folder.
+        typer.BadParameter: it is empty, which would be the current folder, or its bytes are not UTF-8.
     """
     if not text:
         raise typer.BadParameter("an empty path names nothing; give a file or a folder, as . for this one")
-    return Path(text)
+    return Path(utf8(str(text)))
 
 
 # --- replay ---------------------------------------------------------------------------------------------
@@ -140,6 +156,7 @@ class SealOptions:
 AnswersOption = Annotated[
     str,
     typer.Option(
+        parser=utf8,
         metavar="RULE",
         help="How answers are found: auto (the last box, #### or 'answer is', else the last number), boxed, "
         "number, choice, regex:PATTERN, or module:function.",
@@ -154,6 +171,7 @@ class EngineOptions:
     model: Annotated[
         str | None,
         typer.Option(
+            parser=utf8,
             metavar="MODEL",
             help="The model's folder or hub id, or a server's name for it.",
             show_default="none, for the engine simulated",
@@ -167,7 +185,8 @@ class EngineOptions:
         ),
     ] = "vllm"
     base_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Address of the server, with /v1.", show_default=False)
+        str | None,
+        typer.Option(parser=utf8, metavar="URL", help="Address of the server, with /v1.", show_default=False),
     ] = None
     api_key: Annotated[
         str | None,
@@ -183,6 +202,7 @@ class EngineOptions:
         list[str] | None,
         typer.Option(
             "--engine-option",
+            parser=utf8,
             metavar="NAME=VALUE",
             help="An argument of the engine, as of vllm.LLM: max_model_len=8192; repeatable.",
             show_default=False,
@@ -230,11 +250,13 @@ class SamplingOptions:
     top_p: Annotated[float, typer.Option(metavar="p", help="Nucleus that branches are sampled from.")] = 1.0
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of all that is drawn.", min=0)] = 0
     system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="System prompt.", show_default="the model's own")
+        str | None,
+        typer.Option(parser=utf8, metavar="TEXT", help="System prompt.", show_default="the model's own"),
     ] = None
     probe_suffix: Annotated[
         str | None,
         typer.Option(
+            parser=utf8,
             metavar="TEXT",
             help="Text put after a prefix to force an answer.",
             show_default="</think>, if the model thinks, and: The final answer is \\boxed{",
