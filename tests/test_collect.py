@@ -640,7 +640,7 @@ def test_two_collectors_of_one_folder_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda text: text[: len(text) // 2], "damaged: not JSON: Expecting"),
+        (lambda text: text[: len(text) // 2], "damaged: not JSON: "),
         (lambda text: text.replace('"version": 3', '"version": 9'), "not autotts_jax collection version 3"),
         (lambda text: text.replace('"num_branches"', '"branches"'), "plan.branches: Unexpected"),
         (
@@ -819,6 +819,28 @@ def test_a_unit_of_another_plan_is_named(tmp_path, name):
         Store.writing(tmp_path / "run", PLAN, {}),
     ):
         pass
+
+
+def test_a_collection_goes_on_with_the_same_file_of_answers(tmp_path):
+    rule, folder = tmp_path / "rule.py", tmp_path / "run"
+    rule.write_text("def f(text):\n    return '1'\n")
+    plan = dataclasses.replace(PLAN, answers=f"{rule}:f")
+    with Store.writing(folder, plan, {}) as run:
+        run.write(collect_unit(SimulatedEngine(), plan, run.missing()[0]))
+    with Store.writing(folder, plan, {}) as run:
+        assert len(run.collected()) == 1
+    content = json.loads((folder / COLLECTION).read_text())
+    rule.write_text("def f(text):\n    return '2'\n")
+    with (
+        pytest.raises(InputError, match="another collection: answers_sha256 was"),
+        Store.writing(folder, plan, {}),
+    ):
+        pass
+    del content["plan"]["answers_sha256"]  # as before there was one
+    (folder / COLLECTION).write_text(json.dumps(content))
+    with Store.writing(folder, plan, {}) as run:
+        assert len(run.collected()) == 1
+        assert run.plan.answers_sha256 == hashlib.sha256(rule.read_bytes()).hexdigest()
 
 
 def as_version_2(folder: Path) -> None:

@@ -14,6 +14,7 @@ The first four take time linear in the text's length.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections import deque
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 from autotts_jax.replay.spelling import ERROR, MAX_LENGTH
-from autotts_jax.user_code import last_lines, load_object
+from autotts_jax.user_code import find_code, last_lines, load_object
 
 Extractor = Callable[[str], str | None]
 """A function from the text of a branch to its answer, or None."""
@@ -141,6 +142,24 @@ def extractor(spec: str | Extractor, question: str = "") -> Extractor:
         f"extractor {spec!r}: there is no extractor of this name; give one of {', '.join(_BY_NAME)}, "
         "regex:PATTERN, module.name:function or path/to/file.py:function"
     )
+
+
+def source_sha256(spec: str) -> str | None:
+    """Hashes the file that a specification names, of which nothing is run.
+
+    Args:
+        spec: the specification, as for `extractor`.
+
+    Returns:
+        The SHA-256 of the file's text; None if the specification names no file.
+
+    Raises:
+        InputError: the file is missing or no text.
+    """
+    if ":" not in spec or spec.startswith("regex:"):
+        return None
+    source = find_code(spec, "function").source
+    return None if source is None else hashlib.sha256(source.encode()).hexdigest()
 
 
 def _boxed(text: str) -> str | None:

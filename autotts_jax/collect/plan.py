@@ -55,6 +55,8 @@ class Plan:
         answers: how answers are found in texts, a specification for `extractor`.
         keep_text: whether to keep the texts of the trajectories.
         engine: what generates the branches; None if that is not said.
+        answers_sha256: hash of the file that ``answers`` names, as `source_sha256` returns it; a store fills
+            it in.
 
     Raises:
         InputError: a number is out of range, all branches would be the same, there is no question, one is
@@ -70,6 +72,7 @@ class Plan:
     answers: str = "auto"
     keep_text: bool = False
     engine: EngineSpec | None = None
+    answers_sha256: str | None = None
 
     def __post_init__(self) -> None:
         for name, most in (("num_branches", MAX_BRANCHES), ("chunk", None)):

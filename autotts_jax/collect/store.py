@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from autotts_jax import files
+from autotts_jax.collect.answers import source_sha256
 from autotts_jax.collect.grading import Grader
 from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
 from autotts_jax.collect.problem import Problem
@@ -46,7 +47,10 @@ VERSION = 3
 MATRIX = "matrix.json"
 UNIT_FILES = "[0-9]*-[0-9]*.json"
 
-_LATER = ("num_branches", "chunk", "questions", "engine.kind", "engine.model", "engine.options")
+_LATER = (
+    *("num_branches", "chunk", "questions"),
+    *("engine.kind", "engine.model", "engine.options", "answers_sha256"),
+)
 """What of a plan may be said, or be changed, after units were collected."""
 
 _UNIT_NAME = re.compile(r"([0-9]{5,9})-([0-9]{5,9})")
@@ -127,7 +131,7 @@ class Store:
         Raises:
             InputError: the folder holds something else or another plan, or another process is writing to it.
         """
-        plan = _without_secrets(plan)
+        plan = dataclasses.replace(_without_secrets(plan), answers_sha256=source_sha256(plan.answers))
         with files.locked(folder):
             _check_own(folder)
             files.make_folder(folder / "units")
@@ -441,6 +445,8 @@ def _grow(store: Store, plan: Plan, made_with: dict[str, Any]) -> None:
     if stored.engine is None:  # nobody said; of version 1, the kind is known
         kind = store.runs[0].get("engine") if store.runs and plan.engine else None
         same["engine"] = dataclasses.replace(plan.engine, kind=kind) if plan.engine and kind else plan.engine
+    if stored.answers_sha256 is None:
+        same["answers_sha256"] = plan.answers_sha256
     _check_same(store.folder, dataclasses.replace(_without_secrets(stored), **same), plan)
     if (plan.num_branches, plan.questions) != (stored.num_branches, stored.questions):
         for name in (COLLECTED, MATRIX):  # first, lest an old matrix passes for that of the new plan
