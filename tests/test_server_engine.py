@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import json
 import select
 import socket
@@ -12,7 +13,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from autotts_jax.collect import Cancelled, EngineError, Finish, Request, ServerEngine, SimulatedEngine
+from autotts_jax.collect import (
+    Cancelled,
+    EngineError,
+    Finish,
+    Request,
+    ServerEngine,
+    SimulatedEngine,
+    server_engine,
+)
 from autotts_jax.collect.simulated import END, ByteTokenizer
 from autotts_jax.errors import InputError
 from autotts_jax.testing import check_engine
@@ -149,6 +158,30 @@ def trickle(handler):
 
 def say(status, content):
     return lambda handler: handler.say(status, content)
+
+
+def say_packed(status, content):
+    def trouble(handler):
+        packed = gzip.compress(content)
+        handler.send_response(status)
+        handler.send_header("Content-Encoding", "gzip")
+        handler.send_header("Content-Length", str(len(packed)))
+        handler.end_headers()
+        handler.wfile.write(packed)
+
+    return trouble
+
+
+def endless(handler):
+    """Sends without an end, until the client has gone."""
+    handler.close_connection = True
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.flush()
+    end = time.monotonic() + PATIENCE
+    with contextlib.suppress(OSError):
+        while time.monotonic() < end:
+            handler.connection.sendall(b" " * 5000)
 
 
 def choice(**fields):
@@ -371,6 +404,26 @@ def test_what_a_server_says_is_quoted_where_it_makes_no_sense(server, connect):
         engine.generate([thought(5)])
     server.troubles = [say(400, b'{"error":' + DEEP)]
     with pytest.raises(EngineError, match=r"HTTP 400: {\"error\":\[\[\["):
+        engine.generate([thought(5)])
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "plain"])
+def test_a_reply_that_is_too_large_is_not_read_to_its_end(server, connect, monkeypatch, status, packed):
+    """The limit counts bytes of what is unpacked; what is left is a whole completion all the same."""
+    monkeypatch.setattr(server_engine, "MAX_REPLY", 10_000)
+    engine = connect()
+    text = b'{"choices": [{"text": "1", "finish_reason": "stop", "token_ids": [49]}]}'
+    replies = [text + b" " * (size - len(text)) for size in (10_000, 10_001)]
+    fits, large = (say_packed(status, reply) if packed else say(status, reply) for reply in replies)
+    server.troubles = [large] * 3
+    with pytest.raises(EngineError, match="its reply has more than 10000 bytes"):
+        engine.generate([thought(5)])
+    server.troubles = [fits]
+    with pytest.raises(EngineError, match="HTTP 400") if status == 400 else contextlib.nullcontext():
+        assert engine.generate([thought(5)])[0].tokens == (49,)
+    server.troubles = [endless] * 3
+    with pytest.raises(EngineError, match="its reply has more than 10000 bytes"):
         engine.generate([thought(5)])
 
 

@@ -34,6 +34,9 @@ CONNECT_SECONDS = 10.0
 SHOWN = 300
 """Characters of a server's reply that a message quotes."""
 
+MAX_REPLY = 1 << 26
+"""Bytes of a reply at most, decompressed."""
+
 VLLM_FIELDS: Mapping[str, Any] = {
     "return_token_ids": True,
     "include_stop_str_in_output": True,
@@ -297,8 +300,15 @@ class ServerEngine:
         client = await self._clients.get()
         try:
             # httpx limits each read: a server that sends a byte now and then would never be given up.
-            async with asyncio.timeout(self._timeout):
-                response = await client.request(method, path, json=body)
+            async with (
+                asyncio.timeout(self._timeout),
+                client.stream(method, path, json=body) as response,
+            ):
+                content = bytearray()
+                async for part in response.aiter_bytes():
+                    content += part
+                    if len(content) > MAX_REPLY:
+                        raise _LostError(f"its reply has more than {MAX_REPLY} bytes")
         except TimeoutError as error:
             raise _LostError(f"there was no whole reply within {self._timeout:g} s") from error
         except self._lost as error:
@@ -306,8 +316,8 @@ class ServerEngine:
         finally:
             self._clients.put_nowait(client)
         if response.is_success:
-            return response.content
-        problem = f"HTTP {response.status_code}: {self._quoted(read_problem(response.content))}"
+            return bytes(content)
+        problem = f"HTTP {response.status_code}: {self._quoted(read_problem(bytes(content)))}"
         if response.status_code in _RETRIED or response.is_server_error:
             raise _LostError(problem)
         remedy = _REMEDIES.get(response.status_code, "")
