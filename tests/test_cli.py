@@ -1,5 +1,6 @@
 """The command line as a user meets it: what it prints, what it writes, and how it says no."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -154,6 +155,13 @@ def test_data_is_described_converted_and_checked(run, folder, tmp_path):
     cell = folder / "synthetic-M" / "synthetic.json"
     assert run("data", "convert", cell, "--out", back)[0] == 0
     assert json.loads(back.read_text()) == json.loads(cell.read_text())
+
+
+def test_a_file_with_merged_answers_is_good(run, tmp_path):
+    merged = dataclasses.replace(synthetic(0, SYNTHETIC_MODELS[1:2], 3, 10), encoding="equiv")
+    write_compact(merged, tmp_path / "merged.npz")
+    status, out, err = run("data", "validate", tmp_path)
+    assert (status, out, err) == (0, f"good  {tmp_path / 'merged.npz'}: 3 questions\n", "")
 
 
 def test_validate_names_every_bad_file(run, folder, tmp_path):

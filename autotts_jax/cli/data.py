@@ -92,7 +92,7 @@ def validate(data: FilesArgument) -> None:
         for done, file in enumerate(files):
             on_progress("checking", done, len(files))
             try:
-                lines.append(f"good  {file}: {len(replay.read_files(file))} questions")
+                lines.append(f"good  {file}: {len(replay.read_file(file))} questions")
             except InputError as error:
                 lines.append(f"bad   {error}")
                 bad += 1

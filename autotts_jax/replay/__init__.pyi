@@ -6,7 +6,7 @@ from .encoding import merge_equivalent
 from .generator import SYNTHETIC_MODELS, SyntheticModel, synthetic
 from .matrix import NONE, ProbeMatrix
 from .orders import BranchOrders, paper64_orders, repo100_orders
-from .reading import find_files, read_files
+from .reading import find_files, read_file, read_files
 from .statistics import QuestionStatistics, cell_statistics, question_statistics
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "paper64_orders",
     "question_statistics",
     "read_compact",
+    "read_file",
     "read_files",
     "read_json",
     "repo100_orders",
