@@ -464,8 +464,9 @@ def test_a_key_is_in_no_message(server, connect):
     server.key = KEY
     engine = connect(api_key=KEY + "\n")
     repeated = b'{"key": "%s"}' % (b" " * 280 + KEY.encode())  # which the end of a quotation may not cut
+    twice = b'{"%s": 1, "%s": 2}' % (KEY.encode(), KEY.encode())
     for status, shown in ((401, "give the right"), (500, "failed 3 times"), (200, "not a completion")):
-        for content in ({"error": f"wrong: {KEY}"}, {"error": {"code": KEY}}, repeated):
+        for content in ({"error": f"wrong: {KEY}"}, {"error": {"code": KEY}}, repeated, twice):
             server.troubles = [say(status, content)] * 3
             with pytest.raises(EngineError, match=shown) as refused:
                 engine.generate([thought(5)])

@@ -226,8 +226,9 @@ class ServerEngine:
         try:
             lengths = read_models(await self._send("GET", "/models"))
         except (_LostError, SchemaError) as error:
+            problem = hidden(str(error), self._key)
             raise InputError(
-                f"no OpenAI-compatible server at {self._url}: {error}; start one, e.g. with "
+                f"no OpenAI-compatible server at {self._url}: {problem}; start one, e.g. with "
                 f"`vllm serve {self.model}`, or give its address"
             ) from error
         if self.model not in lengths:
@@ -294,7 +295,8 @@ class ServerEngine:
             return read_completion(request, content, self.tokenizer)
         except SchemaError as error:
             shown = self._quoted(content.decode(errors="replace"))
-            raise _LostError(f"its reply is not a completion ({error}): {shown}") from error
+            problem = hidden(str(error), self._key)
+            raise _LostError(f"its reply is not a completion ({problem}): {shown}") from error
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
         client = await self._clients.get()
