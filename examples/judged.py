@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import autotts_jax as at
-from autotts_jax.discovery import Course, Judge, Measurement, measure
-from autotts_jax.discovery.proposers.prompts import prompt
+from autotts_jax.discovery import Course, Judge, Measurement, measure, prompt
 from autotts_jax.policies import select
 
 DATA, MAX_BRANCHES, ORDERS = "smollm2", 16, 2

@@ -1,5 +1,6 @@
 from .compiling import COMPILER_OPTIONS, XLA_FLAGS
 from .controller import Controller, Family, Memory, check_beta, check_branches, first_of, keep_live
+from .hosts import initialize
 from .pool import UNREVEALED, BranchPool, Pool, ReplayPool, StopReason, winner
 from .rollout import Episodes, Hooks, Results, rollout
 from .scrambling import Revealed, scramble
@@ -32,6 +33,7 @@ __all__ = [
     "check_beta",
     "check_branches",
     "first_of",
+    "initialize",
     "keep_live",
     "rollout",
     "scramble",

@@ -21,6 +21,7 @@ from .programs.variation import cross, mutate, random_program
 from .proposers.claude import ClaudeProposer
 from .proposers.constants import Constants
 from .proposers.openai import OpenAIProposer
+from .proposers.prompts import prompt
 from .proposers.protocol import Draft, Learner, Proposal, Proposer, Trial, Writer
 from .results.found import Discovery, read_run
 from .search import Progress
@@ -69,6 +70,7 @@ __all__ = [
     "mutate",
     "parallel_probe",
     "price",
+    "prompt",
     "random_program",
     "read_run",
     "self_consistency",

@@ -68,7 +68,7 @@ def train(
     """Trains a policy and keeps the best one of the run; call it from the main thread.
 
     Ctrl-C or SIGTERM ends the run after the update under way; the same call with ``resume=True`` continues it
-    bit for bit. In a run of several processes (`autotts_jax.core.hosts.initialize`) each makes the same call.
+    bit for bit. In a run of several processes (`autotts_jax.core.initialize`) each makes the same call.
 
     Args:
         config: the configuration, or its TOML file.
@@ -86,7 +86,7 @@ def train(
         The run.
 
     Raises:
-        InputError: the configuration or the data is wrong; see also `autotts_jax.training.loop.run`.
+        InputError: the configuration or the data is wrong; see also `autotts_jax.training.run`.
     """
     for name, given, kinds in (("config", config, Config | str | Path), ("out", out, str | Path | None)):
         if not isinstance(given, kinds):
