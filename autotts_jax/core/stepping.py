@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -224,40 +224,71 @@ class Stepper:
         if self._tell is None:
             self.executor.carry_out(operation)
             return
-        before = _visible(self.executor.pool)
+        before = jax.device_get(_look(self.executor.pool))
         self.executor.carry_out(operation)
-        after = _visible(self.executor.pool)
-        changed = np.zeros(len(after.depth), bool)
-        for old, new in zip(before[:-1], after[:-1], strict=True):
-            changed |= np.asarray(old != new)
-        branches = np.flatnonzero(changed)
-        if branches.size:
-            self._tell(
-                Decision(
-                    round=self.round,
-                    action=operation.action,
-                    branches=branches.tolist(),
-                    intervals=(after.depth - before.depth)[branches].tolist(),
-                    answers=self.executor.answers(branches.tolist()),
-                    tokens=int(after.tokens),
-                )
-            )
+        after = jax.device_get(_look(self.executor.pool))
+        decision = decision_between(before, after, self.round, operation.action, self.executor.answers)
+        if decision is not None:
+            self._tell(decision)
 
 
-class _Visible(NamedTuple):
+class Visible(NamedTuple):
+    """What decisions show of a pool; `look` takes it."""
+
     depth: Array
     revealed_depth: Array
     active: Array
     tokens: Array
 
 
-def _visible(pool: BranchPool) -> _Visible:
-    return jax.device_get(_look(pool))
+def look(pool: BranchPool) -> Visible:
+    """Takes of a pool what decisions show.
+
+    Args:
+        pool: the pool.
+
+    Returns:
+        Its depths, revealed depths, active branches and tokens.
+    """
+    return Visible(pool.depth, pool.revealed_depth, pool.active, pool.tokens)
 
 
-@jax.jit
-def _look(pool: BranchPool) -> _Visible:
-    return _Visible(pool.depth, pool.revealed_depth, pool.active, pool.tokens)
+_look = jax.jit(look)
+
+
+def decision_between(
+    before: Visible,
+    after: Visible,
+    round: int,  # noqa: A002
+    action: str,
+    answers: Callable[[list[int]], Iterable[str | None]],
+) -> Decision | None:
+    """Makes a decision of what a pool showed before and after.
+
+    Args:
+        before: what it showed before, as NumPy arrays.
+        after: what it showed after.
+        round: round of the controller.
+        action: what was done.
+        answers: gives the latest revealed answers of branches.
+
+    Returns:
+        The decision; None if nothing changed.
+    """
+    changed = np.zeros(len(after.depth), bool)
+    for old, new in zip(before[:-1], after[:-1], strict=True):
+        changed |= np.asarray(old != new)
+    branches = np.flatnonzero(changed)
+    if not branches.size:
+        return None
+    return Decision(
+        round=round,
+        action=action,
+        branches=branches.tolist(),
+        intervals=(after.depth - before.depth)[branches].tolist(),
+        answers=list(answers(branches.tolist())),
+        tokens=int(after.tokens),
+    )
 
 
 def play(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
+import operator
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ from autotts_jax.core.controller import Controller, Family, Memory
 from autotts_jax.core.pool import BranchPool, ReplayPool
 from autotts_jax.core.rollout import COLUMNS, Episodes, Hooks, rollout
 from autotts_jax.core.scrambling import Revealed, scramble
-from autotts_jax.core.stepping import Decision, Executor, ReplayExecutor
+from autotts_jax.core.stepping import Decision, Executor, ReplayExecutor, Visible
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.generator import SYNTHETIC_MODELS, synthetic
@@ -275,23 +277,16 @@ class _Trial:
             devices=jax.local_devices()[:1],
             hooks=Hooks(after_round=_seen, rounds=rounds),
         )
+        seen, keys = jax.tree.map(lambda column: column[0], results.records)
         decisions = []
-        before = _Seen(*(np.zeros_like(column[0, 0]) for column in results.records))
+        before = jax.tree.map(lambda column: np.zeros_like(column[0]), seen)
         for number in range(rounds):
-            after = _Seen(*(column[0, number] for column in results.records))
-            changed = (after.depth != before.depth) | (after.revealed_depth != before.revealed_depth)
-            branches = np.flatnonzero(changed | (after.active != before.active)).tolist()
-            if branches:
-                decisions.append(
-                    Decision(
-                        round=number + 1,
-                        action="round",
-                        branches=branches,
-                        intervals=(after.depth - before.depth)[branches].tolist(),
-                        answers=[self.spell[episode](key) for key in after.answer_keys[branches].tolist()],
-                        tokens=int(after.tokens),
-                    )
-                )
+            after = jax.tree.map(operator.itemgetter(number), seen)
+            spelled = np.array([self.spell[episode](key) for key in keys[number].tolist()], object)
+            answers = functools.partial(np.take, spelled)
+            decision = stepping.decision_between(before, after, number + 1, "round", answers)
+            if decision is not None:
+                decisions.append(decision)
             before = after
         return decisions
 
@@ -339,8 +334,8 @@ def _revealed(controller: Controller, memory: Memory, pool: BranchPool) -> Revea
     return Revealed.of(pool)
 
 
-def _seen(controller: Controller, memory: Memory, pool: BranchPool) -> _Seen:  # noqa: ARG001
-    return _Seen(pool.depth, pool.active, pool.revealed_depth, pool.answer_keys, pool.tokens)
+def _seen(controller: Controller, memory: Memory, pool: BranchPool) -> tuple[Visible, Array]:  # noqa: ARG001
+    return stepping.look(pool), pool.answer_keys
 
 
 # --- the checks -----------------------------------------------------------------------------------------
@@ -386,16 +381,6 @@ def _check_equal_everywhere(trial: _Trial, played: Played) -> None:
             difference = _first_difference(decisions, live_decisions)
             change = _Change(episode, _described_change(stepped, live))
             raise trial.failure("equality", change, "when it is played live", difference, USE_THE_POOL)
-
-
-class _Seen(NamedTuple):
-    """What a decision shows of a pool."""
-
-    depth: Array
-    active: Array
-    revealed_depth: Array
-    answer_keys: Array
-    tokens: Array
 
 
 class _Change(NamedTuple):
