@@ -316,18 +316,21 @@ def test_killed_ten_times_anywhere_it_ends_the_same(uninterrupted, tmp_path, mon
 
 @pytest.mark.slow
 def test_a_killed_process_goes_on(uninterrupted, tmp_path):
+    # It waits for a line after every update, so that it cannot end before it is killed.
     code = (
-        "import sys, time, pathlib; sys.path.insert(0, sys.argv[1]); import test_training as t\n"
+        "import sys, pathlib; sys.path.insert(0, sys.argv[1]); import test_training as t\n"
         "folder = pathlib.Path(sys.argv[2]); resume = (folder / 'manifest.json').exists()\n"
-        "t.train(folder, resume=resume, on_progress=lambda *_: (print(flush=True), time.sleep(0.02)))\n"
+        "t.train(folder, resume=resume, on_progress=lambda *_: (print(flush=True), sys.stdin.readline()))\n"
     )
     command = [sys.executable, "-c", code, Path(__file__).parent, tmp_path]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     rng = random.Random(0)
     for updates in (10, 9, 8):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        with process:
+        with subprocess.Popen(command, **pipes, text=True) as process:
             for _ in range(updates):
                 process.stdout.readline()
+                process.stdin.write("\n")
+                process.stdin.flush()
             time.sleep(rng.random() * 0.1)
             process.kill()
             _, errors = process.communicate()
