@@ -12,7 +12,8 @@ from autotts_jax.core import Decision
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tracing import TraceStep, describe_branches, describe_votes
-from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
+from autotts_jax.policies import select
+from autotts_jax.replay import SYNTHETIC_MODELS, recorded_orders, synthetic
 
 SEEDS, WIDTH = 3, 8
 CONTROLLERS = ("sc@8", "asc@8", "esc@8", "parallel-probe@8", "cmc@0.5")
@@ -72,6 +73,18 @@ def test_a_trace_is_the_episode_that_an_evaluation_plays(dataset, traces):
             assert sum(sum(step.decision.intervals) for step in trace.steps) == play.intervals[index]
             assert sum(text is not None for branch in trace.shown for text in branch) == play.probes[index]
             assert trace.stop_reason == play.stop_reason[index]
+
+
+def test_the_recorded_order_is_that_of_the_data(dataset):
+    play = select("sc@8").play(dataset, recorded_orders(len(dataset), WIDTH))
+    trace = at.trace(dataset, "sc@8", question=1, max_branches=WIDTH, recorded=True)
+    assert (trace.answer, trace.tokens) == (play.answer[0, 0, 1], play.tokens[0, 0, 1])
+    finals = [dataset.questions[1].answer(int(final)) for final in dataset.matrix.finals()[1, :WIDTH]]
+    assert [branch[-1] for branch in trace.shown] == finals
+    assert trace.title.endswith("question 1, recorded order")
+    for drawn in ({"seed": 1}, {"protocol": "paper64"}):
+        with pytest.raises(InputError, match="recorded order is not drawn; leave the seed and the protocol"):
+            at.trace(dataset, "sc@8", max_branches=WIDTH, recorded=True, **drawn)
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)

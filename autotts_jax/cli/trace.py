@@ -46,6 +46,9 @@ def trace(
     protocol: ProtocolOption = "repo100",
     budget: BudgetOption = None,
     max_branches: BranchesOption = 64,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Open the branches in the order in which they were recorded.")
+    ] = False,
     seal: SealOptions,
     out: OutOption = None,
 ) -> None:
@@ -71,6 +74,7 @@ def trace(
             protocol=protocol,
             budget=budget,
             max_branches=max_branches,
+            recorded=recorded,
             sealing=seal.sealing(),
         )
         files = episode.save(out) if out is not None else []

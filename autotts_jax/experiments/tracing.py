@@ -31,6 +31,7 @@ from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
+from autotts_jax.replay.orders import recorded_orders
 from autotts_jax.terminal import styled
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Trace:
     """An episode that was played; lists have one entry a branch that was opened, in opening order.
 
     Attributes:
-        title: player, cell, question and seed.
+        title: player, cell, question, and the seed or that the order is the recorded one.
         steps: what was decided, in order; the last is the answer.
         answer: the answer given, None for no answer.
         gold: the gold answer.
@@ -194,6 +195,7 @@ def trace(
     protocol: str = "repo100",
     budget: int | None = None,
     max_branches: int = 64,
+    recorded: bool = False,
     sealing: Sealing = SEALED,
 ) -> Trace:
     """Plays one episode, decision by decision; it is the episode that `autotts_jax.evaluate` plays.
@@ -207,14 +209,17 @@ def trace(
         protocol: how the order is drawn from the seed, as in `autotts_jax.evaluate`.
         budget: token budget; None for no limit.
         max_branches: W, branches that the episode can open; the environment of a policy has its own.
+        recorded: whether the branches are opened in the order in which they were recorded, as a live episode
+            with the seed of the collection opens them; no seed and no protocol go with it.
         sealing: how code from files and modules is run, as in `autotts_jax.evaluate`.
 
     Returns:
         The episode: ``table()``, ``plot()``, ``save(folder)``.
 
     Raises:
-        InputError: there is no such cell or question, or the player has several settings or failed. What the
-            code of a controller or policy raises that runs in this process passes as it is.
+        InputError: there is no such cell or question, the recorded order is asked for with a seed or a
+            protocol, or the player has several settings or failed. What the code of a controller or policy
+            raises that runs in this process passes as it is.
 
     Example:
         >>> import autotts_jax as at
@@ -238,13 +243,16 @@ def trace(
     data = data if isinstance(data, ProbeDataset) else load(data)
     question, seed = whole("question", question, least=None), whole("seed", seed, 0, MAX_SEED)
     max_branches = whole("max_branches", max_branches, 1)
+    if recorded and (seed, protocol) != (0, "repo100"):
+        raise InputError("the recorded order is not drawn; leave the seed and the protocol out")
     playing = as_player(player, sealing=sealing)
     playing.check_single()
     width = check_width(data, playing, max_branches)
     check_budget(budget)
     playing.check(width, budget)
     row, name = _find(data, cell, question)
-    order = branch_orders(data, protocol, [seed], width).of(row, 0)
+    orders = recorded_orders(len(data), width) if recorded else branch_orders(data, protocol, [seed], width)
+    order = orders.of(row, 0)
     asked = data.questions[row]
     pool = ReplayPool.begin(jax.device_put(data.matrix), row, jnp.asarray(order), budget)
     finals = playing.votes_with_finals(pool)
@@ -252,8 +260,9 @@ def trace(
     steps, ended = follow(playing.play_episode, executor, finals)
     opened = int(executor.pool.opened)
     warn_of_budget(playing.names[0], budget, opened)
+    drawn = "recorded order" if recorded else f"seed {seed}"
     return Trace(
-        title=f"{playing.names[0]} on {name}, question {question}, seed {seed}",
+        title=f"{playing.names[0]} on {name}, question {question}, {drawn}",
         steps=steps,
         answer=ended.answer,
         gold=asked.gold,

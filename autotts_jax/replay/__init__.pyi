@@ -5,7 +5,7 @@ from .embedded import load, smollm2
 from .encoding import merge_equivalent
 from .generator import SYNTHETIC_MODELS, SyntheticModel, synthetic
 from .matrix import NONE, ProbeMatrix
-from .orders import BranchOrders, paper64_orders, repo100_orders
+from .orders import BranchOrders, paper64_orders, recorded_orders, repo100_orders
 from .reading import find_files, read_file, read_files
 from .statistics import QuestionStatistics, cell_statistics, question_statistics
 
@@ -32,6 +32,7 @@ __all__ = [
     "read_file",
     "read_files",
     "read_json",
+    "recorded_orders",
     "repo100_orders",
     "smollm2",
     "stack",

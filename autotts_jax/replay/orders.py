@@ -59,6 +59,19 @@ class BranchOrders:
         return dataclasses.replace(self, table=self.table[..., :width])
 
 
+def recorded_orders(questions: int, width: int) -> BranchOrders:
+    """Gives the order in which branches were recorded, which is that in which a live model writes them.
+
+    Args:
+        questions: Q, number of questions.
+        width: W, number of branches.
+
+    Returns:
+        One order, 0 … W - 1, for all questions.
+    """
+    return BranchOrders(np.arange(width, dtype=np.int32)[None, None], np.zeros(questions, np.int32))
+
+
 def repo100_orders(num_branches: int, seeds: Sequence[int]) -> np.ndarray:
     """Branch orders of the released evaluator, which published its tables over seeds 0 to 99.
 
