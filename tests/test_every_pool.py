@@ -189,7 +189,10 @@ def test_a_player_plays_the_same_episode_everywhere(name, dataset, grader, envir
         assert int(pool.probes) == batch.probes[0, 0, row]
         assert int(pool.opened) == batch.branches[0, 0, row]
         if batch.rounds is not None:
-            assert (ended.rounds, ended.stop) == (batch.rounds[0, 0, row], batch.stop_reason[0, 0, row])
+            assert (ended.rounds, ended.stop_reason) == (
+                batch.rounds[0, 0, row],
+                batch.stop_reason[0, 0, row],
+            )
 
         live = answer(
             SimulatedEngine(),
@@ -200,7 +203,7 @@ def test_a_player_plays_the_same_episode_everywhere(name, dataset, grader, envir
             max_branches=WIDTH,
         )
         assert live.decisions == decisions
-        assert (live.answer, live.stop, live.rounds) == (ended.answer, ended.stop, ended.rounds)
+        assert (live.answer, live.stop_reason, live.rounds) == (ended.answer, ended.stop_reason, ended.rounds)
         assert live.sequential_tokens == ended.sequential_tokens
         assert live.tokens == int(pool.tokens)
         assert len(live.texts) == int(pool.opened)
@@ -260,7 +263,7 @@ def test_a_budget_ends_the_same_episode_everywhere(name, dataset, make):
     for row in range(len(QUESTIONS)):
         replay = replayed(dataset, row, player(name).play_episode, BUDGET)
         assert replay.ended.answer == batch.answer[0, 0, row]
-        assert (replay.ended.rounds, replay.ended.stop) == (
+        assert (replay.ended.rounds, replay.ended.stop_reason) == (
             batch.rounds[0, 0, row],
             batch.stop_reason[0, 0, row],
         )
@@ -310,7 +313,7 @@ def test_the_environment_answers_as_the_controller_does(controller, aggregate, m
             controller, env, options={"question": q, "order": order}, on_decision=decisions.append
         )
         assert env.told["answer"] == results.answer[e]
-        assert (ended.rounds, ended.stop) == (results.rounds[e], results.stop_reason[e])
+        assert (ended.rounds, ended.stop_reason) == (results.rounds[e], results.stop_reason[e])
         assert sum(sum(decision.intervals) for decision in decisions) == results.intervals[e]
         assert (env.told["intervals"], env.told["probes"]) == (results.intervals[e], results.probes[e])
         full = [b for decision in decisions if decision.action == "read" for b in decision.branches]

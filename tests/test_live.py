@@ -57,7 +57,7 @@ def test_a_budget_is_kept(grader):
         found = live("cmc@0.3", grader, budget=budget)
         assert found.tokens <= budget
         assert found.usage.generated <= budget
-        assert found.stop in (StopReason.BUDGET, StopReason.EXHAUSTED)
+        assert found.stop_reason in (StopReason.BUDGET, StopReason.EXHAUSTED)
         assert found.limited
     assert found.answer is not None
     assert not live("cmc@0.3", grader).limited
@@ -70,7 +70,7 @@ def test_the_first_branch_is_cut_off_where_the_budget_ends(grader, player, budge
     assert found.usage.generated <= found.tokens <= budget
     assert found.limited
     if budget < SAMPLING.interval:
-        assert (found.stop, len(found.texts)) == (StopReason.BUDGET, 1)
+        assert (found.stop_reason, len(found.texts)) == (StopReason.BUDGET, 1)
         assert [decision.action for decision in found.decisions] == ["read"]
     whole = budget - budget % SAMPLING.interval  # of the last interval the engine is asked for less
     assert found.texts[0][:whole] == live(player, grader).texts[0][:whole]
@@ -82,15 +82,15 @@ def test_branches_are_read_until_their_lengths_have_spent_the_budget(grader):
     whole = live("sc@4", grader)
     # With the token that ends a text, unless it was cut off.
     lengths = [min(len(text) + 1, SAMPLING.max_tokens) for text in whole.texts]
-    assert (whole.stop, whole.limited) == (StopReason.DECIDED, False)
+    assert (whole.stop_reason, whole.limited) == (StopReason.DECIDED, False)
     assert sum(lengths) == whole.tokens < 4 * SAMPLING.max_tokens
     enough = live("sc@4", grader, budget=whole.tokens)
     assert (enough.answer, enough.texts, enough.limited) == (whole.answer, whole.texts, False)
     short = live("sc@4", grader, budget=sum(lengths[:2]) + SAMPLING.interval)
     assert short.texts == [*whole.texts[:2], whole.texts[2][: SAMPLING.interval]]
-    assert (short.stop, short.limited) == (StopReason.BUDGET, True)
+    assert (short.stop_reason, short.limited) == (StopReason.BUDGET, True)
     fewer = live("sc@4", grader, budget=sum(lengths[:2]) + SAMPLING.interval - 1)
-    assert (fewer.texts, fewer.stop, fewer.limited) == (whole.texts[:2], StopReason.BUDGET, True)
+    assert (fewer.texts, fewer.stop_reason, fewer.limited) == (whole.texts[:2], StopReason.BUDGET, True)
 
 
 def test_a_budget_of_nothing_is_refused(grader):

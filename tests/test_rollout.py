@@ -323,7 +323,7 @@ def test_hooks_give_what_stepping_the_controller_gives(hooked):
         # The stepping driver comes to the same, operation by operation.
         executor = ReplayExecutor(empty, str)
         ended = stepping.play(controller, executor)
-        assert (ended.rounds, ended.stop) == (rounds, stop)
+        assert (ended.rounds, ended.stop_reason) == (rounds, stop)
         assert ended.sequential_tokens == hooked.sequential_tokens[e]
         expected = see_pool(executor.pool)
         chex.assert_trees_all_equal({name: end[name] for name in expected}, expected)

@@ -226,7 +226,7 @@ def test_a_reply_is_the_answer_of_the_controller(address, directly, spec, budget
         "branches": len(answer.texts),
         "probes": answer.usage.probes,
         "rounds": answer.rounds,
-        "stop": answer.stop.name.lower(),
+        "stop_reason": answer.stop_reason.name.lower(),
         "ignored": [],
     }
 
@@ -308,7 +308,7 @@ def test_single_stops_a_branch_early(address):
     assert plain.choices[0].message.content.startswith(read)
     assert forced == reply.autotts["answer"] + "}"
     assert len(read) == reply.autotts["tokens"] < plain.autotts["tokens"]
-    assert (reply.autotts["branches"], reply.autotts["stop"]) == (1, "decided")
+    assert (reply.autotts["branches"], reply.autotts["stop_reason"]) == (1, "decided")
     assert ask(address, "6 + 6", "sim:single@2", temperature=0).autotts["ignored"] == []
 
 

@@ -82,7 +82,7 @@ def answer(
     say(
         f"{player.names[0]}: {len(found.texts)} branches, {found.tokens:,} tokens charged, "
         f"{usage.generated:,} written and {usage.forced:,} more for {usage.probes:,} probes; "
-        f"stopped: {found.stop.name.lower().replace('_', ' ')}",
+        f"stopped: {found.stop_reason.name.lower().replace('_', ' ')}",
         error=True,
     )
 
@@ -95,4 +95,4 @@ def _line(decision: Decision) -> str:
 
 
 def _as_json(found: Answer) -> dict[str, Any]:
-    return dataclasses.asdict(found) | {"stop": found.stop.name.lower()}
+    return dataclasses.asdict(found) | {"stop_reason": found.stop_reason.name.lower()}

@@ -30,13 +30,13 @@ class Lane:
         body: what is played; a pytree.
         episode: its number in the queue; the length of the queue in an empty lane. Shape ().
         rounds: rounds played. Shape ().
-        stop: a `StopReason`, `RUNNING` until the episode has ended. Shape ().
+        stop_reason: a `StopReason`, `RUNNING` until the episode has ended. Shape ().
     """
 
     body: Any
     episode: Int32[Array, ""]
     rounds: Int32[Array, ""]
-    stop: Int32[Array, ""]
+    stop_reason: Int32[Array, ""]
 
 
 class LanePlay(NamedTuple):
@@ -110,7 +110,7 @@ def play_lanes(
 
     def replaceable(lanes: Lane, taken: Scalar) -> Bool[Array, " L"]:
         """Ended lanes and, while the queue has more, empty ones."""
-        ended = lanes.stop != StopReason.RUNNING
+        ended = lanes.stop_reason != StopReason.RUNNING
         return ended & (holds(lanes) | (taken < num_episodes))
 
     def in_time(time: Scalar) -> Bool[Array, ""]:
@@ -136,7 +136,9 @@ def play_lanes(
             body=begin(number),
             episode=jnp.minimum(number, num_episodes).astype(jnp.int32),
             rounds=jnp.zeros_like(run.lanes.rounds),
-            stop=jnp.where(number < num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED).astype(jnp.int32),
+            stop_reason=jnp.where(number < num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED).astype(
+                jnp.int32
+            ),
         )
 
         def write(column: Array, rows: Array) -> Array:
@@ -177,7 +179,7 @@ def _play_round(play: LanePlay, lane: Lane) -> Lane:
     """Plays one round of a lane; nothing where its episode has ended."""
     body, stop = play.round(lane)
     stepped = Lane(body, lane.episode, lane.rounds + 1, jnp.asarray(stop, jnp.int32))
-    running = lane.stop == StopReason.RUNNING
+    running = lane.stop_reason == StopReason.RUNNING
     return jax.tree.map(lambda new, old: _where(running, new, old), stepped, lane)
 
 
@@ -219,7 +221,7 @@ def empty_run(shapes: Shapes, lanes: int, num_episodes: Scalar, *, results: int,
         body=zeros(shapes.body, lanes),
         episode=np.full(lanes, num_episodes, np.int32),
         rounds=np.zeros(lanes, np.int32),
-        stop=np.full(lanes, StopReason.EXHAUSTED, np.int32),
+        stop_reason=np.full(lanes, StopReason.EXHAUSTED, np.int32),
     )
     zero = np.zeros((), np.int32)
     ends, records = jax.eval_shape(pack, shapes.results), jax.eval_shape(pack, shapes.record)

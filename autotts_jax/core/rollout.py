@@ -455,7 +455,7 @@ def _lane_play(
     def end(lane: Lane) -> tuple[Int32[Array, " C"], Any]:
         controller, memory, pool = opened(lane)
         extra = None if hooks.at_end is None else hooks.at_end(controller, memory, pool)
-        return _result_row(controller, memory, pool, lane.rounds, lane.stop), extra
+        return _result_row(controller, memory, pool, lane.rounds, lane.stop_reason), extra
 
     def record(before: Lane, after: Lane) -> Any:  # noqa: ARG001
         assert hooks.after_round is not None

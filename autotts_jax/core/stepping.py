@@ -165,14 +165,14 @@ class Ended(NamedTuple):
     Attributes:
         answer: the answer given; None for no answer.
         leader: a branch that gives it; ``NONE`` without one.
-        stop: why the episode ended.
+        stop_reason: why the episode ended.
         rounds: rounds that were played.
         sequential_tokens: tokens that had to be generated one after another.
     """
 
     answer: str | None
     leader: int
-    stop: StopReason
+    stop_reason: StopReason
     rounds: int
     sequential_tokens: int
 
@@ -195,7 +195,7 @@ def results_of(ended: Ended, pool: BranchPool) -> dict[str, int]:
         "sequential_tokens": ended.sequential_tokens,
         "branches": int(pool.opened),
         "rounds": ended.rounds,
-        "stop_reason": int(ended.stop),
+        "stop_reason": int(ended.stop_reason),
     }
 
 

@@ -266,7 +266,7 @@ def trace(
         steps=steps,
         answer=ended.answer,
         gold=asked.gold,
-        stop_reason=ended.stop,
+        stop_reason=ended.stop_reason,
         finished=np.asarray(executor.pool.finished)[:opened].tolist(),
         pruned=(~np.asarray(executor.pool.active)[:opened]).tolist(),
         shown=[

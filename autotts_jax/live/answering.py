@@ -63,7 +63,7 @@ class Answer:
             interval.
         usage: what the engine did, probes included.
         sequential_tokens: tokens that had to be generated one after another, a proxy for latency.
-        stop: why the episode ended.
+        stop_reason: why the episode ended.
         limited: whether the budget kept an operation from being carried out as the controller asked for it,
             or cut a branch short.
         rounds: rounds of the controller.
@@ -81,7 +81,7 @@ class Answer:
     tokens: int
     usage: Usage
     sequential_tokens: int
-    stop: StopReason
+    stop_reason: StopReason
     limited: bool
     rounds: int
     decisions: list[Decision]
@@ -196,8 +196,8 @@ def answer(
         tokens=int(executor.pool.tokens),
         usage=trajectories.usage,
         sequential_tokens=ended.sequential_tokens,
-        stop=ended.stop,
-        limited=executor.limited or ended.stop is StopReason.BUDGET,
+        stop_reason=ended.stop_reason,
+        limited=executor.limited or ended.stop_reason is StopReason.BUDGET,
         rounds=ended.rounds,
         decisions=decisions,
         text=_text(trajectories, executor.pool, ended.leader, given, shown),

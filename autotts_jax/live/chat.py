@@ -338,7 +338,7 @@ class Reply:
             "branches": len(answer.texts),
             "probes": answer.usage.probes,
             "rounds": answer.rounds,
-            "stop": answer.stop.name.lower(),
+            "stop_reason": answer.stop_reason.name.lower(),
             "ignored": list(self.ignored),
             **({"decisions": decisions} if self.decisions else {}),
         }

@@ -73,7 +73,7 @@ class Metrics:
         self._branches.labels(controller).inc(len(answer.texts))
         self._charged.labels(controller).inc(answer.tokens)
         self._saved.labels(controller).inc(tokens_saved(answer, interval))
-        self._stops.labels(controller, answer.stop.name.lower()).inc()
+        self._stops.labels(controller, answer.stop_reason.name.lower()).inc()
         usage = answer.usage
         for kind in ("prompted", "cached", "generated", "forced"):
             self._engine.labels(kind).inc(getattr(usage, kind))

@@ -154,6 +154,6 @@ def test_a_live_run_is_the_replay_of_the_collection(spec, engine, run):
             assert shown <= set(dataset.questions[row].vocabulary)
             assert live.tokens == play.tokens[0, 0, row]
             assert live.rounds == play.rounds[0, 0, row]
-            assert live.stop == play.stop_reason[0, 0, row]
+            assert live.stop_reason == play.stop_reason[0, 0, row]
             assert len(live.texts) == play.branches[0, 0, row]
     assert engine.running == 0

@@ -380,4 +380,4 @@ def _trace(
         half = TRACE_LINES // 2
         lines = [*lines[:half], f"… {len(lines) - TRACE_LINES + 1} lines …", *lines[-half + 1 :]]
     yield from lines
-    yield f"answered {ended.answer}; stopped: {ended.stop.name.lower()}"
+    yield f"answered {ended.answer}; stopped: {ended.stop_reason.name.lower()}"

@@ -435,7 +435,7 @@ def _operation(child: Child, says: Any, argument: np.ndarray | None, executor: E
 def _ended(child: Child, says: Any, executor: Executor) -> Ended:
     """What a child says an episode came to."""
     pool = executor.pool
-    leader, stop = says.get("leader"), says.get("stop")
+    leader, stop = says.get("leader"), says.get("stop_reason")
     rounds, sequential = _whole(child, says.get("rounds")), _whole(child, says.get("sequential_tokens"))
     opened, tokens, least = int(pool.opened), int(pool.tokens), int(np.max(pool.branch_tokens))
     if not isinstance(leader, int) or not NONE <= leader < opened:

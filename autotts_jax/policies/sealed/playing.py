@@ -126,7 +126,7 @@ def play_episode(
     channel.send(
         {
             "leader": int(ended.leader),
-            "stop": int(ended.stop),
+            "stop_reason": int(ended.stop_reason),
             "rounds": int(ended.rounds),
             "sequential_tokens": int(ended.sequential_tokens),
         }
