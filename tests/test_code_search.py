@@ -195,7 +195,7 @@ def test_files_are_judged_before_they_are_run(tmp_path, measured, monkeypatch):
         assert all(record["source"] is not None for record in judged)
         assert not any("gated" in record for record in shadow)
         said = read_run(folder).critic()
-        assert said.lift.labels == len(judged)
+        assert said.lift.executed == len(judged)
         assert said.tokens == 1500 * len(judged)
         assert said.dollars == pytest.approx(0.002 * len(judged))
         # Once it has proven itself it decides.

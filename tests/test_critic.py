@@ -61,13 +61,13 @@ def test_rates_by_hand():
     records += [program_of(n, hit=n < 12, accepts=False) for n in range(10, 40)]
     records += [program_of(40, hit=True)]  # Nobody has judged it.
     lift = Tally.of(records).lift
-    assert lift.labels == 40
+    assert lift.executed == 40
     assert lift.base_rate == pytest.approx(6 / 40)
     assert lift.precision == pytest.approx(0.4)
     assert lift.recall == pytest.approx(4 / 6)
     assert lift.lift == pytest.approx(0.4 / 0.15)
     assert 1 < lift.low < lift.lift < lift.high < 4
-    assert not lift.gates, "there are too few labels"
+    assert not lift.gates, "too few were executed"
 
 
 def test_audited_candidates_stand_for_all_that_were_rejected():
@@ -76,7 +76,7 @@ def test_audited_candidates_stand_for_all_that_were_rejected():
     records += [program_of(n, hit=n < 12, accepts=False, gated=n >= 20) for n in range(10, 40)]
     tally = Tally.of(records)
     assert tally == Tally(judged=40, passed=10, accepted=10, accepted_hits=4, rejected=10, rejected_hits=2)
-    assert tally.lift.labels == 20
+    assert tally.lift.executed == 20
     assert tally.lift.base_rate == pytest.approx((10 * 0.4 + 30 * 0.2) / 40)
     assert tally.lift.recall == pytest.approx(4 / 10)
 
@@ -111,7 +111,7 @@ def test_a_critic_that_looks_good_can_be_worthless(accepted):
     assert not lift.gates
 
 
-def test_nothing_is_known_without_labels():
+def test_nothing_is_known_before_anything_is_executed():
     assert math.isnan(Tally.of([]).lift.lift)
     assert not Tally.of([]).lift.gates
     everything = Tally(400, 400, 400, 100, 0, 0).lift
@@ -146,7 +146,7 @@ def test_a_report_says_what_gating_would_have_saved_and_lost():
     files = [file_of(0, 0.1, accepts=False), file_of(1, None, accepts=True)]
     said = report("openai:wise", [(files, 10.0)], ORDERS)
     assert (said.cpu_seconds, said.tokens, said.dollars) == (5.0, 20, 0.5)
-    assert "2 labels" in str(said)
+    assert "2 candidates judged and executed" in str(said)
     assert "1 of 1 improvements; verdicts took 20 tokens ($0.5000)" in str(said)
     unpriced = report("openai:wise", [([file_of(0, 0.1, accepts=True, dollars=None)], 1.0)], ORDERS)
     assert "unpriced" in str(unpriced)
@@ -336,7 +336,7 @@ def test_a_critic_in_the_shadow_changes_nothing_but_the_records_of_its_verdicts(
         }
     said = read_report(tmp_path / "critic")
     assert isinstance(said, CriticReport)
-    assert said.lift.labels == sum("critic" in record for record in judged)
+    assert said.lift.executed == sum("critic" in record for record in judged)
     assert "critic nearest" in str(at.read_run(tmp_path / "critic").table())
     assert at.read_run(tmp_path / "alone").critic() is None
     # Once it has proven itself it decides; here that nothing is worth playing.

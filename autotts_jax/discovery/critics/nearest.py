@@ -63,7 +63,7 @@ class Nearest:
         folder: Path,  # noqa: ARG002
         round_number: int,  # noqa: ARG002
     ) -> list[Opinion | None]:
-        """Judges programs; files, and whatever there is before the first labels, it cannot judge."""
+        """Judges programs once enough of the search have been executed; it cannot judge files."""
         known = [record for record in past if record["kind"] == CANDIDATE and "gated" not in record]
         known = known[-REMEMBERED:]
         programs = [record for record in records if record["kind"] == CANDIDATE]

@@ -1,8 +1,8 @@
-"""Whether a critic is worth anything: what became of the candidates that it judged before.
+"""Measures whether a critic helps, by how the candidates that it judged turned out.
 
-A candidate is labelled once it is executed. A program's label is whether it came through to the last heat of
-its round; a file's, whether it is better than the best of those that its author was shown, or, shown none,
-whether it did not fail. Lift is the share of successes among accepted candidates, over the share among all.
+How a candidate turned out is known once it has been executed. A program succeeds if it reaches the last heat
+of its round; a file, if it is better than the best of those that its author was shown or, if there was none,
+if it does not fail. Lift is the success rate of accepted candidates over the success rate of all candidates.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import scipy.stats
 from autotts_jax.discovery.archive.archive import END, Record, read_manifest, read_records
 from autotts_jax.discovery.archive.records import WRITTEN
 
-LABELS = 100
-"""Labels that a critic needs before it gates."""
+MIN_EXECUTED = 100
+"""Candidates that a critic has judged and that were executed, at least, before it gates."""
 
 CONFIDENCE = 0.95
 """Confidence of the interval of the lift, from whose lower end on it gates."""
@@ -30,7 +30,7 @@ class Lift:
     """A critic's lift over the base rate.
 
     Attributes:
-        labels: candidates that were judged and executed.
+        executed: candidates that were judged and executed.
         base_rate: estimated share of successes among all that were judged.
         precision: share of successes among those that were accepted and executed.
         recall: estimated share of the successes that were accepted.
@@ -39,7 +39,7 @@ class Lift:
         high: upper end.
     """
 
-    labels: int
+    executed: int
     base_rate: float
     precision: float
     recall: float
@@ -50,7 +50,7 @@ class Lift:
     @property
     def gates(self) -> bool:
         """Whether the critic has shown that it helps."""
-        return self.labels >= LABELS and self.low > 1
+        return self.executed >= MIN_EXECUTED and self.low > 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Tally:
         base = among_accepted + among_rejected
         low, high = ratio_interval(self.accepted_hits, self.accepted, self.rejected_hits, self.rejected)
         return Lift(
-            labels=self.accepted + self.rejected,
+            executed=self.accepted + self.rejected,
             base_rate=base,
             precision=precision,
             recall=among_accepted / base if base else math.nan,
@@ -147,7 +147,7 @@ class CriticReport:
 
     def __str__(self) -> str:
         of = self.lift
-        verdicts = f"{of.labels:,} labels, {self.gated:,} candidates gated"
+        verdicts = f"{of.executed:,} candidates judged and executed, {self.gated:,} gated"
         rates = f"base rate {of.base_rate:.1%}, precision {of.precision:.1%}, recall {of.recall:.1%}"
         lift = f"lift {of.lift:.2f} [{of.low:.2f}, {of.high:.2f}]".replace("inf", "∞")
         dollars = "unpriced" if self.dollars is None else f"${self.dollars:.4f}"
@@ -183,7 +183,7 @@ def score_of(record: Record) -> float | None:
 
 
 def succeeds(record: Record, by_number: dict[int, Record]) -> bool:
-    """Labels a candidate that was executed.
+    """Tells whether a candidate that was executed succeeded.
 
     Args:
         record: the candidate's record.
