@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 import typer
+from progress import without_progress
 
 import autotts_jax as at
 from autotts_jax.cli import console, ending
@@ -327,7 +329,7 @@ def test_ctrl_c_ends_an_evaluation_with_one_line_and_no_files(folder, tmp_path):
         process.kill()
     assert process.returncode == 130
     assert stdout == ""
-    assert stderr == "autotts-jax: interrupted; nothing was written\n"
+    assert without_progress(stderr) == "autotts-jax: interrupted; nothing was written\n"
     assert not out.exists()
 
 
@@ -352,5 +354,29 @@ def test_the_default_trace_runs_in_a_fresh_process(tmp_path):
     environment = os.environ | {"COLUMNS": "80"}
     process = start("trace", "--controller", "sc@2", "--out", tmp_path / "out", env=environment)
     stdout, stderr = process.communicate(timeout=120)
-    assert (process.returncode, stderr) == (0, "")
+    assert (process.returncode, without_progress(stderr)) == (0, "")
     assert stdout.startswith("sc@2 on synthetic-S/synthetic, question 0, seed 0")
+
+
+def test_without_a_terminal_a_line_says_now_and_then_how_far_the_work_is(monkeypatch, capsys):
+    monkeypatch.setattr(console, "LOG_SECONDS", 0.01)
+
+    def lines_until(wanted):
+        said = ""
+        for _ in range(1000):
+            said += capsys.readouterr().err
+            if wanted in said:
+                break
+            time.sleep(0.01)
+        return said
+
+    with console.working() as on_progress:
+        assert "autotts-jax: 0:00:00  starting\n" in lines_until("starting")
+        on_progress("collecting", 1200, 4000, "a note \x1b[2J")
+        said = lines_until("collecting")
+    assert r"  collecting  1,200/4,000  a note \u001b[2J" in said
+    assert without_progress(said[: said.rindex("\n") + 1]) == ""
+    assert not any(thread.name == "progress" for thread in threading.enumerate())
+    capsys.readouterr()
+    with console.working(shown=False):
+        assert not any(thread.name == "progress" for thread in threading.enumerate())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +18,9 @@ from autotts_jax.cli.ending import INTERRUPTED, tell
 from autotts_jax.errors import InputError
 from autotts_jax.terminal import printable, styled
 from autotts_jax.user_code import last_lines
+
+LOG_SECONDS = 30.0
+"""Seconds between two lines that say how far the work is, where no terminal shows a bar."""
 
 
 class _BarWithNote(Progress):
@@ -32,11 +38,13 @@ class _BarWithNote(Progress):
 
 @contextlib.contextmanager
 def working(left: str = "nothing was written", shown: bool = True) -> Iterator[Callable[..., None]]:
-    """Shows the progress of the work on a terminal's stderr, and ends it with one line at a signal.
+    """Shows the progress of the work on stderr, and ends it with one line at a signal.
+
+    On a terminal the progress is a bar, elsewhere a line every `LOG_SECONDS`.
 
     Args:
         left: what the line at a signal says about the files.
-        shown: whether to show the bar.
+        shown: whether to show the progress.
 
     Yields:
         The function to report progress to. It takes the phase, how much of it is done and how much there is,
@@ -52,22 +60,24 @@ def working(left: str = "nothing was written", shown: bool = True) -> Iterator[C
         TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
     )
-    hidden = not (shown and screen.is_interactive)
-    bar = _BarWithNote(*columns, console=screen, transient=True, disable=hidden)
+    interactive = screen.is_interactive
+    bar = _BarWithNote(*columns, console=screen, transient=True, disable=not (shown and interactive))
     task = bar.add_task("starting", total=None, count="")
-    phase = "starting"
+    phase = line = "starting"
 
     def on_progress(what: str, done: int, total: int, note: str = "") -> None:
-        nonlocal phase
+        nonlocal phase, line
         if what != phase:
             bar.reset(task, description=printable(what))
             phase = what
         bar.note = note
         count = f"{done:,}/{total:,}" if total else ""
         bar.update(task, completed=done, total=total or None, count=count)
+        line = "  ".join(part for part in (what, count, note) if part)
 
+    logging = _logged(lambda: line) if shown and not interactive else contextlib.nullcontext()
     try:
-        with bar:
+        with bar, logging:
             yield on_progress
     except KeyboardInterrupt:
         tell(f"interrupted; {left}")
@@ -76,6 +86,24 @@ def working(left: str = "nothing was written", shown: bool = True) -> Iterator[C
         raise InputError(
             f"the code that the command was given ended the program:\n{last_lines(error)}"
         ) from error
+
+
+@contextlib.contextmanager
+def _logged(line: Callable[[], str]) -> Iterator[None]:
+    """Prints a line every `LOG_SECONDS`, with the time since the beginning."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def log() -> None:
+        while not ended.wait(LOG_SECONDS):
+            tell(f"{datetime.timedelta(seconds=int(time.monotonic() - began))}  {line()}")
+
+    thread = threading.Thread(target=log, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def say(*lines: object, error: bool = False) -> None:
