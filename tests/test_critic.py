@@ -21,7 +21,7 @@ from autotts_jax.discovery import (
 from autotts_jax.discovery.critics.critic import Gate
 from autotts_jax.discovery.critics.named import as_critic
 from autotts_jax.discovery.critics.nearest import Nearest, behaviour
-from autotts_jax.discovery.critics.report import LABELS, ratio_interval, read_report, report
+from autotts_jax.discovery.critics.report import MIN_EXECUTED, ratio_interval, read_report, report
 from autotts_jax.errors import InputError
 
 ORDERS = (1, 3, 12)
@@ -191,7 +191,7 @@ def test_a_critic_that_guesses_never_gates(tmp_path, share):
 
 def test_a_critic_that_knows_gates_once_it_has_its_labels(tmp_path):
     rounds = list(rounds_of(tmp_path, Guessing(0.9, 0.2)))
-    first = LABELS // 40 + 1  # rounds in which there are too few
+    first = MIN_EXECUTED // 40 + 1  # rounds in which there are too few
     assert not any("gated" in record for records in rounds[:first] for record in records)
     after = [record for records in rounds[first:] for record in records]
     rejected = [record for record in after if not record["critic"]["accepts"]]
