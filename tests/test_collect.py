@@ -261,6 +261,8 @@ def test_branches_depend_on_seed_question_and_number_alone():
         ({"temperature": -0.5}, "temperature is -0.5"),
         ({"temperature": 3.0}, "temperature is 3"),
         ({"top_p": 0.0}, "top_p is 0"),
+        ({"top_k": -1}, "top_k is -1; it must be at least 0"),
+        ({"min_p": 1.5}, "min_p is 1.5; it must be at least 0 and at most 1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):
@@ -603,6 +605,10 @@ def test_another_plan_is_refused(finished):
     with pytest.raises(InputError, match="another collection: seed was 1 and is 9"):  # noqa: SIM117
         with Store.writing(finished, other, {}):
             pass
+    restricted = dataclasses.replace(PLAN, sampling=dataclasses.replace(SAMPLING, top_k=20, min_p=0.1))
+    with pytest.raises(InputError, match=r"top_k was 0 and is 20; min_p was 0\.0 and is 0\.1"):  # noqa: SIM117
+        with Store.writing(finished, restricted, {}):
+            pass
     smaller = dataclasses.replace(PLAN, num_branches=9, questions=PLAN.questions[:2])
     with pytest.raises(InputError, match=r"num_branches was 10 and is 9; questions was '3.* and is '2"):  # noqa: SIM117
         with Store.writing(finished, smaller, {}):
@@ -841,6 +847,24 @@ def test_a_collection_goes_on_with_the_same_file_of_answers(tmp_path):
     with Store.writing(folder, plan, {}) as run:
         assert len(run.collected()) == 1
         assert run.plan.answers_sha256 == hashlib.sha256(rule.read_bytes()).hexdigest()
+
+
+def test_a_collection_from_before_a_setting_goes_on_without_it(tmp_path):
+    """Its plan does not have the setting, and its digests do not depend on it."""
+    unit = collected_unit(tmp_path / "run")
+    manifest = tmp_path / "run" / COLLECTION
+    content = json.loads(manifest.read_text())
+    for name in ("top_k", "min_p"):
+        del content["plan"]["sampling"][name]
+    manifest.write_text(json.dumps(content))
+    problem, held = PLAN.questions[0], json.loads(unit.read_text())
+    settings = {name: content["plan"][name] for name in ("model", "benchmark", "answers", "keep_text")}
+    settings |= content["plan"]["sampling"]
+    whole = [problem.text, problem.gold, 0, 0, held["branches"], held["usage"], settings]
+    held["digest"] = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+    unit.write_text(json.dumps(held))
+    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+        assert len(run.collected()) == 1
 
 
 def as_version_2(folder: Path) -> None:

@@ -5,7 +5,7 @@ import doctest
 
 import pytest
 
-from autotts_jax.collect import Completion, EngineError, Finish, SimulatedEngine, open_engine
+from autotts_jax.collect import Completion, EngineError, Finish, Request, SimulatedEngine, open_engine
 from autotts_jax.errors import InputError
 from autotts_jax.testing import check_engine, engines
 
@@ -114,6 +114,19 @@ class Busy(SimulatedEngine):
 def test_engines_that_break_the_contract_are_caught(engine, rule):
     with pytest.raises(AssertionError, match=rule):
         check_engine(engine, question="What is 1 + 1?")
+
+
+def test_the_simulated_engine_samples_from_the_tokens_that_are_left():
+    engine = SimulatedEngine()
+    free = Request(engine.tokenizer.encode("\nWhat is 1 + 1?\n"), 200, temperature=1.0, seed=1)
+    (likely,) = {chr(token) for token in written(engine, dataclasses.replace(free, top_k=1))}
+    few = written(engine, dataclasses.replace(free, min_p=1.0))
+    assert len({*few}) < len({*written(engine, free)})
+    assert ord(likely) in few
+
+
+def written(engine, request):
+    return [token for token in engine.complete(request).tokens if token in b"0123456789"]
 
 
 def test_a_closed_engine_refuses_requests():

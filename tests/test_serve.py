@@ -346,10 +346,17 @@ def test_a_model_that_can_be_asked_is_retrieved(address):
         asking.models.retrieve("sim")
 
 
-def test_parameters_of_sampling_are_heeded(address, directly):
-    reply = ask(address, "5 + 5", seed=7, temperature=0.9, top_p=0.5)
-    answer = directly("5 + 5", sampling=Sampling(20, 160, temperature=0.9, top_p=0.5, seed=7))
+@pytest.mark.parametrize("others", [{}, {"top_k": 1}, {"min_p": 0.9}])
+def test_parameters_of_sampling_are_heeded(address, directly, others):
+    reply = ask(address, "5 + 5", seed=7, temperature=0.9, top_p=0.5, extra_body=others)
+    sampling = Sampling(20, 160, temperature=0.9, top_p=0.5, seed=7, **others)
+    answer = directly("5 + 5", sampling=sampling)
     assert reply.autotts["tokens"] == answer.tokens
+    assert reply.autotts["votes"] == [dataclasses.asdict(votes) for votes in answer.votes]
+    assert not reply.autotts["ignored"]
+
+
+def test_seeds_make_the_difference_between_replies(address):
     assert len({ask(address, "5 + 5", seed=seed).autotts["tokens"] for seed in range(4)}) > 1
     assert ask(address, "5 + 5").autotts == ask(address, "5 + 5").autotts
 
@@ -419,8 +426,6 @@ IGNORED = {
     "store": False,
     "temperature": 0,
     "stop": ["Question:"],
-    "top_k": 20,
-    "min_p": 0.1,
 }
 NEUTRAL = {
     "n": 1,
@@ -467,6 +472,8 @@ def test_parameters_without_effect_are_accepted_and_named(address, parameters, i
         ({"temperature": -1}, "temperature"),
         ({"temperature": 3}, "temperature"),
         ({"top_p": 0}, "top_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"min_p": 1.5}, "min_p"),
         ({"seed": 2**63}, "seed"),
         ({"max_tokens": -1}, "max_tokens"),
         ({"stream": "yes"}, "stream"),

@@ -63,6 +63,7 @@ class Server(ThreadingHTTPServer):
             prompt=tuple(body["prompt"]),
             stop=tuple(body.get("stop", ())),
             **{name: body[name] for name in ("max_tokens", "temperature", "top_p", "seed")},
+            **{name: body.get(name, 0) for name in ("top_k", "min_p")},
         )
         (written,) = self.engine.generate([request])
         choice = {"index": 0, "text": written.text, "finish_reason": written.finish.value}
@@ -294,6 +295,22 @@ def test_writes_what_the_engine_behind_it_writes_for_many_threads(server, connec
 
 def test_it_keeps_the_contract_of_engines(connect):
     check_engine(connect())
+
+
+@pytest.mark.parametrize("refuses_unknown", [True, False])
+def test_a_restriction_of_sampling_reaches_the_server_or_is_refused(server, connect, refuses_unknown):
+    server.knows_vllm = not refuses_unknown
+    server.refuses_unknown = refuses_unknown
+    engine = connect()
+    restricted = [thought(1, top_k=2), thought(1, min_p=0.5)]
+    if refuses_unknown:
+        for request, name in zip(restricted, ("top_k", "min_p"), strict=True):
+            with pytest.raises(EngineError, match=f"unknown: .*{name}"):
+                engine.generate([request])
+        return
+    written = engine.generate(restricted)
+    assert [c.tokens for c in written] == [c.tokens for c in server.engine.generate(restricted)]
+    assert all(c.tokens != server.engine.complete(thought(1)).tokens for c in written)
 
 
 @pytest.mark.parametrize("refuses_unknown", [True, False])

@@ -248,6 +248,12 @@ class SamplingOptions:
     max_tokens: Annotated[int, typer.Option(metavar="T", help="Most tokens of a branch.", min=1)] = 32_768
     temperature: Annotated[float, typer.Option(metavar="τ", help="Temperature of the branches.")] = 0.7
     top_p: Annotated[float, typer.Option(metavar="p", help="Nucleus that branches are sampled from.")] = 1.0
+    top_k: Annotated[
+        int, typer.Option(metavar="k", help="Most likely tokens to sample from; 0 for all.", min=0)
+    ] = 0
+    min_p: Annotated[
+        float, typer.Option(metavar="p", help="Least probability, as a share of the most likely token's.")
+    ] = 0.0
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of all that is drawn.", min=0)] = 0
     system: Annotated[
         str | None,
@@ -277,6 +283,8 @@ class SamplingOptions:
             max_tokens=self.max_tokens,
             temperature=self.temperature,
             top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
             seed=self.seed,
             system=self.system,
             suffix=None if self.probe_suffix is None else self.probe_suffix.replace("\\n", "\n"),

@@ -41,7 +41,9 @@ class Request:
         max_tokens: tokens to generate at most, at least 1.
         temperature: sampling temperature; 0 takes the most likely token.
         top_p: nucleus sampling: sample from the smallest set of tokens with this probability mass, in (0, 1].
-            No other restriction (top-k, min-p, penalties) applies.
+        top_k: sample from this many of the most likely tokens; 0 for all.
+        min_p: sample from tokens that are at least this share as likely as the most likely one, in [0, 1].
+            No other restriction (such as penalties) applies.
         seed: seed of the sampling, from 0 to 2**31 - 1.
         stop: strings after which to stop.
         logprobs: whether to compute `Completion.mean_logprob`.
@@ -51,6 +53,8 @@ class Request:
     max_tokens: int
     temperature: float = 0.0
     top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
     seed: int = 0
     stop: tuple[str, ...] = ()
     logprobs: bool = False

@@ -289,6 +289,9 @@ class ServerEngine:
             **({"stop": request.stop} if request.stop else {}),
             **({"logprobs": 1} if request.logprobs else {}),
             **fields,
+            # A server that does not know them refuses the request, rather than sample from other tokens.
+            **({"top_k": request.top_k} if request.top_k else {}),
+            **({"min_p": request.min_p} if request.min_p else {}),
         }
         content = await self._send("POST", "/completions", body)
         try:

@@ -83,7 +83,7 @@ class SimulatedEngine:
 
     def _think(self, request: Request) -> Tokens:
         question = self.tokenizer.decode(request.prompt).split("\n")[1]
-        weights = random.Random(question).choices([1, 2, 3, 8], k=len(DIGITS))
+        weights = _restricted(request, random.Random(question).choices([1, 2, 3, 8], k=len(DIGITS)))
         draw = random.Random(hashlib.blake2b(repr((request.seed, request.prompt)).encode()).digest())
         tokens: list[int] = []
         while len(tokens) + 4 <= request.max_tokens:  # a digit, and room for the end
@@ -94,6 +94,14 @@ class SimulatedEngine:
 
     def _answer(self, request: Request) -> Tokens:
         return (_most_frequent(request.prompt), *b"}")[: request.max_tokens]
+
+
+def _restricted(request: Request, weights: list[int]) -> list[int]:
+    """The weights of the tokens that may be sampled, 0 for the others."""
+    ranked = sorted(range(len(weights)), key=lambda token: -weights[token])
+    least = request.min_p * max(weights)
+    kept = {token for token in ranked[: request.top_k or None] if weights[token] >= least}
+    return [weight if token in kept else 0 for token, weight in enumerate(weights)]
 
 
 def _most_frequent(tokens: Tokens) -> int:

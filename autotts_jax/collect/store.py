@@ -20,7 +20,7 @@ import importlib.metadata
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,9 @@ _LATER = (
     *("engine.kind", "engine.model", "engine.options", "answers_sha256"),
 )
 """What of a plan may be said, or be changed, after units were collected."""
+
+_ADDED: Mapping[str, Any] = {"top_k": 0, "min_p": 0.0}
+"""Settings that plans once did not have, and what they were then: so, digests do not depend on them."""
 
 _UNIT_NAME = re.compile(r"([0-9]{5,9})-([0-9]{5,9})")
 
@@ -268,7 +271,9 @@ class Store:
         problem = self.plan.questions[question]
         held = [problem.text, problem.gold, question, first, content["branches"], content["usage"]]
         if version > 2:
-            held.append({name: value for name, value in _flat(self.plan).items() if name not in _LATER})
+            settings = {name: value for name, value in _flat(self.plan).items() if name not in _LATER}
+            was = {name for name, value in _ADDED.items() if settings[name] == value}
+            held.append({name: value for name, value in settings.items() if name not in was})
         return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
 
     def _path(self, unit: Unit) -> Path:

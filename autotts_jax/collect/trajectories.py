@@ -21,7 +21,7 @@ BOX = "\\boxed{"
 THINK, THINK_END = "<think>", "</think>"
 PLAIN_SUFFIX = f"\n\nThe final answer is {BOX}"
 THINKING_SUFFIX = f"\n{THINK_END}{PLAIN_SUFFIX}"
-MAX_SEED = 2**31 - 1
+MAX_SEED = MAX_TOP_K = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,9 @@ class Sampling:
         interval: Δ, tokens between two probes.
         max_tokens: maximal tokens of a trajectory.
         temperature: sampling temperature of the trajectories; at 0 all would be the same.
-        top_p: nucleus of the trajectories.
+        top_p: nucleus of the trajectories, as in `Request`.
+        top_k: most likely tokens that they are sampled from; 0 for all.
+        min_p: least share of the most likely token's probability that a token needs.
         seed: seed of everything that is drawn.
         system: system prompt; None for none.
         suffix: text that is appended to a prefix to force an answer; None for `THINKING_SUFFIX` if the model
@@ -51,6 +53,8 @@ class Sampling:
     max_tokens: int = 32_768
     temperature: float = 0.7
     top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
     seed: int = 0
     system: str | None = None
     suffix: str | None = None
@@ -66,6 +70,10 @@ class Sampling:
             raise InputError(f"temperature is {self.temperature:g}; it must be at least 0 and at most 2")
         if not 0 < self.top_p <= 1:
             raise InputError(f"top_p is {self.top_p:g}; it must be above 0 and at most 1")
+        if not 0 <= self.top_k <= MAX_TOP_K:
+            raise InputError(f"top_k is {self.top_k}; it must be at least 0, which is all tokens")
+        if not 0 <= self.min_p <= 1:
+            raise InputError(f"min_p is {self.min_p:g}; it must be at least 0 and at most 1")
 
     @property
     def max_depth(self) -> int:
@@ -366,6 +374,8 @@ class Trajectories:
             max_tokens=min(interval - len(written) % interval, limit - len(written)),
             temperature=self._sampling.temperature,
             top_p=self._sampling.top_p,
+            top_k=self._sampling.top_k,
+            min_p=self._sampling.min_p,
             seed=self._seed(branch, self.depth(branch)),
             logprobs=self._sampling.logprobs,
         )
@@ -376,6 +386,8 @@ class Trajectories:
             max_tokens=self._sampling.probe_tokens,
             temperature=self._sampling.temperature if self._sampling.probes_per_prefix > 1 else 0.0,
             top_p=self._sampling.top_p,
+            top_k=self._sampling.top_k,
+            min_p=self._sampling.min_p,
             seed=self._seed(branch, self.depth(branch), draw),
             stop=("}" if self._boxed else "\n",),
         )

@@ -149,6 +149,8 @@ class VLLMEngine:
             max_tokens=request.max_tokens,
             temperature=request.temperature,
             top_p=request.top_p,
+            top_k=request.top_k,
+            min_p=request.min_p,
             seed=request.seed,
             stop=list(request.stop),
             include_stop_str_in_output=True,

@@ -32,8 +32,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "stop": ([], ""),
-    "top_k": (0, -1),
-    "min_p": (0,),
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "repetition_penalty": (1,),
@@ -43,14 +41,12 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 IGNORED = (
     "metadata",
-    "min_p",
     "parallel_tool_calls",
     "prompt_cache_key",
     "safety_identifier",
     "service_tier",
     "stop",
     "store",
-    "top_k",
     "user",
 )
 """Parameters that have no effect, but for ``stop`` on a plain branch. A reply names those of its request."""

@@ -191,6 +191,8 @@ class Service:
         wanted: dict[str, Any] = {
             "temperature": None if chat.greedy and several else chat.temperature,
             "top_p": chat.top_p,
+            "top_k": None if chat.top_k is None else max(chat.top_k, 0),  # -1 is all tokens, too
+            "min_p": chat.min_p,
             "seed": chat.seed,
             "system": chat.system,
         }
