@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from autotts_jax.terminal import printable
+
 
 class InputError(ValueError):
     """Some input is wrong: an argument, a file, an installation.
@@ -29,7 +31,7 @@ class DataError(InputError):
     """
 
     def __init__(self, file: object, problem: str, question: int | None = None, branch: int | None = None):
-        place = [str(file)]
+        place = [printable(file)]
         if question is not None:
             place.append(f"question {question}")
         if branch is not None:

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-from rich.style import Style
-from rich.text import Text
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.style import Style
+    from rich.text import Text
 
 _ESCAPED = {
     code: f"\\u{code:04x}"
     for codes in (
-        (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)),  # controls, but tab and line feed
+        (*range(0x09), *range(0x0A, 0x20), *range(0x7F, 0xA0)),  # controls, but tab
         (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)),  # line ends, directions
         range(0xD800, 0xE000),  # halves of surrogate pairs, and bytes of file names that are not UTF-8
     )
     for code in codes
 }
+_BUT_LINES = {code: shown for code, shown in _ESCAPED.items() if code != ord("\n")}
 
 
-def printable(text: object) -> str:
+def printable(text: object, lines: bool = False) -> str:
     r"""Shows what would control a terminal, or reorder what it shows, as an escape like ``\u001b``.
 
     Args:
         text: the text, or what is to be shown as one.
+        lines: whether it is meant to have lines. In any other text a line feed would begin a line that looks
+            like one of this package's.
 
     Returns:
-        The text, its tabs and line feeds as they are. JSON means the same as before.
+        The text, its tabs as they are. JSON without line feeds means the same as before.
     """
-    return str(text).translate(_ESCAPED)
+    return str(text).translate(_BUT_LINES if lines else _ESCAPED)
 
 
-def styled(text: object, style: str | Style = "") -> Text:
+def styled(text: object, style: str | Style = "", lines: bool = False) -> Text:
     """Makes text for Rich that is shown as it is, even where it looks like Rich's markup.
 
     Args:
         text: the text.
         style: its style.
+        lines: whether it is meant to have lines.
     """
-    return Text(printable(text), style=style)
+    from rich.text import Text
+
+    return Text(printable(text, lines), style=style)

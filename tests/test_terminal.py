@@ -11,26 +11,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from autotts_jax.cli import ending
 from autotts_jax.cli import main as cli
 from autotts_jax.cli.console import say
+from autotts_jax.errors import DataError
 from autotts_jax.experiments.tables import Table, add_row, plain_table
 from autotts_jax.terminal import printable, styled
 
-HOSTILE = "[red]\x1b]0;owned\x07\x9b31m\u202egnp\u2066\r[/red]"
-SHOWN = r"[red]\u001b]0;owned\u0007\u009b31m\u202egnp\u2066\u000d[/red]"
-CONTROLS = re.compile(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+HOSTILE = "[red]\x1b]0;owned\x07\x9b31m\u202egnp\u2066\r[/red]\nforged"
+SHOWN = r"[red]\u001b]0;owned\u0007\u009b31m\u202egnp\u2066\u000d[/red]\u000aforged"
+CONTROLS = re.compile(r"[^\t\x20-\x7e\xa0-\U0010ffff]|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @given(st.text(st.characters(codec=None, exclude_categories=())))
 def test_what_is_printable_controls_nothing_and_means_the_same_in_json(text):
     shown = printable(text)
+    assert printable(text, lines=True).split("\n") == [printable(line) for line in text.split("\n")]
     assert not CONTROLS.search(shown)
     assert json.loads(printable(json.dumps(text, ensure_ascii=False))) == text
     assert shown.isprintable() or text != shown or not text.isprintable()
 
 
 def test_ordinary_text_stays_as_it_is():
-    for text in ("π ≈ 3.14", "שלום", "👩‍🚀", "a\n\tb", "[red]", r"\frac{1}{2}"):
+    for text in ("π ≈ 3.14", "שלום", "👩‍🚀", "a\tb", "[red]", r"\frac{1}{2}"):
         assert printable(text) == text
         assert styled(text).plain == text
     assert printable(HOSTILE) == SHOWN
@@ -46,6 +49,12 @@ def test_tables_and_lines_show_it_as_text(capsys):
     say(HOSTILE, os.fsdecode(b"\xff"))
     say(HOSTILE, error=True)
     assert capsys.readouterr() == (f"{SHOWN}\n\\udcff\n", f"{SHOWN}\n")
+
+
+def test_a_message_of_several_lines_is_told_from_several_messages(capsys):
+    ending.tell("error: it failed:\nautotts-jax: forged\r")
+    assert capsys.readouterr().err == "autotts-jax: error: it failed:\n  autotts-jax: forged\\u000d\n"
+    assert str(DataError("a\nb", "is wrong")) == "a\\u000ab: is wrong"
 
 
 @pytest.fixture
@@ -73,6 +82,8 @@ def data(tmp_path):
         (["data", "validate", "{}", "absent\x1b[2J"], 2),
         (["trace", "--data", "{}", "--controller", "sc@2", "--question", "0", "--max-branches", "2"], 0),
         (["evaluate", "--data", "{}", "--controllers", "no\x1b[2J"], 2),
+        (["evaluate", "--data", "absent\x1b[2J\nautotts-jax: forged"], 2),
+        (["data", "convert", "{}", "--out", "{}/a.npz"], 2),
     ],
 )
 def test_commands_show_it_as_text(data, monkeypatch, capsys, line, status):
@@ -83,5 +94,6 @@ def test_commands_show_it_as_text(data, monkeypatch, capsys, line, status):
         cli.main()
     said = "".join(capsys.readouterr())
     assert (end.value.code or 0) == status
-    assert not CONTROLS.search(said)
+    assert not CONTROLS.search(said.replace("\n", ""))
+    assert not re.search(r"^(forged|autotts-jax: forged)", said, re.MULTILINE)
     assert re.search(r"\\(u00|x)1b", said)

@@ -22,10 +22,11 @@ def tell(message: str) -> None:
     """Prints a message of the command's on stderr, if that can be written.
 
     Args:
-        message: the message.
+        message: the message. All of its lines but the first are indented, lest they look like messages.
     """
+    shown = printable(message, lines=True).replace("\n", "\n  ")
     try:
-        sys.stderr.write(f"autotts-jax: {printable(message)}\n")
+        sys.stderr.write(f"autotts-jax: {shown}\n")
     except OSError:
         give_up(sys.stderr)
 

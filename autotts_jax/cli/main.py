@@ -54,4 +54,5 @@ def _show_warning(
     if issubclass(category, InputWarning):
         tell(f"warning: {message}")
     else:
-        sys.stderr.write(printable(warnings.formatwarning(message, category, filename, lineno, line)))
+        shown = printable(warnings.formatwarning(message, category, filename, lineno, line), lines=True)
+        sys.stderr.write(shown)

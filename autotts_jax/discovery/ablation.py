@@ -123,7 +123,8 @@ class Ablation:
             yield styled(
                 "gain: of the objective on the incumbent, on questions that searches left out, in\n"
                 "points, with its 95 % interval by bootstrap over seeds and questions; a\n"
-                "difference whose interval holds 0 is not told from none"
+                "difference whose interval holds 0 is not told from none",
+                lines=True,
             )
 
         return Table(parts)

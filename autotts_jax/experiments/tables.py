@@ -19,7 +19,7 @@ from autotts_jax.experiments.summary import Row
 from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.statistics import cell_statistics, question_statistics
-from autotts_jax.terminal import styled
+from autotts_jax.terminal import printable, styled
 
 WIDTH = 80
 """Columns of a table as text and as HTML."""
@@ -85,7 +85,7 @@ class Table:
 
 def _of_text(text: str) -> Table:
     """The table that a text was."""
-    return Table(lambda _: [styled(text)])
+    return Table(lambda _: [styled(text, lines=True)])
 
 
 def plain_table(title: str | None = None) -> rich_table.Table:
@@ -153,9 +153,10 @@ def summary_table(rows: Sequence[Row], plays: Sequence[Play] = ()) -> Table:
         yield styled(
             "accuracy: mean ± standard error over seeds; seq. kt: sequential ktokens;\n"
             "objective: mean of 1{correct} - γ·cost; "
-            f"Δ accuracy: gain over {first}, with its\n"
+            f"Δ accuracy: gain over {printable(first)}, with its\n"
             "95 % interval by paired bootstrap over questions",
-            style="dim",
+            "dim",
+            lines=True,
         )
         for how, names in _seals(plays).items():
             yield styled(f"{how}: {', '.join(names)}", style="dim")
@@ -237,7 +238,8 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
                 "on the best setting within it; Δ hypervolume: in points, less the reference's;\n"
                 "regret: accuracy missing to the best of these controllers, mean over the same\n"
                 "budgets",
-                style="dim",
+                "dim",
+                lines=True,
             )
 
     return Table(parts)

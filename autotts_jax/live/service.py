@@ -293,7 +293,7 @@ class Service:
             outcome = "refused"
         else:
             how = "".join(traceback.format_exception(error))
-            _LOG.error("a question could not be answered:\n%s", printable(how))
+            _LOG.error("a question could not be answered:\n%s", printable(how, lines=True))
         self.counts.ended(controller, outcome)
 
     def _error(self, error: Exception) -> RequestError:

@@ -219,11 +219,12 @@ class Discovery:
             yield table
             yield styled(
                 "score: mean objective over β on the search's questions, less the price of\n"
-                "the parts; branches: cost in branches of mean length; width: branches opened"
+                "the parts; branches: cost in branches of mean length; width: branches opened",
+                lines=True,
             )
-            yield styled(self._verdict())
+            yield styled(self._verdict(), lines=True)
             if critic := self.critic():
-                yield styled(str(critic))
+                yield styled(str(critic), lines=True)
 
         return Table(parts)
 
