@@ -10,6 +10,12 @@ from typing import Any
 MAX_DEPTH = 64
 """How deep lists and objects may be nested. All formats of this package are flatter."""
 
+MAX_JSON = 2**28
+"""Bytes of JSON at most. Text may take four times as much in memory, and so may the strings in it."""
+
+MAX_VALUES = 2**24
+"""Values at most, which take up to 130 bytes each besides their text: 2 GiB together."""
+
 
 def parse_json(content: bytes | str, parse_number: Callable[[str], Any] | None = None) -> Any:
     """Parses one JSON value.
@@ -23,8 +29,9 @@ def parse_json(content: bytes | str, parse_number: Callable[[str], Any] | None =
 
     Raises:
         ValueError: the content is not UTF-8 or not JSON (a `json.JSONDecodeError`), an object has a name
-            twice, or it is nested too deep.
+            twice, or it is nested too deep, too long or of too many values.
     """
+    check_size(content)
     text = content if isinstance(content, str) else content.decode("utf-8-sig")
     try:
         value = json.loads(
@@ -34,6 +41,24 @@ def parse_json(content: bytes | str, parse_number: Callable[[str], Any] | None =
         raise ValueError(_TOO_DEEP) from error
     _check_depth(value)
     return value
+
+
+def check_size(content: bytes | str) -> None:
+    """Checks that JSON does not take too much memory when it is parsed.
+
+    Args:
+        content: one JSON value or several.
+
+    Raises:
+        ValueError: it is too long, or may have too many values.
+    """
+    if len(content) > MAX_JSON:
+        raise ValueError(f"it has {len(content):,} bytes, more than {MAX_JSON:,}; split it")
+    # A value other than the first stands after one of these; those in strings count as well.
+    count: Callable[[Any], int] = content.count
+    values = sum(count(mark if isinstance(content, str) else mark.encode()) for mark in ",:[{")
+    if values > MAX_VALUES:
+        raise ValueError(f"it has up to {values:,} values, more than {MAX_VALUES:,}; split it")
 
 
 def parse_toml(content: bytes) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from autotts_jax.discovery.programs.rules import Program
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import read_bytes
 from autotts_jax.live.chat import Chat, RequestError
-from autotts_jax.parsing import MAX_DEPTH, parse_json, parse_toml
+from autotts_jax.parsing import MAX_DEPTH, MAX_JSON, MAX_VALUES, parse_json, parse_toml
 from autotts_jax.policies import load_policy
 from autotts_jax.policies.neural.policy_file import SHIPPED
 from autotts_jax.replay import read_compact, read_files, read_json, reading
@@ -391,6 +391,36 @@ def test_commands_refuse_what_cannot_be_in_one_line(tmp_path, monkeypatch, capsy
     assert problem in said
     assert "Traceback" not in said
     assert len(said) < 6000
+
+
+@pytest.mark.parametrize("content", [b"[%s0]", b"[1]\n%s"], ids=["a value", "lines"])
+def test_json_of_too_many_values_is_refused_before_memory_is_taken(tmp_path, memory, content):
+    path = tmp_path / "x.json"
+    path.write_bytes(content % (b"[],\n" * (MAX_VALUES // 2)))
+    tracemalloc.reset_peak()
+    with pytest.raises(DataError, match=r"x\.json: it has up to 16,777,21\d values, more than 16,777,216; split"):
+        read_json(path)
+    assert memory() < LIMIT
+
+
+def test_json_that_is_too_long_is_refused(memory):
+    content = b" " * (MAX_JSON + 1)
+    tracemalloc.reset_peak()
+    with pytest.raises(ValueError, match="it has 268,435,457 bytes, more than 268,435,456; split it"):
+        parse_json(content)
+    assert memory() < MAX_JSON + LIMIT
+
+
+VALUES = {"names": '"%d":0', "objects": '{"":%d}', "lists": "[%d]", "text": '"%d"', "numbers": "%d.5"}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_no_value_takes_more_memory_than_it_is_counted_with(memory, name):
+    content = ",".join(VALUES[name] % number for number in range(2**15 * 2 // 3 + 1))
+    content = f"{{{content}}}" if name == "names" else f"[{content}]"
+    tracemalloc.reset_peak()
+    parse_json(content)
+    assert memory() < 130 * sum(map(content.count, ",:[{"))
 
 
 def test_one_bad_file_does_not_end_the_validation_of_the_others(tmp_path, monkeypatch, capsys):

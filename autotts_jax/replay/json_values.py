@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from autotts_jax.errors import DataError
-from autotts_jax.parsing import parse_json
+from autotts_jax.parsing import check_size, parse_json
 
 
 def decode(file: object, content: bytes) -> str:
@@ -44,8 +44,12 @@ def parse_values(
         Where a value stands ("row 3" of a list, or "line 3"), and the value. Lines are parsed one by one.
 
     Raises:
-        DataError: the content is not UTF-8, or a value is not JSON.
+        DataError: the content is not UTF-8 or takes too much memory, or a value is not JSON.
     """
+    try:
+        check_size(content)
+    except ValueError as error:
+        raise DataError(file, str(error)) from error
     text = decode(file, content)
     if text.lstrip().startswith("["):
         for n, value in enumerate(_parse(file, text, 1, parse_number), 1):
