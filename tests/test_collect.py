@@ -7,6 +7,7 @@ import doctest
 import errno
 import hashlib
 import json
+import math
 import os
 import random
 import shutil
@@ -22,6 +23,7 @@ import autotts_jax as at
 from autotts_jax.cli import main as cli
 from autotts_jax.collect import (
     Cancelled,
+    Collected,
     Completion,
     EngineError,
     EngineSpec,
@@ -35,6 +37,7 @@ from autotts_jax.collect import (
     Store,
     Trajectories,
     Unit,
+    Usage,
     collect,
     collect_missing,
     collect_unit,
@@ -666,7 +669,7 @@ def test_a_damaged_plan_is_named(tmp_path, damage, message):
         Store(tmp_path / "run")
 
 
-BRANCH = '{"probes": ["1"], "tokens": 2, "final": "1", "finish": "stop", "probe_tokens": [3]}'
+BRANCH = '{"probes": ["1"], "tokens": 2, "final": "1", "finish": "stop", "probe_tokens": [3, 0]}'
 BRANCHES = f'{{"branches": [{BRANCH}], "usage": '
 
 
@@ -684,7 +687,7 @@ BRANCHES = f'{{"branches": [{BRANCH}], "usage": '
         ("[1]", "Input should be"),
         (
             BRANCHES.replace("}]", ', "logprobs": [NaN]}]') + "{}}",
-            "a log-probability is not finite",
+            "branch 0: a log-probability is not finite",
         ),
         (
             BRANCHES + '{"prompted": 2, "cached": 3}}',
@@ -806,6 +809,78 @@ def test_a_unit_that_was_changed_is_named(tmp_path, change):
     for read in (store.collected, store.missing, store.done, store.dataset):
         with pytest.raises(DataError, match=r"00000-00000\.json: damaged: .*; delete it and collect again"):
             read()
+
+
+DETAILED = dataclasses.replace(
+    PLAN,
+    questions=PLAN.questions[:1],
+    num_branches=4,
+    keep_text=True,
+    sampling=dataclasses.replace(SAMPLING, max_tokens=60, probes_per_prefix=3, logprobs=True),
+)
+
+
+@pytest.fixture(scope="module")
+def forged(tmp_path_factory):
+    """Writes changed branches of `DETAILED`, with the digest that they then have, and reads them."""
+    unit = Unit(0, 0, 4)
+    whole = collect_unit(SimulatedEngine(), DETAILED, unit).branches
+    with Store.writing(tmp_path_factory.mktemp("forged") / "run", DETAILED, {}) as run:
+
+        def read(number: int, **changes):
+            branches = list(whole)
+            branches[number] = dataclasses.replace(branches[number], **changes)
+            run.write(Collected(unit, branches, Usage()))
+            return run.read(unit).branches
+
+        yield read
+
+
+LONG, SHORT = 1, 0
+"""Branches of `DETAILED` that were cut off, and that ended."""
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "problem"),
+    [
+        (SHORT, {"tokens": 0}, r"0 tokens are not in 1 … 60"),
+        (LONG, {"tokens": 61}, r"61 tokens are not in 1 … 60"),
+        (LONG, {"tokens": 10**30}, r"tokens are not in 1 … 60"),
+        (LONG, {"tokens": 20}, r"2 probes are not those of 20 tokens, each 20"),
+        (LONG, {"probes": []}, r"0 probes are not those of 60 tokens"),
+        (LONG, {"probes": ["1"] * 9}, r"9 probes are not those of 60 tokens"),
+        (LONG, {"tokens": 59}, r"it was cut off after 59 tokens, before 60"),
+        (LONG, {"final": ""}, r"an answer is not a line of 1 to 200"),
+        (LONG, {"probes": ["1\n2", "3"]}, r"an answer is not a line of 1 to 200"),
+        (LONG, {"final": "x" * 201}, r"an answer is not a line of 1 to 200"),
+        (LONG, {"probe_tokens": [1]}, r"1 probe_tokens are not those of 3 answers"),
+        (LONG, {"probe_tokens": [1, -1, 1]}, r"an entry of probe_tokens is not in 0 … 96"),
+        (LONG, {"probe_tokens": [1, 97, 1]}, r"an entry of probe_tokens is not in 0 … 96"),
+        (LONG, {"draws": None}, "draws is missing"),
+        (LONG, {"logprobs": None}, "logprobs is missing"),
+        (LONG, {"text": None}, "text is missing"),
+        (LONG, {"logprobs": [math.inf]}, "a log-probability is not finite"),
+        (LONG, {"draws": [["1"] * 3] * 2}, "draws are not those"),
+        (LONG, {"draws": [["1"] * 3, ["1"] * 3, ["1"]]}, "draws are not those"),
+        (LONG, {"draws": [["no", "no", "1"]] * 3}, "draws are not those"),
+        (SHORT, {"finish": Finish.length}, "it was cut off after"),
+    ],
+)
+def test_a_unit_that_cannot_be_is_named_even_if_its_digest_is_right(forged, number, changes, problem):
+    assert len(forged(number)) == 4
+    with pytest.raises(
+        DataError, match=rf"00000-00000\.json: damaged: branch {number}: .*{problem}.*; delete"
+    ):
+        forged(number, **changes)
+
+
+def test_an_unwanted_detail_of_a_unit_is_named(tmp_path):
+    path = collected_unit(tmp_path / "run")
+    content = json.loads(path.read_text())
+    content["branches"][0]["text"] = "x"
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="branch 0: text was not asked for"):
+        Store(tmp_path / "run").done()
 
 
 @pytest.mark.parametrize("name", ["seed", "model", "answers"])

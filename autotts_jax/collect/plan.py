@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from autotts_jax.checks import whole
 from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.problem import Problem
-from autotts_jax.collect.trajectories import Sampling, Usage, check_differing
+from autotts_jax.collect.trajectories import Sampling, Usage, check_differing, last_depth, majority
 from autotts_jax.commands import HIDDEN, hide
 from autotts_jax.errors import InputError
 from autotts_jax.replay.flat import MAX_BRANCHES, MAX_TOKENS
 from autotts_jax.replay.matrix import MAX_ENTRIES
+from autotts_jax.replay.spelling import MAX_LENGTH
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +169,43 @@ class Branch:
     draws: list[list[str]] | None = None
     logprobs: list[float] | None = None
     text: str | None = None
+
+    def problems(self, plan: Plan) -> Iterator[str]:
+        """Finds what no branch of a plan can be.
+
+        Args:
+            plan: the plan.
+
+        Yields:
+            What is wrong; each problem supposes that there was none before it.
+        """
+        sampling, answers = plan.sampling, [*self.probes, self.final]
+        interval, most, draws = sampling.interval, sampling.max_tokens, sampling.probes_per_prefix
+        if not 1 <= self.tokens <= most:
+            yield f"{self.tokens} tokens are not in 1 … {most}"
+        if len(answers) != last_depth(self.tokens, interval):
+            yield f"{len(self.probes)} probes are not those of {self.tokens} tokens, each {interval}"
+        if self.finish is Finish.length and self.tokens < most:
+            yield f"it was cut off after {self.tokens} tokens, before {most}"
+        if not all(
+            0 < len(answer) <= MAX_LENGTH and answer == " ".join(answer.split()) for answer in answers
+        ):
+            yield f"an answer is not a line of 1 to {MAX_LENGTH} characters"
+        if len(self.probe_tokens) != len(answers):
+            yield f"{len(self.probe_tokens)} probe_tokens are not those of {len(answers)} answers"
+        if not all(0 <= tokens <= draws * sampling.probe_tokens for tokens in self.probe_tokens):
+            yield f"an entry of probe_tokens is not in 0 … {draws * sampling.probe_tokens}"
+        if not all(map(math.isfinite, self.logprobs or ())):
+            yield "a log-probability is not finite"
+        for name, kept in (("draws", draws > 1), ("logprobs", sampling.logprobs), ("text", plan.keep_text)):
+            if (getattr(self, name) is not None) != kept:
+                yield f"{name} {'is missing' if kept else 'was not asked for'}"
+        if self.draws is not None:
+            forced = -(-self.tokens // interval) - 1  # before its end
+            last = 1 if self.finish is Finish.stop else draws  # an answer in the text was not drawn
+            counts = [draws] * forced + [last] * (len(answers) - forced)
+            if list(map(len, self.draws)) != counts or list(map(majority, self.draws)) != answers:
+                yield "draws are not those of the probes and the final answer"
 
 
 class Collected(NamedTuple):

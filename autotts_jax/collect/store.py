@@ -18,7 +18,6 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -186,12 +185,9 @@ class Store:
         Raises:
             InputError: it cannot be written.
         """
-        content = {
-            "branches": [_without_none(dataclasses.asdict(branch)) for branch in collected.branches],
-            "usage": dataclasses.asdict(collected.usage),
-        }
         # A model may generate half of a surrogate pair.
-        content = parse_json(json.dumps(content, ensure_ascii=False).encode(errors="replace"))
+        text = json.dumps(_as_json(collected.branches, collected.usage), ensure_ascii=False)
+        content = parse_json(text.encode(errors="replace"))
         digest = self._digest(VERSION, collected.unit.question, collected.unit.first, content)
         text = json.dumps(content | {"digest": digest}, ensure_ascii=False)
         files.write_atomically(self._path(collected.unit), text.encode())
@@ -232,9 +228,8 @@ class Store:
 
     def _read(self, path: Path) -> _UnitContent:
         """Reads a unit's file, and checks that it is whole and belongs to its place."""
-        text = files.read_bytes(path)
         try:
-            content = parse_as(_UnitContent, text)
+            content = parse_as(_UnitContent, files.read_bytes(path))
         except SchemaError as error:
             raise _damaged(path, str(error)) from error
         question, first = _place(path)
@@ -247,17 +242,19 @@ class Store:
                 f"branches {first} to {end - 1} of question {question} are not among the {plan.num_branches} "
                 f"branches of {len(plan.questions)} questions",
             )
-        if not all(math.isfinite(x) for branch in content.branches for x in branch.logprobs or ()):
-            raise _damaged(path, "a log-probability is not finite")
+        for b, branch in enumerate(content.branches, first):
+            if problem := next(branch.problems(plan), None):
+                raise _damaged(path, f"branch {b}: {problem}")
         usage = content.usage
         if min(dataclasses.astuple(usage)) < 0 or usage.cached > usage.prompted:
             raise _damaged(path, "its usage counts less than nothing, or more cached tokens than there were")
         if content.digest is None and self._version == 1:
             return content
         # Upgrading may have been interrupted: then some units are older than others.
+        record = _as_json(content.branches, usage)
         digests = [
-            self._digest(v, question, first, parse_json(text))
-            for v in range(max(self._version, 2), VERSION + 1)
+            self._digest(version, question, first, record)
+            for version in range(max(self._version, 2), VERSION + 1)
         ]
         if content.digest not in digests:
             raise _damaged(
@@ -487,5 +484,10 @@ def _flat(plan: Plan) -> dict[str, Any]:
     return flat | flat.pop("sampling")
 
 
-def _without_none(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if value is not None}
+def _as_json(branches: Sequence[Branch], usage: Usage) -> dict[str, Any]:
+    """What a unit's file holds, as JSON, besides the digest."""
+    told = [dataclasses.asdict(branch) for branch in branches]
+    return {
+        "branches": [{name: value for name, value in one.items() if value is not None} for one in told],
+        "usage": dataclasses.asdict(usage),
+    }

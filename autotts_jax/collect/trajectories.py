@@ -96,6 +96,18 @@ def last_depth(tokens: int, interval: int) -> int:
     return max(2, -(-tokens // interval))
 
 
+def majority(answers: Sequence[str]) -> str:
+    """Finds the most frequent of some forced answers.
+
+    Args:
+        answers: the answers, at least one.
+
+    Returns:
+        The answer; of several that are as frequent, the one that came first.
+    """
+    return Counter(answers).most_common(1)[0][0]
+
+
 @dataclasses.dataclass(frozen=True)
 class Probe:
     """Forced answers of a prefix.
@@ -356,7 +368,7 @@ class Trajectories:
             trajectory.ended = completion.finish
 
     def _keep_probe(self, branch: int, answers: Sequence[str], tokens: int) -> None:
-        probe = Probe(Counter(answers).most_common(1)[0][0], tuple(answers), tokens)
+        probe = Probe(majority(answers), tuple(answers), tokens)
         if self[branch].ended:
             self[branch].final = probe
         else:
