@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
@@ -33,7 +34,22 @@ class Revealed(NamedTuple):
         Args:
             pool: the pool.
         """
-        return cls(pool.depth, pool.revealed_keys != UNREVEALED)
+        return _revealed(pool)
+
+    @classmethod
+    def nothing(cls, width: int, max_depth: int) -> Revealed:
+        """Takes it at the start of an episode.
+
+        Args:
+            width: W.
+            max_depth: K.
+        """
+        return cls(np.zeros(width, np.int32), np.zeros((width, max_depth), bool))
+
+
+@jax.jit
+def _revealed(pool: BranchPool) -> Revealed:
+    return Revealed(pool.depth, pool.revealed_keys != UNREVEALED)
 
 
 def scramble(

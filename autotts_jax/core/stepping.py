@@ -30,7 +30,7 @@ from autotts_jax.core.controller import (
 from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, StopReason, check_argument, check_probe
 from autotts_jax.core.rollout import Pause, end_of_round, kind_of
 from autotts_jax.errors import InputError
-from autotts_jax.replay.matrix import NONE
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.typing import Array, Scalar
 
 if TYPE_CHECKING:
@@ -101,13 +101,36 @@ class ReplayExecutor(Executor):
         self.pool = pool
         self._spell = spell
 
+    @classmethod
+    def begin(
+        cls,
+        matrix: ProbeMatrix,
+        question: int,
+        order: Int[Array, " W"],
+        spell: Callable[[int], str | None],
+        *,
+        budget: int | None = None,
+        equivalence: bool = True,
+    ) -> ReplayExecutor:
+        """Begins an episode of a matrix; compiled once for each shape.
+
+        Args:
+            matrix: the probe matrix.
+            question: index of the question.
+            order: its branches in opening order; W may be less than their number.
+            spell: gives the text of an answer id, None for no answer.
+            budget: token budget; None for no limit.
+            equivalence: as for `ReplayPool.begin`.
+        """
+        return cls(_begin(matrix, question, order, budget, equivalence=equivalence), spell)
+
     def carry_out(self, operation: Operation) -> None:
         """Carries out an operation at once."""
         self.pool = apply_operation(self.pool, operation)
 
     def answers(self, branches: Sequence[int]) -> list[str | None]:
         """Spells the latest revealed answers of branches."""
-        keys = np.asarray(_answer_keys(self.pool))
+        keys = np.asarray(answer_keys(self.pool))
         return [self._spell(int(keys[branch])) for branch in branches]
 
 
@@ -132,7 +155,25 @@ def _apply(pool: Pool, operation: Operation) -> Pool:
     return act(operation.argument)
 
 
-_answer_keys = jax.jit(lambda pool: pool.answer_keys)
+@functools.partial(jax.jit, static_argnames="equivalence")
+def _begin(
+    matrix: ProbeMatrix,
+    question: Scalar,
+    order: Int[Array, " W"],
+    budget: Scalar | None,
+    equivalence: bool,
+) -> ReplayPool:
+    return ReplayPool.begin(matrix, question, order, budget, equivalence=equivalence)
+
+
+@jax.jit
+def answer_keys(pool: BranchPool) -> Int32[Array, " W"]:
+    """Gives the key of each branch's latest revealed answer, in one compiled program.
+
+    Args:
+        pool: the pool.
+    """
+    return pool.answer_keys
 
 
 # --- the driver -----------------------------------------------------------------------------------------
@@ -187,15 +228,21 @@ def results_of(ended: Ended, pool: BranchPool) -> dict[str, int]:
     Returns:
         The columns of `autotts_jax.core.rollout.COLUMNS`.
     """
-    return {
-        "answer": int(pool.answer_key(ended.leader)),
-        "tokens": int(pool.tokens),
-        "intervals": int(pool.intervals),
-        "probes": int(pool.probes),
+    return {name: int(column) for name, column in _spent(pool, ended.leader).items()} | {
         "sequential_tokens": ended.sequential_tokens,
-        "branches": int(pool.opened),
         "rounds": ended.rounds,
         "stop_reason": int(ended.stop_reason),
+    }
+
+
+@jax.jit
+def _spent(pool: BranchPool, leader: Scalar) -> dict[str, Scalar]:
+    return {
+        "answer": pool.answer_key(leader),
+        "tokens": pool.tokens,
+        "intervals": pool.intervals,
+        "probes": pool.probes,
+        "branches": pool.opened,
     }
 
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from rich.console import RenderableType
 
 from autotts_jax.checks import whole
 from autotts_jax.collect.loading import load
-from autotts_jax.core.pool import UNREVEALED, ReplayPool, StopReason
+from autotts_jax.core.pool import UNREVEALED, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
 from autotts_jax.core.votes import confidence_table
@@ -254,9 +253,8 @@ def trace(
     orders = recorded_orders(len(data), width) if recorded else branch_orders(data, protocol, [seed], width)
     order = orders.of(row, 0)
     asked = data.questions[row]
-    pool = ReplayPool.begin(jax.device_put(data.matrix), row, jnp.asarray(order), budget)
-    finals = playing.votes_with_finals(pool)
-    executor = ReplayExecutor(pool, asked.answer)
+    executor = ReplayExecutor.begin(jax.device_put(data.matrix), row, order, asked.answer, budget=budget)
+    finals = playing.votes_with_finals(executor.pool)
     steps, ended = follow(playing.play_episode, executor, finals)
     opened = int(executor.pool.opened)
     warn_of_budget(playing.names[0], budget, opened)

@@ -20,7 +20,7 @@ from jaxtyping import Int
 from autotts_jax.checks import whole
 from autotts_jax.core import stepping
 from autotts_jax.core.controller import Controller, Family, Memory
-from autotts_jax.core.pool import BranchPool, ReplayPool
+from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.rollout import COLUMNS, Episodes, Hooks, rollout
 from autotts_jax.core.scrambling import Revealed, scramble
 from autotts_jax.core.stepping import Decision, Executor, ReplayExecutor, Visible
@@ -263,9 +263,9 @@ class _Trial:
         """An executor at the start of an episode; ``ids`` are the recorded ones of those of a matrix."""
         matrix = jax.device_put(self.matrix if matrix is None else matrix)
         # As in live episodes, where final answers are not known at the start.
-        pool = ReplayPool.begin(matrix, episode, self.orders[episode], equivalence=False)
         spell = self.spell[episode]
-        return ReplayExecutor(pool, spell if ids is None else lambda key: spell(int(ids[key])))
+        spelled = spell if ids is None else lambda key: spell(int(ids[key]))
+        return ReplayExecutor.begin(matrix, episode, self.orders[episode], spelled, equivalence=False)
 
     def rounds(self, episode: int, rounds: int) -> list[Decision]:
         """What each round of an episode changes in a rollout, the start being part of the first."""

@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
 from autotts_jax.discovery.judging import tuning
 from autotts_jax.discovery.judging.judge import Judge, Outcome, price
@@ -358,7 +356,6 @@ def _trace(
 ) -> Iterator[str]:
     """Plays an episode again, one operation at a time, and writes it down."""
     order = course.orders.of(episode.question, episode.row)
-    pool = ReplayPool.begin(jax.device_put(course.data.matrix), episode.question, jnp.asarray(order))
     labels: dict[int, str] = {}
 
     def label(answer: int) -> str | None:
@@ -370,7 +367,8 @@ def _trace(
         with player.cast.child() as child:
             return player.step(child, episode.setting, executor, note)
 
-    steps, ended = follow(stepped, ReplayExecutor(pool, label))
+    matrix = jax.device_put(course.data.matrix)
+    steps, ended = follow(stepped, ReplayExecutor.begin(matrix, episode.question, order, label))
     spent = int(play.tokens[episode.setting, episode.row, episode.question])
     yield ""
     yield f"{TRACE}{course.settings[episode.setting]:g}: {episode.why}; this one takes {spent}"

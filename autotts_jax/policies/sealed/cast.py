@@ -87,11 +87,13 @@ class Cast:
                 del idle[child]
                 child.close()
         lent = [idle.popitem()[0] for _ in range(min(number, len(idle)))]
-        begun: list[Child] = []
+        needed = number - len(lent) + fresh
+        begun, self._of_thread.loading = self._loading[:needed], self._loading[needed:]
         try:
             # All are started before the first is waited for.
-            begun += [self._start() for _ in range(number - len(lent) + fresh)]
-            for child in begun:
+            started = [self._start() for _ in range(needed - len(begun))]
+            begun += started
+            for child in started:
                 self._begin(child)
             for child in begun:
                 self._loaded(child)
@@ -117,18 +119,24 @@ class Cast:
     def describe(self) -> Mapping[str, Any]:
         """Loads the code in a child, and asks what it is.
 
+        Another one goes on loading it meanwhile: whoever plays needs that for the checks.
+
         Raises:
             InputError: the code cannot be loaded.
             SandboxError: the machine does not offer the sandbox.
         """
-        child = self._start()
+        begun: list[Child] = []
         try:
-            self._begin(child)
-            says = self._loaded(child)
+            begun += [self._start() for _ in range(2)]
+            for child in begun:
+                self._begin(child)
+            says = self._loaded(begun[0])
         except BaseException:
-            child.close()
+            for child in begun:
+                child.close()
             raise
-        self._idle[child] = False
+        self._idle[begun[0]] = False
+        self._of_thread.loading = [*self._loading, begun[1]]
         return says
 
     @property
@@ -138,6 +146,11 @@ class Cast:
             self._of_thread.idle = {}
         idle: dict[Child, bool] = self._of_thread.idle
         return idle
+
+    @property
+    def _loading(self) -> list[Child]:
+        """Children that have been told what to load."""
+        return getattr(self._of_thread, "loading", [])
 
     def _start(self) -> Child:
         package = self.code.package()

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.core.pool import StopReason
 from autotts_jax.core.scrambling import Revealed, scramble
 from autotts_jax.core.stepping import (
     Decision,
@@ -96,15 +95,17 @@ class SealedPlayer(Player):
             concurrent.futures.ThreadPoolExecutor(1) as beside,
         ):
             check = _Check(self, dataset.matrix, orders, checked, budget)
+            warming = time.perf_counter()
             for one in (child, fresh):
                 one.resume()
             warm = beside.submit(check.warm_up, fresh)
             try:
-                warmed = self.rollout(child, _short(dataset.matrix), orders, budget)
+                self.rollout(child, _short(dataset.matrix), orders, budget)
                 warm.result()
             except BaseException:
                 fresh.close()
                 raise
+            warmed = time.perf_counter() - warming
             # One after the other from now on: what knows all answers could tell them.
             child.pause()
             check.play(fresh)
@@ -120,7 +121,7 @@ class SealedPlayer(Player):
                 },
             )
             level = child.level
-        played["compile_seconds"] += warmed["compile_seconds"]
+        played["compile_seconds"] += warmed
         seal = Seal(level, (STEPPED,) if budget is not None else (STEPPED, SCRAMBLE))
         return self._graded(dataset, played, began, seal)
 
@@ -326,8 +327,8 @@ class _Check:
         draw = np.random.default_rng(secrets.randbits(64))
         noise = self._matrices()
         for row, order in enumerate(self._order.values()):
-            untouched = Revealed.of(ReplayPool.begin(noise, row, jnp.asarray(order)))
-            noise, _ = scramble(noise, row, order, untouched, draw)
+            nothing = Revealed.nothing(len(order), self._matrix.max_depth)
+            noise, _ = scramble(noise, row, order, nothing, draw)
         self._play_batch(child, noise)
         self._step(child, noise.select(np.array([0])), next(iter(self._order)))
 
@@ -367,8 +368,8 @@ class _Check:
         return self._player.rollout(child, matrix, orders, self._budget)
 
     def _step(self, child: Child, matrix: ProbeMatrix, episode: _Checked) -> tuple[dict[str, int], Revealed]:
-        pool = ReplayPool.begin(jax.device_put(matrix), 0, jnp.asarray(self._order[episode]), self._budget)
-        executor = ReplayExecutor(pool, str)
+        order = self._order[episode]
+        executor = ReplayExecutor.begin(jax.device_put(matrix), 0, order, str, budget=self._budget)
         ended = self._player.step(child, episode.setting, executor)
         return results_of(ended, executor.pool), Revealed.of(executor.pool)
 

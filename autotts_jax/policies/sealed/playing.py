@@ -13,7 +13,7 @@ from autotts_jax.core.mdp import Admissible
 from autotts_jax.core.observed import ObservedPool
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.rollout import COLUMNS as RESULTS
-from autotts_jax.core.stepping import Decision, Executor, Operation
+from autotts_jax.core.stepping import Decision, Executor, Operation, answer_keys
 from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.policies.scaling import constants, scaled
 from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
@@ -156,7 +156,7 @@ class PipeExecutor(Executor):
 
     def answers(self, branches: Sequence[int]) -> list[str | None]:
         """Gives the labels of answers, which only the parent can spell."""
-        labels = np.asarray(self.pool.answer_keys)[list(branches)].tolist()
+        labels = np.asarray(answer_keys(self.pool))[list(branches)].tolist()
         return [None if label == NONE else str(label) for label in labels]
 
 
