@@ -384,11 +384,11 @@ def test_functions_to_call_are_checked_before_anything_is_done(data, tmp_path):
         at.answer(engine, "What is 1 + 1?", "sc@2", on_decision=nothing)
     plan = Plan("simulated", "sums", (Problem("What is 1 + 1?", "2"),), num_branches=2)
     with pytest.raises(at.InputError, match="must be a function of 1 argument: the `CollectionProgress`"):
-        collect(plan, tmp_path / "collected", LocalWorkers(engine), on_progress=nothing)
+        collect(plan, tmp_path / "collected", LocalWorkers(engine), on_unit=nothing)
     with pytest.raises(
         at.InputError, match="must be a function of 2 arguments: the number of the update, its"
     ):
-        at.train("missing.toml", data, out=tmp_path / "trained", on_progress=nothing)
+        at.train("missing.toml", data, out=tmp_path / "trained", on_update=nothing)
     assert not list(tmp_path.iterdir())
 
 

@@ -17,7 +17,7 @@ import autotts_jax as at
 from autotts_jax.discovery import Lift, Measurement, OpenAIProposer, read_run
 from autotts_jax.discovery.critics import critic
 from autotts_jax.discovery.rounds import files as file_rounds
-from autotts_jax.discovery.search import Run
+from autotts_jax.discovery.search import DiscoveryRun
 from autotts_jax.errors import InputError
 from autotts_jax.files import locked
 from autotts_jax.policies import select
@@ -62,7 +62,7 @@ def run_data():
 def run_of(folder, server, *, proposers=None, count=2, data=None, **fields):
     writer = OpenAIProposer("wise", server.url, count=count, reply_tokens=500, pause=0.01, **fields)
     data = run_data() if data is None else data
-    return Run(data, folder, proposers or [writer], select("cmc"), 0, 8, HEATS)
+    return DiscoveryRun(data, folder, proposers or [writer], select("cmc"), 0, 8, HEATS)
 
 
 def records_of(folder):
@@ -183,11 +183,11 @@ def judging():
 def test_files_are_judged_before_they_are_run(tmp_path, measured, monkeypatch):
     with serving(judging()) as server:
         writer = OpenAIProposer("wise", server.url, count=4, reply_tokens=500, prices=PRICES, max_dollars=1.0)
-        Run(run_data(), tmp_path, [writer], select("cmc"), 0, 8, HEATS)
+        DiscoveryRun(run_data(), tmp_path, [writer], select("cmc"), 0, 8, HEATS)
         with pytest.raises(InputError, match="critic = None"):
-            Run(run_data(), tmp_path, [writer], select("cmc"), 0, 8, HEATS, critic="openai:wise")
+            DiscoveryRun(run_data(), tmp_path, [writer], select("cmc"), 0, 8, HEATS, critic="openai:wise")
         folder = tmp_path / "judged"
-        run = Run(run_data(), folder, [writer], select("cmc"), 0, 8, HEATS, critic="openai:wise")
+        run = DiscoveryRun(run_data(), folder, [writer], select("cmc"), 0, 8, HEATS, critic="openai:wise")
         run.search(32, None)
         shadow = records_of(folder)
         judged = [record for record in shadow if "critic" in record]

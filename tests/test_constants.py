@@ -19,7 +19,7 @@ from autotts_jax.discovery import (
 )
 from autotts_jax.discovery.proposers.named import as_proposer
 from autotts_jax.discovery.proposers.protocol import Learner, Trial
-from autotts_jax.discovery.search import Run
+from autotts_jax.discovery.search import DiscoveryRun
 from autotts_jax.policies import SelfConsistency, as_player
 
 pytest.importorskip("cmaes")
@@ -149,7 +149,9 @@ def lines_of(folder):
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
     def search():
         data = at.load("smollm2").select(np.arange(9))
-        Run(data, tmp_path, ["constants", "rules"], as_player(FEW), 0, 16, HEATS).search(12 * 16, None)
+        DiscoveryRun(data, tmp_path, ["constants", "rules"], as_player(FEW), 0, 16, HEATS).search(
+            12 * 16, None
+        )
 
     search()
     whole, archive = lines_of(tmp_path), tmp_path / "archive.jsonl"

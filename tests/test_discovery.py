@@ -42,7 +42,7 @@ from autotts_jax.discovery.judging.promotion import ERROR_RATE, LeftOut, gains, 
 from autotts_jax.discovery.programs.variation import constant
 from autotts_jax.discovery.rounds import programs
 from autotts_jax.discovery.rounds.programs import LENGTH_PRICE
-from autotts_jax.discovery.search import Run
+from autotts_jax.discovery.search import DiscoveryRun
 from autotts_jax.policies import CMC, AdaptiveConsistency, ParallelProbe, Seen, SelfConsistency, as_player
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
@@ -331,7 +331,9 @@ def run_of(
     **switches,
 ):
     data = at.load("smollm2").select(np.arange(9)) if data is None else data
-    return Run(data, folder, proposers, as_player(incumbent), seed, 16, heats, test_orders, **switches)
+    return DiscoveryRun(
+        data, folder, proposers, as_player(incumbent), seed, 16, heats, test_orders, **switches
+    )
 
 
 def lines_of(folder):

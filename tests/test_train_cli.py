@@ -589,7 +589,7 @@ def test_train_from_python(config, tmp_path, monkeypatch):
     """A file or a configuration, data by name, by file or as a dataset: the same run."""
     monkeypatch.chdir(tmp_path)
     seen = []
-    from_file = train("toy.toml", on_progress=lambda update, metrics: seen.append((update, metrics)))
+    from_file = train("toy.toml", on_update=lambda update, metrics: seen.append((update, metrics)))
     assert from_file.folder == Path("runs/toy")
     assert from_file.stopped_by is None
     assert from_file.state.update == 30

@@ -320,7 +320,7 @@ def test_a_killed_process_goes_on(uninterrupted, tmp_path):
     code = (
         "import sys, pathlib; sys.path.insert(0, sys.argv[1]); import test_training as t\n"
         "folder = pathlib.Path(sys.argv[2]); resume = (folder / 'manifest.json').exists()\n"
-        "t.train(folder, resume=resume, on_progress=lambda *_: (print(flush=True), sys.stdin.readline()))\n"
+        "t.train(folder, resume=resume, on_update=lambda *_: (print(flush=True), sys.stdin.readline()))\n"
     )
     command = [sys.executable, "-c", code, Path(__file__).parent, tmp_path]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -349,7 +349,7 @@ def test_a_signal_ends_it_after_the_update_under_way(uninterrupted, tmp_path, nu
             os.kill(os.getpid(), number)
 
     before = signal.getsignal(number)
-    outcome = train(tmp_path, on_progress=send)
+    outcome = train(tmp_path, on_update=send)
     assert signal.getsignal(number) == before
     assert outcome.stopped_by == number
     assert outcome.state.update == 7
@@ -373,7 +373,7 @@ def test_the_start_is_kept(uninterrupted, tmp_path):
             raise Killed
 
     with pytest.raises(Killed):
-        train(tmp_path, on_progress=kill)
+        train(tmp_path, on_update=kill)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000000"]
     train(tmp_path, resume=True)
     assert end_of(tmp_path) == end_of(uninterrupted)
@@ -406,7 +406,7 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path):
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        train(tmp_path, on_progress=interrupt)
+        train(tmp_path, on_update=interrupt)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -463,7 +463,7 @@ def make_runs(folder, address, process):
 
     hosts.initialize(address, 2, process)
     return [
-        attempt("run", on_progress=stop),
+        attempt("run", on_update=stop),
         attempt("run", resume=True),
         attempt("run"),
         attempt(f"run of {process}"),
@@ -508,7 +508,7 @@ def test_a_full_disk_ends_it_with_one_message_and_loses_nothing(uninterrupted, t
 
     try:
         with pytest.raises(InputError, match=f"writing the run to {tmp_path} failed: File too large"):
-            train(tmp_path, on_progress=fill)
+            train(tmp_path, on_update=fill)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
     assert capfd.readouterr() == ("", "")

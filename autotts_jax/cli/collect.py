@@ -114,7 +114,7 @@ def collect(
             plan,
             out,
             local if ray is None else RayWorkers(opener, ray, in_flight, num_gpus=ray_gpus),
-            on_progress=_shown(on_progress),
+            on_unit=_shown(on_progress),
             made_with=made_with(engine.engine, ["autotts-jax", *sys.argv[1:]]),
         )
         table = experiments.questions_table(dataset)

@@ -110,7 +110,7 @@ def train(
             settings,
             out=folder,
             resume=resume,
-            on_progress=lambda update, metrics: on_progress("training", update, total, live_metrics(metrics)),
+            on_update=lambda update, metrics: on_progress("training", update, total, live_metrics(metrics)),
         )
     if jax.process_index() == 0:
         print_run(run, total, resume)

@@ -77,7 +77,7 @@ def collect(
     folder: str | Path,
     workers: Workers,
     *,
-    on_progress: Callable[[CollectionProgress], None] | None = None,
+    on_unit: Callable[[CollectionProgress], None] | None = None,
     made_with: Mapping[str, Any] | None = None,
 ) -> ProbeDataset:
     """Collects a probe matrix into a folder; a collection that was interrupted is resumed.
@@ -86,7 +86,7 @@ def collect(
         plan: what to collect.
         folder: an absent or empty folder, or that of an unfinished collection with the same plan.
         workers: what collects the units, such as `LocalWorkers`; not called if nothing is missing.
-        on_progress: called after each unit.
+        on_unit: called after each unit.
         made_with: what else to record about how the collection was started, as `made_with` returns it.
 
     Returns:
@@ -106,21 +106,21 @@ def collect(
         >>> data.matrix.num_branches
         4
     """
-    callback("on_progress", on_progress, "the `CollectionProgress`")
+    callback("on_unit", on_unit, "the `CollectionProgress`")
     with Store.writing(Path(folder), plan, dict(made_with or {})) as store:
-        collect_missing(store, workers, on_progress)
+        collect_missing(store, workers, on_unit)
         return store.export()
 
 
 def collect_missing(
-    store: Store, workers: Workers, on_progress: Callable[[CollectionProgress], None] | None = None
+    store: Store, workers: Workers, on_unit: Callable[[CollectionProgress], None] | None = None
 ) -> None:
     """Collects the missing units of a collection; each is written as soon as it is finished.
 
     Args:
         store: the collection, opened by `Store.writing`.
         workers: what collects the units, such as `LocalWorkers`.
-        on_progress: called after each unit.
+        on_unit: called after each unit.
 
     Raises:
         EngineError: an engine cannot continue.
@@ -137,9 +137,9 @@ def collect_missing(
             store.write(collected)
             usage += collected.usage
             session += collected.unit.size
-            if on_progress is not None:
+            if on_unit is not None:
                 seconds = time.monotonic() - start
-                on_progress(CollectionProgress(before + session, total, usage, seconds, session))
+                on_unit(CollectionProgress(before + session, total, usage, seconds, session))
 
 
 def collect_unit(engine: Engine, plan: Plan, unit: Unit, cancel: threading.Event | None = None) -> Collected:

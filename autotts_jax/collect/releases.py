@@ -24,7 +24,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
-def import_release(source: str, out: Path, on_progress: Callable[[str], None] | None = None) -> list[Path]:
+def import_release(source: str, out: Path, on_file: Callable[[str], None] | None = None) -> list[Path]:
     """Writes ``<out>/<model>/<benchmark>.npz`` for every cell of a release; existing files are replaced.
 
     The last two parts of a file's path name its cell, ``<model>/<benchmark>.json``; a last part ``data``,
@@ -38,7 +38,7 @@ def import_release(source: str, out: Path, on_progress: Callable[[str], None] | 
     Args:
         source: a folder, searched with all its subfolders, or ``org/name``, a Hugging Face dataset.
         out: the folder to write to, created if it does not exist.
-        on_progress: called with a line about each file that is written or left out.
+        on_file: called with a line about each file that is written or left out.
 
     Returns:
         The files that were written.
@@ -48,7 +48,7 @@ def import_release(source: str, out: Path, on_progress: Callable[[str], None] | 
             for one cell (nothing is written then), or a file cannot be written.
         DataError: a probe matrix cannot be read or is wrong.
     """
-    report = on_progress or (lambda _: None)
+    report = on_file or (lambda _: None)
     folder, name = _find(source)
     written = []
     for (model, benchmark), file in _cells(folder, name, report).items():

@@ -55,8 +55,8 @@ class LanePlay(NamedTuple):
     record: Callable[[Lane, Lane], Any] | None = None
 
 
-class Run(NamedTuple):
-    """A rollout under way.
+class RolloutState(NamedTuple):
+    """Where a rollout stands.
 
     Attributes:
         lanes: the episodes in flight; leaves have a leading axis L.
@@ -78,26 +78,26 @@ class Run(NamedTuple):
 
 def play_lanes(
     play: LanePlay,
-    run: Run,
+    state: RolloutState,
     *,
     num_episodes: Scalar,
     target: Scalar,
     refill: int,
     until: Scalar | None = None,
-) -> Run:
+) -> RolloutState:
     """Plays lanes on; to be called under ``jit``.
 
     Args:
         play: how a lane is played.
-        run: where to go on.
+        state: where to continue.
         num_episodes: length of the queue.
         target: return once this many episodes have ended.
         refill: lanes that have to have ended before episodes from the queue take their place (static).
-        until: return when `Run.time` is this, at the latest; None for no such limit. The first call takes
-            episodes from the queue all the same.
+        until: return when `RolloutState.time` is this, at the latest; None for no such limit. The first call
+            takes episodes from the queue all the same.
 
     Returns:
-        The run when it returns. A lane's state after its episode has ended stays as it is.
+        The state after it. A lane whose episode has ended stays as it is until another takes its place.
     """
     begin = jax.vmap(play.begin)
 
@@ -129,50 +129,50 @@ def play_lanes(
         records = jax.tree.map(lambda column, row: jnp.asarray(column).at[time].set(row), records, rows)
         return after, time + 1, records
 
-    def replace(run: Run, out: Bool[Array, " L"]) -> Run:
-        counted = out & holds(run.lanes)
-        number = run.taken + jnp.cumsum(out) - 1
+    def replace(state: RolloutState, out: Bool[Array, " L"]) -> RolloutState:
+        counted = out & holds(state.lanes)
+        number = state.taken + jnp.cumsum(out) - 1
         coming = Lane(
             body=begin(number),
             episode=jnp.minimum(number, num_episodes).astype(jnp.int32),
-            rounds=jnp.zeros_like(run.lanes.rounds),
+            rounds=jnp.zeros_like(state.lanes.rounds),
             stop_reason=jnp.where(number < num_episodes, StopReason.RUNNING, StopReason.EXHAUSTED).astype(
                 jnp.int32
             ),
         )
 
         def write(column: Array, rows: Array) -> Array:
-            row = jnp.where(counted, run.lanes.episode, column.shape[0])
+            row = jnp.where(counted, state.lanes.episode, column.shape[0])
             return jnp.asarray(column).at[row].set(rows, mode="drop")
 
-        return run._replace(
-            lanes=jax.tree.map(functools.partial(_where, out), coming, run.lanes),
-            taken=run.taken + jnp.sum(out, dtype=jnp.int32),
-            ended=run.ended + jnp.sum(counted, dtype=jnp.int32),
-            results=jax.tree.map(write, run.results, end(run.lanes)),
+        return state._replace(
+            lanes=jax.tree.map(functools.partial(_where, out), coming, state.lanes),
+            taken=state.taken + jnp.sum(out, dtype=jnp.int32),
+            ended=state.ended + jnp.sum(counted, dtype=jnp.int32),
+            results=jax.tree.map(write, state.results, end(state.lanes)),
         )
 
-    def play_on(run: Run) -> Run:
-        want = jnp.minimum(refill, jnp.sum(holds(run.lanes)))
+    def play_on(state: RolloutState) -> RolloutState:
+        want = jnp.minimum(refill, jnp.sum(holds(state.lanes)))
         lanes, time, records = jax.lax.while_loop(
-            lambda carry: (jnp.sum(replaceable(carry[0], run.taken)) < want) & in_time(carry[1]),
+            lambda carry: (jnp.sum(replaceable(carry[0], state.taken)) < want) & in_time(carry[1]),
             play_round,
-            (run.lanes, run.time, run.records),
+            (state.lanes, state.time, state.records),
         )
-        out = replaceable(lanes, run.taken)
+        out = replaceable(lanes, state.taken)
         # Without the records, which a conditional would copy.
-        run = run._replace(lanes=lanes, time=time, records={})
+        state = state._replace(lanes=lanes, time=time, records={})
         if until is None:
-            run = replace(run, out)
+            state = replace(state, out)
         else:
-            run = jax.lax.cond(jnp.sum(out) >= want, replace, lambda run, _: run, run, out)
-        return run._replace(records=records)
+            state = jax.lax.cond(jnp.sum(out) >= want, replace, lambda state, _: state, state, out)
+        return state._replace(records=records)
 
-    def goes_on(run: Run) -> Bool[Array, ""]:
+    def goes_on(state: RolloutState) -> Bool[Array, ""]:
         # Whatever the time, the first episodes are taken from the queue.
-        return (run.ended < target) & (in_time(run.time) | (run.taken == 0))
+        return (state.ended < target) & (in_time(state.time) | (state.taken == 0))
 
-    return jax.lax.while_loop(goes_on, play_on, run)
+    return jax.lax.while_loop(goes_on, play_on, state)
 
 
 def _play_round(play: LanePlay, lane: Lane) -> Lane:
@@ -203,8 +203,10 @@ def trace_shapes(play: LanePlay) -> Shapes:
     return Shapes(lane.body, play.end(after), None if play.record is None else play.record(lane, after))
 
 
-def empty_run(shapes: Shapes, lanes: int, num_episodes: Scalar, *, results: int, rounds: int = 0) -> Run:
-    """Makes a run before its first episode: every lane is empty.
+def empty_rollout(
+    shapes: Shapes, lanes: int, num_episodes: Scalar, *, results: int, rounds: int = 0
+) -> RolloutState:
+    """Makes the state before the first episode: every lane is empty.
 
     Args:
         shapes: as `trace_shapes` finds them.
@@ -225,7 +227,7 @@ def empty_run(shapes: Shapes, lanes: int, num_episodes: Scalar, *, results: int,
     )
     zero = np.zeros((), np.int32)
     ends, records = jax.eval_shape(pack, shapes.results), jax.eval_shape(pack, shapes.record)
-    return Run(empty, zero, zero, zero, zeros(ends, results), zeros(records, rounds, lanes))
+    return RolloutState(empty, zero, zero, zero, zeros(ends, results), zeros(records, rounds, lanes))
 
 
 def pack(tree: Any) -> dict[str, Array]:

@@ -35,9 +35,9 @@ from autotts_jax.core.controller import (
 from autotts_jax.core.lanes import (
     Lane,
     LanePlay,
-    Run,
+    RolloutState,
     Shapes,
-    empty_run,
+    empty_rollout,
     play_lanes,
     trace_shapes,
     unpack,
@@ -216,28 +216,30 @@ def rollout(
 
     began = time.perf_counter()
     keep, shapes = _trace(table, queue, hooks)
-    run = _first_run(shapes, lanes, per_device, length, hooks.rounds, mesh)
+    state = _first_state(shapes, lanes, per_device, length, hooks.rounds, mesh)
     # What is recorded ends at a time at which the results of all episodes that have ended must be written.
     refill = 0 if hooks.after_round else refill
     static = {"keep": keep, "hooks": hooks, "mesh": mesh, "refill": max(1, int(lanes * refill))}
     zero = np.int32(0)
     until = zero if step_by_step else None
-    play = _play.lower(table, queue, run, zero, until, **static).compile(COMPILER_OPTIONS)
+    play = _play.lower(table, queue, state, zero, until, **static).compile(COMPILER_OPTIONS)
     # Plays nothing: JAX readies later calls in the first.
-    run = jax.block_until_ready(play(table, queue, run, zero, until))
+    state = jax.block_until_ready(play(table, queue, state, zero, until))
     compiled = time.perf_counter()
     if pause is not None:
-        run = _play_with_pauses(functools.partial(play, table, queue), run, per_device, pause, on_progress)
+        state = _play_with_pauses(
+            functools.partial(play, table, queue), state, per_device, pause, on_progress
+        )
     elif step_by_step:
-        run = play(table, queue, run, np.int32(per_device), np.int32(hooks.rounds))
+        state = play(table, queue, state, np.int32(per_device), np.int32(hooks.rounds))
     else:
         for segment in range(1, SEGMENTS + 1) if on_progress else (SEGMENTS,):
-            run = play(table, queue, run, np.int32(-(-per_device * segment // SEGMENTS)), None)
+            state = play(table, queue, state, np.int32(-(-per_device * segment // SEGMENTS)), None)
             if on_progress:
-                on_progress(min(int(np.sum(run.ended)), len(place)))
-    packed = jax.tree.map(lambda leaf: np.asarray(leaf)[place], run.results)
+                on_progress(min(int(np.sum(state.ended)), len(place)))
+    packed = jax.tree.map(lambda leaf: np.asarray(leaf)[place], state.results)
     rows, ends = unpack(packed, shapes.results)
-    packed = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], run.records)
+    packed = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], state.records)
     records = unpack(packed, shapes.record)
     if shared:
         total = len(episodes.question)
@@ -251,24 +253,24 @@ def rollout(
 
 
 def _play_with_pauses(
-    play: Callable[..., Run],
-    run: Run,
+    play: Callable[..., RolloutState],
+    state: RolloutState,
     per_device: int,
     pause: Pause,
     on_progress: Callable[[int], None] | None,
-) -> Run:
-    devices = len(run.time)
+) -> RolloutState:
+    devices = len(state.time)
     target = np.int32(per_device)
     # Takes the first episodes from the queue and plays no round.
-    run = play(run, target, np.int32(0))
-    while int(np.sum(run.ended)) < per_device * devices:
-        memory = pause(run.lanes.body.memory, np.asarray(run.lanes.rounds))
-        body = dataclasses.replace(run.lanes.body, memory=memory)
-        run = run._replace(lanes=dataclasses.replace(run.lanes, body=body))
-        run = play(run, target, np.max(run.time) + np.int32(1))
+    state = play(state, target, np.int32(0))
+    while int(np.sum(state.ended)) < per_device * devices:
+        memory = pause(state.lanes.body.memory, np.asarray(state.lanes.rounds))
+        body = dataclasses.replace(state.lanes.body, memory=memory)
+        state = state._replace(lanes=dataclasses.replace(state.lanes, body=body))
+        state = play(state, target, np.max(state.time) + np.int32(1))
         if on_progress:
-            on_progress(int(np.sum(run.ended)))
-    return run
+            on_progress(int(np.sum(state.ended)))
+    return state
 
 
 def _interleave(gathered: np.ndarray) -> np.ndarray:
@@ -385,11 +387,11 @@ class _Body:
     memory: Memory
 
 
-@functools.partial(jax.jit, static_argnames=("keep", "hooks", "mesh", "refill"), donate_argnames="run")
+@functools.partial(jax.jit, static_argnames=("keep", "hooks", "mesh", "refill"), donate_argnames="state")
 def _play(
     table: _Table,
     queue: Episodes,
-    run: Run,
+    state: RolloutState,
     target: Int32[Array, ""],
     until: Int32[Array, ""] | None,
     *,
@@ -397,25 +399,27 @@ def _play(
     hooks: Hooks,
     mesh: Mesh,
     refill: int,
-) -> Run:
-    """Plays on until ``target`` episodes of each device have ended; ``run`` has the device axis in front."""
+) -> RolloutState:
+    """Plays until ``target`` episodes of each device have ended; ``state`` has the device axis in front."""
 
-    def play_shard(table: _Table, queue: Episodes, run: Run, target: Array, until: Array | None) -> Run:
+    def play_shard(
+        table: _Table, queue: Episodes, state: RolloutState, target: Array, until: Array | None
+    ) -> RolloutState:
         play = _lane_play(table, queue, keep, hooks, table.matrix.finals())
-        scalars = {name: getattr(run, name)[0] for name in ("taken", "ended", "time")}
-        run = play_lanes(
+        scalars = {name: getattr(state, name)[0] for name in ("taken", "ended", "time")}
+        state = play_lanes(
             play,
-            run._replace(**scalars),
+            state._replace(**scalars),
             num_episodes=table.num_episodes,
             target=target,
             refill=refill,
             until=until,
         )
-        return run._replace(**{name: getattr(run, name)[None] for name in scalars})
+        return state._replace(**{name: getattr(state, name)[None] for name in scalars})
 
     specs = (P(), P(DEVICE_AXIS), P(DEVICE_AXIS), P(), P())
     play = jax.shard_map(play_shard, mesh=mesh, in_specs=specs, out_specs=P(DEVICE_AXIS), check_vma=False)
-    return play(table, queue, run, target, until)
+    return play(table, queue, state, target, until)
 
 
 def _lane_play(
@@ -554,11 +558,13 @@ def _shapes(table: _Table, queue: Episodes, keep: frozenset[str], hooks: Hooks) 
     return trace_shapes(_lane_play(table, queue, keep, hooks))
 
 
-def _first_run(shapes: Shapes, lanes: int, num_episodes: int, results: int, rounds: int, mesh: Mesh) -> Run:
-    """An empty run on each device; all leaves have the device axis in front."""
-    run = empty_run(shapes, lanes, num_episodes, results=results, rounds=rounds)
-    run = jax.tree.map(lambda leaf: np.concatenate([np.atleast_1d(leaf)] * mesh.size), run)
-    return jax.device_put(run, NamedSharding(mesh, P(DEVICE_AXIS)))
+def _first_state(
+    shapes: Shapes, lanes: int, num_episodes: int, results: int, rounds: int, mesh: Mesh
+) -> RolloutState:
+    """The state before the first episode, on each device; all leaves have the device axis in front."""
+    state = empty_rollout(shapes, lanes, num_episodes, results=results, rounds=rounds)
+    state = jax.tree.map(lambda leaf: np.concatenate([np.atleast_1d(leaf)] * mesh.size), state)
+    return jax.device_put(state, NamedSharding(mesh, P(DEVICE_AXIS)))
 
 
 def _own_share(episodes: Episodes) -> Episodes:

@@ -24,7 +24,7 @@ from .proposers.openai import OpenAIProposer
 from .proposers.prompts import prompt
 from .proposers.protocol import Draft, Learner, Proposal, Proposer, Trial, Writer
 from .results.found import Discovery, read_run
-from .search import Progress
+from .search import SearchProgress
 
 __all__ = [
     "PUBLISHED",
@@ -51,9 +51,9 @@ __all__ = [
     "Outcome",
     "Population",
     "Program",
-    "Progress",
     "Proposal",
     "Proposer",
+    "SearchProgress",
     "Tally",
     "Trial",
     "Verdict",

@@ -25,7 +25,7 @@ from autotts_jax.discovery.entry import discover
 from autotts_jax.discovery.proposers.named import as_proposer
 from autotts_jax.discovery.proposers.protocol import Proposer, Writer
 from autotts_jax.discovery.results.found import Discovery
-from autotts_jax.discovery.search import Progress
+from autotts_jax.discovery.search import SearchProgress
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table
 from autotts_jax.files import write_atomically
@@ -41,7 +41,7 @@ TABLE = "ablation.csv"
 """The file that holds an ablation's table."""
 
 
-OnRun = Callable[[str, int, Progress], None]
+OnRun = Callable[[str, int, SearchProgress], None]
 """Called after every round of a run, with its arm and seed."""
 
 

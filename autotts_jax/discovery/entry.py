@@ -11,7 +11,7 @@ from autotts_jax.collect.loading import load
 from autotts_jax.discovery.critics.critic import Critic
 from autotts_jax.discovery.proposers.protocol import Proposer, Writer
 from autotts_jax.discovery.results.found import Discovery, read_run
-from autotts_jax.discovery.search import OnRound, Run
+from autotts_jax.discovery.search import DiscoveryRun, OnRound
 from autotts_jax.errors import InputError
 from autotts_jax.files import locked
 from autotts_jax.policies.players import as_player
@@ -72,7 +72,7 @@ def discover(
     data = data if isinstance(data, ProbeDataset) else load(data)
     folder = Path(out)
     with locked(folder):
-        run = Run(
+        run = DiscoveryRun(
             data,
             folder,
             proposers,

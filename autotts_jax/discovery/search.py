@@ -47,12 +47,12 @@ FOLDS = 3
 FOLD_SHARE = 0.75
 """Share of the budget after which the search that uses all questions begins."""
 
-OnRound = Callable[["Progress"], None]
+OnRound = Callable[["SearchProgress"], None]
 """Called after every round."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
+class SearchProgress:
     """How far a run has come.
 
     Attributes:
@@ -72,7 +72,7 @@ class Progress:
     spent: float
 
 
-class Run:
+class DiscoveryRun:
     """A run of the loop, begun or gone on with.
 
     Args:
@@ -189,7 +189,9 @@ class Run:
                 best = search.best()
                 spent = self._spent(candidates, cpu_seconds)
                 on_round(
-                    Progress(self.rounds, self.candidates, self.cpu_seconds, search.fold, best, min(spent, 1))
+                    SearchProgress(
+                        self.rounds, self.candidates, self.cpu_seconds, search.fold, best, min(spent, 1)
+                    )
                 )
         return self.rounds - first
 

@@ -5,12 +5,12 @@ from .data import fold_of, make_params, split_folds
 from .entry import TrainingRun, train
 from .evolution import Evolution, EvolutionSettings
 from .imitation import Demonstrations, WarmStartSettings, clone, demonstrate, warm_start
-from .loop import Outcome, run
+from .loop import RunEnd, run
 from .metrics import read_metrics
 from .ppo import PPO, PPOSettings
 from .run_state import RunSettings, RunState
 from .teachers import teacher, tune
-from .trainer import Metrics, OnProgress, Trainer
+from .trainer import Metrics, OnUpdate, Trainer
 from .validation import make_validation
 from .vote_weights import learn_vote_weights
 
@@ -26,9 +26,9 @@ __all__ = [
     "Metrics",
     "NetworkSettings",
     "ObjectiveSettings",
-    "OnProgress",
-    "Outcome",
+    "OnUpdate",
     "PPOSettings",
+    "RunEnd",
     "RunSettings",
     "RunState",
     "Scores",

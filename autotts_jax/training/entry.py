@@ -28,7 +28,7 @@ from autotts_jax.training.manifest import build_manifest
 from autotts_jax.training.metrics import read_metrics
 from autotts_jax.training.ppo import PPO, PPOSettings
 from autotts_jax.training.run_state import RunState
-from autotts_jax.training.trainer import Metrics, OnProgress, Trainer, TrainState
+from autotts_jax.training.trainer import Metrics, OnUpdate, Trainer, TrainState
 from autotts_jax.training.validation import make_validation
 
 TRAINERS: dict[type, Callable[..., Trainer]] = {EvolutionSettings: Evolution, PPOSettings: PPO}
@@ -63,7 +63,7 @@ def train(
     seed: int | None = None,
     updates: int | None = None,
     fold: int | None = None,
-    on_progress: OnProgress | None = None,
+    on_update: OnUpdate | None = None,
 ) -> TrainingRun:
     """Trains a policy and keeps the best one of the run; call it from the main thread.
 
@@ -79,7 +79,7 @@ def train(
         seed: seed of the run, in place of the configuration's.
         updates: updates to make, in place of the configuration's.
         fold: fold to hold out for validation, in place of the configuration's.
-        on_progress: called after every update; and after every generation of the warm start's teachers, as
+        on_update: called after every update; and after every generation of the warm start's teachers, as
             update 0 with the metrics ``train/generation`` and ``train/objective``.
 
     Returns:
@@ -98,7 +98,7 @@ def train(
     exists(out)  # or nothing can be there
     folder = Path(out)
     with together():
-        callback("on_progress", on_progress, "the number of the update", "its metrics")
+        callback("on_update", on_update, "the number of the update", "its metrics")
         settings = config if isinstance(config, Config) else read_config(config)
         paths = None if data is None or isinstance(data, ProbeDataset) else _as_paths(data)
         settings = settings.changed(paths, seed, fold, updates)
@@ -108,28 +108,28 @@ def train(
     manifest = build_manifest(settings, data)
     card = {key: manifest[key] for key in ("config", "data", "versions")}
     validate = make_validation(settings, held_out)
-    outcome = run(
-        _FromConfig(settings, training, folder, on_progress),
+    end = run(
+        _FromConfig(settings, training, folder, on_update),
         settings.run,
         folder,
         validate=validate,
         save_policy=lambda path, policy: policy_file.save_policy(path, policy, card),
         manifest=manifest,
         resume=resume,
-        on_progress=on_progress,
+        on_update=on_update,
     )
     policy, _ = policy_file.load_policy(folder)
-    metrics = _validation_metrics(folder, outcome.state)
+    metrics = _validation_metrics(folder, end.state)
     if metrics is None:  # the line was damaged and deleted
         metrics = {name: float(value) for name, value in validate(policy).items()}
-    return TrainingRun(folder, policy, metrics, outcome.state, outcome.stopped_by)
+    return TrainingRun(folder, policy, metrics, end.state, end.stopped_by)
 
 
 class _FromConfig:
     """The configured trainer, made once the run has its folder: a resumed run needs no warm start."""
 
-    def __init__(self, config: Config, dataset: ProbeDataset, folder: Path, on_progress: OnProgress | None):
-        self._config, self._folder, self._on_progress = config, folder, on_progress
+    def __init__(self, config: Config, dataset: ProbeDataset, folder: Path, on_update: OnUpdate | None):
+        self._config, self._folder, self._on_update = config, folder, on_update
         self._params = make_params(config, dataset, config.run.seed)
 
     def init(self, key: PRNGKeyArray) -> TrainState:
@@ -153,8 +153,8 @@ class _FromConfig:
         return self._trainer.policy(state)
 
     def _on_generation(self, generation: int, objective: float) -> None:
-        if self._on_progress:
-            self._on_progress(0, {"train/generation": generation, "train/objective": objective})
+        if self._on_update:
+            self._on_update(0, {"train/generation": generation, "train/objective": objective})
 
 
 def _as_paths(data: str | Path | Sequence[str | Path]) -> list[str]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, PRNGKeyArray
 
 from autotts_jax.core.controller import first_of
-from autotts_jax.core.lanes import Lane, LanePlay, Run, pack, play_lanes, unpack
+from autotts_jax.core.lanes import Lane, LanePlay, RolloutState, pack, play_lanes, unpack
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.envs import Environment, EnvParams, EnvState
 from autotts_jax.policies.neural.network import Inputs, RecurrentState, encode, initial_state
@@ -141,7 +141,7 @@ def play(
     player = _Player(weights, params, max_branches, key)
     rows = num_steps, lanes.lane.episode.shape[0]
     zero = jnp.int32(0)
-    run = Run(
+    state = RolloutState(
         lanes=dataclasses.replace(lanes.lane, body=jax.vmap(player.resume)(lanes.lane.body)),
         taken=lanes.taken,
         ended=zero,
@@ -149,21 +149,21 @@ def play(
         results={},
         records=jax.tree.map(lambda leaf: jnp.zeros(rows + leaf.shape, leaf.dtype), pack(player.blank)),
     )
-    run = play_lanes(
+    state = play_lanes(
         LanePlay(
             begin=player.begin,
             round=player.step,
             end=lambda _: (),
             record=lambda _, after: after.body.last,
         ),
-        run,
+        state,
         num_episodes=ENDLESS,
         target=ENDLESS,
         refill=1,
         until=num_steps,
     )
-    lane = dataclasses.replace(run.lanes, body=run.lanes.body.carry)
-    return Lanes(lane, run.taken), unpack(run.records, player.blank)
+    lane = dataclasses.replace(state.lanes, body=state.lanes.body.carry)
+    return Lanes(lane, state.taken), unpack(state.records, player.blank)
 
 
 class _Assessment(NamedTuple):

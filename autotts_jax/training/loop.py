@@ -37,12 +37,12 @@ from autotts_jax.training.checkpoints import Checkpoints, newest_checkpoint
 from autotts_jax.training.manifest import check_shared, close_manifest, open_folder
 from autotts_jax.training.metrics import MetricsLog
 from autotts_jax.training.run_state import RunSettings, RunState
-from autotts_jax.training.trainer import OnProgress, Trainer
+from autotts_jax.training.trainer import OnUpdate, Trainer
 from autotts_jax.typing import Array
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class RunEnd:
     """How a run ended.
 
     Attributes:
@@ -63,8 +63,8 @@ def run(
     save_policy: Callable[[Path, Any], None],
     manifest: Mapping[str, Any],
     resume: bool = False,
-    on_progress: OnProgress | None = None,
-) -> Outcome:
+    on_update: OnUpdate | None = None,
+) -> RunEnd:
     """Trains to the end, or until SIGTERM or Ctrl-C; call it from the main thread.
 
     The start is update 0, validated and kept like any other. From then on the first signal lets the update
@@ -81,7 +81,7 @@ def run(
         manifest: what reproduces the run, as JSON can hold it. A run is only resumed with the same ``config``
             and ``data``.
         resume: continue from the newest checkpoint.
-        on_progress: called after every update.
+        on_update: called after every update.
 
     Returns:
         How the run ended.
@@ -115,15 +115,15 @@ def run(
                 metrics = training.update()
                 due = training.state.update % settings.checkpoint_every == 0
                 training.record(log, metrics, checkpoint=due)
-                if on_progress is not None:
-                    on_progress(training.state.update, metrics)
+                if on_update is not None:
+                    on_update(training.state.update, metrics)
             training.record(log, {}, checkpoint=True)
             state = training.state
             stopped_by = None if state.ends(settings) else signal.Signals(received())
             with together():
                 if writes:
                     close_manifest(folder, state, _ended(state, settings, stopped_by))
-            return Outcome(state, stopped_by)
+            return RunEnd(state, stopped_by)
     except OSError as error:
         raise InputError(
             f"writing the run to {folder} failed: {error.strerror or error}; check the disk, and resume it"

@@ -15,7 +15,7 @@ TrainState = Any
 Metrics = dict[str, Array | float]
 """Scalars by name."""
 
-OnProgress = Callable[[int, dict[str, float]], None]
+OnUpdate = Callable[[int, dict[str, float]], None]
 """Called after every update of a run with its number and its metrics, ``train/…`` and ``validation/…``."""
 
 
