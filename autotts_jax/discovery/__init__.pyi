@@ -15,7 +15,7 @@ from .programs.published import (
     self_consistency,
     short_m,
 )
-from .programs.rules import Clause, Comparison, Line, Program
+from .programs.rules import Clause, Condition, Line, Program
 from .programs.source import source_of
 from .programs.variation import cross, mutate, random_program
 from .proposers.claude import ClaudeProposer
@@ -32,7 +32,7 @@ __all__ = [
     "Arm",
     "ClaudeProposer",
     "Clause",
-    "Comparison",
+    "Condition",
     "Constants",
     "Course",
     "Critic",

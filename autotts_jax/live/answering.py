@@ -49,7 +49,7 @@ class Votes:
     count: int
 
 
-class BudgetError(InputError):
+class NoBudgetError(InputError):
     """A token budget has no tokens for a branch."""
 
 
@@ -131,7 +131,7 @@ def answer(
         The answer, what it cost and how it came about.
 
     Raises:
-        BudgetError: the budget is 0.
+        NoBudgetError: the budget is 0.
         Cancelled: ``cancel`` was set.
         EngineError: the engine cannot go on.
         InputError: the question does not fit into the model's context, a setting is wrong, or the player
@@ -154,7 +154,7 @@ def answer(
         )
     check_budget(budget)
     if budget == 0:
-        raise BudgetError("a budget of 0 tokens is enough for no branch; give 1 at least")
+        raise NoBudgetError("a budget of 0 tokens is enough for no branch; give 1 at least")
     callback("on_decision", on_decision, "the `Decision`")
     max_branches = whole("max_branches", max_branches, 1, MOST_BRANCHES)
     if not isinstance(sampling, Sampling | None):

@@ -26,7 +26,7 @@ from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.access import check_access, check_host
-from autotts_jax.live.answering import Answer, BudgetError, answer
+from autotts_jax.live.answering import Answer, NoBudgetError, answer
 from autotts_jax.live.chat import Chat, Reply, RequestError, event
 from autotts_jax.live.compiling import Compiler
 from autotts_jax.live.metrics import Metrics
@@ -269,7 +269,7 @@ class Service:
                 on_decision=tell,
                 cancel=cancel,
             )
-        except BudgetError as error:
+        except NoBudgetError as error:
             raise RequestError(400, f"{error}, as max_tokens", "budget_too_small") from None
 
     def _check_length(self, question: str | tuple[Message, ...], sampling: Sampling) -> None:

@@ -26,7 +26,7 @@ MAX_ANSWERS = 32767
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoded:
+class EncodedAnswers:
     """The answers of one question as ids.
 
     Attributes:
@@ -40,7 +40,7 @@ class Encoded:
     vocabulary: tuple[str, ...]
 
 
-def encode_exact(answers: Sequence[str], gold: str, file: object, question: int) -> Encoded:
+def encode_exact(answers: Sequence[str], gold: str, file: object, question: int) -> EncodedAnswers:
     """Gives equal strings equal ids, in order of first appearance.
 
     A gold answer that no branch gave gets the last id.
@@ -66,7 +66,7 @@ def encode_exact(answers: Sequence[str], gold: str, file: object, question: int)
         )
     id_of = {text: i for i, text in enumerate(vocabulary)}
     ids = np.fromiter(map(id_of.__getitem__, answers), np.int16, len(answers))
-    return Encoded(ids, id_of[gold], vocabulary)
+    return EncodedAnswers(ids, id_of[gold], vocabulary)
 
 
 def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:

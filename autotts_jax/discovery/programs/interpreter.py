@@ -1,6 +1,6 @@
 """The interpreter: one controller that plays every program, so that one compilation serves them all.
 
-A clause is a box: the conjunction of its comparisons says for each feature from where to where it may lie.
+A clause is a box: the conjunction of its conditions says for each feature from where to where it may lie.
 The boxes and values of a program at one β are a handful of arrays, which are traced: candidates, values of β,
 questions and branch orders are the lanes of one rollout.
 """
@@ -123,7 +123,7 @@ def decision_list(program: Program, beta: float) -> DecisionList:
         for row, clause in enumerate(program.slot(slot)):
             low[at, row] = -np.inf
             values[at, row] = clause.value.at(beta, SLOT_VALUES[slot])
-            for feature, op, number in clause.comparisons:
+            for feature, op, number in clause.conditions:
                 column, bound = names.index(feature), np.float32(number.at(beta, range_of(feature)))
                 if op in ("<=", ">"):
                     bound = _next(bound)

@@ -5,7 +5,7 @@ Each says on its line of β how much it may spend.
 
 from __future__ import annotations
 
-from autotts_jax.discovery.programs.rules import Clause, Comparison, Line, Program
+from autotts_jax.discovery.programs.rules import Clause, Condition, Line, Program
 
 
 def self_consistency(least: int = 1, most: int = 64) -> Program:
@@ -35,10 +35,10 @@ def parallel_probe(least: int = 4, most: int = 64) -> Program:
         _dials(
             initial=branches, max_branches=branches, warm_up=Line(16), spare=Line(0), by_completion=Line(0)
         ),
-        prune=(Clause((Comparison("disagreement", ">=", Line(7)),), Line(1)),),
+        prune=(Clause((Condition("disagreement", ">=", Line(7)),), Line(1)),),
         stop=(
-            Clause((Comparison("stable", ">=", Line(40)),), Line(1)),
-            Clause((Comparison("round", ">=", Line(99)),), Line(1)),
+            Clause((Condition("stable", ">=", Line(40)),), Line(1)),
+            Clause((Condition("round", ">=", Line(99)),), Line(1)),
         ),
         weigh=(Clause((), Line(1)),),
     )
@@ -57,9 +57,7 @@ def adaptive_consistency(least: int = 1, most: int = 64) -> Program:
         ),
         open=(Clause((), Line(1)),),
         stop=(
-            Clause(
-                (Comparison("finished", ">=", Line(2)), Comparison("confidence", ">", Line(0.95))), Line(1)
-            ),
+            Clause((Condition("finished", ">=", Line(2)), Condition("confidence", ">", Line(0.95))), Line(1)),
         ),
         weigh=(_ended_votes(),),
     )
@@ -78,14 +76,14 @@ def short_m(fewest: tuple[int, int] = (1, 2), most: tuple[int, int] = (16, 64)) 
     m, k = (Line(first, last - first) for first, last in zip(fewest, most, strict=True))
     return Program(
         _dials(initial=k, max_branches=k),
-        stop=(Clause((Comparison("finished", ">=", m),), Line(1)),),
+        stop=(Clause((Condition("finished", ">=", m),), Line(1)),),
         weigh=(_ended_votes(),),
     )
 
 
 def cmc() -> Program:
     """CMC as a program; at every β it plays the episodes of `autotts_jax.policies.CMC`."""
-    warm = Comparison("round", ">=", Line(2, 8))
+    warm = Condition("round", ">=", Line(2, 8))
     return Program(
         _dials(
             initial=Line(2, 6),
@@ -99,21 +97,21 @@ def cmc() -> Program:
             Clause(
                 (
                     # Half of the warm-up, rounded down; a hair more, because 2.5 is rounded to 2.
-                    Comparison("round", ">=", Line(0.7501, 4)),
-                    Comparison("live", ">=", Line(1)),
-                    Comparison("ema", "<", Line(0.85, 0.12)),
-                    Comparison("momentum", "<=", Line(0.04, -0.03)),
+                    Condition("round", ">=", Line(0.7501, 4)),
+                    Condition("live", ">=", Line(1)),
+                    Condition("ema", "<", Line(0.85, 0.12)),
+                    Condition("momentum", "<=", Line(0.04, -0.03)),
                 ),
                 Line(1, 3),
             ),
         ),
-        read=(Clause((warm, Comparison("agrees", ">=", Line(1))), Line(1, 2)),),
+        read=(Clause((warm, Condition("agrees", ">=", Line(1))), Line(1, 2)),),
         prune=(
             Clause(
                 (
                     warm,
-                    Comparison("voters", ">", Line(0)),
-                    Comparison("disagreement", ">=", Line(3, 9)),
+                    Condition("voters", ">", Line(0)),
+                    Condition("disagreement", ">=", Line(3, 9)),
                 ),
                 Line(1),
             ),
@@ -122,9 +120,9 @@ def cmc() -> Program:
             Clause(
                 (
                     warm,
-                    Comparison("voters", ">=", Line(2, 3)),
-                    Comparison("ema", ">=", Line(0.85, 0.12)),
-                    Comparison("momentum", ">=", Line(-0.04, 0.03)),
+                    Condition("voters", ">=", Line(2, 3)),
+                    Condition("ema", ">=", Line(0.85, 0.12)),
+                    Condition("momentum", ">=", Line(-0.04, 0.03)),
                 ),
                 Line(1),
             ),
@@ -149,7 +147,7 @@ def _dials(**lines: Line) -> dict[str, Line]:
 
 
 def _ended_votes() -> Clause:
-    return Clause((Comparison("ended", ">=", Line(1)),), Line(1))
+    return Clause((Condition("ended", ">=", Line(1)),), Line(1))
 
 
 PUBLISHED = {

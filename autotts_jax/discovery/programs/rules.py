@@ -1,7 +1,7 @@
 """The space of programs: typed decision lists over what a controller sees.
 
 A program has five slots (open, read, prune, stop, weigh). In each a few clauses stand one below the other;
-the first whose comparisons all hold says what to do. Every number in it is a line in β, so that a program is
+the first whose conditions all hold says what to do. Every number in it is a line in β, so that a program is
 a family of controllers. Nothing in a program is code: one compiled interpreter plays all of them
 (`autotts_jax.discovery.programs.interpreter`).
 """
@@ -118,8 +118,8 @@ DEFAULTS = {"open": 0, "read": 1, "prune": 0, "stop": 0, "weigh": 0}
 MAX_CLAUSES = 3
 """The most clauses of a slot."""
 
-MAX_COMPARISONS = 5
-"""The most comparisons of a clause."""
+MAX_CONDITIONS = 5
+"""The most conditions of a clause."""
 
 DIALS: dict[str, Range] = {
     "initial": Range(1, 64),
@@ -162,7 +162,7 @@ class Line(NamedTuple):
         return within.clip(self.at_0 + self.slope * beta)
 
 
-class Comparison(NamedTuple):
+class Condition(NamedTuple):
     """``feature op number``.
 
     Attributes:
@@ -177,14 +177,14 @@ class Comparison(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """If all comparisons hold, the value.
+    """If all conditions hold, the value.
 
     Attributes:
-        comparisons: what has to hold; a clause without comparisons always holds.
+        conditions: what has to hold; a clause without conditions always holds.
         value: what the slot then says.
     """
 
-    comparisons: tuple[Comparison, ...]
+    conditions: tuple[Condition, ...]
     value: Line
 
 
@@ -220,13 +220,13 @@ class Program:
             if len(clauses) > MAX_CLAUSES:
                 raise InputError(f"{slot} has {len(clauses)} clauses, but at most {MAX_CLAUSES} are allowed")
             for clause in clauses:
-                if len(clause.comparisons) > MAX_COMPARISONS:
+                if len(clause.conditions) > MAX_CONDITIONS:
                     raise InputError(
-                        f"a clause of {slot} has {len(clause.comparisons)} comparisons, but at most "
-                        f"{MAX_COMPARISONS} are allowed"
+                        f"a clause of {slot} has {len(clause.conditions)} conditions, but at most "
+                        f"{MAX_CONDITIONS} are allowed"
                     )
                 lines.append((slot, clause.value))
-                for feature, op, number in clause.comparisons:
+                for feature, op, number in clause.conditions:
                     if feature not in SLOT_FEATURES[slot] or op not in OPS:
                         raise InputError(
                             f"{slot} cannot compare {feature!r} by {op!r}; it can compare "
@@ -259,13 +259,13 @@ class Program:
 
     @property
     def length(self) -> int:
-        """The description length: clauses, comparisons, and numbers that change with β."""
+        """The description length: clauses, conditions, and numbers that change with β."""
         lines = list(self.dials.values())
         parts = 0
         for slot in SLOTS:
             for clause in self.slot(slot):
-                parts += 1 + len(clause.comparisons)
-                lines += [clause.value, *(comparison.number for comparison in clause.comparisons)]
+                parts += 1 + len(clause.conditions)
+                lines += [clause.value, *(condition.number for condition in clause.conditions)]
         return parts + sum(line.slope != 0 for line in lines)
 
     def to_tree(self) -> dict[str, Any]:
@@ -321,8 +321,8 @@ def range_of(feature: str) -> Range:
 
 
 def _clause(tree: Any) -> Clause:
-    comparisons, value = tree
+    conditions, value = tree
     return Clause(
-        tuple(Comparison(feature, op, Line(*map(float, line))) for feature, op, line in comparisons),
+        tuple(Condition(feature, op, Line(*map(float, line))) for feature, op, line in conditions),
         Line(*map(float, value)),
     )

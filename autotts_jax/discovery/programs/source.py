@@ -13,7 +13,7 @@ from autotts_jax.discovery.programs.rules import (
     SLOT_VALUES,
     SLOTS,
     Clause,
-    Comparison,
+    Condition,
     Line,
     Program,
     Range,
@@ -190,12 +190,12 @@ class _Export:
         )
 
     def _conditions(self, place: str, clause: Clause) -> list[str]:
-        """The comparisons of a clause that do not always hold."""
-        texts = [self._condition(place, comparison) for comparison in clause.comparisons]
+        """The conditions of a clause that do not always hold."""
+        texts = [self._condition(place, condition) for condition in clause.conditions]
         return list(dict.fromkeys(text for text in texts if text != "True"))
 
-    def _condition(self, place: str, comparison: Comparison) -> str:
-        feature, op, line = comparison
+    def _condition(self, place: str, condition: Condition) -> str:
+        feature, op, line = condition
         within = range_of(feature)
         if feature in _FLAGS and not line.slope:
             number = line.at(0.0, within)

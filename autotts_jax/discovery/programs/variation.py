@@ -12,13 +12,13 @@ from jaxtyping import Float
 from autotts_jax.discovery.programs.rules import (
     DIALS,
     MAX_CLAUSES,
-    MAX_COMPARISONS,
+    MAX_CONDITIONS,
     OPS,
     SLOT_FEATURES,
     SLOT_VALUES,
     SLOTS,
     Clause,
-    Comparison,
+    Condition,
     Line,
     Program,
     Range,
@@ -98,16 +98,16 @@ def constant(program: Program) -> Program:
         return Line(line.at_0 + line.slope / 2)
 
     def clause(old: Clause) -> Clause:
-        comparisons = tuple(of._replace(number=middle(of.number)) for of in old.comparisons)
-        return Clause(comparisons, middle(old.value))
+        conditions = tuple(of._replace(number=middle(of.number)) for of in old.conditions)
+        return Clause(conditions, middle(old.value))
 
     dials = {name: middle(line) for name, line in program.dials.items()}
     return Program(dials, **{slot: tuple(map(clause, program.slot(slot))) for slot in SLOTS})
 
 
 def _random_clause(slot: str, rng: np.random.Generator) -> Clause:
-    comparisons = tuple(_random_comparison(slot, rng) for _ in range(rng.integers(1, 4)))
-    return Clause(comparisons, _value(slot, rng))
+    conditions = tuple(_random_condition(slot, rng) for _ in range(rng.integers(1, 4)))
+    return Clause(conditions, _value(slot, rng))
 
 
 def _value(slot: str, rng: np.random.Generator) -> Line:
@@ -115,10 +115,10 @@ def _value(slot: str, rng: np.random.Generator) -> Line:
     return Line(1) if slot in ("prune", "stop") else _draw(SLOT_VALUES[slot], rng)
 
 
-def _random_comparison(slot: str, rng: np.random.Generator) -> Comparison:
+def _random_condition(slot: str, rng: np.random.Generator) -> Condition:
     features = SLOT_FEATURES[slot]
     feature = features[rng.integers(len(features))]
-    return Comparison(feature, OPS[rng.integers(len(OPS))], _draw(range_of(feature), rng))
+    return Condition(feature, OPS[rng.integers(len(OPS))], _draw(range_of(feature), rng))
 
 
 def _draw(within: Range, rng: np.random.Generator) -> Line:
@@ -172,13 +172,13 @@ def _change_number(program: Program, rng: np.random.Generator) -> Program:
         return _change_dial(program, rng)
     slot, row = places[rng.integers(len(places))]
     clause = program.slot(slot)[row]
-    at = rng.integers(len(clause.comparisons) + 1)
-    if at == len(clause.comparisons):
+    at = rng.integers(len(clause.conditions) + 1)
+    if at == len(clause.conditions):
         changed = clause._replace(value=_step(clause.value, SLOT_VALUES[slot], rng))
     else:
-        comparison = clause.comparisons[at]
-        number = _step(comparison.number, range_of(comparison.feature), rng)
-        changed = _with_comparison(clause, int(at), comparison._replace(number=number))
+        condition = clause.conditions[at]
+        number = _step(condition.number, range_of(condition.feature), rng)
+        changed = _with_condition(clause, int(at), condition._replace(number=number))
     return _with_clause(program, slot, row, changed)
 
 
@@ -190,32 +190,32 @@ def _change_dial(program: Program, rng: np.random.Generator) -> Program:
     return dataclasses.replace(program, dials={**program.dials, name: line})
 
 
-def _add_comparison(program: Program, rng: np.random.Generator) -> Program:
+def _add_condition(program: Program, rng: np.random.Generator) -> Program:
     slot, row = _any_clause(program, rng)
     clause = program.slot(slot)[row] if row >= 0 else None
-    if clause is None or len(clause.comparisons) >= MAX_COMPARISONS:
+    if clause is None or len(clause.conditions) >= MAX_CONDITIONS:
         return program
-    comparisons = (*clause.comparisons, _random_comparison(slot, rng))
-    return _with_clause(program, slot, row, clause._replace(comparisons=comparisons))
+    conditions = (*clause.conditions, _random_condition(slot, rng))
+    return _with_clause(program, slot, row, clause._replace(conditions=conditions))
 
 
-def _drop_comparison(program: Program, rng: np.random.Generator) -> Program:
+def _drop_condition(program: Program, rng: np.random.Generator) -> Program:
     slot, row = _any_clause(program, rng)
-    if row < 0 or not program.slot(slot)[row].comparisons:
+    if row < 0 or not program.slot(slot)[row].conditions:
         return program
     clause = program.slot(slot)[row]
-    out = rng.integers(len(clause.comparisons))
-    comparisons = tuple(c for at, c in enumerate(clause.comparisons) if at != out)
-    return _with_clause(program, slot, row, clause._replace(comparisons=comparisons))
+    out = rng.integers(len(clause.conditions))
+    conditions = tuple(c for at, c in enumerate(clause.conditions) if at != out)
+    return _with_clause(program, slot, row, clause._replace(conditions=conditions))
 
 
-def _replace_comparison(program: Program, rng: np.random.Generator) -> Program:
+def _replace_condition(program: Program, rng: np.random.Generator) -> Program:
     slot, row = _any_clause(program, rng)
-    if row < 0 or not program.slot(slot)[row].comparisons:
+    if row < 0 or not program.slot(slot)[row].conditions:
         return program
     clause = program.slot(slot)[row]
-    at = int(rng.integers(len(clause.comparisons)))
-    return _with_clause(program, slot, row, _with_comparison(clause, at, _random_comparison(slot, rng)))
+    at = int(rng.integers(len(clause.conditions)))
+    return _with_clause(program, slot, row, _with_condition(clause, at, _random_condition(slot, rng)))
 
 
 def _add_clause(program: Program, rng: np.random.Generator) -> Program:
@@ -244,9 +244,9 @@ def _swap_clauses(program: Program, rng: np.random.Generator) -> Program:
 _KINDS: tuple[tuple[Callable[[Program, np.random.Generator], Program], float], ...] = (
     (_change_number, 0.35),
     (_change_dial, 0.2),
-    (_add_comparison, 0.1),
-    (_drop_comparison, 0.1),
-    (_replace_comparison, 0.07),
+    (_add_condition, 0.1),
+    (_drop_condition, 0.1),
+    (_replace_condition, 0.07),
     (_add_clause, 0.08),
     (_drop_clause, 0.06),
     (_swap_clauses, 0.04),
@@ -272,6 +272,6 @@ def _with_clause(program: Program, slot: str, row: int, clause: Clause) -> Progr
     return _with_slot(program, slot, clauses)
 
 
-def _with_comparison(clause: Clause, at: int, comparison: Comparison) -> Clause:
-    comparisons = tuple(comparison if i == at else other for i, other in enumerate(clause.comparisons))
-    return clause._replace(comparisons=comparisons)
+def _with_condition(clause: Clause, at: int, condition: Condition) -> Clause:
+    conditions = tuple(condition if i == at else other for i, other in enumerate(clause.conditions))
+    return clause._replace(conditions=conditions)

@@ -1,4 +1,4 @@
-"""Claude as a proposer of whole files: an agent that edits one file in a folder that holds the history alone.
+"""Claude as a proposer of whole files: an agent that edits one file in a folder that shows what was tried.
 
 The folder has the files that the search has tried, each with its feedback, and the file that the agent edits;
 no data and no gold answers. The agent has tools to read and to edit files; whatever is outside the folder is
@@ -46,8 +46,8 @@ FILE = "candidate.py"
 TOOLS = ("Read", "Edit", "Write")
 """The agent's tools."""
 
-HISTORY = 40
-"""Files of the history that the folder holds: the latest."""
+MAX_FILES = 40
+"""How many of the files that were tried the folder holds: the latest."""
 
 _TASK = """\
 Do not reply with the file: edit {file}, which {begins}. Make it a better candidate; the file must be whole
@@ -122,7 +122,7 @@ class ClaudeProposer:
 
     def write(
         self,
-        history: Sequence[Written],
+        tried: Sequence[Written],
         folder: Path,
         round: int,  # noqa: A002
         max_branches: int,
@@ -136,7 +136,7 @@ class ClaudeProposer:
         """
         spent, kept = self.paid(folder), []
         for place in range(self.count):
-            task = _task(history, place, max_branches, beta)
+            task = _task(tried, place, max_branches, beta)
             call = self._call(task, folder / TRANSCRIPTS / CLAUDE, f"round{round:05}-{place}")
             if call.transcript.response is not None:
                 kept.append(call)
@@ -224,11 +224,11 @@ class _Call(NamedTuple):
     transcript: Transcript
 
 
-def _task(history: Sequence[Written], place: int, max_branches: int, beta: bool) -> _Task:
-    asked = prompt(history, place, max_branches, beta)
-    shown = list(history)[-HISTORY:]
+def _task(tried: Sequence[Written], place: int, max_branches: int, beta: bool) -> _Task:
+    asked = prompt(tried, place, max_branches, beta)
+    shown = list(tried)[-MAX_FILES:]
     files: dict[str, str] = {}
-    for written in history:
+    for written in tried:
         if written in shown or written.number in asked.parents:
             name = f"candidate{written.number:05}"
             files |= {} if written.source is None else {f"{name}.py": written.source}

@@ -194,8 +194,8 @@ def _numbers(program: Program) -> Iterator[tuple[Line, Range]]:
     """The numbers that say how much, and not whether."""
     every = [(program.dials[name], within) for name, within in DIALS.items()]
     for slot in SLOTS:
-        for comparisons, value in program.slot(slot):
-            every += [(number, range_of(feature)) for feature, _, number in comparisons]
+        for conditions, value in program.slot(slot):
+            every += [(number, range_of(feature)) for feature, _, number in conditions]
             every.append((value, SLOT_VALUES[slot]))
     return ((line, within) for line, within in every if not _is_flag(within))
 
@@ -214,10 +214,10 @@ def _with(program: Program, ends: Float[np.ndarray, "N 2"]) -> Program:
     slots: dict[str, Any] = {
         slot: tuple(
             Clause(
-                tuple(one._replace(number=changed(one.number, range_of(one.feature))) for one in comparisons),
+                tuple(one._replace(number=changed(one.number, range_of(one.feature))) for one in conditions),
                 changed(value, SLOT_VALUES[slot]),
             )
-            for comparisons, value in program.slot(slot)
+            for conditions, value in program.slot(slot)
         )
         for slot in SLOTS
     }

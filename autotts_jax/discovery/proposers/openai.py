@@ -155,7 +155,7 @@ class OpenAIProposer:
 
     def write(
         self,
-        history: Sequence[Written],
+        tried: Sequence[Written],
         folder: Path,
         round: int,  # noqa: A002
         max_branches: int,
@@ -168,7 +168,7 @@ class OpenAIProposer:
             DataError: a transcript is damaged.
         """
         prompts = {
-            f"round{round:05}-{place}": prompt(history, place, max_branches, beta)
+            f"round{round:05}-{place}": prompt(tried, place, max_branches, beta)
             for place in range(self.count)
         }
         replies = self.ask({name: asked.messages for name, asked in prompts.items()}, folder)

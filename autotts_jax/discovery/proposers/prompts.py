@@ -45,22 +45,22 @@ class Prompt(NamedTuple):
     parents: tuple[int, ...]
 
 
-def prompt(history: Sequence[Written], place: int, max_branches: int, beta: bool = True) -> Prompt:
+def prompt(tried: Sequence[Written], place: int, max_branches: int, beta: bool = True) -> Prompt:
     """Writes a prompt: the contract, the best candidates so far with their feedback, and what failed.
 
     Args:
-        history: the files that were tried so far, in order.
+        tried: the files that were tried so far, in order.
         place: number of the prompt in its round; each shows the best candidates in another order.
         max_branches: branches that an episode can open.
         beta: whether candidates are families over β; else each is one controller.
     """
     ranked = sorted(
-        (written for written in history if written.metrics is not None),
+        (written for written in tried if written.metrics is not None),
         key=lambda written: (-written.score, written.number),
     )[:SHOWN]
     first = place % max(len(ranked), 1)
     shown = [*ranked[first:], *ranked[:first]]
-    failed = [written for written in history if written.metrics is None][-SHOWN:]
+    failed = [written for written in tried if written.metrics is None][-SHOWN:]
     contract = CONTRACT.read_text(encoding="utf-8").replace("{candidates}", FAMILIES if beta else CONSTANT)
     terms = {
         "width": f"{max_branches}",

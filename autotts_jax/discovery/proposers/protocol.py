@@ -112,7 +112,7 @@ class Writer(Protocol):
 
     def write(
         self,
-        history: Sequence[Written],
+        tried: Sequence[Written],
         folder: Path,
         round: int,  # noqa: A002
         max_branches: int,
@@ -121,7 +121,7 @@ class Writer(Protocol):
         """Writes files.
 
         Args:
-            history: the files that this search has tried so far, in order.
+            tried: the files that this search has tried so far, in order.
             folder: the run's folder.
             round: number of the round in the run. A round that did not end is asked for again.
             max_branches: branches that an episode can open.

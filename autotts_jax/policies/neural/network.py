@@ -112,14 +112,16 @@ def initial_state(width: int) -> RecurrentState:
     )
 
 
-class Encoded(NamedTuple):
+class EncodedPool(NamedTuple):
     """What `encode` returns: the network's inputs, and the recurrent state with the present pool in it."""
 
     inputs: Inputs
     state: RecurrentState
 
 
-def encode(pool: BranchPool, state: RecurrentState, gamma: Float[Array, ""], atomic: bool = False) -> Encoded:
+def encode(
+    pool: BranchPool, state: RecurrentState, gamma: Float[Array, ""], atomic: bool = False
+) -> EncodedPool:
     """Computes the network's inputs.
 
     Args:
@@ -152,7 +154,7 @@ def encode(pool: BranchPool, state: RecurrentState, gamma: Float[Array, ""], ato
         jnp.stack([columns[name] for name in BRANCH_INPUTS]),
         jnp.stack([jnp.asarray(entries[name], jnp.float32) for name in GLOBAL_INPUTS]),
     )
-    return Encoded(inputs, RecurrentState(state.tracker, disagreement, quick, slow, state.round + passed))
+    return EncodedPool(inputs, RecurrentState(state.tracker, disagreement, quick, slow, state.round + passed))
 
 
 def update(

@@ -144,10 +144,10 @@ class ProgramPlayer(Player):
         self.check_single()
         stepper = Stepper(executor, on_decision)
         with self.cast.child() as child:
-            table = Table(child)
-            seat = _Stepped(stepper, self, table.texts)
-            table.seat([seat], self.job(self.values[0], executor.pool.width))
-            serve([table])
+            seating = Seating(child)
+            seat = _Stepped(stepper, self, seating.texts)
+            seating.seat([seat], self.job(self.values[0], executor.pool.width))
+            serve([seating])
             return seat.ended
 
     def settings(self) -> tuple[Player, ...]:
@@ -223,12 +223,14 @@ class _Run:
         self.played = {name: np.zeros(len(episodes), np.int64) for name in _COLUMNS}
         self._queue, self._left, self._report = deque(episodes), len(episodes), on_progress
         seats = min(SEATS, -(-len(episodes) // len(children)))
-        tables = []
+        seatings = []
         for child in children:
-            table = Table(child)
-            table.seat([_Replayed(self, table.texts) for _ in range(min(seats, len(self._queue)))], self._job)
-            tables.append(table)
-        serve([table for table in tables if not table.empty])
+            seating = Seating(child)
+            seating.seat(
+                [_Replayed(self, seating.texts) for _ in range(min(seats, len(self._queue)))], self._job
+            )
+            seatings.append(seating)
+        serve([seating for seating in seatings if not seating.empty])
         return self.played
 
     def play_once(self, child: Child, episodes: Sequence[_Episode]) -> dict[str, np.ndarray]:
@@ -286,7 +288,7 @@ class Seat:
         raise NotImplementedError
 
 
-class Table:
+class Seating:
     """The seats of a child, which plays their episodes in turns.
 
     Args:
@@ -361,32 +363,34 @@ class Table:
         return InputError(f"{self._seats[number].says()}:\n{printable(says['failed'])}")
 
 
-def serve(tables: Sequence[Table]) -> None:
+def serve(seatings: Sequence[Seating]) -> None:
     """Answers what children ask, until no seat has a further episode.
 
     Args:
-        tables: what each of them plays.
+        seatings: what each of them plays.
 
     Raises:
         InputError: a program raised.
         SandboxError: a child broke the protocol or a limit, or has ended.
     """
-    playing, due, waits = list(tables), 0.0, Waits()
+    playing, due, waits = list(seatings), 0.0, Waits()
     while playing:
-        ready = waits.until_any([descriptor for table in playing for descriptor in table.child.descriptors])
+        ready = waits.until_any(
+            [descriptor for seating in playing for descriptor in seating.child.descriptors]
+        )
         look = time.monotonic() > due
-        for table in list(playing):
-            words, messages = table.child.descriptors
+        for seating in list(playing):
+            words, messages = seating.child.descriptors
             if words in ready:
                 try:
-                    if requests := table.child.asked():
-                        table.answer(requests)
+                    if requests := seating.child.asked():
+                        seating.answer(requests)
                 except LedgerError as error:
-                    raise table.child.broke_protocol(str(error)) from error
-                if table.empty:
-                    playing.remove(table)
+                    raise seating.child.broke_protocol(str(error)) from error
+                if seating.empty:
+                    playing.remove(seating)
             if look or messages in ready:
-                _look_after(table)
+                _look_after(seating)
         if look:
             due = time.monotonic() + LOOK_AFTER
 
@@ -426,14 +430,14 @@ class Waits:
         return ready
 
 
-def _look_after(table: Table) -> None:
+def _look_after(seating: Seating) -> None:
     """Notices a child that has failed or ended, or that takes too long."""
-    child = table.child
+    child = seating.child
     if child.complete():
         says = child.take().says
         if "failed" not in says:
             raise child.broke_protocol("a message that nobody asked for")
-        raise table.failed(says)
+        raise seating.failed(says)
 
 
 class _Replayed(Seat):

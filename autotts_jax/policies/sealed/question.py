@@ -28,7 +28,7 @@ Ask = Callable[[int], int]
 """Makes a request; branches are numbered in opening order. The reply is tokens; or `REFUSED`; or
 ``2 (label + 1) + finished`` with the label of the branch's latest answer, -1 for no answer."""
 
-Table = Sequence[tuple[str, bool]]
+Replies = Sequence[tuple[str, bool]]
 """The answer and whether it is final, as a program is shown them, for each reply."""
 
 
@@ -57,7 +57,7 @@ class Question:
 
     __slots__ = ("_ask", "_shown", "_table", "_width")
 
-    def __init__(self, ask: Ask, table: Table, width: int):
+    def __init__(self, ask: Ask, table: Replies, width: int):
         self._ask = ask
         self._table = table
         self._width = width

@@ -15,7 +15,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from autotts_jax.policies.sealed.question import END, NO_ANSWER, SHOWING, Ask, Question, Table
+from autotts_jax.policies.sealed.question import END, NO_ANSWER, SHOWING, Ask, Question, Replies
 from autotts_jax.sandbox.channel import Channel
 from autotts_jax.sandbox.words import Words
 from autotts_jax.user_code import last_lines
@@ -28,7 +28,7 @@ _PATIENCE = 0.05
 
 _LABELS = [f"a{label}" for label in range(1 << 14)]
 _LABEL_OF = {text: label for label, text in enumerate(_LABELS)}
-_LABELLED: Table = [(text, finished) for text in [NO_ANSWER, *_LABELS] for finished in (False, True)]
+_LABELLED: Replies = [(text, finished) for text in [NO_ANSWER, *_LABELS] for finished in (False, True)]
 
 
 def play(
