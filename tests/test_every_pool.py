@@ -67,6 +67,8 @@ def program(name, **config):
     return dataclasses.replace(as_player(f"{PROGRAMS}:{name}"), config=config)
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:neural was trained on 500 tokens between two probes")
+
 PLAYERS = {
     "SC": "sc@8",
     "ASC": "asc@16",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 from matrices import WIDTH, random_matrix, shared_orders
 
-from autotts_jax.core import Episodes, ReplayPool, StopReason, rollout
+import autotts_jax as at
+from autotts_jax.collect import Sampling, SimulatedEngine
+from autotts_jax.core import Episodes, ReplayPool, Scale, StopReason, rollout
 from autotts_jax.envs import WidthDepth, WidthDepthRounds, observations
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.policies import NeuralPolicy, neural_family, select
 from autotts_jax.policies.neural import actions as heads
 from autotts_jax.policies.neural import network, policy_file
@@ -232,6 +235,7 @@ def test_the_shipped_policy(matrix):
     assert policy_file.SHIPPED.stat().st_size < 1_000_000
     _, card = policy_file.load_policy(policy_file.SHIPPED)
     assert set(card["data"]) == {f"Qwen3-{size}/aime24" for size in ("0.6B", "1.7B", "4B", "8B")}
+    assert selection.trained_on == Scale(500, 500, 81)
     dear, cheap = selection.controllers[0], selection.controllers[-1]
     episodes = Episodes(*np.array([(q, 0, s) for s in (0, 1) for q in range(6)]).T)
     played = rollout([dear, cheap], matrix, shared(1, 24), episodes)
@@ -301,6 +305,52 @@ def test_parameters_of_the_other_kind_are_refused(tmp_path):
         edit(file, lambda header, _, other=other: header.update(architecture=other))
         with pytest.raises(InputError, match="another network"):
             policy_file.load_policy(file)
+
+
+def test_a_file_says_what_the_policy_was_trained_on(tmp_path):
+    known = Scale(8, 20, 40)
+    policy_file.save_policy(tmp_path / "known.npz", dataclasses.replace(policy(), trained_on=known))
+    policy_file.save_policy(tmp_path / "unknown.npz", policy())
+    assert select(f"neural:{tmp_path / 'known.npz'}").trained_on == known
+    assert select(f"neural:{tmp_path / 'unknown.npz'}@1e-4").trained_on is None
+    edit(tmp_path / "unknown.npz", lambda header, _: header.pop("trained_on"))  # as older files
+    assert select(f"neural:{tmp_path / 'unknown.npz'}@1e-4").trained_on is None
+    for wrong in ("x", {"depth": 1}, {"least_interval": 0, "most_interval": 1, "depth": 2}, [1, 2, 3]):
+        edit(tmp_path / "known.npz", lambda header, _, wrong=wrong: header.update(trained_on=wrong))
+        with pytest.raises(InputError, match="not a policy, or damaged"):
+            policy_file.load_policy(tmp_path / "known.npz")
+
+
+@pytest.mark.parametrize(
+    ("here", "far"),
+    [
+        (Scale(50, 100, 10), None),
+        (Scale(25, 200, 10), None),
+        (Scale(24, 100, 10), "50 to 100 tokens between two probes, and here there are 24 to 100$"),
+        (Scale(201, 201, 10), "50 to 100 tokens between two probes, and here there are 201$"),
+        (Scale(50, 50, 11), "^branches of up to 10 intervals, and here they have up to 11$"),
+        (Scale(9, 9, 11), "here there are 9; and on branches of up to 10 intervals"),
+    ],
+)
+def test_what_is_far_from_training(here, far):
+    said = here.beyond(Scale(50, 100, 10))
+    assert said is None if far is None else re.search(far, said)
+
+
+def test_a_policy_far_from_its_training_is_warned_of():
+    data = synthetic(models=SYNTHETIC_MODELS[:1], questions=2, branches=4)
+    scale = Scale.of(data.matrix)
+    assert (scale.least_interval, scale.most_interval) == (500, 500)
+    own = dataclasses.replace(policy(), trained_on=Scale(90, 90, scale.depth))
+    sampling = Sampling(interval=200, max_tokens=600)
+    for here, play in (  # each warns before it plays, and a warning is an error here
+        (500, lambda: at.evaluate(data, own, seeds=1, max_branches=4)),
+        (500, lambda: at.trace(data, own, max_branches=4)),
+        (200, lambda: at.answer(SimulatedEngine(), "What is 3 + 4?", own, sampling=sampling)),
+    ):
+        said = f"NeuralPolicy was trained on 90 tokens between two probes, and here there are {here}; measure"
+        with pytest.raises(InputWarning, match=said):
+            play()
 
 
 def test_half_a_file_is_refused(tmp_path):

@@ -325,6 +325,7 @@ def test_the_name_alone_is_cmc_at_a_half(address):
     assert ask(address, "2 + 2", "sim").model == "sim:cmc@0.5"
 
 
+@pytest.mark.filterwarnings("ignore:neural was trained on 500 tokens between two probes")
 def test_every_model_that_is_listed_answers(address):
     with client(address) as asking:
         names = [model.id for model in asking.models.list()]

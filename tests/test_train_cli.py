@@ -360,6 +360,7 @@ def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(whole):
     assert card["config"]["trainer"]["kind"] == whole.kind
     assert policy.parameters["trunk"]["bias"].shape == (4,)
     assert head_of(policy.parameters) is HEADS[whole.actions]
+    assert (policy.trained_on.least_interval, policy.trained_on.most_interval) == (500, 500)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ def main() -> None:
     ends a command with status 130, and SIGTERM with 143.
     """
     with warnings.catch_warnings(), orderly():
-        warnings.simplefilter("always", InputWarning)
+        warnings.simplefilter("default", InputWarning)  # once each, however often a server answers
         warnings.showwarning = _show_warning
         try:
             # Importing the commands, and JAX with them, takes a second, in which a signal may come.

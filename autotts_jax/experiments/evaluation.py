@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from autotts_jax.checks import callback, whole
 from autotts_jax.collect.loading import load
 from autotts_jax.commands import without_secrets
+from autotts_jax.core.controller import Scale
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.experiments import plots
@@ -38,7 +39,7 @@ from autotts_jax.experiments.files import (
 from autotts_jax.experiments.frontier import Comparison, compare
 from autotts_jax.experiments.summary import DEFAULT_OBJECTIVE, Objective, Row, summarise
 from autotts_jax.experiments.tables import Table, comparison_table, summary_table
-from autotts_jax.policies.player import Play, Player
+from autotts_jax.policies.player import Play, Player, warn_of_distance
 from autotts_jax.policies.players import as_players
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
@@ -317,6 +318,7 @@ def evaluate(
     widths = [check_width(data, player, max_branches) for player in made]
     for player, width in zip(made, widths, strict=True):
         player.check(width, budget)
+        warn_of_distance(player, Scale.of(data.matrix))
     orders = branch_orders(data, protocol, range(seeds), max(widths))
     plays = tuple(
         player.play(

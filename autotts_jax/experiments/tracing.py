@@ -16,6 +16,7 @@ from rich.console import RenderableType
 
 from autotts_jax.checks import whole
 from autotts_jax.collect.loading import load
+from autotts_jax.core.controller import Scale
 from autotts_jax.core.pool import UNREVEALED, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
@@ -26,6 +27,7 @@ from autotts_jax.experiments.evaluation import MAX_SEED, branch_orders, check_wi
 from autotts_jax.experiments.files import results_folder
 from autotts_jax.experiments.plots import available, save_figure
 from autotts_jax.experiments.tables import WIDTH, Table, add_row, plain_table, thousands
+from autotts_jax.policies.player import warn_of_distance
 from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
@@ -249,6 +251,7 @@ def trace(
     width = check_width(data, playing, max_branches)
     check_budget(budget)
     playing.check(width, budget)
+    warn_of_distance(playing, Scale.of(data.matrix))
     row, name = _find(data, cell, question)
     orders = recorded_orders(len(data), width) if recorded else branch_orders(data, protocol, [seed], width)
     order = orders.of(row, 0)

@@ -24,11 +24,13 @@ from autotts_jax.collect.answers import Extractor, extractor
 from autotts_jax.collect.engine import Engine, Finish, Message
 from autotts_jax.collect.grading import Grader
 from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, check_differing, last_depth
+from autotts_jax.core.controller import Scale
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
 from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Stepper, apply_operation
 from autotts_jax.core.votes import MOST_BRANCHES, confidence_table
 from autotts_jax.errors import InputError
+from autotts_jax.policies.player import warn_of_distance
 from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.encoding import MAX_ANSWERS
@@ -164,6 +166,7 @@ def answer(
     width = playing.width or max_branches
     playing.check(width)
     sampling = sampling or Sampling()
+    warn_of_distance(playing, Scale(sampling.interval, sampling.interval, sampling.max_depth))
     if width > 1:
         check_differing(sampling)
     asked = question if isinstance(question, str) else tuple(question)

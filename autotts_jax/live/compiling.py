@@ -6,17 +6,45 @@ import contextlib
 import logging
 import threading
 
+from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.engine import Cancelled
 from autotts_jax.collect.grading import Grader
 from autotts_jax.collect.simulated import SimulatedEngine
+from autotts_jax.collect.trajectories import Sampling, Trajectories
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
-from autotts_jax.live.answering import answer
+from autotts_jax.live.answering import LiveExecutor
 from autotts_jax.live.published import PUBLISHED, published
 from autotts_jax.live.settings import Settings
 from autotts_jax.policies.player import Player
 
 _LOG = logging.getLogger("uvicorn.error")
+
+
+def play_simulated(
+    player: Player,
+    sampling: Sampling,
+    grader: Grader,
+    width: int,
+    budget: int | None,
+    cancel: threading.Event | None = None,
+) -> None:
+    """Has a player play an episode without a model, which compiles it.
+
+    Args:
+        player: the player, with a single setting.
+        sampling: how branches are sampled and probed.
+        grader: tells which answers are equal.
+        width: W, branches that may be opened.
+        budget: token budget; None for no limit.
+        cancel: once this is set, the episode is given up.
+
+    Raises:
+        Cancelled: ``cancel`` was set.
+    """
+    engine = SimulatedEngine(mean_tokens=5 * sampling.interval)
+    trajectories = Trajectories(engine, "Which digit?", sampling, extractor("auto"), cancel)
+    player.play_episode(LiveExecutor(trajectories, sampling, grader, width, budget))
 
 
 class Compiler:
@@ -62,17 +90,8 @@ class Compiler:
         with self._locks[player.name]:
             if player.name in self._compiled:
                 return
-            sampling = self._settings.sampling
-            answer(
-                SimulatedEngine(mean_tokens=5 * sampling.interval),
-                "Which digit?",
-                player,
-                grader=self._grader,
-                sampling=sampling,
-                max_branches=self._settings.max_branches,
-                budget=MAX_TOKENS,
-                cancel=self._ended,
-            )
+            width = player.width or self._settings.max_branches
+            play_simulated(player, self._settings.sampling, self._grader, width, MAX_TOKENS, self._ended)
             self._compiled.add(player.name)
 
     def _compile_all(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +13,11 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from autotts_jax.core import stepping
-from autotts_jax.core.controller import Controller, checked_round, checked_start, checked_vote
+from autotts_jax.core.controller import Controller, Scale, checked_round, checked_start, checked_vote
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.rollout import Episodes, Results, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
 
@@ -105,6 +106,11 @@ class Player(abc.ABC):
         """Gives a player for each setting."""
         return (self,)
 
+    @property
+    def trained_on(self) -> Scale | None:
+        """The scale of what a learned player was trained on; None where it was not, or does not say."""
+        return None
+
     def votes_with_finals(self, pool: BranchPool) -> bool:  # noqa: ARG002
         """Tells whether finished branches alone vote for the player's answer once there are any.
 
@@ -174,6 +180,21 @@ class Seal:
     level: str | None = None
     checks: tuple[str, ...] = ()
     spellings: bool = False
+
+
+def warn_of_distance(player: Player, scale: Scale) -> None:
+    """Warns where questions are far from what a learned player was trained on.
+
+    Args:
+        player: the player.
+        scale: the scale of the questions.
+    """
+    if player.trained_on and (far := scale.beyond(player.trained_on)):
+        warnings.warn(
+            f"{player.name} was trained on {far}; measure it before you rely on it, or train one for this",
+            InputWarning,
+            stacklevel=3,
+        )
 
 
 def check_branches_of(player: Player, width: int) -> None:
@@ -258,6 +279,11 @@ class ControllerPlayer(Player):
         """Plays one episode with the controller."""
         self.check_single()
         return stepping.play(self.controllers[0], executor, on_decision)
+
+    @property
+    def trained_on(self) -> Scale | None:
+        """The scale of what the controllers were trained on."""
+        return self.controllers[0].trained_on
 
     def settings(self) -> tuple[Player, ...]:
         """Gives a player for each controller."""

@@ -12,6 +12,7 @@ from jaxtyping import PRNGKeyArray
 
 from autotts_jax.checks import callback
 from autotts_jax.collect.loading import load
+from autotts_jax.core.controller import Scale
 from autotts_jax.core.hosts import together
 from autotts_jax.errors import InputError
 from autotts_jax.files import exists
@@ -113,7 +114,9 @@ def train(
         settings.run,
         folder,
         validate=validate,
-        save_policy=lambda path, policy: policy_file.save_policy(path, policy, card),
+        save_policy=lambda path, policy: policy_file.save_policy(
+            path, dataclasses.replace(policy, trained_on=Scale.of(training.matrix)), card
+        ),
         manifest=manifest,
         resume=resume,
         on_update=on_update,

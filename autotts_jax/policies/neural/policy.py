@@ -12,7 +12,7 @@ from flax import nnx
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from autotts_jax.core import votes
-from autotts_jax.core.controller import Controller, Family, first_of
+from autotts_jax.core.controller import Controller, Family, Scale, first_of
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.envs import observations
@@ -39,7 +39,12 @@ Parameters = dict[str, Any]
 """A network's parameters: nested dicts of float32 arrays."""
 
 
-@jax.tree_util.register_dataclass
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("parameters", "gamma"),
+    meta_fields=(),
+    drop_fields=("trained_on",),  # policies that were trained on different data are played together
+)
 @dataclasses.dataclass(frozen=True)
 class NeuralPolicy(Controller):
     """Plays the most likely actions of a network that is conditioned on a price γ.
@@ -50,10 +55,12 @@ class NeuralPolicy(Controller):
     Attributes:
         parameters: the network's parameters; their shapes say which action head it has.
         gamma: γ, the price of an interval.
+        trained_on: the scale of what it was trained on; None if that is not known.
     """
 
     parameters: Parameters
     gamma: float
+    trained_on: Scale | None = None
 
     def start(self, pool: Pool) -> tuple[RecurrentState, Pool]:
         return initial_state(pool.width), pool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import json
@@ -13,7 +14,8 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from autotts_jax.checks import number
+from autotts_jax.checks import number, whole
+from autotts_jax.core.controller import Scale
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import exists, write_atomically
 from autotts_jax.npz import Form, Npz
@@ -61,6 +63,7 @@ def save_policy(path: Path, policy: NeuralPolicy, card: Mapping[str, Any] | None
         "version": VERSION,
         "architecture": _architecture(policy.parameters),
         "gamma": float(policy.gamma),
+        "trained_on": policy.trained_on and dataclasses.asdict(policy.trained_on),
         "card": dict(card or {}),
     }
     arrays: dict[str, Any] = {
@@ -91,7 +94,8 @@ def load_policy(path: Path) -> tuple[NeuralPolicy, dict[str, Any]]:
     arrays = {name: archive.read(name) for name in forms}
     if not all(np.isfinite(leaf).all() for leaf in arrays.values()):
         raise DataError(file, "its parameters are not all finite; train the policy again")
-    return NeuralPolicy(unflatten_dict(arrays, sep="/"), float(header["gamma"])), header["card"]
+    trained_on = Scale(**header["trained_on"]) if header.get("trained_on") else None
+    return NeuralPolicy(unflatten_dict(arrays, sep="/"), float(header["gamma"]), trained_on), header["card"]
 
 
 def _read_header(file: Path, archive: Npz) -> dict[str, Any]:
@@ -110,6 +114,9 @@ def _read_header(file: Path, archive: Npz) -> dict[str, Any]:
         number("its γ", header["gamma"])
         if not isinstance(header["architecture"], dict) or not isinstance(header["card"], dict):
             raise TypeError("its architecture or its card is no object")
+        if (trained_on := header.get("trained_on")) is not None:
+            for name, value in dataclasses.asdict(Scale(**trained_on)).items():
+                whole(f"its {name}", value, 1)
     except DataError:
         raise
     except (ValueError, KeyError, TypeError) as error:
