@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -293,6 +294,15 @@ def test_other_commands_say_what_is_wrong(run, folder, arguments, message):
     assert stderr.startswith("autotts-jax: error: ")
     assert message in stderr
     assert not list(Path().glob("*/trace.jsonl"))
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+@pytest.mark.parametrize("module", ["autotts_jax", "autotts_jax.cli.main"])
+def test_a_module_can_be_run_as_the_command(monkeypatch, capsys, module):
+    monkeypatch.setattr(sys, "argv", ["autotts-jax", "--version"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module(module, run_name="__main__")
+    assert (end.value.code, capsys.readouterr().out) == (0, f"autotts-jax {at.__version__}\n")
 
 
 # --- a process of its own -------------------------------------------------------------------------------

@@ -56,3 +56,7 @@ def _show_warning(
     else:
         shown = printable(warnings.formatwarning(message, category, filename, lineno, line), lines=True)
         sys.stderr.write(shown)
+
+
+if __name__ == "__main__":
+    main()
