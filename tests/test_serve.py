@@ -631,7 +631,9 @@ def test_a_name_that_leads_here_is_no_way_in_without_a_key():
     with served(Engine(), settings) as address:
         port = address.rpartition(":")[2]
         allowed = dict.fromkeys(("localhost", "127.0.0.1", "[::1]", "model.lan", "Model.lan"), 200)
-        hosts = allowed | dict.fromkeys(("[", "", "e_vil.example", "127.0.0.1.evil.example", "x"), 403)
+        others = ("[", "", "e_vil.example", "127.0.0.1.evil.example", "x")
+        malformed = ("[::1].evil.example", "[::1]x", "x@localhost", "localhost#", "localhost/", "[localhost]")
+        hosts = allowed | dict.fromkeys((*others, *malformed, "::1", "127.0.0.1:1", "[model.lan]"), 403)
         for host, status in hosts.items():
             for path in ("/", "/metrics", "/v1/models"):
                 reply = httpx.get(f"{address}{path}", headers={"host": f"{host}:{port}"})
@@ -864,11 +866,14 @@ def test_the_command_serves_until_it_is_told_to_end():
         told = next(line for line in process.stderr if "serving at" in line)
         address = told.split()[-1].removesuffix("/v1")
         assert ask(address, "1 + 1", model="sim:sc@2").choices[0].message.content
+        assert httpx.get(f"{address}/health", params={"api_key": "secret"}).is_success
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
     finally:
         process.kill()
-        process.communicate()
+        log, _ = process.communicate()
+    assert '"GET /health HTTP/1.1" 200' in log
+    assert "secret" not in log
 
 
 @pytest.mark.slow

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import urllib.parse
+import re
 
 from starlette.requests import Request
 
 from autotts_jax.live.chat import RequestError
 from autotts_jax.live.settings import Settings
+
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.-]+))(?::[0-9]*)?", re.IGNORECASE)
 
 
 def check_access(request: Request, settings: Settings) -> None:
@@ -48,12 +50,15 @@ def check_host(request: Request, settings: Settings) -> None:
 
 def _is_allowed(request: Request, names: tuple[str, ...]) -> bool:
     """Whether a request was made to an address, to this machine, or to one of the names."""
+    # Not request.url, which has the server's own address where the header is of another form; and
+    # urllib takes what only begins with an address for one.
+    host = _HOST.fullmatch(request.headers.get("host", ""))
+    if host is None:
+        return False
+    if host["name"] and host["name"].lower() in ("localhost", *map(str.lower, names)):
+        return True
     try:
-        # Not request.url, which has the server's own address where the header is of another form.
-        host = urllib.parse.urlsplit("//" + request.headers.get("host", "")).hostname or ""
-        if host in ("localhost", *map(str.lower, names)):
-            return True
-        ipaddress.ip_address(host)
+        ipaddress.IPv6Address(host["v6"]) if host["v6"] else ipaddress.IPv4Address(host["name"])
     except ValueError:
         return False
     return True

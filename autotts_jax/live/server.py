@@ -43,6 +43,7 @@ SWITCH_SECONDS = 0.0005
 """How long a thread may keep others from running."""
 
 _LOG = logging.getLogger("uvicorn.error")
+_ACCESS_LOG = logging.getLogger("uvicorn.access")
 
 
 def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> None:
@@ -73,6 +74,7 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
         backlog=BACKLOG,
         timeout_graceful_shutdown=2 * GRACE_SECONDS,
     )
+    _ACCESS_LOG.addFilter(_without_query)
     if settings.api_key is None and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
         _LOG.warning(
             "%s can be reached from other machines and there is no API key, so everybody who reaches it can "
@@ -159,6 +161,15 @@ class _Server(uvicorn.Server):
     def _abort(self) -> None:
         for connection in self.server_state.connections:
             connection.transport.abort()
+
+
+def _without_query(record: logging.LogRecord) -> bool:
+    """Takes the query, in which a client may have put a secret, out of a line of the log."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            argument.partition("?")[0] if isinstance(argument, str) else argument for argument in record.args
+        )
+    return True
 
 
 async def _reply(_request: Request, error: Exception) -> Response:
