@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -29,6 +30,11 @@ class ScriptedModel(ThreadingHTTPServer):
         self.keys = set()
         self.at_work = self.most_at_work = 0
         self.lock = threading.Lock()
+
+    def handle_error(self, request, client_address):
+        """Says nothing of clients that were killed while they asked."""
+        if not isinstance(sys.exception(), ConnectionError | json.JSONDecodeError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -451,7 +451,7 @@ TESTS = {
         trace="test_reliability.py::test_results_that_were_being_written_at_sigkill_are_never_mixed",
         collect="test_collect.py::test_killed_twenty_times_it_ends_with_the_same_files",
         train="test_training.py::test_a_killed_process_goes_on",
-        discover="test_discovery.py::test_a_killed_run_loses_nothing",
+        discover="test_killed_discovery.py::test_killed_twenty_times_a_run_loses_nothing_and_pays_for_no_reply_twice",
         answer=NOTHING,
         serve=SERVED,
     ),

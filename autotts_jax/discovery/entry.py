@@ -8,12 +8,13 @@ from typing import Any
 
 from autotts_jax.checks import number, whole
 from autotts_jax.collect.loading import load
+from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS
 from autotts_jax.discovery.critics.critic import Critic
 from autotts_jax.discovery.proposers.protocol import Proposer, Writer
 from autotts_jax.discovery.results.found import Discovery, read_run
 from autotts_jax.discovery.search import DiscoveryRun, OnRound
 from autotts_jax.errors import InputError
-from autotts_jax.files import locked
+from autotts_jax.files import locked, remove_unfinished
 from autotts_jax.policies.players import as_player
 from autotts_jax.replay import ProbeDataset
 
@@ -72,6 +73,8 @@ def discover(
     data = data if isinstance(data, ProbeDataset) else load(data)
     folder = Path(out)
     with locked(folder):
+        for transcripts in (folder / TRANSCRIPTS).glob("**/"):
+            remove_unfinished(transcripts)
         run = DiscoveryRun(
             data,
             folder,
