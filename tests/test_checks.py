@@ -175,7 +175,6 @@ def test_a_controller_that_is_none(data, play, wrong, message):
 
 
 def test_what_tracing_cannot_tell_is_checked_when_an_episode_has_ended(data):
-    """In evaluations but for the leader, which ``check_controller`` finds."""
     stop = controller(**stops(lambda _: jnp.int32(99)))
     sequential = controller(**counts(jnp.int32(7)))
     for play in (at.evaluate, at.trace):
@@ -183,11 +182,21 @@ def test_what_tracing_cannot_tell_is_checked_when_an_episode_has_ended(data):
             play(data, stop, max_branches=2)
         with pytest.raises(at.InputError, match=r"Wrong.sequential_tokens returned 7.* must be between"):
             play(data, sequential, max_branches=2)
-    leader = controller(**votes(lambda pool: dataclasses.replace(pool.vote_finals(), leader=jnp.int32(1))))
+
+
+@pytest.mark.parametrize("leader", [1, -2])
+def test_a_leader_that_is_no_opened_branch_is_refused(data, leader):
+    wrong = controller(
+        **votes(lambda pool: dataclasses.replace(pool.vote_finals(), leader=jnp.int32(leader)))
+    )
     with pytest.raises(
-        at.InputError, match=r"Wrong.vote returned a Vote whose leader is 1; .* of the 1 opened"
+        at.InputError, match=r"Wrong.vote returned a Vote whose leader is none of the 1 opened"
     ):
-        at.trace(data, leader, max_branches=2)
+        at.evaluate(data, wrong, max_branches=2)
+    with pytest.raises(
+        at.InputError, match=rf"Wrong.vote returned a Vote whose leader is {leader}; .* 1 opened"
+    ):
+        at.trace(data, wrong, max_branches=2)
 
 
 def test_a_memory_may_hold_numbers(data):

@@ -60,6 +60,9 @@ Reading 128 branches to a depth of 81 by atomic actions takes 20,865.
 LANES = {"cpu": 64, "gpu": 8192, "tpu": 4096}
 """Lanes a device by platform: as many as its caches or its cores are filled by."""
 
+NO_LEADER = np.iinfo(np.int32).min
+"""In the column of answers: the leader of the controller's vote is no opened branch."""
+
 SEGMENTS = 100
 """Stops of the compiled loop in which progress can be reported."""
 
@@ -488,8 +491,10 @@ def _result_row(
     controller: Controller, memory: Memory, pool: BranchPool, rounds: Scalar, stop: Scalar
 ) -> Int32[Array, " C"]:
     """What an ended episode came to, in the order of `COLUMNS`."""
+    vote = checked_vote(controller, memory, pool)
+    is_leader = (vote.leader >= NONE) & (vote.leader < pool.opened)
     row = {
-        "answer": winner(pool, checked_vote(controller, memory, pool)),
+        "answer": jnp.where(is_leader, winner(pool, vote), NO_LEADER),
         "tokens": pool.tokens,
         "intervals": pool.intervals,
         "probes": pool.probes,
@@ -532,6 +537,12 @@ def _check_ends(controller: str, results: Results) -> None:
     unknown = results.stop_reason[~np.isin(results.stop_reason, list(StopReason))]
     if unknown.size:
         raise InputError(f"{controller}.round returned the stop reason {unknown[0]}; return a StopReason")
+    astray = np.flatnonzero(results.answer == NO_LEADER)
+    if astray.size:
+        raise InputError(
+            f"{controller}.vote returned a Vote whose leader is none of the {results.branches[astray[0]]} "
+            f"opened branches, counted from 0, nor {NONE} for none; return a vote of the pool"
+        )
     tokens, sequential = results.tokens.astype(np.int64), results.sequential_tokens.astype(np.int64)
     wrong = np.flatnonzero((sequential > tokens) | (sequential * results.branches < tokens))
     if wrong.size:
