@@ -261,6 +261,19 @@ def test_values_that_no_option_takes(run, arguments, option):
     assert "Traceback" not in stderr
 
 
+def test_data_is_named_with_and_without_an_option(run, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("data", "info", "--data", folder) == run("data", "info", folder)
+    assert run("data", "validate", "--data", folder) == run("data", "validate", folder)
+    converted = run("data", "convert", "--data", folder, "--out", "x.npz")
+    assert converted == run("data", "convert", folder, "--out", "x.npz")
+    assert converted[0] == 0
+    for command in ("info", "validate", "convert --out x.npz"):
+        status, stdout, stderr = run("data", *command.split())
+        assert (status, stdout) == (2, "")
+        assert "no PATH is given" in stderr
+
+
 def test_the_version_is_told(run):
     assert run("--version") == (0, f"autotts-jax {at.__version__}\n", "")
 

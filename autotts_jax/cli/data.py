@@ -10,19 +10,36 @@ import typer
 import autotts_jax as at
 from autotts_jax import collect, experiments, replay
 from autotts_jax.cli.console import console, say, working
-from autotts_jax.cli.options import DataArgument, EncodingOption, path
+from autotts_jax.cli.options import EncodingOption, path
 from autotts_jax.errors import InputError
 
 app = typer.Typer(
     help="Describe, import, convert and check probe matrices.", no_args_is_help=True, rich_markup_mode=None
 )
 
-FilesArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders or globs.")]
+DataArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="File, folder, glob, synthetic or smollm2.", show_default=False),
+]
+FilesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="PATH", help="Files, folders or globs.", show_default=False)
+]
+SameOption = Annotated[
+    list[str] | None, typer.Option("--data", metavar="PATH", help="PATH, given as for evaluate.")
+]
+
+
+def _named(paths: list[str] | None, data: list[str] | None) -> list[str]:
+    """Takes the paths that were given with and without ``--data``, which other commands ask for."""
+    if named := [*(paths or ()), *(data or ())]:
+        return named
+    raise InputError("no PATH is given; name the data, as smollm2 or a file")
 
 
 @app.command()
-def info(data: DataArgument, encoding: EncodingOption = "exact") -> None:
+def info(paths: DataArgument = None, data: SameOption = None, encoding: EncodingOption = "exact") -> None:
     """Print statistics of probe matrices and the progress of collections."""
+    data = _named(paths, data)
     with working() as on_progress:
         stores = [collect.Store(place) for place in data if collect.is_collection(place)]
         tables = [experiments.collection_table(store) for store in stores]
@@ -61,16 +78,18 @@ def import_(
 
 @app.command()
 def convert(
-    data: DataArgument,
     out: Annotated[
         Path,
         typer.Option(
             parser=path, metavar="FILE", help="Compact file (.npz), or AutoTTS JSON of a single cell (.json)."
         ),
     ],
+    paths: DataArgument = None,
+    data: SameOption = None,
     encoding: EncodingOption = "exact",
 ) -> None:
     """Convert probe matrices to one compact file, or one cell to AutoTTS JSON."""
+    data = _named(paths, data)
     with working() as on_progress:
         writers = {".npz": replay.write_compact, ".json": replay.write_json}
         if out.suffix not in writers:
@@ -83,8 +102,9 @@ def convert(
 
 
 @app.command()
-def validate(data: FilesArgument) -> None:
+def validate(paths: FilesArgument = None, data: SameOption = None) -> None:
     """Check files and print what is wrong with each; exit with status 2 if any is bad."""
+    data = _named(paths, data)
     lines = []
     bad = 0
     with working() as on_progress:

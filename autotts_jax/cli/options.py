@@ -105,7 +105,6 @@ DataOption = Annotated[
         show_default="synthetic",
     ),
 ]
-DataArgument = Annotated[list[str], typer.Argument(metavar="PATH", help="What --data of evaluate takes.")]
 EncodingOption = Annotated[
     EncodingName, typer.Option(help="Answers are equal by spelling (exact) or by mathematics (equiv).")
 ]
