@@ -6,23 +6,17 @@
 
 ``result.table()`` shows accuracy and cost, ``result.summary()`` and ``result.episodes()`` are Arrow tables,
 and ``result.save("runs/first")`` writes them all. Importing this package registers the environments
-``WidthDepth-v0`` and ``WidthDepthRounds-v0`` with Gymnasium. The names below are imported when they are first
-used, and JAX with them.
+in `autotts_jax.envs.ENVIRONMENTS` with Gymnasium. The names below are imported when they are first used, and
+JAX with them.
 """
 
 import importlib.metadata
 
-import gymnasium
 import lazy_loader
+
+from autotts_jax.envs import registry as _registry
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = importlib.metadata.version("autotts-jax")
 
-for _name in ("WidthDepth", "WidthDepthRounds"):
-    # Gymnasium warns where an id is registered twice, as a reload would.
-    if f"{_name}-v0" not in gymnasium.registry:
-        gymnasium.register(
-            id=f"{_name}-v0",
-            entry_point=f"autotts_jax.envs.gym:{_name}Env",
-            vector_entry_point=f"autotts_jax.envs.gym_vector:{_name}VectorEnv",
-        )
+_registry.register()

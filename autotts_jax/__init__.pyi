@@ -6,7 +6,7 @@ from .core.rollout import rollout
 from .core.votes import Vote
 from .discovery.entry import discover
 from .discovery.results.found import Discovery, read_run
-from .envs.making import make
+from .envs.making import make, sb3_vec_env
 from .errors import InputError
 from .experiments.evaluation import Evaluation, evaluate
 from .experiments.summary import Objective
@@ -39,6 +39,7 @@ __all__ = [
     "make",
     "read_run",
     "rollout",
+    "sb3_vec_env",
     "testing",
     "trace",
     "train",

@@ -7,11 +7,11 @@ import argparse
 import copy
 import time
 
-import gymnasium as gym
 import torch
 from common import DISCOUNT, REWARD, SCALE, SHAPE, compare, first_logits
-from sb3_vec_env import SB3VecEnv
 from stable_baselines3 import PPO
+
+import autotts_jax as at
 
 
 def main() -> None:
@@ -23,17 +23,12 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # The network is too small to share among threads.
 
-    envs = gym.make_vec(
-        "autotts_jax:WidthDepthRounds-v0",
-        num_envs=arguments.envs,
-        obs="flat",
-        autoreset_mode="SameStep",
-        **SHAPE,
-        **REWARD,
+    envs = at.sb3_vec_env(
+        "WidthDepthRounds-v0", arguments.envs, reward_scale=1 / SCALE, obs="flat", **SHAPE, **REWARD
     )
     model = PPO(
         "MlpPolicy",
-        SB3VecEnv(envs, SCALE),
+        envs,
         n_steps=32,
         batch_size=4 * arguments.envs,
         n_epochs=4,
@@ -46,7 +41,7 @@ def main() -> None:
         policy_kwargs={"activation_fn": torch.nn.ReLU},
     )
     policy = model.policy
-    policy.env = envs.unwrapped.environment
+    policy.env = envs.envs.environment
     policy.action_net.bias.data = torch.from_numpy(first_logits(policy.env))
     untrained = copy.deepcopy(policy)
     began = time.perf_counter()

@@ -23,6 +23,7 @@ from matrices import BRANCHES, as_dataset, random_matrix
 
 import autotts_jax
 from autotts_jax.envs import (
+    ENVIRONMENTS,
     OBSERVATIONS,
     WidthDepth,
     WidthDepthEnv,
@@ -37,7 +38,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.replay import SYNTHETIC_MODELS, embedded, synthetic, write_compact
 from autotts_jax.replay.orders import repo100_orders
 
-ATOMIC, ROUNDS = "WidthDepth-v0", "WidthDepthRounds-v0"
+ATOMIC, ROUNDS, MACRO = "WidthDepth-v0", "WidthDepthRounds-v0", "WidthDepthMacro-v0"
 IDS = (ATOMIC, ROUNDS)
 WIDTH, LANES, STEPS = 6, 3, 12
 BRANCH, ANSWER = 0, 1
@@ -77,10 +78,33 @@ def some_action(name, rng):
 # --- registration ---------------------------------------------------------------------------------------
 
 
-def test_import_registers_both_ids_without_jax():
+def test_import_registers_all_ids_without_jax():
     code = "import autotts_jax, gymnasium, sys; assert 'jax' not in sys.modules; print(*gymnasium.registry)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(IDS) <= set(done.stdout.split())
+    assert {*ENVIRONMENTS, *(f"autotts_jax/{name}" for name in ENVIRONMENTS)} <= set(done.stdout.split())
+
+
+@pytest.mark.parametrize("prefix", ["", "autotts_jax:", "autotts_jax/", "autotts_jax:autotts_jax/"])
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_every_id_makes_its_environment(name, prefix, data):
+    single = gymnasium.make(prefix + name, data=data, max_branches=4)
+    many = gymnasium.make_vec(prefix + name, num_envs=2, data=data, max_branches=4)
+    kind, settings = ENVIRONMENTS[name]
+    for env in (single.unwrapped, many):
+        assert type(env.environment).__name__ == kind
+        assert {key: getattr(env.environment, key) for key in settings if key != "max_branches"} == {
+            key: value for key, value in settings.items() if key != "max_branches"
+        }
+    assert single.unwrapped.environment == autotts_jax.make(name, data, max_branches=4)[0]
+
+
+def test_the_small_ids_suit_scripts_that_take_nothing_but_an_id():
+    for name in ENVIRONMENTS:
+        if "Small" in name:
+            env = gymnasium.make(name)
+            assert isinstance(env.observation_space, gymnasium.spaces.Box)
+            assert len(env.observation_space.shape) == 1
+            assert env.unwrapped.environment.max_branches == 8
 
 
 def test_importing_twice_registers_once():
@@ -473,6 +497,61 @@ def test_masks_are_found_behind_wrappers(data):
     for masks in (env.unwrapped.action_masks(), env.get_wrapper_attr("action_masks")()):
         assert masks.dtype == bool
         np.testing.assert_array_equal(masks, info["action_mask"])
+
+
+# --- macro-actions --------------------------------------------------------------------------------------
+
+
+def as_round(action, obs, mask):
+    """The action of a round that a macro-action stands for, by what is seen before it."""
+    column = dict(zip((feature.name for feature in BRANCH_FEATURES), obs["branches"].T, strict=True))
+    active, agrees = column["active"] > 0, column["with_latest"] > 0
+    voted = (active & (column["answered"] > 0)).any()
+    advance = mask[2 + WIDTH + 1 :].reshape(WIDTH, -1)[:, -1] > 0
+    entries = np.zeros(2 + WIDTH, int)
+    entries[0] = action == ANSWER
+    entries[1] = {0: 1, 6: 2, 7: 4}.get(action, 0)
+    chosen = {2: active, 3: active & agrees, 4: active & ~agrees & voted}.get(action, ~active & active)
+    entries[2:][chosen & advance] = 1 + 4
+    if action == 5:
+        entries[2:][active & ~agrees & voted] = 1
+    return entries
+
+
+def test_macro_actions_are_the_rounds_that_they_stand_for(make):
+    macro, rounds = make(MACRO), make(ROUNDS)
+    assert macro.action_space.n == 8  # 1, 2 and 4 of 6 branches can be opened at a time
+    rng = np.random.default_rng(0)
+    seen = set()
+    for seed in range(12):
+        obs, info = macro.reset(seed=seed)
+        obs_again, info_again = rounds.reset(seed=seed)
+        ended = False
+        while not ended:
+            assert data_equivalence(obs, obs_again)
+            action = int(
+                rng.choice([2, 3, 4, 5, 0, 6, 7, ANSWER], p=[0.2, 0.2, 0.15, 0.1, 0.1, 0.1, 0.1, 0.05])
+            )
+            entries = as_round(action, obs, info_again["action_mask"])
+            possible = entries.any() and entries[1] <= WIDTH - (obs["branches"][:, 0] > 0).sum()
+            assert info["action_mask"][action] == possible
+            obs, reward, ended, truncated, info = macro.step(action)
+            assert info["invalid_action"] == (not possible)
+            obs_again, *same, info_again = rounds.step(entries if possible else np.zeros(2 + WIDTH, int))
+            assert same == [reward, ended, truncated]
+            shared = info.keys() - {"action_mask", "invalid_action"}
+            assert {key: info[key] for key in shared} == {key: info_again[key] for key in shared}
+            seen |= {action} if possible else set()
+    assert seen == set(range(8))
+
+
+@pytest.mark.parametrize("action", [-1, 8, *OUT_OF_RANGE])
+def test_macro_actions_out_of_range_do_nothing(make, action):
+    env = make(MACRO)
+    env.reset(seed=0)
+    *_, info = env.step(action)
+    assert info["invalid_action"]
+    assert info["intervals"] == 0
 
 
 # --- environments of one's own --------------------------------------------------------------------------

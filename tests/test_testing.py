@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 from matrices import random_matrix
 
-from autotts_jax.envs import WidthDepth, WidthDepthRounds
+from autotts_jax.envs import WidthDepth, WidthDepthMacro, WidthDepthRounds
 from autotts_jax.testing.environments import check_functional_env
 
 WIDTH = 2
@@ -47,10 +47,11 @@ class DoubleReward(WidthDepth):
             {"kappa_probe": 0.5, "invalid_penalty": 0.25, "gamma": (1e-4, 1e-1), "reward": "majority"},
         ),
         (WidthDepthRounds(WIDTH, obs="flat"), {"budget": 100, "reward": "regret", "max_steps": 20}),
+        (WidthDepthMacro(WIDTH), {"budget": 100}),
         (WithTokens(WIDTH, max_advance=2), {"reward": "progress", "gamma": 0.0}),
         (DoubleReward(WIDTH), {"check_rewards": False}),
     ],
-    ids=["atomic", "fused", "rounds", "derived", "rewarded"],
+    ids=["atomic", "fused", "rounds", "macro", "derived", "rewarded"],
 )
 def test_sound_environments_pass(env, settings, matrix):
     check_functional_env(env, matrix, **settings)

@@ -1,11 +1,13 @@
 from .aggregates import AGGREGATES, Aggregate
 from .environment import OBSERVATIONS, Environment, Observation
 from .executor import EnvironmentExecutor, play_in_environment
-from .gym import WidthDepthEnv, WidthDepthRoundsEnv
-from .gym_vector import WidthDepthRoundsVectorEnv, WidthDepthVectorEnv
-from .making import ENVIRONMENTS, as_gymnax, make
+from .gym import WidthDepthEnv, WidthDepthMacroEnv, WidthDepthRoundsEnv
+from .gym_vector import WidthDepthMacroVectorEnv, WidthDepthRoundsVectorEnv, WidthDepthVectorEnv
+from .macros import WidthDepthMacro
+from .making import as_gymnax, make, sb3_vec_env
 from .observations import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES, Tracker
 from .params import EnvParams, EnvState
+from .registry import ENVIRONMENTS
 from .rewards import Reward
 from .rounds import WidthDepthRounds
 from .width_depth import WidthDepth
@@ -27,6 +29,9 @@ __all__ = [
     "Tracker",
     "WidthDepth",
     "WidthDepthEnv",
+    "WidthDepthMacro",
+    "WidthDepthMacroEnv",
+    "WidthDepthMacroVectorEnv",
     "WidthDepthRounds",
     "WidthDepthRoundsEnv",
     "WidthDepthRoundsVectorEnv",
@@ -34,4 +39,5 @@ __all__ = [
     "as_gymnax",
     "make",
     "play_in_environment",
+    "sb3_vec_env",
 ]

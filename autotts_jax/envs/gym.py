@@ -1,8 +1,8 @@
-"""The environments for Gymnasium: ``WidthDepth-v0`` and ``WidthDepthRounds-v0``, NumPy in and out.
+"""The environments for Gymnasium, NumPy in and out; `autotts_jax.envs.registry` has their ids.
 
-`autotts_jax` registers both ids. `WidthDepthEnv` and `WidthDepthRoundsEnv` are single environments; those of
+`WidthDepthEnv`, `WidthDepthRoundsEnv` and `WidthDepthMacroEnv` are single environments; those of
 `autotts_jax.envs.gym_vector` step any number of them in one compiled call. All wrap the functional
-environments `WidthDepth` and `WidthDepthRounds`.
+environments `WidthDepth`, `WidthDepthRounds` and `WidthDepthMacro`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from autotts_jax.envs.gym_face import (
     to_numpy,
     wrap_keys,
 )
+from autotts_jax.envs.macros import WidthDepthMacro
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.replay.dataset import EXACT
@@ -152,3 +153,9 @@ class WidthDepthRoundsEnv(WidthDepthEnv):
     """`WidthDepthRounds`, one episode at a time; see `WidthDepthEnv`."""
 
     kind = WidthDepthRounds
+
+
+class WidthDepthMacroEnv(WidthDepthEnv):
+    """`WidthDepthMacro`, one episode at a time; see `WidthDepthEnv`."""
+
+    kind = WidthDepthMacro

@@ -27,6 +27,7 @@ from autotts_jax.envs.gym_face import (
     to_numpy,
     wrap_keys,
 )
+from autotts_jax.envs.macros import WidthDepthMacro
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.errors import InputError
@@ -224,6 +225,12 @@ class WidthDepthRoundsVectorEnv(WidthDepthVectorEnv):
     """`WidthDepthRounds`, any number of episodes in one compiled call; see `WidthDepthVectorEnv`."""
 
     kind = WidthDepthRounds
+
+
+class WidthDepthMacroVectorEnv(WidthDepthVectorEnv):
+    """`WidthDepthMacro`, any number of episodes in one compiled call; see `WidthDepthVectorEnv`."""
+
+    kind = WidthDepthMacro
 
 
 def _copy(lanes: Slot | None) -> Slot | None:

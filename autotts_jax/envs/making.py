@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from autotts_jax.checks import nearest
 from autotts_jax.envs.environment import Environment
+from autotts_jax.envs.macros import WidthDepthMacro
 from autotts_jax.envs.params import EnvParams
+from autotts_jax.envs.registry import ENVIRONMENTS, NAMESPACE
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.errors import InputError
@@ -17,13 +19,12 @@ from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.embedded import load
 
 if TYPE_CHECKING:
-    from autotts_jax.envs import gymnax_env
+    from autotts_jax.envs import gymnax_env, sb3
 
-ENVIRONMENTS: dict[str, type[Environment]] = {
-    "WidthDepth-v0": WidthDepth,
-    "WidthDepthRounds-v0": WidthDepthRounds,
+KINDS: dict[str, type[Environment]] = {
+    kind.__name__: kind for kind in (WidthDepth, WidthDepthRounds, WidthDepthMacro)
 }
-"""The environments by the ids that Gymnasium knows them by."""
+"""The functional environments by the names of their classes."""
 
 
 def make(
@@ -34,7 +35,8 @@ def make(
     ``gymnasium.make`` makes the same environments with the interface of Gymnasium.
 
     Args:
-        name: ``WidthDepth-v0``, one atomic action a step, or ``WidthDepthRounds-v0``, one round a step.
+        name: an id in `ENVIRONMENTS`: ``WidthDepth-v0``, one atomic action a step, ``WidthDepthRounds-v0``,
+            one round a step, and others.
         data: the questions: a dataset, or whatever `autotts_jax.load` takes.
         **settings: settings of the class, as ``max_branches``, and of its `Environment.make_params`, as
             ``gamma``.
@@ -54,11 +56,13 @@ def make(
         >>> observation["branches"].shape
         (8, 12)
     """
-    if name not in tuple(ENVIRONMENTS):
+    alone = name.removeprefix(NAMESPACE) if isinstance(name, str) else name
+    if alone not in tuple(ENVIRONMENTS):
         raise InputError(f"unknown environment {name!r}; {nearest(name, ENVIRONMENTS)}")
     dataset = data if isinstance(data, ProbeDataset) else load(data)
-    of_class, of_params = split_settings(ENVIRONMENTS[name], settings)
-    env = ENVIRONMENTS[name](**of_class)
+    kind = KINDS[ENVIRONMENTS[alone].kind]
+    of_class, of_params = split_settings(kind, {**ENVIRONMENTS[alone].settings, **settings})
+    env = kind(**of_class)
     return env, env.make_params(dataset.matrix, **of_params)
 
 
@@ -82,6 +86,29 @@ def as_gymnax(
 
     kind = gymnax_env.OldGymnaxEnv if old_step else gymnax_env.GymnaxEnv
     return kind(env, env.default_params if params is None else params)
+
+
+def sb3_vec_env(
+    name: str = "WidthDepthRounds-v0", num_envs: int = 64, *, reward_scale: float = 1.0, **settings: Any
+) -> sb3.SB3VecEnv:
+    """Makes environments for Stable-Baselines3, stepped in one compiled call.
+
+    Args:
+        name: an id in `ENVIRONMENTS`, in the namespace ``autotts_jax`` or alone.
+        num_envs: number of environments.
+        reward_scale: what rewards are multiplied by.
+        **settings: what `gymnasium.make` takes for the id, as ``data``, ``max_branches`` and ``gamma``.
+
+    Returns:
+        The environments, for ``PPO("MultiInputPolicy", …)``, or with ``obs="flat"`` for
+        ``PPO("MlpPolicy", …)``.
+
+    Raises:
+        InputError: there is no such setting, a value is wrong, or Stable-Baselines3 is missing.
+    """
+    from autotts_jax.envs import sb3  # here, because Stable-Baselines3 is optional, and imports PyTorch
+
+    return sb3.SB3VecEnv.make(name, num_envs, reward_scale, **settings)
 
 
 def split_settings(

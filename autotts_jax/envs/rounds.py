@@ -58,8 +58,8 @@ class WidthDepthRounds(Environment):
         return 2 + self.max_branches
 
     def default_max_steps(self, max_depth: int) -> int:
-        """As many rounds as reading one branch and opening all takes, one after the other, and some slack."""
-        return max(max_depth + 16, 100)
+        """As many rounds as reading one branch takes, one interval each, and some slack."""
+        return default_rounds(max_depth)
 
     def action_space(self, params: EnvParams | None = None) -> MultiDiscrete:  # noqa: ARG002
         """``MultiDiscrete([2, W + 1] + [2 + max_advance] * W)``."""
@@ -70,11 +70,10 @@ class WidthDepthRounds(Environment):
         """Plays a round."""
         answered = action[0] == 1
         allowed = pool.admissible
-        room = self._room(pool)
         opening, choice = action[1], action[2:]
         advance = choice - 1
         wants_prune, wants_advance = choice == 1, choice > 1
-        opens = (opening >= 0) & (opening <= room)
+        opens = (opening >= 0) & (opening <= room(pool))
         reads = wants_advance & allowed.advance & (advance <= self.max_advance)
         prunes = wants_prune & allowed.prune
         invalid = (
@@ -93,15 +92,29 @@ class WidthDepthRounds(Environment):
     def action_mask(self, pool: BranchPool) -> Bool[Array, " A"]:
         """Which options of each entry are admissible, entry after entry."""
         allowed = pool.admissible
-        opening = jnp.arange(pool.width + 1) <= self._room(pool)
+        opening = jnp.arange(pool.width + 1) <= room(pool)
         one = jnp.ones(pool.width, bool)
         choice = jnp.stack([one, allowed.prune] + [allowed.advance] * self.max_advance, axis=1)
         return jnp.concatenate([jnp.ones(2, bool), opening, choice.reshape(-1)])
 
-    def _room(self, pool: BranchPool) -> Int32[Array, ""]:
-        """Branches that could be opened now."""
-        room = pool.width - pool.opened
-        if pool.budget is None:
-            return room
-        affordable = (pool.budget - pool.tokens) // pool.interval
-        return jnp.clip(affordable, 0, room).astype(jnp.int32)
+
+def default_rounds(max_depth: int) -> int:
+    """Gives the default step limit of environments that decide in rounds.
+
+    Args:
+        max_depth: K, the largest readable depth of any branch.
+    """
+    return max(max_depth + 16, 100)
+
+
+def room(pool: BranchPool) -> Int32[Array, ""]:
+    """Counts the branches that could be opened now, within width and budget.
+
+    Args:
+        pool: the pool.
+    """
+    free = pool.width - pool.opened
+    if pool.budget is None:
+        return free
+    affordable = (pool.budget - pool.tokens) // pool.interval
+    return jnp.clip(affordable, 0, free).astype(jnp.int32)

@@ -1,0 +1,51 @@
+"""The ids that Gymnasium knows the environments by; imported without JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium
+
+NAMESPACE = "autotts_jax/"
+"""What may stand before an id, to tell it from ids of other packages."""
+
+SMALL: Mapping[str, Any] = {"max_branches": 8, "obs": "flat"}
+"""The settings of the ids for scripts that take nothing but an id."""
+
+
+class Registered(NamedTuple):
+    """What an id stands for.
+
+    Attributes:
+        kind: name of the functional environment in `autotts_jax.envs`.
+        settings: settings that differ from its defaults.
+    """
+
+    kind: str
+    settings: Mapping[str, Any]
+
+
+ENVIRONMENTS: Mapping[str, Registered] = {
+    "WidthDepth-v0": Registered("WidthDepth", {}),
+    "WidthDepthRounds-v0": Registered("WidthDepthRounds", {}),
+    "WidthDepthMacro-v0": Registered("WidthDepthMacro", {}),
+    "WidthDepthSmall-v0": Registered("WidthDepth", {**SMALL, "fused": True}),
+    "WidthDepthRoundsSmall-v0": Registered("WidthDepthRounds", SMALL),
+    "WidthDepthMacroSmall-v0": Registered("WidthDepthMacro", SMALL),
+}
+"""The environments by their ids."""
+
+
+def register() -> None:
+    """Registers every id with Gymnasium, alone and in the namespace ``autotts_jax``."""
+    for name, entry in ENVIRONMENTS.items():
+        for id_ in (name, NAMESPACE + name):
+            # Gymnasium warns where an id is registered twice, as a reload would.
+            if id_ not in gymnasium.registry:
+                gymnasium.register(
+                    id=id_,
+                    entry_point=f"autotts_jax.envs.gym:{entry.kind}Env",
+                    vector_entry_point=f"autotts_jax.envs.gym_vector:{entry.kind}VectorEnv",
+                    kwargs=dict(entry.settings),
+                )
