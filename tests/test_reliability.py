@@ -105,7 +105,9 @@ def run(inputs, tmp_path, monkeypatch, capsys):
         plots, "available", lambda: False
     )  # pictures take a second, and are files like others
     monkeypatch.setattr(tracing, "available", lambda: False)
-    monkeypatch.setattr(discovery_entry, "Run", lambda _, *args, **options: archive(*args, **options))
+    monkeypatch.setattr(
+        discovery_entry, "DiscoveryRun", lambda _, *args, **options: archive(*args, **options)
+    )
     for name, value in TOY.items():
         monkeypatch.setattr(training_entry, name, value)
 

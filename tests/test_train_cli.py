@@ -83,6 +83,7 @@ def load_policy(folder):
 TOY = {
     "TRAINERS": {EvolutionSettings: lambda *_: Toy()},
     "make_validation": lambda *_: validate,
+    "dataclasses": types.SimpleNamespace(replace=lambda policy, **_: policy),
     "policy_file": types.SimpleNamespace(
         save_policy=lambda path, policy, _card: save_policy(path, policy), load_policy=load_policy
     ),
