@@ -37,6 +37,7 @@ from autotts_jax.discovery import (
     source_of,
 )
 from autotts_jax.discovery.archive.archive import Archive
+from autotts_jax.discovery.critics.report import read_report
 from autotts_jax.discovery.judging.judge import Outcome
 from autotts_jax.discovery.judging.promotion import ERROR_RATE, LeftOut, gains, level_of, lower_bound, matched
 from autotts_jax.discovery.programs.variation import constant
@@ -495,7 +496,14 @@ def test_a_run_that_was_written_by_hand_is_read(tmp_path):
         (TRIED, {"proposer": "\x1b]0;title\x07"}, "proposer cannot be"),
         (TRIED, {"scores": []}, "with a cost has a width and scores"),
         (TRIED, {"scores": ["much"]}, r"scores cannot be \['much'\]"),
+        (TRIED, {"critic": {"accepts": True}}, "critic cannot be"),
+        (TESTED, {"baselines": {"sc@8": 0.1}}, "a test with baselines has an objective too"),
         (TESTED, {"number": 1}, "line 3 tests candidate 1"),
+        (TRIED, {"scores": [True]}, r"scores cannot be \[True\]"),
+        (TRIED, {"cost": 10**400}, "cost cannot be 1000"),
+        (TRIED, {"number": False}, "number cannot be False"),
+        (TRIED, {"critic": {"score": 1, "accepts": True, "tokens": "x"}}, "critic cannot be"),
+        (TRIED, {"critic": {"score": 1, "accepts": True, "dollars": -1}}, "critic cannot be"),
         (TESTED, {"promotes": "yes"}, "promotes cannot be 'yes'"),
         (TESTED, {"baselines": {"\x1b[2J": 1.0}}, "baselines cannot be"),
     ],
@@ -504,6 +512,24 @@ def test_forged_records_are_refused(tmp_path, record, change, message):
     records = [one | change if one is record else one for one in (TRIED, ENDED, TESTED, ENDED)]
     with pytest.raises(at.InputError, match=message):
         at.read_run(written_by_hand(tmp_path, *records))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"critic": 3},
+        {"critic": "\x1b[2J"},
+        {"critic": "nearest"},
+        {"critic": "nearest", "heats": 3},
+        {"critic": "nearest", "heats": [[1, "x"]]},
+        {"critic": "nearest", "heats": [[True, True]]},
+    ],
+)
+def test_a_forged_manifest_is_refused(tmp_path, manifest):
+    folder = written_by_hand(tmp_path, TRIED, ENDED, **manifest)
+    for read in (at.read_run, read_report):
+        with pytest.raises(at.InputError, match=r"manifest\.json: is damaged: (critic|heats) "):
+            read(folder)
 
 
 @pytest.mark.parametrize("record", [TRIED, TESTED, ENDED], ids=lambda record: record["kind"])

@@ -270,6 +270,17 @@ def edit(path, change):
         (lambda _, arrays: arrays["trunk/bias"].fill(np.nan), "not all finite"),
         (lambda header, _: header.update(gamma="1e-4"), "γ is '1e-4'"),
         (lambda header, _: header.update(gamma=float("nan")), "γ is nan"),
+        (lambda header, _: header.update(gamma=-1), "γ is -1, but it must be a finite number of at least 0"),
+        (lambda header, _: header.update(gamma=True), "γ is True"),
+        (lambda header, _: header.update(version=True), "version is True"),
+        (lambda header, _: header.update(version=1.0), "version is 1.0"),
+        (lambda header, _: header["architecture"].update(max_advance=True), "another network"),
+        (
+            lambda header, _: header["architecture"].update(
+                openings=[float(n) for n in header["architecture"]["openings"]]
+            ),
+            "another network",
+        ),
         (lambda header, _: header.update(card=[]), "its card is no object"),
         (lambda header, _: header.update(architecture="wide"), "its architecture or its card is no object"),
         *[

@@ -375,9 +375,25 @@ def test_settings_are_checked(fields, message):
 def test_a_damaged_transcript_is_named(server, tmp_path):
     proposer(server, count=1).write([], tmp_path, 0, 16)
     (path,) = transcripts(tmp_path)
-    path.write_text("{")
-    with pytest.raises(DataError, match=path.name):
-        proposer(server, count=1).write([], tmp_path, 0, 16)
+    whole = json.loads(path.read_text())
+    damages = [
+        {"lost": True},
+        {"lost": -1},
+        {"most": [1]},
+        {"most": [], "response": None},
+        {"most": [True, 5]},
+        {"most": [-1, 5]},
+        {"request": []},
+        {"response": []},
+        {"response": whole["response"] | {"used": [-5, -5]}},
+        {"response": whole["response"] | {"used": [5]}},
+        {"response": whole["response"] | {"used": "ab"}},
+        {"response": whole["response"] | {"text": 5}},
+    ]
+    for content in ("{", "[]", *(json.dumps(whole | damage) for damage in damages)):
+        path.write_text(content)
+        with pytest.raises(DataError, match=path.name):
+            proposer(server, count=1).write([], tmp_path, 0, 16)
 
 
 def test_the_address_comes_from_the_environment(server, tmp_path, monkeypatch):

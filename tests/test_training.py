@@ -597,6 +597,31 @@ def test_a_changed_checkpoint_is_damaged(copy):
         train(copy, resume=True)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"update": -1},
+        {"update": True},
+        {"update": 1},
+        {"validations_since_best": -1},
+        {"best_update": 10**6},
+        {"best_update": None},
+        {"seconds": -1.0},
+        {"seconds": float("nan")},
+    ],
+)
+def test_a_state_that_no_run_can_have_is_damaged(copy, change):
+    """Even if the checksum is that of the content."""
+    folder = copy / "checkpoints" / NEWEST / "default"
+    file = folder / "train_state.msgpack"
+    content = serialization.msgpack_restore(file.read_bytes())
+    content["state"] |= change
+    file.write_bytes(serialization.msgpack_serialize(content))
+    (folder / checkpoints.CHECKSUM).write_text(checkpoints.checksum(folder))
+    with Checkpoints(copy) as kept, pytest.raises(InputError, match="the checkpoint is damaged"):
+        kept.load({})
+
+
 def test_a_damaged_checkpoint_with_no_other(copy):
     for older in ("00000024", "00000028"):
         shutil.rmtree(copy / "checkpoints" / older)
@@ -672,8 +697,9 @@ def test_a_damaged_line_of_the_metrics_is_named(uninterrupted, copy):
     metrics = copy / "metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)
     metrics.write_text("".join([*lines[:2], "[]\n", *lines[2:]]))
-    with pytest.raises(InputError, match=r"metrics.jsonl: line 3 is damaged; delete it and resume again"):
-        train(copy, resume=True)
+    for read in (read_metrics, lambda folder: train(folder, resume=True)):
+        with pytest.raises(InputError, match=r"metrics.jsonl: line 3 is damaged; delete it and resume again"):
+            read(copy)
     metrics.write_text("".join(lines))
     train(copy, resume=True)
     assert end_of(copy) == end_of(uninterrupted)

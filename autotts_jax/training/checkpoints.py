@@ -130,6 +130,8 @@ class Checkpoints:
             content = self._manager.restore(update, args=_Restore())
             told = json.dumps(content["state"])
             state = pydantic.TypeAdapter(RunState).validate_json(told, strict=True)
+            if state.update != update:
+                raise ValueError("it is of another update")
             stored = content["arrays"]
             there = {name: _form(array) for name, array in stored.items()}
         except Exception as error:

@@ -31,13 +31,19 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
     Returns:
         For each update its number as ``update`` and its metrics, None where one is not finite.
+
+    Raises:
+        DataError: a line is damaged.
     """
-    return [parse_json(line) for line in read_bytes(folder / METRICS).splitlines()]
+    path = folder / METRICS
+    return [_metrics_of(path, n, line) for n, line in enumerate(read_bytes(path).splitlines(), 1)]
 
 
-def _update_of(path: Path, number: int, line: bytes) -> int:
+def _metrics_of(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        return whole("update", parse_json(line)["update"])
+        metrics: dict[str, Any] = parse_json(line)
+        whole("update", metrics["update"])
+        return metrics
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(path, f"line {number} is damaged; delete it and resume again") from error
 
@@ -58,7 +64,11 @@ class MetricsLog:
         if lines.exists():
             # A line that was being written when the process was killed has no end, and nothing behind it.
             whole = [line for line in read_bytes(lines).splitlines(keepends=True) if line.endswith(b"\n")]
-            kept = [line for number, line in enumerate(whole, 1) if _update_of(lines, number, line) < first]
+            kept = [
+                line
+                for number, line in enumerate(whole, 1)
+                if _metrics_of(lines, number, line)["update"] < first
+            ]
             write_atomically(lines, b"".join(kept))
         self._lines = lines.open("a", encoding="utf-8", buffering=1)
         events = folder / "tensorboard"

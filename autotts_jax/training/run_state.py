@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import number, whole
+from autotts_jax.errors import InputError
 from autotts_jax.training.settings import Settings
 
 MAX_SEED = 2**32 - 1
@@ -46,6 +47,9 @@ class RunState:
         best_update: the update that reached it; None before the first validation.
         validations_since_best: validations after that one.
         seconds: wall time, over all starts of the run.
+
+    Raises:
+        InputError: a value is out of range.
     """
 
     update: int = 0
@@ -53,6 +57,15 @@ class RunState:
     best_update: int | None = None
     validations_since_best: int = 0
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        whole("update", self.update)
+        whole("validations_since_best", self.validations_since_best)
+        number("seconds", self.seconds, 0)
+        if (self.best_objective is None) != (self.best_update is None):
+            raise InputError("best_objective and best_update are not of one validation")
+        if self.best_update is not None:
+            whole("best_update", self.best_update, 0, self.update)
 
     def validated(self, objective: float) -> RunState:
         """Returns the state after a validation.

@@ -29,6 +29,9 @@ from autotts_jax.collect import (
 from autotts_jax.collect.schema import SchemaError
 from autotts_jax.collect.server_engine import read_completion, read_models, read_problem
 from autotts_jax.collect.simulated import ByteTokenizer
+from autotts_jax.discovery import cmc, read_run
+from autotts_jax.discovery.archive.transcripts import Transcript
+from autotts_jax.discovery.critics.report import read_report
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tables import collection_table
 from autotts_jax.live.chat import Chat, RequestError
@@ -129,7 +132,7 @@ def _data(name: str) -> Callable[[Path], Reader]:
             _use(replay.read_files(path), folder)
 
         change = mutations.changed_npz if path.suffix == ".npz" else mutations.changed_json
-        return Reader(examples, change, read, 20)
+        return Reader(examples, change, read, 17)
 
     return make
 
@@ -298,6 +301,51 @@ def _checkpoints(folder: Path) -> Reader:
     return Reader([name.encode() + b"\n" + text for name, text in files.items()], change, read, 1)
 
 
+def _searches(folder: Path) -> Reader:
+    """A file of a search's folder, named in the first line."""
+    tried = {"proposer": "rules", "parents": [], "fold": None}
+    program = {"program": cmc().to_tree(), "scores": [0.1, 0.2], "cost": 1.0, "width": 2.0}
+    opinion = {"critic": {"score": 1.0, "accepts": True, "tokens": 5, "dollars": 0.1}}
+    metrics = {"objective": 0.1, "cost": 1.0, "width": 2.0}
+    written = {"source": "x = 1\n", "metrics": metrics, "feedback": "", "tokens": 5, "dollars": 0.1}
+    measured = {"gain": 0.1, "low": 0.1, "level": 0.025, "objective": 0.2, "baselines": {"sc@8": 0.1}}
+    settings = {"matched_tokens": [None], "matched_accuracy": [0.1], "falls": [0.5], "tokens": [1.0]}
+    records = [
+        {"kind": "candidate", "number": 0} | tried | program,
+        {"kind": "code", "number": 1} | tried | written | opinion,
+        {"kind": "round", "round": 0, "cpu_seconds": 1.0},
+        {"kind": "test", "number": 0, "promotes": True} | measured | settings,
+        {"kind": "round", "round": 1, "cpu_seconds": 2.0},
+    ]
+    manifest = {"incumbent": ["cmc@0.5"], "critic": "nearest", "heats": [[8, 2], [4, 4]]}
+    reply = {"text": "x", "failure": "", "finish": "stop", "used": [1, 2]}
+    transcript = {"request": {"model": "m"}, "most": [10, 20], "lost": 1, "response": reply}
+    files = {
+        "manifest.json": json.dumps(manifest).encode(),
+        "archive.jsonl": b"".join(json.dumps(record).encode() + b"\n" for record in records),
+        "transcript.json": json.dumps(transcript).encode(),
+    }
+
+    def read(content: bytes) -> None:
+        name, _, text = content.partition(b"\n")
+        for other, whole in files.items():
+            (folder / other).write_bytes(text if other == name.decode() else whole)
+        min(Transcript.read(folder / "transcript.json").cost)
+        found = read_run(folder)
+        str(found.table())
+        found.lineage()
+        str(read_report(folder))
+        for candidate in found.candidates:
+            if candidate["kind"] == "candidate":
+                found.program(candidate["number"])
+
+    def change(content: bytes, draw: Random) -> bytes:
+        name, _, text = content.partition(b"\n")
+        return name + b"\n" + mutations.changed_json(text, draw)
+
+    return Reader([name.encode() + b"\n" + text for name, text in files.items()], change, read, 6)
+
+
 # --- servers and clients --------------------------------------------------------------------------------
 
 
@@ -363,6 +411,7 @@ _MAKERS: dict[str, Callable[[Path], Reader]] = {
     "policies": _policies,
     "configurations": _configs,
     "checkpoints": _checkpoints,
+    "searches": _searches,
     "replies": _replies,
     "requests": _chats,
 }

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotts_jax.discovery.archive.records import problem_of
+from autotts_jax.discovery.archive.records import problem_of, problem_of_manifest
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import exists, make_folder, read_bytes, write_atomically
 from autotts_jax.parsing import parse_json
@@ -194,8 +194,8 @@ def read_manifest(folder: Path) -> Record:
         manifest = parse_json(read_bytes(path))
     except ValueError as error:
         raise DataError(path, f"is no JSON: {error}; begin the run anew in another folder") from error
-    if not isinstance(manifest, dict):
-        raise DataError(path, "is no JSON object; begin the run anew in another folder")
+    if problem := problem_of_manifest(manifest):
+        raise DataError(path, f"is damaged: {problem}; begin the run anew in another folder")
     return manifest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ CANDIDATE = "candidate"
 
 WRITTEN = "code"
 """Kind of the record of a candidate that is a file."""
+
+MAX_COUNT = 2**63 - 1
+"""The largest number that counts something."""
 
 START = "start"
 """Proposer of the candidates that a search begins with."""
@@ -27,12 +31,27 @@ def is_name(value: Any) -> bool:
     return isinstance(value, str) and value.isprintable()
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number from 0 on, and true or false are none.
+
+    Args:
+        value: the value.
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+
+
+def is_amount(value: Any) -> bool:
+    """Whether a value is a finite number from 0 on.
+
+    Args:
+        value: the value.
+    """
+    return _is_number(value) and 0 <= value <= sys.float_info.max
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    fits = isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max)
+    return fits and not isinstance(value, bool)
 
 
 def _is_object(value: Any) -> bool:
@@ -60,16 +79,23 @@ def _is_metrics(value: Any) -> bool:
 def _is_opinion(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and _or_null(_is_number)(value.get("score"))
+        and "score" in value
+        and _or_null(_is_number)(value["score"])
         and isinstance(value.get("accepts"), bool)
+        and is_count(value.get("tokens", 0))
+        and _or_null(is_amount)(value.get("dollars"))
     )
 
 
+def _is_heat(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(is_count, value))
+
+
 _TRIED: dict[str, Check] = {
-    "number": _is_count,
+    "number": is_count,
     "proposer": is_name,
-    "parents": _list_of(_is_count),
-    "fold": _or_null(_is_count),
+    "parents": _list_of(is_count),
+    "fold": _or_null(is_count),
 }
 
 _FIELDS: dict[str, dict[str, Check]] = {
@@ -79,12 +105,12 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "source": _or_null(lambda value: isinstance(value, str)),
         "metrics": _or_null(_is_metrics),
         "feedback": lambda value: isinstance(value, str),
-        "tokens": _is_count,
+        "tokens": is_count,
         "dollars": _or_null(_is_number),
     },
-    "round": {"round": _is_count, "cpu_seconds": _is_number},
+    "round": {"round": is_count, "cpu_seconds": _is_number},
     "test": {
-        "number": _is_count,
+        "number": is_count,
         **dict.fromkeys(("gain", "low", "level"), _is_number),
         **dict.fromkeys(("falls", "tokens"), _list_of(_is_number)),
         **dict.fromkeys(("matched_tokens", "matched_accuracy"), _list_of(_or_null(_is_number))),
@@ -99,6 +125,21 @@ _OPTIONAL: dict[str, Check] = {
     "objective": _is_number,
     "baselines": _all_named,
 }
+
+
+def problem_of_manifest(manifest: Any) -> str | None:
+    """Says what is wrong with what a run was begun with; None where it is right.
+
+    Args:
+        manifest: the JSON.
+    """
+    if not isinstance(manifest, dict):
+        return "it is no JSON object"
+    if not _or_null(is_name)(manifest.get("critic")):
+        return f"critic cannot be {manifest['critic']!r:.40}"
+    if not _list_of(_is_heat)(manifest.get("heats", [])):
+        return f"heats cannot be {manifest['heats']!r:.40}"
+    return "heats is missing" if manifest.get("critic") and not manifest.get("heats") else None
 
 
 def problem_of(record: Mapping[str, Any]) -> str | None:
@@ -118,5 +159,7 @@ def problem_of(record: Mapping[str, Any]) -> str | None:
             return f"{name} cannot be {record[name]!r:.40}"
     if kind == CANDIDATE and "cost" in record and ("width" not in record or not record["scores"]):
         return "a candidate with a cost has a width and scores too"
+    if "baselines" in record and "objective" not in record:
+        return "a test with baselines has an objective too"
     later = [parent for parent in record.get("parents", ()) if parent >= record["number"]]
     return f"its parent {later[0]} does not come before it" if later else None

@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from autotts_jax.discovery.archive.records import is_amount, is_count
 from autotts_jax.errors import DataError
 from autotts_jax.files import make_folder, read_bytes, write_atomically
 from autotts_jax.parsing import parse_json
@@ -26,7 +27,7 @@ class Transcript:
 
     Attributes:
         request: what was asked.
-        most: what a call can cost, as numbers.
+        most: what a call can cost, as two numbers.
         lost: calls before this one whose replies were lost.
         response: the reply, which cost what it names as ``used``; None while it is pending.
     """
@@ -101,9 +102,26 @@ class Transcript:
         """
         try:
             fields = parse_json(read_bytes(path))
-            return cls(fields["request"], tuple(fields["most"]), fields["lost"], fields["response"])
+            read = cls(fields["request"], tuple(fields["most"]), fields["lost"], fields["response"])
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(path, "is no transcript; restore the file") from error
+        if not read._can_be():
+            raise DataError(path, "is no transcript, or damaged; restore the file")
+        return read
+
+    def _can_be(self) -> bool:
+        """Whether each field is of its type, and no cost below nothing."""
+        response = {} if self.response is None else self.response
+        if not (isinstance(self.request, dict) and isinstance(response, dict) and is_count(self.lost)):
+            return False
+        used = self.most if response.get("used") is None else response["used"]
+        texts = [response[name] for name in ("text", "failure", "finish") if response.get(name) is not None]
+        return (
+            isinstance(used, list | tuple)
+            and len(used) == len(self.most) == 2
+            and all(map(is_amount, [*used, *self.most]))
+            and all(isinstance(text, str) for text in texts)
+        )
 
     def write(self, path: Path) -> None:
         """Writes the transcript.

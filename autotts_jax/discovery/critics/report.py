@@ -268,7 +268,7 @@ def _part_of(rejected: Sequence[Record], records: Sequence[Record], orders: Sequ
     """
     if records[0]["kind"] == WRITTEN:
         return len(rejected) / max(sum("gated" not in record for record in records), 1)
-    played = sum(sum(orders[: len(record["scores"])]) for record in records)
+    played = sum(sum(orders[: len(record.get("scores", ()))]) for record in records)
     return len(rejected) * orders[0] / max(played, 1)
 
 

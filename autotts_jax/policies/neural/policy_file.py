@@ -106,12 +106,12 @@ def _read_header(file: Path, archive: Npz) -> dict[str, Any]:
         header = parse_json(str(archive.read("header")))
         if header["format"] != FORMAT:
             raise ValueError(f"its format is {header['format']!r:.60}")
-        if header["version"] != VERSION:
+        if whole("its version", header["version"], None) != VERSION:
             raise DataError(
                 file,
                 f"a policy of version {header['version']!r:.60}, but this package reads {VERSION}",
             )
-        number("its γ", header["gamma"])
+        number("its γ", header["gamma"], 0)
         if not isinstance(header["architecture"], dict) or not isinstance(header["card"], dict):
             raise TypeError("its architecture or its card is no object")
         if (trained_on := header.get("trained_on")) is not None:
@@ -132,7 +132,9 @@ def _expected(architecture: Mapping[str, Any]) -> dict[str, Form]:
     if type(hidden) is not int or not 1 <= hidden <= MAX_HIDDEN or kind not in list(actions.HEADS):
         return {}
     described, forms = _network(hidden, kind)
-    return forms if described == architecture else {}
+    # As JSON, of which true is not 1.
+    same = json.dumps(described, sort_keys=True) == json.dumps(architecture, sort_keys=True)
+    return forms if same else {}
 
 
 @functools.lru_cache(maxsize=8)
