@@ -11,9 +11,13 @@ import types
 from pathlib import Path
 
 import pytest
+from test_reliability import archive
+from test_train_cli import TOY
 
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
+from autotts_jax.discovery import entry as discovery_entry
+from autotts_jax.training import entry as training_entry
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -83,7 +87,18 @@ def test_commands_and_code_run_in_the_order_of_the_document(document, monkeypatc
                 assert not missing, f"{document.name}: {command} does not print {missing}"
 
 
-@pytest.mark.usefixtures("checkout")
+@pytest.fixture
+def without_waiting(checkout, monkeypatch):  # noqa: ARG001
+    """Trains a toy, and searches in no time, as examples would take minutes; there is a run in runs/first."""
+    archive(Path("runs/first"))
+    monkeypatch.setattr(
+        discovery_entry, "DiscoveryRun", lambda _, *args, **options: archive(*args, **options)
+    )
+    for name, value in TOY.items():
+        monkeypatch.setattr(training_entry, name, value)
+
+
+@pytest.mark.usefixtures("without_waiting")
 @pytest.mark.parametrize("module", EXAMPLES, ids=str)
 def test_examples_in_docstrings_run(module):
     name = ".".join(module.parts).removesuffix(".__init__")

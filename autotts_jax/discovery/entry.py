@@ -61,6 +61,13 @@ def discover(
     Raises:
         InputError: the folder holds another run or is in use by one, there is no budget, or the data has too
             few questions.
+
+    Example:
+        >>> import autotts_jax as at
+        >>> found = at.discover("smollm2", out="runs/first", candidates=640, max_branches=16)
+        >>> found.folder.name, found.incumbent
+        ('first', 'cmc')
+        >>> table, promoted = found.table(), found.promoted
     """
     if candidates is None and cpu_minutes is None:
         raise InputError("there is no budget; give candidates, cpu_minutes or both")

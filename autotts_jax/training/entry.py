@@ -88,6 +88,15 @@ def train(
 
     Raises:
         InputError: the configuration or the data is wrong; see also `autotts_jax.training.run`.
+
+    Example:
+        >>> import autotts_jax as at
+        >>> from autotts_jax.training import Config, EvolutionSettings, RunSettings
+        >>> config = Config(trainer=EvolutionSettings(max_branches=8), run=RunSettings(updates=3))
+        >>> run = at.train(config, "smollm2", out="runs/mine")
+        >>> run.state.update, run.stopped_by is None
+        (3, True)
+        >>> policy, objective = run.policy, run.metrics["objective"]
     """
     for name, given, kinds in (("config", config, Config | str | Path), ("out", out, str | Path | None)):
         if not isinstance(given, kinds):

@@ -307,6 +307,13 @@ def read_run(folder: str | Path) -> Discovery:
     Raises:
         InputError: the folder holds no run.
         DataError: a file in it is damaged.
+
+    Example:
+        >>> import autotts_jax as at
+        >>> found = at.read_run("runs/first")
+        >>> found.candidates[0]["number"], found.lineage(0)
+        (0, [0])
+        >>> source, family = found.source("First", number=0), found.family("first", number=0)
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
