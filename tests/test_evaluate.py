@@ -92,7 +92,7 @@ def play_of(correct, tokens=1, name="sc"):
 
 
 def row(tokens, accuracy):
-    return Row("m", "b", "c", 1, accuracy, 0.1, tokens, tokens, 0, 0, 0, 0)
+    return Row("m", "b", "c", 1, accuracy, 0.1, tokens, tokens, *[0] * 8)
 
 
 # --- files agree with each other ------------------------------------------------------------------------
@@ -113,12 +113,17 @@ def test_summary_is_what_the_episodes_say(results):
         assert len(mine) == SEEDS * 3
         by_seed = [np.mean([e["correct"] for e in mine if e["seed"] == seed]) for seed in range(SEEDS)]
         worth = [e["correct"] - 1e-3 * (e["intervals"] + 0.5 * e["probes"]) for e in mine]
+        worth_by_seed = [
+            np.mean([w for w, e in zip(worth, mine, strict=True) if e["seed"] == seed])
+            for seed in range(SEEDS)
+        ]
         expected = {
             "accuracy": np.mean(by_seed),
             "accuracy_se": np.std(by_seed, ddof=1) / np.sqrt(SEEDS),
             "tokens": np.mean([e["tokens"] for e in mine]),
             "sequential_tokens": np.mean([e["sequential_tokens"] for e in mine]),
             "objective": np.mean(worth),
+            "objective_se": np.std(worth_by_seed, ddof=1) / np.sqrt(SEEDS),
         }
         assert {name: float(line[name]) for name in expected} == pytest.approx(expected, rel=1e-8, abs=1e-12)
 
@@ -282,6 +287,9 @@ def test_gains_are_differences_of_accuracies_where_cells_differ_in_size(dataset)
     rows = Evaluation(uneven, plays, 5).rows
     for first, second in zip(rows[::2], rows[1::2], strict=True):
         assert (first.gain, first.gain_low, first.gain_high) == (0, 0, 0)
+        assert (first.objective_gain, first.objective_gain_low, first.objective_gain_high) == (0, 0, 0)
+        assert second.objective_gain == pytest.approx(second.objective - first.objective)
+        assert second.objective_gain_low <= second.objective_gain <= second.objective_gain_high
         assert second.gain == pytest.approx(second.accuracy - first.accuracy)
         assert second.gain_low <= second.gain <= second.gain_high
     assert rows[-1].model == ALL_MODELS

@@ -436,7 +436,7 @@ def test_the_table_is_small_and_says_what_is_not_reached(dataset):
 def test_a_sweep_of_prices_is_drawn_in_the_order_of_tokens():
     """A large γ is a small budget, so the values fall as the tokens rise."""
     figures = [(1e-3, 10_000, 0.3), (1e-5, 90_000, 0.6), (1e-4, 40_000, 0.5)]
-    rows = [Row("m", "b", "neural", g, a, 0.0, t, t, 0, 0, 0, 0) for g, t, a in figures]
+    rows = [Row("m", "b", "neural", g, a, 0.0, t, t, *[0] * 8) for g, t, a in figures]
     (panel,) = frontier_figure(rows).axes
     np.testing.assert_array_equal(panel.lines[0].get_xdata(), [10, 40, 90])
     np.testing.assert_array_equal(panel.lines[0].get_ydata(), [30, 50, 60])

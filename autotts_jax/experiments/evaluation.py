@@ -151,9 +151,9 @@ class Evaluation:
         return rows_table(SUMMARY_COLUMNS, self.rows)
 
     def paired(self) -> pa.Table:
-        """Gives the gain in accuracy of each setting over the first, with its 95 % interval.
+        """Gives the gains in accuracy and objective of each setting over the first, with 95 % intervals.
 
-        The interval is that of a paired bootstrap over questions.
+        The intervals are those of a paired bootstrap over questions.
 
         Returns:
             An Arrow table with the columns of ``paired.csv``.
@@ -293,14 +293,20 @@ def evaluate(
         >>> result = at.evaluate(data, ["sc@8", "cmc@0.5"], seeds=5)
         >>> print(result.table())
         arithmetic
-                              accuracy, % ktokens seq. kt objective  Δ accuracy, 95 %
-        ─────────────────────────────────────────────────────────────────────────────
+                              accuracy, % ktokens seq. kt  Δ accuracy, 95 %
+        ───────────────────────────────────────────────────────────────────
         SmolLM2-135M-Instruct
-        sc@8                   17.0 ± 1.7    0.46    0.11     0.164
-        cmc@0.5                18.0 ± 0.9    1.19    0.11     0.164 +1.0 [-3.0, +5.0]
-        accuracy: mean ± standard error over seeds; seq. kt: sequential ktokens;
-        objective: mean of 1{correct} - γ·cost; Δ accuracy: gain over sc@8, with its
-        95 % interval by paired bootstrap over questions
+        sc@8                   17.0 ± 1.7    0.46    0.11
+        cmc@0.5                18.0 ± 0.9    1.19    0.11 +1.0 [-3.0, +5.0]
+        arithmetic, objective
+                                  objective       Δ objective, 95 %
+        ───────────────────────────────────────────────────────────
+        SmolLM2-135M-Instruct
+        sc@8                  0.164 ± 0.017
+        cmc@0.5               0.164 ± 0.009 +0.001 [-0.039, +0.040]
+        ±: standard error over seeds; seq. kt: sequential ktokens; objective: mean of
+        1{correct} - γ·cost; Δ: gain over sc@8, with its 95 % interval by paired
+        bootstrap over questions
         >>> len(result.episodes())
         400
     """

@@ -34,6 +34,7 @@ SUMMARY_COLUMNS = (
     "tokens",
     "sequential_tokens",
     "objective",
+    "objective_se",
 )
 FILES = (
     "episodes.parquet",
@@ -52,7 +53,18 @@ PARTIAL = ".partial-"
 PATIENCE = 30
 """Seconds to wait for another process that writes results to the same folder."""
 
-PAIRED_COLUMNS = ("model", "benchmark", "controller", "value", "gain", "gain_low", "gain_high")
+PAIRED_COLUMNS = (
+    "model",
+    "benchmark",
+    "controller",
+    "value",
+    "gain",
+    "gain_low",
+    "gain_high",
+    "objective_gain",
+    "objective_gain_low",
+    "objective_gain_high",
+)
 FRONTIER_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
 TEXT_COLUMNS = ("model", "benchmark", "controller", "reference", "envelope")
 

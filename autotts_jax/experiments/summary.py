@@ -73,9 +73,13 @@ class Row:
         tokens: mean tokens an episode.
         sequential_tokens: mean sequential tokens an episode.
         objective: mean objective of an episode.
+        objective_se: standard error of it over seeds; NaN with one seed.
         gain: accuracy minus that of the first setting.
         gain_low: lower end of the 95 % interval of ``gain``, by paired bootstrap over questions.
         gain_high: upper end of it.
+        objective_gain: objective minus that of the first setting.
+        objective_gain_low: lower end of its 95 % interval, likewise.
+        objective_gain_high: upper end of it.
     """
 
     model: str
@@ -87,9 +91,13 @@ class Row:
     tokens: float
     sequential_tokens: float
     objective: float
+    objective_se: float
     gain: float
     gain_low: float
     gain_high: float
+    objective_gain: float
+    objective_gain_low: float
+    objective_gain_high: float
 
     @property
     def name(self) -> str:
@@ -130,20 +138,22 @@ def _rows(
     texts = [dataset.questions[question].text for question in questions]
     # Every cell counts the same, however many questions it has.
     weight = np.concatenate([np.full(len(column), 1 / len(column) / len(cells)) for column in columns])
-    baseline = None
+    first: tuple[np.ndarray, np.ndarray] | None = None  # correct and objective by question
 
     def mean(per_episode: np.ndarray) -> np.ndarray:
         """Weighted mean over questions; (S, Q) to (S,)."""
         return per_episode[:, questions] @ weight
 
     for play in plays:
-        values = objective.of(play)
+        worth = objective.of(play)
         for index, value in enumerate(play.player.values):
-            by_question = play.correct[index][:, questions].mean(axis=0)
-            baseline = by_question if baseline is None else baseline
-            gain = by_question - baseline
+            correct, objectives = play.correct[index], worth[index]
+            by_question = correct[:, questions].mean(axis=0), objectives[:, questions].mean(axis=0)
+            first = first or by_question
+            gain, objective_gain = by_question[0] - first[0], by_question[1] - first[1]
             low, high = paired_bootstrap(gain, weight, texts)
-            accuracy = mean(play.correct[index])
+            objective_low, objective_high = paired_bootstrap(objective_gain, weight, texts)
+            accuracy, objective_by_seed = mean(correct), mean(objectives)
             yield Row(
                 model,
                 benchmark,
@@ -153,10 +163,14 @@ def _rows(
                 accuracy_se=standard_error(accuracy),
                 tokens=float(mean(play.tokens[index]).mean()),
                 sequential_tokens=float(mean(play.sequential_tokens[index]).mean()),
-                objective=float(mean(values[index]).mean()),
+                objective=float(objective_by_seed.mean()),
+                objective_se=standard_error(objective_by_seed),
                 gain=float(gain @ weight),
                 gain_low=low,
                 gain_high=high,
+                objective_gain=float(objective_gain @ weight),
+                objective_gain_low=objective_low,
+                objective_gain_high=objective_high,
             )
 
 

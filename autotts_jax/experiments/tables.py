@@ -139,7 +139,7 @@ def add_row(table: rich_table.Table, *cells: str, style: str | None = None) -> N
 
 
 def summary_table(rows: Sequence[Row], plays: Sequence[Play] = ()) -> Table:
-    """Accuracy and cost: one table a benchmark, in it a section for each model and a line for each setting.
+    """Accuracy and cost, and the objective: two tables a benchmark, in them a section for each model.
 
     Args:
         rows: the summary of an evaluation.
@@ -149,12 +149,13 @@ def summary_table(rows: Sequence[Row], plays: Sequence[Play] = ()) -> Table:
 
     def parts(_: int) -> Iterator[RenderableType]:
         for benchmark in dict.fromkeys(row.benchmark for row in rows):
-            yield _summary(benchmark, [row for row in rows if row.benchmark == benchmark], first)
+            of_benchmark = [row for row in rows if row.benchmark == benchmark]
+            yield _summary(benchmark, of_benchmark, first)
+            yield _objectives(benchmark, of_benchmark, first)
         yield styled(
-            "accuracy: mean ± standard error over seeds; seq. kt: sequential ktokens;\n"
-            "objective: mean of 1{correct} - γ·cost; "
-            f"Δ accuracy: gain over {printable(first)}, with its\n"
-            "95 % interval by paired bootstrap over questions",
+            "±: standard error over seeds; seq. kt: sequential ktokens; objective: mean of\n"
+            f"1{{correct}} - γ·cost; Δ: gain over {printable(first)}, with its 95 % interval by paired\n"
+            "bootstrap over questions",
             "dim",
             lines=True,
         )
@@ -176,28 +177,52 @@ def _seals(plays: Sequence[Play]) -> dict[str, list[str]]:
 
 
 def _summary(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.Table:
-    headings = ["accuracy, %", "ktokens", "seq. kt", "objective"]
+    """Accuracy and cost."""
+
+    def cells(row: Row) -> tuple[str, ...]:
+        error = "" if math.isnan(row.accuracy_se) else f" ± {100 * row.accuracy_se:.1f}"
+        return f"{100 * row.accuracy:.1f}{error}", thousands(row.tokens), thousands(row.sequential_tokens)
+
+    def gain(row: Row) -> str:
+        return _points(row.gain, row.gain_low, row.gain_high)
+
+    headings = ["accuracy, %", "ktokens", "seq. kt", "Δ accuracy, 95 %"]
+    return _with_gains(benchmark, headings, rows, first, cells, gain)
+
+
+def _objectives(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.Table:
+    """The objective."""
+
+    def cells(row: Row) -> tuple[str, ...]:
+        error = "" if math.isnan(row.objective_se) else f" ± {row.objective_se:.3f}"
+        return (f"{row.objective:.3f}{error}",)
+
+    def gain(row: Row) -> str:
+        return difference(row.objective_gain, row.objective_gain_low, row.objective_gain_high)
+
+    headings = ["objective", "Δ objective, 95 %"]
+    return _with_gains(f"{benchmark}, objective", headings, rows, first, cells, gain)
+
+
+def _with_gains(
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[Row],
+    first: str,
+    cells: Callable[[Row], tuple[str, ...]],
+    gain: Callable[[Row], str],
+) -> rich_table.Table:
+    """A table with a section for each model; the last column, where there is a second setting, has gains."""
     compared = any(row.name != first for row in rows)
-    table = _numbers_table(benchmark, [*headings, "Δ accuracy, 95 %"] if compared else headings)
+    table = _numbers_table(title, headings if compared else headings[:-1])
     for model in dict.fromkeys(row.model for row in rows):
         add_row(table, model, style="bold")
         for row in rows:
             if row.model == model:
-                gain = "" if row.name == first else _points(row.gain, row.gain_low, row.gain_high)
-                add_row(table, *_cost(row), *[gain] * compared)
+                gained = "" if row.name == first else gain(row)
+                add_row(table, row.name, *cells(row), *[gained] * compared)
         table.add_section()
     return table
-
-
-def _cost(row: Row) -> tuple[str, ...]:
-    error = "" if math.isnan(row.accuracy_se) else f" ± {100 * row.accuracy_se:.1f}"
-    return (
-        row.name,
-        f"{100 * row.accuracy:.1f}{error}",
-        thousands(row.tokens),
-        thousands(row.sequential_tokens),
-        f"{row.objective:.3f}",
-    )
 
 
 def thousands(tokens: float) -> str:
@@ -212,6 +237,17 @@ def thousands(tokens: float) -> str:
 def _points(gain: float, low: float, high: float) -> str:
     """A difference of accuracies and its interval, in percentage points."""
     return f"{100 * gain:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]".replace("inf", "∞")
+
+
+def difference(gain: float, low: float, high: float) -> str:
+    """Writes a difference of objectives and its interval.
+
+    Args:
+        gain: the difference.
+        low: lower end of its interval.
+        high: upper end of it.
+    """
+    return f"{gain:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
