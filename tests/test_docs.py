@@ -161,6 +161,21 @@ def anchors(document):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
+SECTION = re.compile(r"^## `autotts_jax(?:\.(\w+))?`\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+
+
+def test_the_reference_has_every_exported_name_and_no_other():
+    listed = {
+        room: sorted(
+            re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in rows.splitlines() if line))
+        )
+        for room, rows in SECTION.findall((ROOT / "docs" / "reference.md").read_text(encoding="utf-8"))
+    }
+    rooms = ["", *(file.parent.name for file in (ROOT / "autotts_jax").glob("*/__init__.pyi"))]
+    names = {room: importlib.import_module(f"autotts_jax.{room}".rstrip(".")).__all__ for room in rooms}
+    assert listed == {room: sorted(exported) for room, exported in names.items()}
+
+
 def test_the_lowest_gymnasium_is_the_one_of_rllib():
     """The tests run with it under `make test-clients`, for RLlib pins it, and with the latest one in CI."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

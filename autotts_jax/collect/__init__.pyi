@@ -11,7 +11,7 @@ from .ray_workers import RayWorkers
 from .releases import import_release
 from .server_engine import ServerEngine
 from .simulated import SimulatedEngine
-from .store import Store, is_collection, is_growing, made_with
+from .store import Store, is_collection
 from .trajectories import ContextError, Probe, Sampling, Trajectories, Trajectory, Usage, last_depth
 from .vllm_engine import VLLMEngine
 
@@ -57,10 +57,8 @@ __all__ = [
     "extractor",
     "import_release",
     "is_collection",
-    "is_growing",
     "last_depth",
     "load",
-    "made_with",
     "open_engine",
     "read_questions",
 ]

@@ -1,5 +1,5 @@
 from .arena import Arena, Scores, draw_gammas
-from .checkpoints import Checkpoints, newest_checkpoint
+from .checkpoints import Checkpoints
 from .config import Config, DataSettings, NetworkSettings, ObjectiveSettings, read_config
 from .data import fold_of, make_params, split_folds
 from .entry import TrainingRun, train
@@ -42,7 +42,6 @@ __all__ = [
     "learn_vote_weights",
     "make_params",
     "make_validation",
-    "newest_checkpoint",
     "read_config",
     "read_metrics",
     "run",
