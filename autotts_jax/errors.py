@@ -14,7 +14,7 @@ class InputError(ValueError):
 
 
 class InputWarning(UserWarning):
-    """Something about the input that a user should know, although the work goes on.
+    """Something about the input that a user should know, although it is no error.
 
     The command line prints the message alone.
     """

@@ -46,10 +46,10 @@ def ablate(
 ) -> None:
     """Compare searches without β, with a critic and without traces to the default, over several seeds.
 
-    Limits in tokens and dollars hold for each run. The same command goes on after Ctrl-C.
+    Limits in tokens and dollars hold for each run. The same command continues after Ctrl-C.
     """
     named = writer.proposers(proposers, critic)
-    with working(f"whole rounds are kept in {out}; the same command goes on") as on_progress:
+    with working(f"whole rounds are kept in {out}; the same command continues") as on_progress:
         from autotts_jax import discovery
         from autotts_jax.core import devices
 

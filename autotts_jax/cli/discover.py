@@ -172,12 +172,12 @@ def discover(
 ) -> None:
     """Search for a controller that is better than CMC, by default without a language model.
 
-    Ctrl-C ends the run after the last whole round; the same command goes on with it.
+    Ctrl-C ends the run after the last whole round; the same command continues it.
     """
     if context.invoked_subcommand is not None:
         return
     named = writer.proposers(proposers, critic)
-    with working(f"whole rounds are kept in {out}; the same command goes on") as on_progress:
+    with working(f"whole rounds are kept in {out}; the same command continues") as on_progress:
         from autotts_jax.core import devices
 
         devices.configure(cache)

@@ -131,7 +131,7 @@ class SealOptions:
         bool,
         typer.Option(
             "--trusted",
-            help="Run your own controllers and policies here, unchecked. Programs are sealed all the same.",
+            help="Run your own controllers and policies here, unchecked. Programs are sealed even then.",
         ),
     ] = False
     spellings: Annotated[

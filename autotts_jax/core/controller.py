@@ -1,4 +1,4 @@
-"""What a controller is: the contract between those who decide and whatever plays them."""
+"""The controller contract: what a controller implements, and checks of what it returns."""
 
 from __future__ import annotations
 
@@ -352,7 +352,7 @@ def keep_live(
         keep: live branches to leave: 0, 1 or 2.
 
     Returns:
-        The branches to prune all the same.
+        The branches that are still to be pruned.
     """
     width = live.shape[0]
     last = jnp.iinfo(jnp.int32).max

@@ -94,7 +94,7 @@ def play_lanes(
         target: return once this many episodes have ended.
         refill: lanes that have to have ended before episodes from the queue take their place (static).
         until: return when `RolloutState.time` is this, at the latest; None for no such limit. The first call
-            takes episodes from the queue all the same.
+            takes episodes from the queue anyway.
 
     Returns:
         The state after it. A lane whose episode has ended stays as it is until another takes its place.

@@ -47,7 +47,7 @@ class Episode:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What the actions of an episode have led to.
+    """The state of an episode after its actions so far.
 
     Attributes:
         opened: m, the number of opened branches. Shape ().

@@ -1,4 +1,4 @@
-"""A pool of what has been shown of an episode, whoever holds the rest."""
+"""A pool of what an episode has shown; the rest is held elsewhere."""
 
 from __future__ import annotations
 

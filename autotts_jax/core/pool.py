@@ -606,7 +606,7 @@ class ReplayPool(BranchPool):
 
     @property
     def state(self) -> mdp.State:
-        """What the operations have led to."""
+        """The state after the operations so far."""
         return self._state
 
     def without_matrix(self) -> ReplayPool:

@@ -82,7 +82,7 @@ class Episodes(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What the episodes came to, one entry each; shape (E,).
+    """The results of the episodes, one entry each; shape (E,).
 
     Attributes:
         answer: answer id, ``NONE`` for no answer.
@@ -118,7 +118,7 @@ class Results(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Hooks:
-    """What else a rollout hands out, from functions of one episode. Equal hooks share a compilation.
+    """Functions of one episode whose values a rollout returns besides. Equal hooks share a compilation.
 
     Attributes:
         at_end: from the controller, its memory and its pool when an episode has ended, a pytree of arrays.
@@ -159,14 +159,14 @@ def rollout(
         orders: branch orders; an episode's pool has their length W as its width.
         episodes: question, branch order and controller of each episode.
         budget: token budget B; None for no limit.
-        lanes: episodes in flight on each device; by platform when None. It affects speed alone, as does the
-            next.
-        refill: share of the lanes that have to have ended before others take their place.
+        lanes: episodes in flight on each device; None for the number that suits the platform. Like
+            ``refill``, it affects speed alone.
+        refill: share of the lanes whose episodes must have ended before other episodes take their place.
         devices: local devices to share the episodes among; when None, all devices of all processes, each of
             which then makes the same call and gets all results.
-        hooks: what else to hand out.
-        pause: plays round by round, and replaces what controllers remember before each round by what this
-            function returns; None to play in one go.
+        hooks: functions whose values are returned besides.
+        pause: a function that replaces the controllers' memories before each round, for which the rollout is
+            played round by round; None to play in one go.
         on_progress: called from time to time with the number of episodes that have ended in this process.
 
     Returns:
@@ -178,7 +178,7 @@ def rollout(
             one has an index that is out of range; the branch orders are of another matrix; the budget or the
             number of lanes is out of range.
 
-    What else a controller's own code raises passes as it is.
+    Any other exception of a controller's code is passed on.
 
     Example:
         >>> import autotts_jax as at
@@ -490,7 +490,7 @@ def end_of_round(stop: Scalar, pool: BranchPool, rounds: Scalar) -> Int32[Array,
 def _result_row(
     controller: Controller, memory: Memory, pool: BranchPool, rounds: Scalar, stop: Scalar
 ) -> Int32[Array, " C"]:
-    """What an ended episode came to, in the order of `COLUMNS`."""
+    """The results of an ended episode, in the order of `COLUMNS`."""
     vote = checked_vote(controller, memory, pool)
     is_leader = (vote.leader >= NONE) & (vote.leader < pool.opened)
     row = {

@@ -1,8 +1,8 @@
 """The stepping driver: one episode of a controller, one operation at a time.
 
 A rollout hands a controller a pool that carries out what it asks for at once. Where an operation takes a step
-of an environment or tokens of a language model, `play` passes it to an `Executor` and goes on with what that
-led to. Traces and live episodes are played this way.
+of an environment or tokens of a language model, `play` passes it to an `Executor` and continues with the
+pool that results. Traces and live episodes are played this way.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Operation:
 
 
 class Executor(abc.ABC):
-    """Carries out the operations of one episode: a replay, a running model, an environment.
+    """Carries out the operations of one episode, in replay, on a running model or in an environment.
 
     Attributes:
         pool: the pool after all operations so far.
@@ -67,9 +67,9 @@ class Executor(abc.ABC):
 
     @abc.abstractmethod
     def carry_out(self, operation: Operation) -> None:
-        """Carries out an operation, after which `pool` is what it led to.
+        """Carries out an operation and sets `pool` to the pool after it.
 
-        Whatever is inadmissible in it is left undone.
+        Inadmissible parts of the operation are ignored.
 
         Args:
             operation: the operation.
@@ -219,10 +219,10 @@ class Ended(NamedTuple):
 
 
 def results_of(ended: Ended, pool: BranchPool) -> dict[str, int]:
-    """Gives what a rollout says of an episode, of one that was played one operation at a time.
+    """Gives the results of an episode that was played one operation at a time, as a rollout gives them.
 
     Args:
-        ended: what the episode came to.
+        ended: how the episode ended.
         pool: the pool at its end.
 
     Returns:
@@ -355,7 +355,7 @@ def play(
             rollout of one lane.
 
     Returns:
-        What the episode came to.
+        How the episode ended.
 
     Raises:
         InputError: the controller has a field that cannot be traced, or returned something else than
@@ -393,12 +393,12 @@ def play(
 class SteppedPool(_Protocol):
     """A `BranchPool` whose operations somebody else carries out.
 
-    What an operation leads to is known only when it has been carried out. Until then asking for it raises
+    The pool after an operation is known only when it has been carried out. Until then asking for it raises
     `_NotKnownYet`; afterwards it is in ``later``. Pruning is known at once.
 
     Attributes:
         now: the pool as it is known.
-        later: the pools that the next operations led to, as far as they have been carried out.
+        later: the pools after each of the next operations, as far as these have been carried out.
     """
 
     now: BranchPool
@@ -499,7 +499,7 @@ def _round(
 
 
 class _End(NamedTuple):
-    """What a controller says of an episode that is over, and what it is checked against."""
+    """What a controller returns when an episode is over, and what that is checked against."""
 
     leader: Scalar
     sequential_tokens: Scalar

@@ -47,7 +47,7 @@ OnRun = Callable[[str, int, SearchProgress], None]
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """What one arm of an ablation has come to; means over seeds.
+    """The results of one arm of an ablation; means over seeds.
 
     Attributes:
         arm: what is left out, or added.
@@ -82,7 +82,7 @@ class Arm:
 
 @dataclasses.dataclass(frozen=True)
 class Ablation:
-    """What an ablation has come to.
+    """The results of an ablation.
 
     Attributes:
         arms: the arms, the default first.
@@ -145,8 +145,8 @@ def ablate(
 ) -> Ablation:
     """Compares searches without β, with a critic and, where files are written, without traces.
 
-    Every run is kept in ``out/ARM/SEED``, and the table in ``out/ablation.csv``. The same call goes on after
-    an interruption, or with a larger budget.
+    Every run is kept in ``out/ARM/SEED``, and the table in ``out/ablation.csv``. The same call continues
+    them after an interruption, or with a larger budget.
 
     Args:
         data: the questions: a dataset, or names, files, folders and globs, as `autotts_jax.load` takes them.

@@ -36,7 +36,7 @@ def discover(
 ) -> Discovery:
     """Searches for a controller that is better than the incumbent, by default without a language model.
 
-    The run is kept in a folder. The same call goes on with it, after an interruption or with a larger budget.
+    The run is kept in a folder. The same call continues it after an interruption, or with a larger budget.
 
     Args:
         data: the questions: a dataset, or names, files, folders and globs, as `autotts_jax.load` takes them.
@@ -48,15 +48,15 @@ def discover(
         cpu_minutes: CPU time to spend in all, over all cores; None for no limit.
         seed: the seed that everything is drawn with.
         max_branches: branches that an episode can open.
-        traces: whether those who write files are shown episodes of what they wrote.
-        beta: whether candidates are families over β. Else each is one controller, whose numbers are constant;
-            it is judged at every price.
-        critic: who judges candidates before they are executed: ``nearest``, ``openai:MODEL``, or a critic of
-            your own. It decides nothing until its record shows that it helps.
+        traces: whether proposers that write files are shown episodes of these files.
+        beta: whether candidates are families over β. Otherwise each is one controller with constant numbers,
+            which is judged at every price.
+        critic: judges candidates before they are executed: ``nearest``, ``openai:MODEL``, or a critic of your
+            own. It decides nothing until its record shows that it helps. None for no critic.
         on_round: called after every round.
 
     Returns:
-        What the run has come to: ``table()``, ``promoted``, ``source()``, ``family()``.
+        The results of the run: ``table()``, ``promoted``, ``source()``, ``family()``.
 
     Raises:
         InputError: the folder holds another run or is in use by one, there is no budget, or the data has too

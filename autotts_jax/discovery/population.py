@@ -1,4 +1,4 @@
-"""The candidates that a search goes on from."""
+"""The candidates that a search continues from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RANK_SCALE = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A candidate that has come through all heats.
+    """A program that has reached the end of the last heat.
 
     Attributes:
         number: the candidate's number in the run.
@@ -87,13 +87,13 @@ class Population:
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """A candidate that is a whole file, and what it came to.
+    """A candidate that is a whole file, and how it was measured.
 
     Attributes:
         number: the candidate's number in the run.
         source: the text of the file; None where there was none.
         metrics: see `autotts_jax.discovery.judging.measuring.Measurement`; None of a candidate that failed.
-        feedback: what whoever writes the next one is told of it.
+        feedback: what the author of the next file is told about it.
     """
 
     number: int
@@ -124,7 +124,7 @@ def member_of(record: Record) -> Member | None:
         record: the record of a candidate that is a program.
 
     Returns:
-        The member; None where the candidate has not come through all heats.
+        The member; None where the candidate left its round before the end of the last heat.
     """
     if "cost" not in record:
         return None

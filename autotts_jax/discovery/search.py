@@ -1,7 +1,7 @@
 """The loop: propose, measure, record, and test what was found on questions that the search has not used.
 
 The questions are dealt to a few folds. One search leaves out each fold, and one, which begins with what they
-have found, uses all questions: its best candidate is what a run comes to. Whether a search like this finds
+have found, uses all questions: its best candidate is the result of the run. Whether a search like this finds
 anything is tested on the questions that were left out, each with the best candidate of the search that left
 it out.
 """
@@ -73,20 +73,20 @@ class SearchProgress:
 
 
 class DiscoveryRun:
-    """A run of the loop, begun or gone on with.
+    """A run of the loop: begins one, or continues the one in a folder.
 
     Args:
         data: the questions.
         folder: the run's folder.
-        proposers: who proposes, in turns.
+        proposers: propose candidates, in turns.
         incumbent: whom to beat; a family over β.
         seed: the seed that everything is drawn with.
         max_branches: branches that an episode can open.
         heats: candidates and orders of each heat of a round.
         test_orders: branch orders of each question that a test plays.
-        traces: whether those who write files are shown episodes.
+        traces: whether proposers that write files are shown episodes.
         beta: whether candidates are families over β; else each is one controller.
-        critic: who judges candidates before they are executed; None for nobody.
+        critic: judges candidates before they are executed; None for no critic.
 
     Attributes:
         archive: the archive.
@@ -262,7 +262,7 @@ class DiscoveryRun:
         return []
 
     def _tested(self, search: Search) -> tuple[Member | Written, Outcome]:
-        """A search's best candidate, and what it comes to; a file that fails now is passed over."""
+        """A search's best candidate, and its outcome in the test; a file that fails now is passed over."""
         finalists: list[tuple[float, Member | Written]] = [
             *self._programs.finalists(search),
             *self._files.finalists(search),
@@ -305,7 +305,7 @@ class DiscoveryRun:
             self.untested = True
 
     def _learn(self, search: Search, records: Sequence[Record]) -> None:
-        """Tells whoever proposed programs in a round what became of them."""
+        """Tells proposers that learn how far the programs of a round came."""
         for learner in (proposer for proposer in self._proposers if isinstance(proposer, Learner)):
             trials = [trial_of(record) for record in records if record.get("proposer") == learner.name]
             if trials:

@@ -47,7 +47,7 @@ def find_aggregate(aggregate: Any) -> Aggregate:
     """Finds an aggregation by name.
 
     Args:
-        aggregate: a name in `AGGREGATES` or a function of one's own.
+        aggregate: a name in `AGGREGATES` or your own function.
 
     Raises:
         InputError: it is neither.

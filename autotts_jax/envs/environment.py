@@ -76,7 +76,7 @@ class Environment(abc.ABC):
     Args:
         max_branches: W, branches that an episode can open.
         obs: ``features``, ``history`` or ``flat``.
-        aggregate: how the final answer is found: a name in `AGGREGATES` or a function of one's own.
+        aggregate: how the final answer is found: a name in `AGGREGATES` or your own function.
         mask_in_obs: the action mask is in every observation, in Gymnasium too.
     """
 
@@ -464,7 +464,7 @@ class Environment(abc.ABC):
 
     @property
     def _keeps_all(self) -> bool:
-        """Whether pools keep what only an aggregation of one's own may ask for."""
+        """Whether pools keep what only a custom aggregate may ask for."""
         return self.aggregate not in AGGREGATES.values()
 
     def _check(self, params: EnvParams, question: Any = None, order: Any = None, gamma: Any = None) -> None:

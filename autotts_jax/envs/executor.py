@@ -47,7 +47,7 @@ def play_in_environment(
         on_decision: called after every operation of the controller that changed something.
 
     Returns:
-        What the episode came to for the controller, and the sum of the environment's rewards.
+        How the episode ended for the controller, and the sum of the environment's rewards.
 
     Raises:
         InputError: the environment is another one, or its step limit ends the episode before the controller

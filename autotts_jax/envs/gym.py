@@ -119,7 +119,7 @@ class WidthDepthEnv(Face, gymnasium.Env[Observation, Any]):
         return obs, reward.item(), terminated.item(), truncated.item(), info
 
     def get_state(self) -> Snapshot:
-        """Returns what `set_state` goes on from; it holds no data, and stays as it is."""
+        """Returns a state for `set_state` to continue from; it holds no data and is not changed later."""
         return Snapshot(self._shown, 1, self._lane, self._mask, self._ended)
 
     def set_state(self, snapshot: Snapshot) -> None:

@@ -145,7 +145,7 @@ class WidthDepthVectorEnv(Face, VectorEnv[Observation, Any, np.ndarray]):
         return obs, reward.astype(np.float64), terminated, truncated, infos
 
     def get_state(self) -> Snapshot:
-        """Returns what `set_state` goes on from; it holds no data, and stays as it is."""
+        """Returns a state for `set_state` to continue from; it holds no data and is not changed later."""
         return Snapshot(self._shown, self.num_envs, _copy(self._lanes), self._last, self._ended.copy())
 
     def set_state(self, snapshot: Snapshot) -> None:

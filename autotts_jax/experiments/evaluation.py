@@ -262,21 +262,21 @@ def evaluate(
 
     Args:
         data: the questions: a dataset, or whatever `autotts_jax.load` takes.
-        players: a player or several. A player is a text such as ``"cmc@0.5"``, ``"sc"`` for all values of a
-            family, ``"neural@1e-4"`` or ``"path/to/file.py:NAME@0.5"``; a controller or a family of
+        players: one player or several. A player is a text such as ``"cmc@0.5"``, ``"sc"`` for all values of
+            a family, ``"neural@1e-4"`` or ``"path/to/file.py:NAME@0.5"``; a controller or a family of
             controllers; the class of a released program; or a policy for an environment.
         protocol: how the branches of a question are drawn from a seed: ``repo100``, 100 seeds of one order a
             cell, or ``paper64``, 64 seeds of one order a question.
         seeds: S, to play seeds 0 … S - 1; the number of the protocol when None.
         max_branches: W, branches that an episode can open. The episodes of a policy have the W of its
             environment, and open the same branches first.
-        budget: token budget of an episode; None for no limit. What would exceed it is left undone; where it
-            is too small for any branch, episodes end without an answer, with an `InputWarning`.
-        objective: what an episode is worth in the results; its γ is also what policies are shown that come
-            without one.
+        budget: token budget of an episode; None for no limit. What would exceed it is not carried out. If it
+            is too small for any branch, episodes end without an answer, and an `InputWarning` is given.
+        objective: how the results value an episode. Policies that come without a γ of their own observe the
+            objective's.
         processes: processes for released programs.
-        sealing: how code is run that comes from files and modules, and released programs always: by default
-            in a process without gold answers, confined as well as the machine can, with its results checked.
+        sealing: how released programs, and other code from files and modules, are run: by default in a
+            process without gold answers, confined as well as the machine can, with the results checked.
         on_progress: called with what is running, how many of its episodes have ended, and how many it has.
 
     Returns:
@@ -284,8 +284,8 @@ def evaluate(
         ``save(folder)``.
 
     Raises:
-        InputError: the arguments do not fit together, or a player failed. What the code of a controller or
-            policy raises that runs in this process passes as it is.
+        InputError: the arguments do not fit together, or a player failed. Exceptions of controllers and
+            policies that run in this process are passed on.
 
     Example:
         >>> import autotts_jax as at

@@ -294,7 +294,7 @@ def follow(
         finals: whether finished branches alone vote once there are any.
 
     Returns:
-        What was decided, the answer last, and what the episode came to.
+        What was decided, the answer last, and how the episode ended.
     """
     steps: list[TraceStep] = []
 

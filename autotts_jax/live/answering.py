@@ -121,7 +121,7 @@ def answer(
         max_branches: W, branches that can be opened; the environment of a policy has its own.
         budget: tokens that may be charged; None for no limit. As no length is known before a branch has
             ended, an interval is taken to cost Δ. What is left may be too little for a full read of
-            ``sampling.max_tokens``: from Δ on the branch is read all the same, and cut off where the budget
+            ``sampling.max_tokens``: from Δ on the branch is read nevertheless, and cut off where the budget
             ends. A budget below Δ is spent on a single branch.
         fall_back: where no answer was found, whether to read a branch to its end for its text.
         grader: tells which answers are equal, and is left open; one is opened for this question when None.

@@ -95,7 +95,7 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
 
 
 def create_app(engine: Engine, settings: Settings) -> Starlette:
-    """Makes the web application, for a server of one's own; its lifespan must run, in a process of its own.
+    """Makes the web application, to be run by your own server, in a process of its own, with its lifespan.
 
     Args:
         engine: the model.

@@ -23,7 +23,7 @@ from autotts_jax.replay.orders import BranchOrders
 
 
 class Player(abc.ABC):
-    """Whoever can be evaluated, traced and asked: a controller, a released program, a policy.
+    """Anything that can be evaluated, traced and asked: a controller, a released program, a policy.
 
     A player has one setting or several, which differ in a value such as β. It plays many episodes of recorded
     questions at a time with `play`, and one episode of whatever kind, operation by operation, with
@@ -32,7 +32,7 @@ class Player(abc.ABC):
     Attributes:
         name: the name in results.
         values: the value of each setting; None for a setting without one.
-        width: branches that its episodes can open; None where whoever plays it chooses.
+        width: branches that its episodes can open; None where the caller chooses.
         trusted: whether it is somebody's code that runs in this process, unchecked.
     """
 
@@ -96,7 +96,7 @@ class Player(abc.ABC):
             on_decision: called after every operation that changed something.
 
         Returns:
-            What the episode came to.
+            How the episode ended.
 
         Raises:
             InputError: the player has several settings, or failed.

@@ -2,7 +2,7 @@
 
 A run's folder holds ``manifest.json``, what the run was begun with, and ``archive.jsonl``, a JSON object a
 line. The lines of a round are written at once and end with one that says so; what a killed run leaves of a
-round that did not end is cut off when the run goes on.
+round that did not end is cut off when the run is continued.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Archive:
             with path.open("ab") as file:
                 if file.tell() != self._size:
                     raise InputError(
-                        f"{path} was changed by another process; let one at a time go on with a run"
+                        f"{path} was changed by another process; let one process at a time continue a run"
                     )
                 content = ("\n".join(lines) + "\n").encode()
                 file.write(content)

@@ -1,1 +1,1 @@
-"""Who judges an idea before it is executed, and whether that is worth anything."""
+"""Critics, which judge candidates before they are executed, and how well they have done so."""

@@ -1,8 +1,8 @@
-"""Critics: what scores an idea before it is executed, and when that decides whether it is.
+"""Critics score candidates before they are executed, and, once proven, decide which ones are.
 
 A critic runs in the shadow at first: its verdicts are recorded, and every candidate is executed. It gates
 only where its record shows that it helps (`autotts_jax.discovery.critics.report`), and then a share of what
-it rejects is executed all the same, so that its record stays unbiased. It learns from its own search alone:
+it rejects is still executed, so that its record stays unbiased. It learns from its own search alone:
 what other searches have seen of the questions that this one leaves out must not reach it.
 """
 
@@ -25,7 +25,7 @@ AUDITED = 0.1
 
 
 class Opinion(NamedTuple):
-    """What a critic says of a candidate.
+    """A critic's opinion of a candidate.
 
     Attributes:
         score: how promising it is; larger is better. None where the critic has not come to a verdict.

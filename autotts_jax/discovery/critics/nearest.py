@@ -2,7 +2,7 @@
 
 A program is described by what it would do in a few situations, which are always the same: what each of its
 slots says at a few values of β, and its dials. Nothing is played for it. A candidate's score is the share of
-the search's candidates before that came through to the last heat, where near ones count more: their weight
+the search's earlier candidates that reached the last heat, where near ones count more: their weight
 falls exponentially with distance. The better half of a round is accepted.
 """
 
@@ -52,7 +52,7 @@ DIAL_WEIGHT = 4.0
 
 @dataclasses.dataclass(frozen=True)
 class Nearest:
-    """Accepts the half of a round's programs whose neighbours came through to the last heat most often."""
+    """Accepts the half of a round's programs whose neighbours reached the last heat most often."""
 
     name: str = NEAREST
 

@@ -62,7 +62,7 @@ class Tally:
         passed: those that it has accepted.
         accepted: those that it has accepted and that were executed.
         accepted_hits: of these, those that succeeded.
-        rejected: those that it has rejected and that were executed, be it to audit the critic.
+        rejected: those that it has rejected and that were executed, those to audit the critic included.
         rejected_hits: of these, those that succeeded.
     """
 
@@ -122,7 +122,7 @@ class Tally:
 
 @dataclasses.dataclass(frozen=True)
 class CriticReport:
-    """What a run's critic has come to.
+    """How a run's critic has done, and what it has cost.
 
     Attributes:
         name: the critic.
@@ -163,7 +163,7 @@ class CriticReport:
 
 
 def is_judged(record: Record) -> bool:
-    """Whether a critic has come to a verdict on a candidate.
+    """Tells whether a critic has given a verdict on a candidate.
 
     Args:
         record: the candidate's record.
@@ -197,7 +197,7 @@ def succeeds(record: Record, by_number: dict[int, Record]) -> bool:
 
 
 def report(name: str, rounds: Sequence[tuple[list[Record], float]], orders: Sequence[int]) -> CriticReport:
-    """Reports what a critic has come to.
+    """Makes the report on a critic.
 
     Args:
         name: the critic.
@@ -233,7 +233,7 @@ def report(name: str, rounds: Sequence[tuple[list[Record], float]], orders: Sequ
 
 
 def read_report(folder: Path) -> CriticReport | None:
-    """Reports what the critic of a run has come to after its last whole round.
+    """Makes the report on the critic of a run, after its last whole round.
 
     Args:
         folder: the run's folder.

@@ -51,7 +51,7 @@ def price(beta: Float[np.ndarray, "..."] | Sequence[float] | float) -> Float[np.
 
 
 class Outcome(NamedTuple):
-    """What M candidates came to at B values of β on Q questions, means over branch orders.
+    """The results of M candidates at B values of β on Q questions, means over branch orders.
 
     Attributes:
         accuracy: share of right answers. Shape (M, B, Q).

@@ -1,7 +1,7 @@
 """Measuring candidates that are whole files of code, written by somebody nobody trusts.
 
 A candidate plays sealed (`autotts_jax.policies.sealed`). What comes back over the seal is a `Measurement`:
-numbers, and feedback for whoever writes the next candidate. Feedback shows answers as labels that mean
+numbers, and feedback for the author of the next candidate. Feedback shows answers as labels that mean
 nothing outside an episode, and never shows a gold answer.
 """
 
@@ -62,12 +62,12 @@ if "{name}" in globals() and not hasattr({name}, "solve"):
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """What a candidate came to.
+    """How a candidate was measured.
 
     Attributes:
         metrics: numbers by name, of which ``objective`` is the one to maximise; None of a candidate that
             failed.
-        feedback: text of bounded length for whoever writes the next candidate; of one that failed why.
+        feedback: text of bounded length for the author of the next candidate; for one that failed, why.
         level: what the sandbox was worth, ``kernel`` or ``process``; None of a candidate that failed.
         source: the text of the file with tuned constants, which is what was measured; None of a file that was
             measured as it is.
@@ -152,7 +152,7 @@ class Course:
 
 
 def measure(source: str, course: Course) -> Measurement:
-    """Plays a candidate sealed, and says what it came to; nothing that it does is an error here.
+    """Plays a candidate sealed and measures it; whatever goes wrong in it becomes feedback, not an error.
 
     The file gives the name ``candidate`` to a function of β in [0, 1] that returns a controller, or to a
     class ``X(config)`` with ``solve(question)``, where ``config["beta"]`` is β.

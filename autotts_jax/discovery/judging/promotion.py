@@ -24,20 +24,20 @@ ERROR_RATE = 0.05
 """The chance that a run promotes what is no better, over all of its tests."""
 
 LATER = 0.2
-"""Share of the error rate that is kept for the tests after the next, because few runs go on."""
+"""Share of the error rate that is kept for the tests after the next, because few runs are continued."""
 
 RESAMPLES = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What a test came to.
+    """The result of a test.
 
     Attributes:
         gain: mean objective of the candidates minus that of the incumbent, on questions that were left out.
         low: lower bound of the gain, by paired bootstrap over questions.
-        level: the chance that a gain of nothing has a lower bound above 0.
-        falls: β from which to the next mean tokens fall by more than chance, for the final candidate.
+        level: the probability that a candidate without a gain has a lower bound above 0.
+        falls: values of β from which the final candidate's mean tokens fall to the next by more than chance.
         tokens: its mean tokens at each β.
         tokens_se: their standard errors over questions.
         gains: gain on each question, by the candidate of the search that left it out.
@@ -66,7 +66,7 @@ class Verdict:
 
 
 def level_of(test: int) -> float:
-    """Returns the error rate of a run's tests, which add up to `ERROR_RATE` however often the run goes on.
+    """Returns the error rate of one test; those of a run add up to at most `ERROR_RATE`.
 
     Args:
         test: number of the test in the run, from 1.
@@ -75,7 +75,7 @@ def level_of(test: int) -> float:
 
 
 def objectives(outcome: Outcome, used: Bool[np.ndarray, " Q"]) -> Float[np.ndarray, "P unused"]:
-    """Computes what a candidate comes to at each price on questions that its search has not used.
+    """Computes a candidate's objective at each price on questions that its search has not used.
 
     Args:
         outcome: its outcome on all Q questions.

@@ -250,7 +250,7 @@ def _not_for_agents(environment: Iterable[str]) -> list[str]:
 
 
 def _result(message: Any) -> dict[str, Any]:
-    """What is kept of the message in which the SDK says what an agent came to."""
+    """Extracts what a transcript keeps from the SDK's message about the result of an agent."""
     dollars, usage = message.total_cost_usd, getattr(message, "usage", None) or {}
     if type(dollars) not in (int, float) or not 0 <= dollars < float("inf"):
         dollars = None

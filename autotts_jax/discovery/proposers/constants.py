@@ -48,7 +48,7 @@ SMALLEST = 4
 class Constants:
     """CMA-ES over the numbers of a program: each of its rounds in a search is a generation.
 
-    What it has learned is kept by the population, and learned again from the archive when a run goes on.
+    What it has learned is kept by the population, and learned again from the archive when a run is resumed.
 
     Attributes:
         program: the program to begin with; None for the search's best one. In the first round of a search,
@@ -98,7 +98,7 @@ class Constants:
         return [tuning.propose(rng) for _ in range(count)]
 
     def learn(self, population: Population, trials: Sequence[Trial]) -> None:
-        """Takes in what a generation came to."""
+        """Learns from the scores of a generation."""
         if self.program is None and not population.members:
             return  # It was the first round.
         tuning = self._tuning(population, len(trials))
@@ -171,7 +171,7 @@ class _Tuning:
         return Proposal(_with(self.program, moved), self.parents)
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Takes in what a generation came to.
+        """Learns from the scores of a generation.
 
         Args:
             trials: the candidates.

@@ -1,4 +1,4 @@
-"""Proposers: who says what to try next."""
+"""The contracts of proposers, which say what a search tries next."""
 
 from __future__ import annotations
 
@@ -76,16 +76,16 @@ class Trial(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, float]:
-        """What is larger of the better one: who reached a later heat, or has the higher score there."""
+        """Larger for the better of two: for the one that reached a later heat, or scored higher in it."""
         return len(self.scores), self.scores[-1] if self.scores else -np.inf
 
 
 @runtime_checkable
 class Learner(Proposer, Protocol):
-    """Proposes programs, and learns from what became of them. It keeps that in the population."""
+    """Proposes programs, and learns from their scores. What it learns is kept in the population."""
 
     def learn(self, population: Population, trials: Sequence[Trial]) -> None:
-        """Takes in what a round of its own came to; called again for each when a run is resumed.
+        """Learns from the results of one of its rounds; called again for every round when a run is resumed.
 
         Args:
             population: the best candidates before that round; none of them in the first round of a search.
@@ -96,7 +96,7 @@ class Learner(Proposer, Protocol):
 
 @runtime_checkable
 class Writer(Protocol):
-    """Proposes whole files. What it pays for it keeps in the run's folder, so that a run can be resumed."""
+    """Proposes whole files. It keeps what it paid for in the run's folder, so that a run can be resumed."""
 
     @property
     def name(self) -> str:

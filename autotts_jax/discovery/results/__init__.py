@@ -1,1 +1,1 @@
-"""What a run has come to: tables, columns, pictures."""
+"""The results of a discovery run: tables, columns, pictures."""

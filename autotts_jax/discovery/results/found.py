@@ -1,4 +1,4 @@
-"""What a run has come to."""
+"""The results of a discovery run: its candidates, its test, and what it found."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHOWN = 5
 
 @dataclasses.dataclass(frozen=True)
 class Discovery:
-    """What a run has come to.
+    """The results of a discovery run.
 
     Attributes:
         folder: the run's folder.
@@ -151,7 +151,7 @@ class Discovery:
         return list(found)
 
     def critic(self) -> CriticReport | None:
-        """Reports whether the run's critic is worth anything.
+        """Reports how well the run's critic has predicted which candidates succeed.
 
         Returns:
             The report; None of a run without a critic.
@@ -283,7 +283,7 @@ class _Row(NamedTuple):
 
 
 def _row(record: Record) -> _Row | None:
-    """A candidate that has come through all heats, or a file that did not fail; None for others."""
+    """A program that reached the end of the last heat, or a file that did not fail; None for others."""
     number, proposer = record["number"], record["proposer"]
     if record["kind"] == WRITTEN:
         written = written_of(record)
@@ -296,7 +296,7 @@ def _row(record: Record) -> _Row | None:
 
 
 def read_run(folder: str | Path) -> Discovery:
-    """Reads what a run has come to after its last whole round.
+    """Reads the results of a discovery run after its last whole round.
 
     Args:
         folder: the run's folder.

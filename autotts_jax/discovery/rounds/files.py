@@ -1,4 +1,4 @@
-"""Rounds of whole files, which play sealed, one by one."""
+"""Rounds of candidates that are whole files; each file is played sealed, one after another."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ FINAL_LIMITS = dataclasses.replace(LIMITS, cpu_seconds=1200, wall_seconds=1200.0
 
 @dataclasses.dataclass(frozen=True)
 class FileRounds:
-    """How files are measured, and compared at the end.
+    """Measures files round by round, and compares the best at the end of a search.
 
     Attributes:
-        judge: has the questions.
-        incumbent: whom to beat.
+        judge: the questions and branch orders.
+        incumbent: the controller to beat.
         num_orders: branch orders that a file plays, which are those of the last heat of programs.
         beta: whether candidates are families over β.
         traces: whether feedback shows episodes.
-        gate: judges files before they are measured; None for nobody.
+        gate: has a critic judge files before they are measured; None for no critic.
     """
 
     judge: Judge
@@ -63,8 +63,8 @@ class FileRounds:
         Args:
             search: the search whose round it is.
             first: what the search begins with.
-            drafts: what has been written.
-            writer: by whom.
+            drafts: the files to measure.
+            writer: name of the proposer that wrote them.
             round_number: number of the round in the run.
             number: the first candidate's number.
 
@@ -145,10 +145,10 @@ class FileRounds:
         return found
 
     def test(self, written: Written) -> Outcome:
-        """Plays the test.
+        """Plays the test with a file.
 
         Args:
-            written: what plays it.
+            written: the file.
 
         Raises:
             InputError: it fails.
