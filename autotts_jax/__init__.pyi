@@ -9,6 +9,8 @@ from .discovery.results.found import Discovery, read_run
 from .envs.making import make, sb3_vec_env
 from .errors import InputError
 from .experiments.evaluation import Evaluation, evaluate
+from .experiments.live_rows import LiveRun
+from .experiments.live_runs import answer_questions
 from .experiments.summary import Objective
 from .experiments.tracing import Trace, trace
 from .live.answering import answer
@@ -24,6 +26,7 @@ __all__ = [
     "Evaluation",
     "Family",
     "InputError",
+    "LiveRun",
     "Objective",
     "ProbeDataset",
     "Sandbox",
@@ -32,6 +35,7 @@ __all__ = [
     "Trace",
     "Vote",
     "answer",
+    "answer_questions",
     "discover",
     "evaluate",
     "first_of",

@@ -183,6 +183,21 @@ def test_a_column_that_is_not_there_is_refused(write):
         read_questions(path, text_column="text")
 
 
+def test_answers_may_be_missing_where_they_are_not_needed(write):
+    path = write("q.jsonl", lines(GOOD, {"question": "B?"}, {"question": "C?", "answer": None}))
+    with pytest.raises(DataError, match="line 2 has no answer"):
+        read_questions(path)
+    golds = [problem.gold for problem in read_questions(path, needs_gold=False)]
+    assert golds == [read_questions(path, limit=1)[0].gold, "", ""]
+    assert read_questions(path, gold_column="answer", needs_gold=False)[2].gold == ""
+    with pytest.raises(DataError, match="line 1 has no gold; it has question, answer"):
+        read_questions(path, gold_column="gold", needs_gold=False)
+    bare = write("bare.csv", "question\nA?\n")
+    assert read_questions(bare, needs_gold=False) == [Problem("A?", "")]
+    with pytest.raises(DataError, match="has the columns question, and none of answer, gold"):
+        read_questions(bare)
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

@@ -21,7 +21,7 @@ from autotts_jax.core import devices
 from autotts_jax.discovery import entry as discovery_entry
 from autotts_jax.discovery.archive.archive import Archive
 from autotts_jax.experiments import files as result_files
-from autotts_jax.experiments import plots, tracing
+from autotts_jax.experiments import live_runs, plots, tracing
 from autotts_jax.files import locked, write_atomically
 from autotts_jax.training import entry as training_entry
 
@@ -37,10 +37,12 @@ LINES = {
     "discover export": "discover export found --number 0 --out out.py",
     "data import": "data import release --out out",
     "data convert": "data convert mine --out out.npz",
+    "answer --questions": f"answer {SIMULATED} --controller sc@2 --max-branches 4 --questions arithmetic:2:1 "
+    "--out out",
     "answer": f"answer {SIMULATED} --controller sc@2 --max-branches 4 12+30",
 }
 WRITING = [name for name in LINES if name != "answer"]
-FOLDERS = ["evaluate", "trace", "collect", "train", "discover"]
+FOLDERS = ["evaluate", "trace", "collect", "train", "discover", "answer --questions"]
 """Commands that take a folder for themselves."""
 
 DIALS = ("initial", "max_branches", "warm_up", "spare", "alpha", "window", "in_full", "by_completion")
@@ -86,8 +88,14 @@ def inputs(tmp_path_factory):
 class NoGrader(contextlib.nullcontext):
     """Spares the process that tells whether answers are equal."""
 
-    def canonical(self, answers, _gold):
+    def __init__(self, _workers=None):
+        super().__init__(self)
+
+    def forms(self, answers, arithmetic=False):  # noqa: ARG002
         return answers
+
+    def correct(self, gold, answers):
+        return [answer == gold for answer in answers]
 
 
 @pytest.fixture
@@ -99,6 +107,7 @@ def run(inputs, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(devices, "configure", lambda *_: None)
     monkeypatch.setattr(store, "Grader", NoGrader)
+    monkeypatch.setattr(live_runs, "Grader", NoGrader)
     monkeypatch.setattr(at, "evaluate", lambda *_, **__: evaluated)
     monkeypatch.setattr(at, "trace", lambda *_, **__: traced)
     monkeypatch.setattr(
@@ -381,6 +390,7 @@ READ = {
     "collect": "out/collection.json",
     "train": "out/manifest.json",
     "discover": "out/archive.jsonl",
+    "answer --questions": "out/run.json",
     "discover show": "found/archive.jsonl",
     "discover export": "found/archive.jsonl",
     "data import": "release/M/bench.json",
@@ -434,6 +444,7 @@ def of(test, commands, **others):
     return dict.fromkeys(commands, f"test_reliability.py::{test}") | others
 
 
+KILLED_WRITING = "test_a_file_that_was_being_written_at_sigkill_is_as_before"
 SERVED = "test_serve.py::test_the_command_writes_nothing_and_minds_no_full_disk"
 SIGNALS = of(
     "test_a_signal_ends_a_command_in_order",
@@ -447,12 +458,13 @@ TESTS = {
     "SIGINT": SIGNALS,
     "SIGTERM": SIGNALS,
     "SIGKILL": of(
-        "test_a_file_that_was_being_written_at_sigkill_is_as_before",
+        KILLED_WRITING,
         [name for name in WRITING if name not in FOLDERS],
         evaluate="test_reliability.py::test_results_that_were_being_written_at_sigkill_are_never_mixed",
         trace="test_reliability.py::test_results_that_were_being_written_at_sigkill_are_never_mixed",
         collect="test_collect.py::test_killed_twenty_times_it_ends_with_the_same_files",
         train="test_training.py::test_a_killed_process_goes_on",
+        **{"answer --questions": f"test_reliability.py::{KILLED_WRITING}"},
         discover="test_killed_discovery.py::test_killed_twenty_times_a_run_loses_nothing_and_pays_for_no_reply_twice",
         answer=NOTHING,
         serve=SERVED,

@@ -1,11 +1,15 @@
-"""``autotts-jax answer``: one question, answered by a model under a controller."""
+"""``autotts-jax answer``: one question or many, answered by a model under a controller."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
+import sys
+import time
 from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,21 +22,51 @@ from autotts_jax.cli.options import (
     BetaOption,
     EngineOptions,
     LimitOptions,
+    OutOption,
+    QuestionOptions,
     SamplingOptions,
     SealOptions,
+    path,
 )
+from autotts_jax.errors import InputError
 from autotts_jax.terminal import styled
 
 if TYPE_CHECKING:
     from autotts_jax.core import Decision
+    from autotts_jax.experiments import Answered
     from autotts_jax.live import Answer
 
 DEFAULT_CONTROLLER = "cmc@0.5"
 
 
 def answer(
-    question: Annotated[str, typer.Argument(metavar="QUESTION", show_default=False)],
+    question: Annotated[
+        str | None, typer.Argument(metavar="[QUESTION]", help="The question.", show_default=False)
+    ] = None,
     *,
+    questions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="Answer many questions, from what --questions of collect takes, and write to --out.",
+            show_default=False,
+        ),
+    ] = None,
+    out: OutOption = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="COLLECTION",
+            help="With --questions: compare with the replay of this collection, which has the same engine, "
+            "sampling and seed.",
+            show_default=False,
+            parser=path,
+        ),
+    ] = None,
+    at_once: Annotated[
+        int, typer.Option(metavar="N", help="Questions that are answered at once.", min=1)
+    ] = 1,
+    asked: QuestionOptions,
     engine: EngineOptions,
     controller: Annotated[
         str, typer.Option(metavar="NAME[@VALUE]", help="A controller, as in evaluate.")
@@ -45,12 +79,87 @@ def answer(
     trace: Annotated[bool, typer.Option("--trace", help="Print each decision.")] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
-    """Answer a question with a model under a controller, and print what it took."""
+    """Answer a question with a model under a controller, and print what it took.
+
+    With --questions and --out: many questions, with accuracy, tokens and latency. answers.jsonl has a line
+    for each as soon as it is answered, so running the same command again resumes a stopped run.
+    """
+    spec = controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}"
+    if questions is None:
+        if question is None:
+            raise InputError("give a question, or --questions with --out")
+        if out is not None or data is not None:
+            raise InputError("--out and --data belong to --questions; leave them out, or give it")
+        _answer_one(question, engine, spec, sampling, answers, limits, seal, trace, json_out)
+        return
+    if out is None:
+        raise InputError("--questions needs a folder to write to; give --out FOLDER")
+    if question is not None or trace:
+        raise InputError("a question and --trace do not go with --questions; leave them out")
+    with working(f"what was answered is in {out}; run the same command to resume") as on_progress:
+        from autotts_jax.collect.store import made_with
+        from autotts_jax.core import devices
+
+        devices.configure()
+        on_progress("reading data", 0, 0)
+        problems = asked.read(questions, needs_gold=False)
+        on_progress("loading the model", 0, 0)
+        run = at.answer_questions(
+            engine.opener(),
+            problems,
+            spec,
+            out=out,
+            collection=data,
+            sampling=sampling.sampling(),
+            answers=answers,
+            max_branches=limits.max_branches,
+            budget=limits.budget,
+            at_once=at_once,
+            sealing=seal.sealing(),
+            spec=engine.spec(),
+            made_with=made_with(engine.engine, ["autotts-jax", *sys.argv[1:]]),
+            on_answer=_shown(on_progress),
+        )
+    if json_out:
+        say(json.dumps(run.summary(), ensure_ascii=False))
+        return
+    console().print(run.table())
+    say(f"wrote answers.jsonl{'' if data is None else ', replay.jsonl'} to {out}")
+
+
+def _shown(on_progress: Callable[..., None]) -> Callable[[Sequence[Answered], int], None]:
+    """Shows the progress of a run as a bar, with its accuracy and the time left below."""
+    began, before = time.monotonic(), -1
+
+    def show(answered: Sequence[Answered], of: int) -> None:
+        nonlocal before
+        before = len(answered) - 1 if before < 0 else before
+        graded = [row.correct for row in answered if row.correct is not None]
+        accuracy = f"accuracy {100 * sum(graded) / len(graded):.1f} %  " if graded else ""
+        tokens = sum(row.tokens for row in answered) / len(answered)
+        left = (of - len(answered)) * (time.monotonic() - began) / (len(answered) - before)
+        note = f"{accuracy}{tokens:,.0f} tokens a question  left {left / 60:,.1f} min"
+        on_progress("answering", len(answered), of, note)
+
+    return show
+
+
+def _answer_one(
+    question: str,
+    engine: EngineOptions,
+    spec: str,
+    sampling: SamplingOptions,
+    answers: str,
+    limits: LimitOptions,
+    seal: SealOptions,
+    trace: bool,
+    json_out: bool,
+) -> None:
+    """Answers a single question, and prints what it took."""
     with working() as on_progress:
         from autotts_jax.core import devices
 
         devices.configure()
-        spec = controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}"
         player = policies.select(spec, sealing=seal.sealing())
         player.check_single()
         settings = sampling.sampling()

@@ -12,7 +12,7 @@ import typer
 
 from autotts_jax import experiments
 from autotts_jax.cli.console import console, say, working
-from autotts_jax.cli.options import AnswersOption, EngineOptions, SamplingOptions, path
+from autotts_jax.cli.options import AnswersOption, EngineOptions, QuestionOptions, SamplingOptions, path
 
 if TYPE_CHECKING:
     from autotts_jax.collect.collector import CollectionProgress
@@ -42,18 +42,7 @@ def collect(
         bool, typer.Option("--logprobs", help="Keep the mean log-probability of each interval.")
     ] = False,
     keep_text: Annotated[bool, typer.Option("--keep-text", help="Keep the text of the branches.")] = False,
-    text_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of the questions.", show_default="found by name"),
-    ] = None,
-    gold_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of the answers.", show_default="found by name")
-    ] = None,
-    split: Annotated[str, typer.Option(metavar="NAME", help="Split of a Hugging Face dataset.")] = "test",
-    limit: Annotated[
-        int | None,
-        typer.Option(metavar="Q", help="Take the first questions only.", show_default="all", min=1),
-    ] = None,
+    asked: QuestionOptions,
     model_name: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Name of the model in results.", show_default="end of --model"),
@@ -84,14 +73,11 @@ def collect(
         from autotts_jax.collect.collector import LocalWorkers
         from autotts_jax.collect.collector import collect as run
         from autotts_jax.collect.plan import Collected, Plan, Unit
-        from autotts_jax.collect.questions import read_questions
         from autotts_jax.collect.ray_workers import RayWorkers
         from autotts_jax.collect.store import made_with
 
         extractor(answers)  # a bad specification is an error before anything is collected
-        problems = read_questions(
-            questions, text_column=text_column, gold_column=gold_column, split=split, limit=limit
-        )
+        problems = asked.read(questions)
         plan = Plan(
             model=model_name or engine.model_name,
             benchmark=benchmark or Path(questions.partition(":")[0]).stem,

@@ -164,6 +164,43 @@ AnswersOption = Annotated[
 
 
 @dataclasses.dataclass(frozen=True)
+class QuestionOptions:
+    """The options that say where in a source the questions are."""
+
+    text_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of the questions.", show_default="found by name"),
+    ] = None
+    gold_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of the answers.", show_default="found by name")
+    ] = None
+    split: Annotated[str, typer.Option(metavar="NAME", help="Split of a Hugging Face dataset.")] = "test"
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="Q", help="Take the first questions only.", show_default="all", min=1),
+    ] = None
+
+    def read(self, source: str, needs_gold: bool = True) -> list[collect.Problem]:
+        """Reads questions.
+
+        Args:
+            source: what `autotts_jax.collect.read_questions` takes.
+            needs_gold: whether each must have a reference answer.
+
+        Raises:
+            InputError: there are none, or they are wrong.
+        """
+        return collect.read_questions(
+            source,
+            text_column=self.text_column,
+            gold_column=self.gold_column,
+            split=self.split,
+            limit=self.limit,
+            needs_gold=needs_gold,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class EngineOptions:
     """The options that say which model answers, and where it runs."""
 

@@ -41,6 +41,7 @@ def read_questions(
     gold_column: str | None = None,
     split: str = "test",
     limit: int | None = None,
+    needs_gold: bool = True,
 ) -> list[Problem]:
     r"""Reads questions with distinct texts, in the order of their source.
 
@@ -55,6 +56,7 @@ def read_questions(
         gold_column: the column of the answers; by default the first of `GOLD_COLUMNS` that exists.
         split: the split of a dataset; files have none.
         limit: number of questions to read from the start; by default all.
+        needs_gold: whether each question must have an answer; otherwise that of those without is empty.
 
     Returns:
         The problems, at least one.
@@ -71,8 +73,15 @@ def read_questions(
     rows = list(itertools.islice(_rows(source, split), limit))
     if not rows:
         raise DataError(source, "holds no questions; give it at least one")
-    text_column = text_column or _find_column(source, rows, TEXT_COLUMNS, "text_column")
-    gold_column = gold_column or _find_column(source, rows, GOLD_COLUMNS, "gold_column")
+    text_column = text_column or _usual_column(rows, TEXT_COLUMNS)
+    if text_column is None:
+        raise _no_column(source, rows, TEXT_COLUMNS, "text_column")
+    # A column that somebody names and no row has is a mistake.
+    may_lack = not needs_gold and (gold_column is None or any(gold_column in row for _, row in rows))
+    if gold_column is None:
+        gold_column = _usual_column(rows, GOLD_COLUMNS) or ""
+        if not gold_column and not may_lack:
+            raise _no_column(source, rows, GOLD_COLUMNS, "gold_column")
     questions: dict[str, Problem] = {}
     places: dict[str, str] = {}
     for place, row in rows:
@@ -80,7 +89,10 @@ def read_questions(
         if text in places:
             raise DataError(source, f"{place} has the same question as {places[text]}; keep one of them")
         places[text] = place
-        gold = _answer(source, place, _value(source, place, row, gold_column))
+        if may_lack and _is_missing(row.get(gold_column)):
+            gold = ""
+        else:
+            gold = _answer(source, place, _value(source, place, row, gold_column))
         questions[text] = Problem(text, gold)
     return list(questions.values())
 
@@ -171,17 +183,17 @@ _READERS: dict[str, Callable[[str, bytes], Iterable[_Row]]] = {
 # --- rows
 
 
-def _find_column(source: str, rows: list[_Row], usual: tuple[str, ...], argument: str) -> str:
+def _usual_column(rows: list[_Row], usual: tuple[str, ...]) -> str | None:
     """The column of the first row that has one of the usual names."""
-    present = list(rows[0][1])
-    by_name = {name.lower(): name for name in present}
-    found = next((by_name[name] for name in usual if name in by_name), None)
-    if found is None:
-        raise DataError(
-            source,
-            f"has the columns {', '.join(present)}, and none of {', '.join(usual)}; name one as {argument}",
-        )
-    return found
+    by_name = {name.lower(): name for name in rows[0][1]}
+    return next((by_name[name] for name in usual if name in by_name), None)
+
+
+def _no_column(source: str, rows: list[_Row], usual: tuple[str, ...], argument: str) -> DataError:
+    present = ", ".join(rows[0][1])
+    return DataError(
+        source, f"has the columns {present}, and none of {', '.join(usual)}; name one as {argument}"
+    )
 
 
 def _value(source: str, place: str, row: Mapping[str, Any], column: str) -> str:
@@ -189,8 +201,7 @@ def _value(source: str, place: str, row: Mapping[str, Any], column: str) -> str:
     if column not in row:
         raise DataError(source, f"{place} has no {column}; it has {', '.join(row)}")
     value = row[column]
-    missing = value is None or (type(value) is float and math.isnan(value))
-    if missing or not str(value).strip():
+    if _is_missing(value):
         raise DataError(source, f"{place} has an empty {column}; fill it, or leave the row out")
     if type(value) in (bool, bytes, dict, list):
         raise DataError(source, f"{place} has the {column} {reprlib.repr(value)}; make it text or a number")
@@ -202,6 +213,10 @@ def _value(source: str, place: str, row: Mapping[str, Any], column: str) -> str:
             source, f"{place} has half of a surrogate pair (\\ud800 to \\udfff) in its {column}; remove it"
         ) from error
     return text
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (type(value) is float and math.isnan(value)) or not str(value).strip()
 
 
 def _answer(source: str, place: str, written: str) -> str:

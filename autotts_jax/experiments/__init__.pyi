@@ -9,6 +9,8 @@ from .frontier import (
     hypervolume,
     tokens_at,
 )
+from .live_rows import Answered, Compared, LiveRun
+from .live_runs import LiveSettings, answer_questions
 from .summary import ALL_MODELS, Objective, Row, paired_bootstrap, standard_error
 from .tables import Table, collection_table, questions_table, statistics_table
 from .tracing import Trace, TraceStep, trace
@@ -17,16 +19,21 @@ __all__ = [
     "ALL_MODELS",
     "PROTOCOLS",
     "REFERENCE",
+    "Answered",
+    "Compared",
     "Comparison",
     "Evaluation",
     "Frontier",
     "Frontiers",
+    "LiveRun",
+    "LiveSettings",
     "Objective",
     "Row",
     "Table",
     "Trace",
     "TraceStep",
     "accuracy_at",
+    "answer_questions",
     "branch_orders",
     "collection_table",
     "controller_regret",

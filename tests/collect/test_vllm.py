@@ -27,6 +27,7 @@ from autotts_jax.collect import (
     last_depth,
 )
 from autotts_jax.errors import InputError
+from autotts_jax.experiments import answer_questions
 from autotts_jax.live import answer
 from autotts_jax.policies import select
 from autotts_jax.replay import BranchOrders, read_files
@@ -157,3 +158,20 @@ def test_a_live_run_is_the_replay_of_the_collection(spec, engine, run):
             assert live.stop_reason == play.stop_reason[0, 0, row]
             assert len(live.texts) == play.branches[0, 0, row]
     assert engine.running == 0
+
+
+def test_many_questions_are_those_of_the_collection(engine, run, tmp_path):
+    found = answer_questions(
+        engine,
+        PLAN.questions,
+        "cmc@0.3",
+        out=tmp_path / "live",
+        collection=run[0].folder,
+        sampling=PLAN.sampling,
+        max_branches=WIDTH,
+        at_once=3,
+    )
+    replay = found.summary()["replay"]
+    assert replay["questions"] == replay["same_answer"] == replay["same_tokens"] == 4
+    assert replay["same_stop_reason"] == 4
+    assert all(row.seconds > 0 for row in found.answered)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 import mutations
 import numpy as np
@@ -33,6 +33,7 @@ from autotts_jax.discovery import cmc, read_run
 from autotts_jax.discovery.archive.transcripts import Transcript
 from autotts_jax.discovery.critics.report import read_report
 from autotts_jax.errors import InputError
+from autotts_jax.experiments import Answered, LiveSettings, answer_questions
 from autotts_jax.experiments.tables import collection_table
 from autotts_jax.live.chat import Chat, RequestError
 from autotts_jax.policies import load_policy, save_policy
@@ -235,6 +236,35 @@ def _plans(folder: Path) -> Reader:
     return Reader([manifest.read_bytes()], mutations.changed_json, read, 8)
 
 
+def _live_runs(folder: Path) -> Reader:
+    problem = Problem("What is 1 + 1?", "2")
+    settings = LiveSettings("sc@2", 4, None, Sampling(), "auto", None)
+    row = Answered(0, problem.text, "2", "2", True, 60, 30, 0.5, 2, 1, "decided", False, 0.5, 60, 4, 2)
+    manifest = {"format": "autotts_jax live run", "version": 1, "settings": settings, "runs": [{}]}
+    files = {
+        "run.json": json.dumps(manifest, default=dataclasses.asdict),
+        "answers.jsonl": json.dumps(dataclasses.asdict(row)),
+    }
+
+    def opened() -> NoReturn:
+        raise InputError("a question is to be answered")
+
+    def read(content: bytes) -> None:
+        name, _, text = content.partition(b"\n")
+        for kept, valid in files.items():
+            (folder / kept).write_text(valid)
+        (folder / name.decode()).write_bytes(text)
+        run = answer_questions(opened, [problem], "sc@2", out=folder, max_branches=4)
+        assert str(run.table())
+        assert len(run.episodes()) == 1
+
+    def change(content: bytes, draw: Random) -> bytes:
+        name, _, text = content.partition(b"\n")
+        return name + b"\n" + mutations.changed_json(text, draw)
+
+    return Reader([f"{name}\n{text}".encode() for name, text in files.items()], change, read, 4)
+
+
 # --- policies, training ---------------------------------------------------------------------------------
 
 
@@ -408,6 +438,7 @@ _MAKERS: dict[str, Callable[[Path], Reader]] = {
     "questions": _questions,
     "units": _units,
     "plans": _plans,
+    "live runs": _live_runs,
     "policies": _policies,
     "configurations": _configs,
     "checkpoints": _checkpoints,
