@@ -47,6 +47,7 @@ from autotts_jax.collect import (
     last_depth,
 )
 from autotts_jax.collect.simulated import END
+from autotts_jax.collect.thinking import TAGS
 from autotts_jax.errors import DataError, InputError, InputWarning
 from autotts_jax.replay import read_files, read_json
 from autotts_jax.replay.reading import COLLECTION
@@ -82,9 +83,9 @@ def records(folder: Path) -> list[dict]:
 class Scripted(SimulatedEngine):
     """Continues a text as it is told to, by what was asked for."""
 
-    def __init__(self, script, thinks=False):
+    def __init__(self, script, thinking=None):
         super().__init__()
-        self.tokenizer.thinks = thinks
+        self.tokenizer.thinking = thinking
         self.asked, self._script = [], script
 
     def complete(self, request):
@@ -128,7 +129,7 @@ def test_a_thinking_model_is_forced_to_stop_thinking_unless_it_has():
             return "1}", "stop"
         return ("</think> so it is  " if len(prompt) > 20 else "hm " * 6 + "..", "length")
 
-    engine = Scripted(script, thinks=True)
+    engine = Scripted(script, thinking=TAGS)
     trajectories(engine).read({0: 2})
     ends = [engine.tokenizer.decode(request.prompt)[-50:] for request in engine.asked if request.stop]
     assert ends[0].count("</think>") == 1
@@ -145,7 +146,7 @@ def test_a_tag_that_an_interval_cuts_ends_the_thinking(inside):
         written = len(prompt) - len("\nQ?\n")
         return ("1}", "stop") if request.stop else (text[written : written + 20], "length")
 
-    engine = Scripted(script, thinks=True)
+    engine = Scripted(script, thinking=TAGS)
     trajectories(engine).read({0: 2})
     prefixes = [engine.tokenizer.decode(request.prompt) for request in engine.asked if request.stop]
     forced = [prefix.removesuffix("\n\nThe final answer is \\boxed{") for prefix in prefixes]
@@ -929,7 +930,7 @@ def test_a_collection_from_before_a_setting_goes_on_without_it(tmp_path):
     unit = collected_unit(tmp_path / "run")
     manifest = tmp_path / "run" / COLLECTION
     content = json.loads(manifest.read_text())
-    for name in ("top_k", "min_p"):
+    for name in ("top_k", "min_p", "prompt_template"):
         del content["plan"]["sampling"][name]
     manifest.write_text(json.dumps(content))
     problem, held = PLAN.questions[0], json.loads(unit.read_text())
@@ -1090,6 +1091,8 @@ def test_engines_are_described_by_what_completions_depend_on(tmp_path, monkeypat
     nested = {"eos_token": 5, "api_keys": ["secret"], "headers": {"Authorization": "secret", "X": "y"}}
     kept = {"eos_token": 5, "headers": {"Authorization": "[hidden]", "X": "y"}}
     assert engine_spec("server", "model", nested) == EngineSpec("server", "model", kept)
+    chat = {"tokenizer": "Qwen/Qwen3-8B", "chat_kwargs": {"enable_thinking": False}, "think_end": "</think>"}
+    assert engine_spec("server", "model", chat) == EngineSpec("server", "model", chat)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -1134,3 +1137,7 @@ def test_the_command_refuses_to_go_on_with_other_options(tmp_path, capsys, monke
         cli.main()
     assert end.value.code == 2
     assert "engine.options was {} and is {'mean_tokens': 50}" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["autotts-jax", *line, "--prompt-template", r"{question}\nBe brief."])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert r"prompt_template was None and is '{question}\nBe brief.'" in capsys.readouterr().err

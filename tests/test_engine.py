@@ -5,7 +5,17 @@ import doctest
 
 import pytest
 
-from autotts_jax.collect import Completion, EngineError, Finish, Request, SimulatedEngine, open_engine
+from autotts_jax.cli.options import EngineOptions
+from autotts_jax.collect import (
+    Completion,
+    EngineError,
+    Finish,
+    Request,
+    SimulatedEngine,
+    open_engine,
+    server_engine,
+    vllm_engine,
+)
 from autotts_jax.errors import InputError
 from autotts_jax.testing import check_engine, engines
 
@@ -127,6 +137,39 @@ def test_the_simulated_engine_samples_from_the_tokens_that_are_left():
 
 def written(engine, request):
     return [token for token in engine.complete(request).tokens if token in b"0123456789"]
+
+
+CHAT = {"chat_kwargs": {"enable_thinking": False}, "think_end": "</think>"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "module", "name"),
+    [("vllm", vllm_engine, "VLLMEngine"), ("server", server_engine, "ServerEngine")],
+)
+def test_options_of_the_chat_reach_the_engine(monkeypatch, engine, module, name):
+    opened = []
+
+    def note(model=None, options=None, **given):
+        opened.append((model, options, given))
+
+    monkeypatch.setattr(module, name, note)
+    options = EngineOptions(
+        "m", engine, "http://h", chat_kwargs='{"enable_thinking": false}', think_end="</think>", tokenizer="t"
+    )
+    options.opener()()
+    ((model, named, given),) = opened
+    assert model == "m"
+    assert {name: given[name] for name in CHAT} == CHAT
+    assert (named or given)["tokenizer"] == "t"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [("{", "--chat-kwargs is not JSON"), ("[1]", r"--chat-kwargs is \[1\]; write an object")],
+)
+def test_arguments_of_the_chat_template_that_are_no_object_are_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        EngineOptions(chat_kwargs=given).opener()
 
 
 def test_a_closed_engine_refuses_requests():

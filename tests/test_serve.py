@@ -27,6 +27,7 @@ from autotts_jax.cli.options import EngineOptions
 from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling, SimulatedEngine
 from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.simulated import ByteTokenizer
+from autotts_jax.collect.thinking import CHANNELS, TAGS
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.stepping import Decision
@@ -312,11 +313,19 @@ def test_single_stops_a_branch_early(address):
     assert ask(address, "6 + 6", "sim:single@2", temperature=0).autotts["ignored"] == []
 
 
-def test_thinking_is_apart_from_the_content(directly):
-    answer = dataclasses.replace(directly("2 + 2"), text="<think>\nFirst 4.\n</think>\n\nThe answer is 4.")
-    message = Reply("sim", "branch").whole(answer)["choices"][0]["message"]
+@pytest.mark.parametrize(
+    ("thinking", "text"),
+    [
+        (TAGS, "<think>\nFirst 4.\n</think>\n\nThe answer is 4."),
+        (TAGS, "First 4.\n</think>\n\nThe answer is 4."),
+        (CHANNELS, f"<|channel|>analysis<|message|>First 4.{CHANNELS.close}The answer is 4."),
+    ],
+)
+def test_thinking_is_apart_from_the_content(directly, thinking, text):
+    answer = dataclasses.replace(directly("2 + 2"), text=text)
+    message = Reply("sim", "branch", thinking=thinking).whole(answer)["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("First 4.", "The answer is 4.")
-    parts = Reply("sim", "branch").end(answer, usage=False).split("data: ")[1:3]
+    parts = Reply("sim", "branch", thinking=thinking).end(answer, usage=False).split("data: ")[1:3]
     deltas = [json.loads(part)["choices"][0]["delta"] for part in parts]
     assert deltas == [{name: message[name]} for name in ("reasoning_content", "content")]
 

@@ -234,6 +234,33 @@ class EngineOptions:
             show_default=False,
         ),
     ] = None
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            parser=utf8,
+            metavar="MODEL",
+            help="Folder or hub id of the tokenizer.",
+            show_default="that of --model",
+        ),
+    ] = None
+    chat_kwargs: Annotated[
+        str | None,
+        typer.Option(
+            parser=utf8,
+            metavar="JSON",
+            help='Arguments of the model\'s chat template, as {"enable_thinking": false}.',
+            show_default="none",
+        ),
+    ] = None
+    think_end: Annotated[
+        str | None,
+        typer.Option(
+            parser=utf8,
+            metavar="TEXT",
+            help="Text that ends the model's thinking; empty if it does not think.",
+            show_default="as the chat template tells",
+        ),
+    ] = None
     engine_option: Annotated[
         list[str] | None,
         typer.Option(
@@ -254,9 +281,9 @@ class EngineOptions:
         """What the completions of the engine depend on.
 
         Raises:
-            InputError: an engine option is not written as NAME=VALUE.
+            InputError: an engine option is not written as NAME=VALUE, or the chat arguments are not JSON.
         """
-        return collect.engine_spec(self.engine, self.model, _engine_arguments(self.engine_option or ()))
+        return collect.engine_spec(self.engine, self.model, self._arguments())
 
     def opener(self, waited_for: bool = False) -> Callable[[], collect.Engine]:
         """What opens the engine; it can be sent to another process.
@@ -266,14 +293,31 @@ class EngineOptions:
                 is gone.
 
         Raises:
-            InputError: an engine option is not written as NAME=VALUE.
+            InputError: an engine option is not written as NAME=VALUE, or the chat arguments are not JSON.
         """
-        options = _engine_arguments(self.engine_option or ())
+        options = self._arguments()
         if self.engine == "server" and waited_for:
             options = {**collect.QUICK_TO_FAIL, **options}
         return functools.partial(
             collect.open_engine, self.engine, self.model, options, self.base_url, self.api_key
         )
+
+    def _arguments(self) -> dict[str, Any]:
+        """The arguments of the engine."""
+        arguments = _engine_arguments(self.engine_option or ())
+        chat = {"tokenizer": self.tokenizer, "chat_kwargs": self._read_kwargs(), "think_end": self.think_end}
+        return arguments | {name: value for name, value in chat.items() if value is not None}
+
+    def _read_kwargs(self) -> dict[str, Any] | None:
+        if self.chat_kwargs is None:
+            return None
+        try:
+            kwargs = parse_json(self.chat_kwargs)
+        except ValueError as error:
+            raise InputError(f"--chat-kwargs is not JSON: {error}") from error
+        if not isinstance(kwargs, dict):
+            raise InputError(f'--chat-kwargs is {self.chat_kwargs}; write an object, as {{"name": value}}')
+        return kwargs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,13 +339,22 @@ class SamplingOptions:
         str | None,
         typer.Option(parser=utf8, metavar="TEXT", help="System prompt.", show_default="the model's own"),
     ] = None
+    prompt_template: Annotated[
+        str | None,
+        typer.Option(
+            parser=utf8,
+            metavar="TEXT",
+            help="The user's message, with {question} where the question is.",
+            show_default="the question alone",
+        ),
+    ] = None
     probe_suffix: Annotated[
         str | None,
         typer.Option(
             parser=utf8,
             metavar="TEXT",
             help="Text put after a prefix to force an answer.",
-            show_default="</think>, if the model thinks, and: The final answer is \\boxed{",
+            show_default="the end of the thinking, if the model thinks, and: The final answer is \\boxed{",
         ),
     ] = None
     probe_tokens: Annotated[int, typer.Option(metavar="T", help="Most tokens of a forced answer.", min=1)] = (
@@ -309,7 +362,7 @@ class SamplingOptions:
     )
 
     def sampling(self, probes_per_prefix: int = 1, logprobs: bool = False) -> collect.Sampling:
-        r"""The settings; ``\n`` in the suffix, as a shell passes it, stands for a new line.
+        r"""The settings; ``\n`` in texts, as a shell passes it, stands for a new line.
 
         Raises:
             InputError: a setting is out of range.
@@ -323,7 +376,8 @@ class SamplingOptions:
             min_p=self.min_p,
             seed=self.seed,
             system=self.system,
-            suffix=None if self.probe_suffix is None else self.probe_suffix.replace("\\n", "\n"),
+            prompt_template=_with_lines(self.prompt_template),
+            suffix=_with_lines(self.probe_suffix),
             probe_tokens=self.probe_tokens,
             probes_per_prefix=probes_per_prefix,
             logprobs=logprobs,
@@ -339,6 +393,11 @@ class LimitOptions:
         int | None,
         typer.Option(metavar="TOKENS", help="Token budget of a question.", show_default="none", min=0),
     ] = None
+
+
+def _with_lines(text: str | None) -> str | None:
+    r"""A text in which ``\n`` stands for a new line."""
+    return None if text is None else text.replace("\\n", "\n")
 
 
 def _engine_arguments(texts: Sequence[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from .releases import import_release
 from .server_engine import ServerEngine
 from .simulated import SimulatedEngine
 from .store import Store, is_collection
+from .thinking import Thinking
 from .trajectories import ContextError, Probe, Sampling, Trajectories, Trajectory, Usage, last_depth
 from .vllm_engine import VLLMEngine
 
@@ -41,6 +42,7 @@ __all__ = [
     "ServerEngine",
     "SimulatedEngine",
     "Store",
+    "Thinking",
     "Tokenizer",
     "Tokens",
     "Trajectories",

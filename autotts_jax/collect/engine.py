@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from autotts_jax.collect.thinking import Thinking
 from autotts_jax.errors import InputError
 
 Tokens = tuple[int, ...]
@@ -106,8 +107,9 @@ class Message:
 class Tokenizer(Protocol):
     """Converts text to tokens and back. Methods may be called from several threads at once."""
 
-    thinks: bool
-    """Whether replies begin with a thinking part that ``</think>`` ends."""
+    thinking: Thinking | None
+    """How the thinking part that replies begin with is marked; None if they have none. Replies to a prompt of
+    `chat` that ends with the end of a thinking part have none either."""
 
     def chat(self, messages: Sequence[Message]) -> Tokens:
         """Formats a conversation, up to where the model's next reply begins.
@@ -139,7 +141,8 @@ class Tokenizer(Protocol):
             tokens: tokens that the model read or generated.
 
         Returns:
-            Their text, without special tokens such as the one that ends a text.
+            Their text with the marks of `thinking`, and without other special tokens such as the one that
+            ends a text.
         """
 
 

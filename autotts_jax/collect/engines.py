@@ -16,6 +16,9 @@ ENGINES = ("vllm", "server", "simulated")
 QUICK_TO_FAIL: Mapping[str, Any] = {"attempts": 3, "pause": 0.5}
 """Options of the engine server under which a server that is gone is an error within two seconds."""
 
+CHAT = ("chat_kwargs", "think_end")
+"""Options of engines with a tokenizer of the Hub that are none of ``vllm.LLM``."""
+
 OPERATIONAL = (
     *("attempts", "base_url", "max_connections", "pause", "timeout"),  # of ServerEngine
     *("cpu_offload_gb", "gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs", "swap_space"),
@@ -78,7 +81,8 @@ def open_engine(
     if name == "vllm":
         from autotts_jax.collect.vllm_engine import VLLMEngine
 
-        return VLLMEngine(model, options)
+        chat = {name: options.pop(name) for name in CHAT if name in options}
+        return VLLMEngine(model, options, **chat)
     from autotts_jax.collect.server_engine import ServerEngine
 
     if base_url is None:

@@ -122,6 +122,8 @@ class ServerEngine:
         base_url: the server, e.g. ``http://127.0.0.1:8000/v1``.
         model: the name under which the server serves the model.
         tokenizer: the model's tokenizer, or its folder or Hugging Face id; by default ``model``.
+        chat_kwargs: arguments of the chat template of a tokenizer that is named, as of `HubTokenizer`.
+        think_end: the text that ends the thinking part of replies, as of `HubTokenizer`.
         api_key: the server's API key, if it needs one.
         timeout: seconds that a call may take up to the end of its reply, the server's queue included.
         max_connections: calls at a time; further requests wait here.
@@ -142,6 +144,8 @@ class ServerEngine:
         model: str,
         tokenizer: Tokenizer | str | None = None,
         *,
+        chat_kwargs: Mapping[str, Any] | None = None,
+        think_end: str | None = None,
         api_key: str | None = None,
         timeout: float = 600.0,
         max_connections: int = 256,
@@ -188,7 +192,9 @@ class ServerEngine:
             self.max_model_len: int = self._portal.call(self._find_model) or max_model_len
             named = model if tokenizer is None else tokenizer
             self.tokenizer: Tokenizer = (
-                HubTokenizer.from_pretrained(named) if isinstance(named, str) else named
+                HubTokenizer.from_pretrained(named, chat_kwargs, think_end)
+                if isinstance(named, str)
+                else named
             )
             self._fields = self._portal.call(self._known_fields)
             self._closing = stack.pop_all()
@@ -373,6 +379,8 @@ def read_completion(request: Request, content: bytes, tokenizer: Tokenizer) -> C
         tokens, text, finish = _encoded(request, text, finish, tokenizer)
     else:
         tokens = _checked(request, choice.token_ids, finish)
+        # The server's text ends at the stop string, and ours has the marks of thinking.
+        text = text if request.stop else tokenizer.decode(tokens)
     logprobs = choice.logprobs and choice.logprobs.token_logprobs
     mean_logprob = sum(logprobs) / len(logprobs) if logprobs else None
     if mean_logprob is not None and not math.isfinite(mean_logprob):

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish, Message, Request, Tokens
+from autotts_jax.collect.thinking import Thinking
 
 END = 256
 """The token that ends a text; all others are bytes."""
@@ -20,7 +21,7 @@ SPACE = ord(" ")
 class ByteTokenizer:
     """A tokenizer with one token for each byte."""
 
-    thinks = False
+    thinking: Thinking | None = None
 
     def chat(self, messages: Sequence[Message]) -> Tokens:
         *before, last = (message.content for message in messages)

@@ -52,7 +52,7 @@ _LATER = (
 )
 """What of a plan may be said, or be changed, after units were collected."""
 
-_ADDED: Mapping[str, Any] = {"top_k": 0, "min_p": 0.0}
+_ADDED: Mapping[str, Any] = {"top_k": 0, "min_p": 0.0, "prompt_template": None}
 """Settings that plans once did not have, and what they were then: so, digests do not depend on them."""
 
 _UNIT_NAME = re.compile(r"([0-9]{5,9})-([0-9]{5,9})")

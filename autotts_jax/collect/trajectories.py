@@ -15,12 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from autotts_jax.collect.answers import Extractor, extract
 from autotts_jax.collect.engine import Completion, Engine, EngineError, Finish, Message, Request, Tokens
+from autotts_jax.collect.thinking import TAGS
 from autotts_jax.errors import InputError
 
 BOX = "\\boxed{"
-THINK, THINK_END = "<think>", "</think>"
-PLAIN_SUFFIX = f"\n\nThe final answer is {BOX}"
-THINKING_SUFFIX = f"\n{THINK_END}{PLAIN_SUFFIX}"
+ANSWER = f"The final answer is {BOX}"
+"""What forces an answer, after the end of the thinking or a new paragraph."""
+QUESTION = "{question}"
+"""The place of the question in `Sampling.prompt_template`."""
 MAX_SEED = MAX_TOP_K = 2**31 - 1
 
 
@@ -37,9 +39,10 @@ class Sampling:
         min_p: least share of the most likely token's probability that a token needs.
         seed: seed of everything that is drawn.
         system: system prompt; None for none.
-        suffix: text that is appended to a prefix to force an answer; None for `THINKING_SUFFIX` if the model
-            thinks, else `PLAIN_SUFFIX`. Its part up to ``</think>`` is left out if the prefix has already
-            ended its thinking.
+        prompt_template: the user's message, with ``{question}`` in the place of the question; None for the
+            question alone.
+        suffix: text that is appended to a prefix to force an answer; None for the end of the thinking and
+            `ANSWER`. Its part up to the end of the thinking is left out if the prefix has already ended it.
         probe_tokens: maximal tokens of a forced answer.
         probes_per_prefix: forced answers of each prefix. One is the most likely answer; several are sampled
             at the trajectories' temperature, and their majority is the probe.
@@ -57,6 +60,7 @@ class Sampling:
     min_p: float = 0.0
     seed: int = 0
     system: str | None = None
+    prompt_template: str | None = None
     suffix: str | None = None
     probe_tokens: int = 32
     probes_per_prefix: int = 1
@@ -74,6 +78,11 @@ class Sampling:
             raise InputError(f"top_k is {self.top_k}; it must be at least 0, which is all tokens")
         if not 0 <= self.min_p <= 1:
             raise InputError(f"min_p is {self.min_p:g}; it must be at least 0 and at most 1")
+        if self.prompt_template is not None and QUESTION not in self.prompt_template:
+            raise InputError(
+                f"the prompt template {self.prompt_template!r:.60} has no place for the question; write "
+                f"{QUESTION} there"
+            )
 
     @property
     def max_depth(self) -> int:
@@ -145,19 +154,19 @@ class Trajectory:
 
     Attributes:
         limit: tokens after which it is cut off.
+        thought: whether it has ended its thinking, or has none.
         tokens: its tokens so far.
         ended: why it has ended; None while it has not.
-        thought: whether it has ended its thinking.
         probes: the probes so far, by depth.
         final: its final answer; None until it is extracted or forced.
         logprobs: mean log-probability of the tokens of each interval, in nats.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, thought: bool) -> None:
         self.limit = limit
         self.tokens: Tokens = ()
         self.ended: Finish | None = None
-        self.thought = False
+        self.thought = thought
         self.probes: dict[int, Probe] = {}
         self.final: Probe | None = None
         self.logprobs: list[float | None] = []
@@ -219,15 +228,20 @@ class Trajectories:
         self._extractor = extractor
         self._cancel = cancel
         self._question = question
-        turns = (Message("user", question),) if isinstance(question, str) else question
+        *before, last = (Message("user", question),) if isinstance(question, str) else question
         system = (Message("system", sampling.system),) if sampling.system else ()
-        self._prompt = engine.tokenizer.chat((*system, *turns))
-        self._suffix = sampling.suffix or (THINKING_SUFFIX if engine.tokenizer.thinks else PLAIN_SUFFIX)
-        self._suffix_tokens = engine.tokenizer.encode(self._suffix)
-        self._boxed = self._suffix.endswith(BOX)
+        asked = Message("user", (sampling.prompt_template or QUESTION).replace(QUESTION, last.content))
+        self._prompt = engine.tokenizer.chat((*system, *before, asked))
+        self._thinking = engine.tokenizer.thinking or TAGS
+        end = self._thinking.end
+        self._thinks = engine.tokenizer.thinking is not None or end in (sampling.suffix or "")
+        if engine.tokenizer.decode(self._prompt).rstrip().endswith(end):
+            self._thinks = False  # the prompt has ended it
+        self._boxed = (sampling.suffix or ANSWER).endswith(BOX)
         self._branches: dict[int, Trajectory] = {}
         self.usage = Usage()
-        needed = len(self._prompt) + sampling.max_tokens + len(self._suffix_tokens) + sampling.probe_tokens
+        suffix = len(engine.tokenizer.encode(self._suffix("", not self._thinks)))
+        needed = len(self._prompt) + sampling.max_tokens + suffix + sampling.probe_tokens
         if needed > engine.max_model_len:
             most = sampling.max_tokens - (needed - engine.max_model_len)
             way_out = f"lower max_tokens to {most}" if most >= 1 else "shorten the question"
@@ -238,7 +252,7 @@ class Trajectories:
 
     def __getitem__(self, branch: int) -> Trajectory:
         """Returns the trajectory of a branch, an empty one at first."""
-        return self._branches.setdefault(branch, Trajectory(self._sampling.max_tokens))
+        return self._branches.setdefault(branch, Trajectory(self._sampling.max_tokens, not self._thinks))
 
     def depth(self, branch: int) -> int:
         """Counts the intervals of a branch.
@@ -278,7 +292,7 @@ class Trajectories:
         if trajectory.ended is Finish.stop and depth >= self.depth(branch):
             return self.text(branch)
         written = self._engine.tokenizer.decode(trajectory.tokens[: depth * self._sampling.interval])
-        suffix = self._suffix.rpartition(THINK_END)[2] if THINK_END in written else self._suffix
+        suffix = self._suffix(written, not self._thinks or self._thinking.end in written)
         return written + suffix + (f"{answer}}}" if self._boxed else f" {answer}")
 
     def read(self, upto: Mapping[int, int], probe: bool = True) -> None:
@@ -323,7 +337,7 @@ class Trajectories:
         for b in branches:
             trajectory = self[b]
             if trajectory.ended is Finish.stop and trajectory.final is None:
-                answer = extract(self.text(b).rpartition(THINK_END)[2], self._extractor)
+                answer = extract(self._thinking.split(self.text(b))[1], self._extractor)
                 trajectory.final = Probe(answer, (answer,), 0)
         self._step([], [b for b in branches if self.at(b, self.depth(b)) is None])
 
@@ -357,10 +371,11 @@ class Trajectories:
 
     def _keep_interval(self, branch: int, completion: Completion) -> None:
         trajectory = self[branch]
-        if not trajectory.thought and THINK_END in self._suffix:
-            # The tag may begin in the interval before; each of its letters takes at most one token.
-            tail = trajectory.tokens[1 - len(THINK_END) :] + completion.tokens
-            trajectory.thought = THINK_END in self._engine.tokenizer.decode(tail)
+        if not trajectory.thought:
+            # The mark may begin in the interval before; each of its letters takes at most one token.
+            end = self._thinking.end
+            tail = trajectory.tokens[1 - len(end) :] + completion.tokens
+            trajectory.thought = end in self._engine.tokenizer.decode(tail)
         trajectory.tokens += completion.tokens
         trajectory.logprobs.append(completion.mean_logprob)
         self.usage.generated += len(completion.tokens)
@@ -405,9 +420,15 @@ class Trajectories:
         )
 
     def _suffix_of(self, branch: int) -> Tokens:
-        if not self[branch].thought:
-            return self._suffix_tokens
-        return self._engine.tokenizer.encode(self._suffix.rpartition(THINK_END)[2])
+        tokenizer, trajectory = self._engine.tokenizer, self[branch]
+        tail = tokenizer.decode(trajectory.tokens[-len(self._thinking.close) :])
+        return tokenizer.encode(self._suffix(tail, trajectory.thought))
+
+    def _suffix(self, written: str, thought: bool) -> str:
+        """What forces an answer after a text."""
+        if (suffix := self._sampling.suffix) is not None:
+            return suffix.rpartition(self._thinking.end)[2] if thought else suffix
+        return ("\n\n" if thought else self._thinking.closing(written)) + ANSWER
 
     def _finish_boxes(
         self, requests: Sequence[Request], completions: Sequence[Completion]
@@ -436,7 +457,7 @@ class Trajectories:
                 tokens[i] += completion.tokens
                 if not completion.tokens:
                     silent.add(i)
-        lead = self._suffix.rpartition("\n")[2]
+        lead = self._suffix("", thought=True).rpartition("\n")[2]
         return [
             (extract(lead + text, self._extractor), len(written))
             for text, written in zip(texts, tokens, strict=True)

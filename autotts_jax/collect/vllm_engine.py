@@ -52,12 +52,21 @@ class VLLMEngine:
     Args:
         model: a model's folder or Hugging Face id.
         options: arguments of ``vllm.LLM``, e.g. ``{"max_model_len": 4096}``.
+        chat_kwargs: arguments of the chat template, as of `HubTokenizer`.
+        think_end: the text that ends the thinking part of replies, as of `HubTokenizer`.
 
     Raises:
         InputError: vLLM is not installed, or it refuses the model or an option.
     """
 
-    def __init__(self, model: str, options: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        model: str,
+        options: Mapping[str, Any] | None = None,
+        *,
+        chat_kwargs: Mapping[str, Any] | None = None,
+        think_end: str | None = None,
+    ):
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         with needs("collect", "the engine vllm (without a GPU: autotts-jax[collect-cpu])"):
@@ -70,7 +79,7 @@ class VLLMEngine:
             raise InputError(f"vLLM cannot load {model}: {error}") from error
         self.model = model
         self.max_model_len = llm.llm_engine.model_config.max_model_len
-        self.tokenizer = HubTokenizer(llm.get_tokenizer())
+        self.tokenizer = HubTokenizer(llm.get_tokenizer(), chat_kwargs, think_end)
         self._engine = llm.llm_engine
         self._vllm = vllm
         self._names = map(str, itertools.count())
@@ -111,7 +120,8 @@ class VLLMEngine:
             while self._take_orders():
                 for output in self._engine.step():
                     if output.finished and (order := self._waiting.pop(output.request_id, None)):
-                        order.deliver(output.request_id, _completion(output))
+                        request = order.requests[output.request_id]
+                        order.deliver(output.request_id, self._completion(request, output))
             self._failure = "the engine was closed"
         except Exception as error:
             self._failure = f"vLLM failed: {error}; what was collected is kept, start again to resume"
@@ -144,6 +154,19 @@ class VLLMEngine:
     def _drop(self, names: Iterable[str]) -> None:
         self._engine.abort_request([name for name in names if self._waiting.pop(name, None)])
 
+    def _completion(self, request: Request, output: Any) -> Completion:
+        (written,) = output.outputs
+        tokens = tuple(written.token_ids)
+        logprob = written.cumulative_logprob
+        return Completion(
+            tokens=tokens,
+            # vLLM's text ends at the stop string, and ours has the marks of thinking.
+            text=written.text if request.stop else self.tokenizer.decode(tokens),
+            finish=Finish(written.finish_reason),
+            mean_logprob=None if logprob is None else logprob / len(tokens),
+            cached=output.num_cached_tokens or 0,
+        )
+
     def _params(self, request: Request) -> Any:
         return self._vllm.SamplingParams(
             max_tokens=request.max_tokens,
@@ -157,15 +180,3 @@ class VLLMEngine:
             logprobs=0 if request.logprobs else None,
             output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )
-
-
-def _completion(output: Any) -> Completion:
-    (written,) = output.outputs
-    tokens = tuple(written.token_ids)
-    return Completion(
-        tokens=tokens,
-        text=written.text,
-        finish=Finish(written.finish_reason),
-        mean_logprob=None if written.cumulative_logprob is None else written.cumulative_logprob / len(tokens),
-        cached=output.num_cached_tokens or 0,
-    )

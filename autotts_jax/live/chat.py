@@ -9,7 +9,7 @@ import uuid
 from typing import Any, Literal
 
 from autotts_jax.collect.engine import Finish, Message
-from autotts_jax.collect.trajectories import THINK, THINK_END
+from autotts_jax.collect.thinking import TAGS, Thinking
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.answering import Answer
@@ -238,6 +238,7 @@ class Reply:
         ignored: parameters of the request that have no effect.
         plain: whether it is a single branch as it is, and not one that was chosen for its answer.
         stops: where the text of a plain branch ends.
+        thinking: how the thinking that is put apart is marked.
         id: of the reply.
         created: time in seconds.
     """
@@ -248,6 +249,7 @@ class Reply:
     ignored: tuple[str, ...] = ()
     plain: bool = False
     stops: tuple[str, ...] = ()
+    thinking: Thinking = TAGS
     id: str = dataclasses.field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 
@@ -311,9 +313,8 @@ class Reply:
         if self.form == "answer" and answer.answer is not None:
             return {"content": answer.answer}
         text = answer.texts[0] if self.plain else answer.text
-        thinking, mark, said = text.rpartition(THINK_END)
-        content = _cut(said.lstrip() if mark else text, self.stops)
-        thought = thinking.strip().removeprefix(THINK).strip()
+        thought, said = self.thinking.split(text)
+        content = _cut(said, self.stops)
         return {"reasoning_content": thought, "content": content} if thought else {"content": content}
 
     def _finish_reason(self, answer: Answer) -> str:

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.engine import Cancelled, Engine, EngineError, Message
 from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.thinking import TAGS
 from autotts_jax.collect.trajectories import ContextError, Sampling, Trajectories
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.stepping import Decision
@@ -185,6 +186,7 @@ class Service:
             ignored=chat.ignored(several, plain),
             plain=plain,
             stops=chat.stops if plain else (),
+            thinking=self._engine.tokenizer.thinking or TAGS,
         )
 
     def _sampling(self, chat: Chat, several: bool) -> Sampling:

@@ -17,6 +17,7 @@ from autotts_jax.collect.engine import (
     Message,
     Request,
 )
+from autotts_jax.collect.thinking import Thinking
 
 PATIENCE = 60.0
 """Seconds until an engine has dropped cancelled requests."""
@@ -71,7 +72,7 @@ def _require(holds: bool, message: str) -> None:
 
 def _check_tokenizer(engine: Engine, prompt: tuple[int, ...]) -> None:
     tokenizer = engine.tokenizer
-    _require(isinstance(tokenizer.thinks, bool), "thinks is a bool")
+    _require(isinstance(tokenizer.thinking, Thinking | None), "thinking is a Thinking or None")
     _require(len(prompt) > 0, "a chat has tokens")
     _require(all(isinstance(token, int) for token in prompt), "tokens are integers")
     text = "The final answer is \\boxed{12}"
