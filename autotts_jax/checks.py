@@ -64,6 +64,28 @@ def number(name: str, value: Any, least: float | None = None, above: float | Non
     return float(value)
 
 
+def text(name: str, value: Any) -> str:
+    """Checks that an argument is text that files and requests, which are UTF-8, can hold.
+
+    Args:
+        name: what the argument is called, for the message.
+        value: the argument.
+
+    Returns:
+        The text.
+
+    Raises:
+        InputError: it is no text, or holds half of a surrogate pair.
+    """
+    if not isinstance(value, str):
+        raise InputError(f"{name} is {value!r:.60}, but it must be text")
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        raise InputError(
+            f"{name} is {value!r:.60}, which UTF-8 cannot write: it holds half of a surrogate pair; remove it"
+        )
+    return value
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
     """Says which names there are where one is unknown, and which one was meant.
 

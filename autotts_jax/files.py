@@ -11,6 +11,7 @@ from pathlib import Path
 
 import filelock
 
+from autotts_jax.checks import text
 from autotts_jax.errors import DataError, InputError
 
 MAX_BYTES = 2**30
@@ -66,6 +67,26 @@ def exists(path: str | Path) -> bool:
         raise InputError(f"{str(path)!r:.60}: {error.strerror}; name what is there") from error
 
 
+def destination(path: str | Path, name: str = "out") -> Path:
+    """Checks that results can be written to a path.
+
+    Args:
+        path: a file or a folder; there may be none yet.
+        name: what the argument is called, for the message.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: it is no path, is empty, which would be the current folder, or is impossible.
+    """
+    if not isinstance(path, str | Path):
+        raise InputError(f"{name} is {path!r:.60}, but it must be a path")
+    text(name, str(path))
+    exists(path)
+    return Path(path)
+
+
 def files_below(folder: Path) -> list[Path]:
     """Lists the files in a folder and all its subfolders; links to folders are not followed.
 
@@ -98,7 +119,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    target = Path(path)
+    target = destination(path, "the file's path")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:

@@ -107,7 +107,7 @@ def collect(
         4
     """
     callback("on_unit", on_unit, "the `CollectionProgress`")
-    with Store.writing(Path(folder), plan, dict(made_with or {})) as store:
+    with Store.writing(folder, plan, dict(made_with or {})) as store:
         collect_missing(store, workers, on_unit)
         return store.export()
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from autotts_jax.checks import text
 from autotts_jax.collect.thinking import Thinking
 from autotts_jax.errors import InputError
 
@@ -98,10 +99,16 @@ class Message:
     Attributes:
         role: who says it.
         content: its text.
+
+    Raises:
+        InputError: the content is no text that UTF-8 can write.
     """
 
     role: Literal["system", "user", "assistant"]
     content: str
+
+    def __post_init__(self) -> None:
+        text("the content of a message", self.content)
 
 
 class Tokenizer(Protocol):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import text, whole
 from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.trajectories import Sampling, Usage, check_differing, last_depth, majority
@@ -26,12 +27,24 @@ class EngineSpec:
     Attributes:
         kind: name of the engine, as in `ENGINES`.
         model: the model's folder or Hugging Face id, or the name under which a server serves it.
-        options: the engine's options.
+        options: the engine's options, JSON.
+
+    Raises:
+        InputError: something is no text that UTF-8 can write, or no JSON.
     """
 
     kind: str
     model: str | None = None
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        text("the engine", self.kind)
+        if self.model is not None:
+            text("the engine's model", self.model)
+        try:
+            text("an engine option", json.dumps(self.options, ensure_ascii=False))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the engine's options are no JSON: {error}") from error
 
     def without_secrets(self) -> EngineSpec:
         """Leaves the secrets out of the options.
@@ -80,6 +93,11 @@ class Plan:
         for name, most in (("num_branches", MAX_BRANCHES), ("chunk", None)):
             whole(name, getattr(self, name), 1, most)
         check_differing(self.sampling)
+        for name in ("model", "benchmark", "answers"):
+            text(name, getattr(self, name))
+        for question in self.questions:
+            text("a question", question.text)
+            text("a reference answer", question.gold)
         if not self.questions:
             raise InputError("the plan has no question; give at least one")
         # What is collected at such cost must be data afterwards.
@@ -89,10 +107,6 @@ class Plan:
         for question in self.questions:
             if not question.gold.strip():
                 raise InputError(f"{question.text!r:.60} has no reference answer; give one, or leave it out")
-        named = (self.model, self.benchmark)
-        for text in (*named, *texts, *(question.gold for question in self.questions)):
-            if any("\ud800" <= char <= "\udfff" for char in text):
-                raise InputError(f"{text!r:.60} holds half of a surrogate pair; remove it")
         depths = self.sampling.max_depth
         longest = max(self.sampling.max_tokens, self.sampling.interval * depths)
         if self.num_branches * longest > MAX_TOKENS:

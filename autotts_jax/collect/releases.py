@@ -24,7 +24,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
-def import_release(source: str, out: Path, on_file: Callable[[str], None] | None = None) -> list[Path]:
+def import_release(source: str, out: str | Path, on_file: Callable[[str], None] | None = None) -> list[Path]:
     """Writes ``<out>/<model>/<benchmark>.npz`` for every cell of a release; existing files are replaced.
 
     The last two parts of a file's path name its cell, ``<model>/<benchmark>.json``; a last part ``data``,
@@ -48,6 +48,7 @@ def import_release(source: str, out: Path, on_file: Callable[[str], None] | None
             for one cell (nothing is written then), or a file cannot be written.
         DataError: a probe matrix cannot be read or is wrong.
     """
+    out = files.destination(out)
     report = on_file or (lambda _: None)
     folder, name = _find(source)
     written = []

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
+from autotts_jax.checks import number, text, whole
 from autotts_jax.collect.engine import (
     CANCEL_SECONDS,
     Cancelled,
@@ -133,8 +134,8 @@ class ServerEngine:
             random time between half of it and all of it.
 
     Raises:
-        InputError: there is no such server, model or tokenizer, the key cannot be sent, or a package is
-            missing.
+        InputError: there is no such server, model or tokenizer, the key cannot be sent, an argument is out
+            of range, or a package is missing.
         EngineError: the server fails, needs another key, or does not accept tokens as a prompt.
     """
 
@@ -157,8 +158,15 @@ class ServerEngine:
             import anyio.from_thread
             import httpx
             import tenacity
-        self.model = model
-        address = base_url.rstrip("/").removesuffix("/v1") + "/v1"
+        self.model = text("the model", model)
+        for name, count in (("attempts", attempts), ("max_connections", max_connections)):
+            whole(name, count, 1)
+        whole("max_model_len", max_model_len, 1)
+        number("timeout", timeout, above=0)
+        number("pause", pause, 0)
+        if not (tokenizer is None or isinstance(tokenizer, str) or hasattr(tokenizer, "chat")):
+            raise InputError(f"tokenizer is {tokenizer!r:.60}, but it must be a folder or a Hugging Face id")
+        address = text("base_url", base_url).rstrip("/").removesuffix("/v1") + "/v1"
         (self._url,) = without_secrets([address])  # as messages show it
         self._key = checked_key(api_key or "", "the server's API key")
         self._lost = httpx.RequestError
@@ -355,6 +363,9 @@ def read_models(content: bytes) -> dict[str, int | None]:
         SchemaError: it is no list of models.
     """
     listed = parse_as(_ModelList, content, closed=False)
+    for model in listed.data:
+        if model.max_model_len is not None and model.max_model_len < 1:
+            raise SchemaError(f"max_model_len: it is {model.max_model_len}, which no model has")
     return {model.id: model.max_model_len for model in listed.data}
 
 

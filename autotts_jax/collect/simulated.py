@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
+from autotts_jax.checks import whole
 from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish, Message, Request, Tokens
 from autotts_jax.collect.thinking import Thinking
 
@@ -42,6 +43,9 @@ class SimulatedEngine:
 
     Args:
         mean_tokens: approximate mean length of a text.
+
+    Raises:
+        InputError: that is no whole number from 1 on.
     """
 
     model = "simulated"
@@ -50,7 +54,7 @@ class SimulatedEngine:
 
     def __init__(self, mean_tokens: int = 200):
         self.tokenizer = ByteTokenizer()
-        self._mean_tokens = mean_tokens
+        self._mean_tokens = whole("mean_tokens", mean_tokens, 1)
         self._closed = False
 
     def generate(

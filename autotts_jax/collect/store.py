@@ -116,7 +116,7 @@ class Store:
 
     @classmethod
     @contextlib.contextmanager
-    def writing(cls, folder: Path, plan: Plan, made_with: dict[str, Any]) -> Iterator[Store]:
+    def writing(cls, folder: str | Path, plan: Plan, made_with: dict[str, Any]) -> Iterator[Store]:
         """Starts or resumes a collection; no other process can write to it meanwhile.
 
         Args:
@@ -133,6 +133,7 @@ class Store:
         Raises:
             InputError: the folder holds something else or another plan, or another process is writing to it.
         """
+        folder = files.destination(folder, "folder")
         plan = dataclasses.replace(_without_secrets(plan), answers_sha256=source_sha256(plan.answers))
         with files.locked(folder):
             _check_own(folder)

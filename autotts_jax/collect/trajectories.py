@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from autotts_jax.checks import number, text, whole
 from autotts_jax.collect.answers import Extractor, extract
 from autotts_jax.collect.engine import Completion, Engine, EngineError, Finish, Message, Request, Tokens
 from autotts_jax.collect.thinking import TAGS
@@ -49,7 +50,7 @@ class Sampling:
         logprobs: whether to keep the mean log-probability of each interval.
 
     Raises:
-        InputError: a value is out of range.
+        InputError: a value is out of range, or no text that UTF-8 can write.
     """
 
     interval: int = 500
@@ -68,8 +69,14 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name in ("interval", "max_tokens", "probe_tokens", "probes_per_prefix"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            object.__setattr__(self, name, whole(name, getattr(self, name), 1))
+        for name in ("seed", "top_k"):
+            object.__setattr__(self, name, whole(name, getattr(self, name), None))
+        for name in ("temperature", "top_p", "min_p"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+        for name in ("system", "suffix"):
+            if getattr(self, name) is not None:
+                text(name, getattr(self, name))
         if not 0 <= self.temperature <= 2:
             raise InputError(f"temperature is {self.temperature:g}; it must be at least 0 and at most 2")
         if not 0 < self.top_p <= 1:

@@ -28,7 +28,7 @@ from autotts_jax.discovery.results.found import Discovery
 from autotts_jax.discovery.search import SearchProgress
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table
-from autotts_jax.files import write_atomically
+from autotts_jax.files import destination, write_atomically
 from autotts_jax.replay import ProbeDataset, load
 from autotts_jax.terminal import styled
 
@@ -163,6 +163,7 @@ def ablate(
     Raises:
         InputError: as `autotts_jax.discover` does.
     """
+    folder = destination(out)
     whole("seeds", seeds, 1)
     data = data if isinstance(data, ProbeDataset) else load(data)
     proposers = [as_proposer(proposer) for proposer in proposers]
@@ -178,7 +179,7 @@ def ablate(
         for arm, switch in switches.items():
             found = discover(
                 data,
-                out=Path(out) / arm / str(seed),
+                out=folder / arm / str(seed),
                 proposers=proposers,
                 incumbent=incumbent,
                 candidates=candidates,
@@ -192,7 +193,7 @@ def ablate(
     texts = [question.text for question in data.questions]
     group = np.unique(texts, return_inverse=True)[1]
     ablation = Ablation([_arm(arm, runs, group) for arm in runs], runs)
-    write_atomically(Path(out) / TABLE, ablation.csv().encode())
+    write_atomically(folder / TABLE, ablation.csv().encode())
     return ablation
 
 

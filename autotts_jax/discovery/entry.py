@@ -14,7 +14,7 @@ from autotts_jax.discovery.proposers.protocol import Proposer, Writer
 from autotts_jax.discovery.results.found import Discovery, read_run
 from autotts_jax.discovery.search import DiscoveryRun, OnRound
 from autotts_jax.errors import InputError
-from autotts_jax.files import locked, remove_unfinished
+from autotts_jax.files import destination, locked, remove_unfinished
 from autotts_jax.policies.players import as_player
 from autotts_jax.replay import ProbeDataset
 
@@ -69,6 +69,7 @@ def discover(
         ('first', 'cmc')
         >>> table, promoted = found.table(), found.promoted
     """
+    folder = destination(out)
     if candidates is None and cpu_minutes is None:
         raise InputError("there is no budget; give candidates, cpu_minutes or both")
     if candidates is not None:
@@ -78,7 +79,6 @@ def discover(
     if isinstance(proposers, str):
         raise InputError(f"proposers is {proposers!r}, but it must be several; write [{proposers!r}]")
     data = data if isinstance(data, ProbeDataset) else load(data)
-    folder = Path(out)
     with locked(folder):
         for transcripts in (folder / TRANSCRIPTS).glob("**/"):
             remove_unfinished(transcripts)

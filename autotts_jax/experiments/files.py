@@ -19,7 +19,7 @@ from autotts_jax.core.pool import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.frontier import Comparison
 from autotts_jax.experiments.summary import Row
-from autotts_jax.files import exists, locked, read_bytes
+from autotts_jax.files import destination, locked, read_bytes
 from autotts_jax.parsing import parse_json
 from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
@@ -167,10 +167,7 @@ def results_folder(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
             training run, which is found out before the block begins; or another process does not end to
             write to it.
     """
-    if not isinstance(folder, str | Path):
-        raise InputError(f"folder is {folder!r:.60}, but it must be a path")
-    exists(folder)  # or nothing can be there
-    folder = Path(folder)
+    folder = destination(folder, "folder")
     with locked(folder, PATIENCE):
         _check_manifest(folder)
         try:

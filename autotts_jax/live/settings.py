@@ -6,6 +6,7 @@ import dataclasses
 import re
 from typing import Literal, get_args
 
+from autotts_jax.checks import text
 from autotts_jax.collect.answers import Extractor
 from autotts_jax.collect.trajectories import Sampling, check_differing
 from autotts_jax.core.rollout import check_budget
@@ -58,7 +59,7 @@ class Settings:
             raise InputError(f"reply is {self.reply!r}; it must be one of {', '.join(get_args(ReplyForm))}")
         if not self.timeout > 0:
             raise InputError(f"timeout is {self.timeout:g}; it must be above 0")
-        if not self.name:
+        if not text("the model's name", self.name):
             raise InputError("the model's name is empty; clients need one to ask for it")
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):
             raise InputError("the API key is empty or not ASCII; choose another, or none")

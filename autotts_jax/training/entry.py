@@ -15,7 +15,7 @@ from autotts_jax.collect.loading import load
 from autotts_jax.core.controller import Scale
 from autotts_jax.core.hosts import together
 from autotts_jax.errors import InputError
-from autotts_jax.files import exists
+from autotts_jax.files import destination
 from autotts_jax.policies.neural import policy_file
 from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
 from autotts_jax.replay import ProbeDataset
@@ -98,15 +98,13 @@ def train(
         (3, True)
         >>> policy, objective = run.policy, run.metrics["objective"]
     """
-    for name, given, kinds in (("config", config, Config | str | Path), ("out", out, str | Path | None)):
-        if not isinstance(given, kinds):
-            raise InputError(f"{name} is {given!r:.60}, but it must be a path")
+    if not isinstance(config, Config | str | Path):
+        raise InputError(f"config is {config!r:.60}, but it must be a path")
     if out is None:
         if isinstance(config, Config):
             raise InputError("out is missing; give the run's folder, or the configuration as a file")
         out = Path("runs") / Path(config).stem
-    exists(out)  # or nothing can be there
-    folder = Path(out)
+    folder = destination(out)
     with together():
         callback("on_update", on_update, "the number of the update", "its metrics")
         settings = config if isinstance(config, Config) else read_config(config)

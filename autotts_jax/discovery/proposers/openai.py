@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import text, whole
 from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS, Transcript
 from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.proposers.prompts import code_of, prompt
@@ -106,7 +106,7 @@ class OpenAIProposer:
     pause: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.model:
+        if not text("the model", self.model):
             raise InputError("there is no model; give one, as openai:MODEL")
         for name in ("count", "reply_tokens", "max_tokens"):
             whole(name, getattr(self, name), 1)
