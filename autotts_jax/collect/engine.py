@@ -70,7 +70,7 @@ class Completion:
         tokens: the generated tokens, with the end-of-text token if the model generated one; from 1 to
             ``max_tokens`` of them. Only an engine that is given texts without tokens may return none, with
             `Finish.stop`.
-        text: the same as text, without the end-of-text token and with the stop string that ended it.
+        text: these tokens as text, without the end-of-text token and with the stop string that ended it.
         finish: why it ends.
         mean_logprob: mean log-probability of the tokens, in nats; None unless the request asks for it, or if
             the engine does not know it.

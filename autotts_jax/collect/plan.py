@@ -185,7 +185,7 @@ class Branch:
     text: str | None = None
 
     def problems(self, plan: Plan) -> Iterator[str]:
-        """Finds what no branch of a plan can be.
+        """Finds what is wrong with the branch under a plan.
 
         Args:
             plan: the plan.

@@ -101,7 +101,7 @@ class Store:
     Attributes:
         folder: the folder.
         plan: what is collected.
-        runs: how each run that worked on it was started, as `made_with` describes it, but for repetitions.
+        runs: how each run that worked on it was started, as `made_with` describes it, without repetitions.
 
     Raises:
         InputError: there is no collection in the folder.

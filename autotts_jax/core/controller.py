@@ -107,7 +107,7 @@ class Controller(abc.ABC):
             pool: the pool.
 
         Returns:
-            The memory and the pool after the round, and a `StopReason`, `RUNNING` to go on.
+            The memory and the pool after the round, and a `StopReason`, `RUNNING` to continue.
         """
 
     @abc.abstractmethod

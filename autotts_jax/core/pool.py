@@ -47,10 +47,10 @@ class StopReason(enum.IntEnum):
 
 
 class BranchPool(Protocol):
-    """What a controller sees and does: the contract between controllers and whatever plays them.
+    """What a controller sees and does: the contract between controllers and those who play them.
 
-    Arrays have one entry a branch, in opening order; shape (W,). Methods that act return a new pool and leave
-    undone what is inadmissible in the request; an argument of another shape or dtype raises an `InputError`.
+    Arrays have one entry a branch, in opening order; shape (W,). Methods that act return a new pool and
+    ignore inadmissible parts of the request; an argument of another shape or dtype raises an `InputError`.
     Everything is traceable under ``jit`` and ``vmap``.
     """
 
@@ -204,11 +204,11 @@ class BranchPool(Protocol):
             probe: reveal their answers (static).
 
         Returns:
-            The pool after it; of more branches than width or budget admit, only those are opened.
+            The pool after it; no more branches are opened than width and budget admit.
         """
 
     def advance(self, count: Int[Array, " W"], probe: bool = True) -> Self:
-        """Reads on in live branches; each stops at its end.
+        """Reads live branches further, each to its end at most.
 
         Args:
             count: intervals to read of each branch.
@@ -364,7 +364,7 @@ class ReplayPool(BranchPool):
     """A `BranchPool` over a probe matrix. Its keys are the matrix's answer ids.
 
     Controllers see the protocol only. `begin` and what follows the operations are for
-    whoever owns the episode: rollouts, environments, critics.
+    the owner of the episode: rollouts, environments, critics.
     """
 
     _matrix: ProbeMatrix
@@ -622,7 +622,7 @@ class ReplayPool(BranchPool):
         return dataclasses.replace(self, _matrix=matrix)
 
     def with_longer_matrix(self, matrix: ProbeMatrix) -> ReplayPool:
-        """Goes on over a matrix in which more is known of the branches by now.
+        """Continues over a matrix in which more of the branches is known.
 
         Args:
             matrix: the pool's matrix with further answers, and the lengths and tokens of branches that ended.
@@ -634,7 +634,7 @@ class ReplayPool(BranchPool):
         return dataclasses.replace(self, _matrix=matrix, _episode=episode)
 
     def with_budget(self, budget: Scalar) -> ReplayPool:
-        """Goes on with another budget.
+        """Continues with another budget.
 
         Args:
             budget: B in tokens.

@@ -174,7 +174,7 @@ def rollout(
 
     Raises:
         InputError: there is no controller, there are controllers of several classes, or one has a field that
-            cannot be traced or returned something else than `Controller` requires; there are no episodes, or
+            cannot be traced or returned something other than `Controller` requires; there are no episodes, or
             one has an index that is out of range; the branch orders are of another matrix; the budget or the
             number of lanes is out of range.
 

@@ -17,7 +17,7 @@ MOST_TOKENS = 50_000
 
 
 class Revealed(NamedTuple):
-    """What of its branches an episode has read and revealed.
+    """What an episode has read and revealed of its branches.
 
     Attributes:
         depth: depth of each branch, 0 where unopened. Shape (W,).
@@ -29,7 +29,7 @@ class Revealed(NamedTuple):
 
     @classmethod
     def of(cls, pool: BranchPool) -> Revealed:
-        """Takes it from a pool.
+        """Reads it off a pool.
 
         Args:
             pool: the pool.
@@ -38,7 +38,7 @@ class Revealed(NamedTuple):
 
     @classmethod
     def nothing(cls, width: int, max_depth: int) -> Revealed:
-        """Takes it at the start of an episode.
+        """Makes it for the start of an episode.
 
         Args:
             width: W.

@@ -48,7 +48,7 @@ OBSERVATIONS = ("features", "history", "flat")
 
 
 class Environment(abc.ABC):
-    """The common part of both environments. Instances hold static settings only; equal ones hash alike.
+    """The common part of all environments. Instances hold static settings only; equal ones hash alike.
 
     **Reset.** An episode draws a question uniformly, one of the branch orders of its cell, and γ.
 

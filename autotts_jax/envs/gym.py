@@ -46,7 +46,7 @@ class WidthDepthEnv(Face, gymnasium.Env[Observation, Any]):
     Args:
         data: names, files, folders or patterns as `autotts_jax.replay.embedded.load` takes them, a
             `ProbeDataset` or a `ProbeMatrix`; the synthetic data when None.
-        encoding: how the answers in files are told apart, ``exact`` or ``equiv``.
+        encoding: when answers in files are equal, ``exact`` or ``equiv``.
         render_mode: ``ansi`` for text, ``rgb_array`` for a picture; both show what was revealed.
         **settings: arguments of the functional environment (``max_branches``, ``obs``, ``aggregate``, and
             ``fused`` or ``max_advance``) and of its `make_params` (``gamma``, ``kappa_probe``, ``budget``,
@@ -72,7 +72,7 @@ class WidthDepthEnv(Face, gymnasium.Env[Observation, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Starts an episode; without a seed the next one that the last seed leads to.
+        """Starts an episode; without a seed, the next of those that the last seed determines.
 
         Args:
             seed: what the episodes from here on are drawn with.

@@ -26,7 +26,7 @@ ORDERS = 1024
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class EnvParams:
-    """What an environment is played with. Every leaf is traced, and all but the data can be batched.
+    """The parameters of an environment. Every leaf is traced, and all but the data can be batched.
 
     Attributes:
         matrix: the probe matrix.

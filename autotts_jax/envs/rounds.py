@@ -23,7 +23,7 @@ class WidthDepthRounds(Environment):
     ========  ==========================================================================================
     entry     meaning
     ========  ==========================================================================================
-    0         1 to answer; the rest is then not looked at
+    0         1 to answer; the rest is then ignored
     1         branches to open, at depth 1 and probed
     2 + i     branch i: 0 holds it, 1 prunes it, 1 + k reads k more intervals, each probed, to its end at most
     ========  ==========================================================================================

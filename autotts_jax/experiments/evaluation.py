@@ -181,7 +181,7 @@ class Evaluation:
 
         The frontier is ``frontier.png`` and ``frontier.svg`` where Matplotlib is installed, and
         ``frontier.csv`` where there are comparisons. The files appear together, when all are complete, and
-        those of an evaluation before are replaced or removed.
+        those of an earlier evaluation are replaced or removed.
 
         Args:
             folder: where to write them; made if need be.

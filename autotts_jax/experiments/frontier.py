@@ -40,14 +40,14 @@ class Frontier(NamedTuple):
 
 
 def frontier_of(tokens: np.ndarray, accuracy: np.ndarray) -> Frontier:
-    """The monotone upper envelope of K settings, of one controller or of a set of them.
+    """Computes the monotone upper envelope of K settings, of one controller or of a set of them.
 
     Args:
         tokens: mean tokens an episode of each setting, in any order. Shape (..., K).
         accuracy: its accuracy, in 0 … 1. Shape (..., K).
 
     Raises:
-        InputError: no setting, shapes that differ, or a figure that is none.
+        InputError: there is no setting, shapes differ, or a figure is no number.
     """
     tokens, accuracy = np.asarray(tokens, float), np.asarray(accuracy, float)
     if tokens.shape != accuracy.shape or not tokens.ndim or not tokens.shape[-1]:
@@ -70,7 +70,7 @@ def frontier_of(tokens: np.ndarray, accuracy: np.ndarray) -> Frontier:
 
 
 def tokens_at(frontier: Frontier, accuracy: np.ndarray | float) -> np.ndarray:
-    """Tokens at matched accuracy, interpolated linearly between settings.
+    """Computes the tokens at matched accuracy, interpolated linearly between settings.
 
     Args:
         frontier: a batch of frontiers.
@@ -85,7 +85,7 @@ def tokens_at(frontier: Frontier, accuracy: np.ndarray | float) -> np.ndarray:
 
 
 def accuracy_at(frontier: Frontier, tokens: np.ndarray | float) -> np.ndarray:
-    """Accuracy at matched tokens, interpolated linearly between settings.
+    """Computes the accuracy at matched tokens, interpolated linearly between settings.
 
     Args:
         frontier: a batch of frontiers.
@@ -111,7 +111,7 @@ def _interpolate(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> np.nda
 
 
 def hypervolume(frontier: Frontier, tokens: float) -> np.ndarray:
-    """Area between a frontier and the point (``tokens``, accuracy 0), as a share of 1 · ``tokens``.
+    """Computes the area between a frontier and the point (``tokens``, 0), as a share of 1 · ``tokens``.
 
     The frontier is a step function here, as in `controller_regret`: c tokens reach what the best setting of
     at most c tokens reached, and nothing below the first. So a setting that is added never takes area away.
@@ -130,10 +130,10 @@ def hypervolume(frontier: Frontier, tokens: float) -> np.ndarray:
 
 
 def controller_regret(frontier: Frontier, best: Frontier, tokens: float) -> float:
-    """(1/C0)·∫ max(0, J*(C) - J_π(C)) dC over C from 0 to C0: the accuracy that a user of π misses.
+    """Computes the regret of a controller π, (1/C0)·∫ max(0, J*(C) - J_π(C)) dC over C from 0 to C0.
 
-    J* and J_π are step functions, as in `hypervolume`. The definition is MRT's cumulative regret, against
-    code controllers in place of an oracle.
+    It is the accuracy that a user of π misses. J* and J_π are step functions, as in `hypervolume`. The
+    definition is MRT's cumulative regret, against code controllers in place of an oracle.
 
     Args:
         frontier: of the controller π. Shape (K,).
@@ -164,8 +164,8 @@ class Comparison:
 
     Intervals hold 95 % of the resamples of a paired bootstrap over questions: both frontiers and the
     setting's figures are made again from the same questions. A resample in which the controller does not
-    reach the accuracy counts as infinite tokens, and one in which it cannot do with the tokens as an
-    accuracy of minus infinity.
+    reach the accuracy counts as infinite tokens, and one in which the tokens are too few for
+    it as an accuracy of minus infinity.
 
     Attributes:
         model: the model, or `ALL_MODELS`.

@@ -175,20 +175,20 @@ def _rows(
 
 
 def standard_error(per_seed: np.ndarray) -> float:
-    """Standard error of the mean of per-seed values (S,); NaN with one seed."""
+    """Computes the standard error of the mean of per-seed values (S,); NaN with one seed."""
     if len(per_seed) < 2:
         return float("nan")
     return float(np.std(per_seed, ddof=1) / np.sqrt(len(per_seed)))
 
 
 def paired_bootstrap(difference: np.ndarray, weight: np.ndarray, texts: Sequence[str]) -> tuple[float, float]:
-    """95 % interval of a weighted mean difference, resampling questions.
+    """Computes the 95 % interval of a weighted mean difference by resampling questions.
 
     A question that several models answered is one question: its rows are drawn together.
 
     Args:
         difference: per-question difference between two controllers on the same episodes. Shape (Q,).
-        weight: what each of them counts. Shape (Q,).
+        weight: weight of each question. Shape (Q,).
         texts: text of each question, Q of them.
     """
     distinct, question = np.unique(np.asarray(texts), return_inverse=True)

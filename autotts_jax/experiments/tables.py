@@ -321,7 +321,7 @@ def _matched(comparison: Comparison) -> tuple[str, ...]:
 
 
 def statistics_table(dataset: ProbeDataset) -> Table:
-    """Statistics of the cells of a dataset: one table a benchmark, with a column for each model.
+    """Tabulates statistics of the cells of a dataset: a table for each benchmark, a column for each model.
 
     Args:
         dataset: the dataset.
@@ -340,7 +340,7 @@ def statistics_table(dataset: ProbeDataset) -> Table:
 
 
 def collection_table(store: Store) -> Table:
-    """The progress of a collection, and what it has cost so far.
+    """Tabulates the progress of a collection, and what it has cost so far.
 
     Args:
         store: the store of the collection.
@@ -378,7 +378,7 @@ def _made_with(store: Store) -> list[str]:
 
 
 def questions_table(dataset: ProbeDataset) -> Table:
-    """Accuracy and the share of ``ERR`` of each question, with a suggestion where ``ERR`` is common.
+    """Tabulates accuracy and the share of ``ERR`` by question, with a suggestion where ``ERR`` is common.
 
     Of many questions, those with the most ``ERR`` and then the lowest accuracy are shown.
 

@@ -219,8 +219,8 @@ def trace(
 
     Raises:
         InputError: there is no such cell or question, the recorded order is asked for with a seed or a
-            protocol, or the player has several settings or failed. What the code of a controller or policy
-            raises that runs in this process passes as it is.
+            protocol, or the player has several settings or failed. Exceptions of controllers
+            and policies that run in this process are passed on.
 
     Example:
         >>> import autotts_jax as at

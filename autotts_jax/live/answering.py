@@ -135,7 +135,7 @@ def answer(
     Raises:
         NoBudgetError: the budget is 0.
         Cancelled: ``cancel`` was set.
-        EngineError: the engine cannot go on.
+        EngineError: the engine cannot continue.
         InputError: the question does not fit into the model's context, a setting is wrong, or the player
             failed.
 

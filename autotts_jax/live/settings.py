@@ -31,9 +31,9 @@ class Settings:
         budget: tokens that a request may be charged; None for no limit.
         api_key: what clients must present; None to serve everybody.
         allowed_hosts: names by which clients may reach the server without a key, besides localhost and
-            addresses. A page in a browser could otherwise have a name of its own lead to the server.
-        allowed_origins: pages of which browsers may use the server, as ``https://chat.example``; ``*`` for
-            all, which takes a key.
+            addresses. Otherwise a page in a browser could point a name of its own to the server.
+        allowed_origins: origins whose pages may use the server in a browser, as
+            ``https://chat.example``; ``*`` for all, which needs a key.
         max_requests: questions that are answered at once; more are refused.
         timeout: seconds that a request may take.
     """

@@ -34,7 +34,7 @@ class Player(abc.ABC):
         name: the name in results.
         values: the value of each setting; None for a setting without one.
         width: branches that its episodes can open; None where the caller chooses.
-        trusted: whether it is somebody's code that runs in this process, unchecked.
+        trusted: whether it is code from outside this package that runs in this process, unchecked.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Play:
         stop_reason: `StopReason`; None for a released program.
         compile_seconds: wall time of tracing and compiling.
         run_seconds: wall time of running.
-        seal: how code was run that is not of this package; None for what is.
+        seal: how code from outside this package was run; None for this package's own.
     """
 
     player: Player
@@ -171,10 +171,10 @@ class Play:
 
 @dataclasses.dataclass(frozen=True)
 class Seal:
-    """How code was run that is not of this package, and what its results were checked for.
+    """How code from outside this package was run, and what its results were checked for.
 
     Attributes:
-        level: what its sandbox was worth: ``kernel`` or ``process``; None where it ran in this process.
+        level: the sandbox's level, ``kernel`` or ``process``; None where it ran in this process.
         checks: the checks that it passed; none of code that ran in this process.
         spellings: whether it was shown answers as they are spelled.
     """

@@ -92,7 +92,7 @@ def select(spec: str, gamma: float | None = GAMMA, sealing: Sealing = SEALED) ->
 def as_player(
     player: Any, *, gamma: float | None = GAMMA, name: str | None = None, sealing: Sealing = SEALED
 ) -> Player:
-    """Makes a player of what a user has.
+    """Makes a player of a text, a controller, a family, a program or a policy.
 
     Args:
         player: a text as `select` takes it; a controller, its class if that takes no arguments, or a family
@@ -103,7 +103,7 @@ def as_player(
         sealing: how programs, and code from files and modules, are run.
 
     Raises:
-        InputError: it is nothing that can play.
+        InputError: it cannot be made a player.
     """
     if not isinstance(sealing, Sealing):
         raise InputError(f"sealing is {sealing!r:.60}, but it must be an autotts_jax.Sealing")
@@ -209,7 +209,7 @@ def of_object(
         trusted: whether it is somebody's code; by its class when None.
 
     Raises:
-        InputError: it is nothing that can play.
+        InputError: it cannot be made a player.
     """
     player = _of_object(found, path, value, gamma)
     if isinstance(player, ControllerPlayer):

@@ -99,10 +99,10 @@ class RuleMemory(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RuleController(Controller):
-    """Plays by rules.
+    """Plays by five rules.
 
     A round prunes, reads, votes, and then answers or opens. A round in which nothing is read or opened is the
-    last. A subclass is a registered dataclass, as of any `Controller`; rules are asked with what is `Seen`.
+    last. A subclass is a registered dataclass, like any `Controller`; each rule is called with `Seen`.
 
     Attributes:
         initial: branches opened at the start.

@@ -32,10 +32,10 @@ class Latest(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SingleBranch(Controller):
-    """Reads one branch to its end, or until as many probes in a row as its patience gave one answer.
+    """Reads one branch to its end, or until as many consecutive probes as its patience gave one answer.
 
     Attributes:
-        patience: probes in a row.
+        patience: consecutive probes with the same answer after which it stops.
     """
 
     patience: int

@@ -60,7 +60,7 @@ class BranchOrders:
 
 
 def recorded_orders(questions: int, width: int) -> BranchOrders:
-    """Gives the order in which branches were recorded, which is that in which a live model writes them.
+    """Gives the order in which branches were recorded, in which a live model writes them, too.
 
     Args:
         questions: Q, number of questions.
@@ -73,7 +73,7 @@ def recorded_orders(questions: int, width: int) -> BranchOrders:
 
 
 def repo100_orders(num_branches: int, seeds: Sequence[int]) -> np.ndarray:
-    """Branch orders of the released evaluator, which published its tables over seeds 0 to 99.
+    """Draws the branch orders of the released evaluator, which published its tables over seeds 0 to 99.
 
     CPython's ``random`` shuffles the branches once a seed; all questions of a cell share that order.
 
@@ -93,7 +93,7 @@ def repo100_orders(num_branches: int, seeds: Sequence[int]) -> np.ndarray:
 
 
 def paper64_orders(num_questions: int, num_branches: int, seeds: Sequence[int]) -> np.ndarray:
-    """Branch orders drawn independently for every (seed, question), after the paper's text.
+    """Draws branch orders independently for every (seed, question), after the paper's text.
 
     The first W branches of an order are a random subset of size W of the pool.
 

@@ -74,7 +74,7 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
 
 
 class QuestionStatistics(NamedTuple):
-    """How the branches of a question did.
+    """Statistics of the branches of one question.
 
     Attributes:
         accuracy: share of finals that are right, 0 to 1.
@@ -86,7 +86,7 @@ class QuestionStatistics(NamedTuple):
 
 
 def question_statistics(dataset: ProbeDataset) -> list[QuestionStatistics]:
-    """Computes how the branches of each question did.
+    """Computes statistics of the branches of each question.
 
     Args:
         dataset: a dataset of any cells and either encoding.

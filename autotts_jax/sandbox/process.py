@@ -77,7 +77,7 @@ LEAST_MEMORY = 64 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Sandbox:
-    """The limits of a child process, and what it has to be worth.
+    """The limits of a child process, and the level of confinement that it needs.
 
     Attributes:
         level: ``kernel`` to have the kernel confine the child or else refuse; ``process`` to do without; None
@@ -107,7 +107,7 @@ class Sandbox:
 
 
 class Child:
-    """A process that runs code nobody trusts.
+    """A process that runs untrusted code.
 
     It is a fresh interpreter in a session of its own, with four pipes, a few variables of the environment,
     and no folder to write to, so nothing of it is left behind. It is confined before it imports anything but

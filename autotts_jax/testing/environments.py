@@ -57,8 +57,8 @@ def check_functional_env(
 ) -> None:
     """Plays random episodes in an environment and checks what is expected of all.
 
-    Half of the episodes are played by a random admissible policy, the other half with arbitrary actions, out
-    of range ones among them. Checked are: the signatures and return values of gymnax 1.0; shapes and dtypes;
+    Half of the episodes are played by a random admissible policy, the other half with arbitrary actions, ones
+    out of range included. Checked are: the signatures and return values of gymnax 1.0; shapes and dtypes;
     observations against the observation space; masks, and that an inadmissible action changes nothing and is
     flagged; cost and tokens; that rewards are finite, and for ``outcome`` and ``majority`` their sum; ends,
     auto-reset and final observation; ``jit`` and ``vmap`` against plain calls; compilations; determinism; and

@@ -1,4 +1,4 @@
-"""How a network comes to decide: imitation, vote weights, evolution, PPO, the run and its checkpoints."""
+"""How a network learns to decide: imitation, vote weights, evolution, PPO, the run and its checkpoints."""
 
 from importlib.util import find_spec
 

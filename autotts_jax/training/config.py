@@ -50,7 +50,7 @@ class DataSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings(Settings):
-    """The policy.
+    """What the policy's network is like.
 
     Attributes:
         hidden: width of the network's layers.

@@ -70,7 +70,7 @@ class EvolutionState(NamedTuple):
 
 
 class Evolution:
-    """The trainer.
+    """Trains a policy by an evolution strategy.
 
     Args:
         settings: its settings.

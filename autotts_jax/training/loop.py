@@ -78,8 +78,8 @@ def run(
         validate: measures a policy on questions that it is not trained on, with the same result for the same
             policy every time. Its ``objective`` is maximised.
         save_policy: writes a policy to a file whose name ends in ``.npz``.
-        manifest: what reproduces the run, as JSON can hold it. A run is only resumed with the same ``config``
-            and ``data``.
+        manifest: what is needed to reproduce the run, as a JSON object. A run is only resumed with the same
+            ``config`` and ``data``.
         resume: continue from the newest checkpoint.
         on_update: called after every update.
 
@@ -88,10 +88,9 @@ def run(
 
     Raises:
         InputError: the folder already holds a run, or none to resume, or another process trains into it; the
-            configuration or the data differs;
-            a checkpoint is damaged or does not fit; training has diverged, or is not called from the main
-            thread; a file cannot be written; another
-            process has failed, sees another folder or has another configuration.
+            configuration or the data differs; a checkpoint is damaged or does not fit; training has diverged,
+            or is not called from the main thread; a file cannot be written; another process has failed, sees
+            another folder or has another configuration.
     """
     if threading.current_thread() is not threading.main_thread():
         raise InputError("training waits for signals, which the main thread alone can do; call it from there")

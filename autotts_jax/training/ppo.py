@@ -109,7 +109,7 @@ class PPOState(NamedTuple):
 
 
 class PPO:
-    """The trainer.
+    """Trains a policy by proximal policy optimisation, with a critic that sees privileged features.
 
     Args:
         settings: its settings.

@@ -59,7 +59,7 @@ class Discovery:
 
     @property
     def excel(self) -> float | None:
-        """Excel@best: by what share the found controllers exceed the best that people wrote.
+        """Excel@best: the share by which the found controllers exceed the best that people wrote.
 
         The objective on questions that searches left out, at settings chosen on the others, over that of the
         best of the incumbent and `autotts_jax.discovery.PUBLISHED`, less 1. None before the first test, and

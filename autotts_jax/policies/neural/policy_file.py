@@ -53,7 +53,7 @@ def save_policy(path: Path, policy: NeuralPolicy, card: Mapping[str, Any] | None
     Args:
         path: the file, ``.npz``.
         policy: the policy.
-        card: what is to be known of it: data, command, seeds, figures; anything that JSON holds.
+        card: what should be known about it: data, command, seeds, figures; anything that JSON holds.
 
     Raises:
         InputError: the file cannot be written.
@@ -76,7 +76,7 @@ def save_policy(path: Path, policy: NeuralPolicy, card: Mapping[str, Any] | None
 
 
 def load_policy(path: Path) -> tuple[NeuralPolicy, dict[str, Any]]:
-    """A policy and its card from a file, or from a run's folder with a `BEST` in it.
+    """Reads a policy and its card from a file, or from a run's folder with a `BEST` in it.
 
     Raises:
         InputError: there is none, it is damaged, or it was made for another network.

@@ -19,7 +19,7 @@ _MODULE = "autotts_jax.policies.sealed.child"
 
 @dataclasses.dataclass(frozen=True)
 class Sealing:
-    """How code is run that somebody else wrote.
+    """How code that somebody else wrote is run.
 
     Attributes:
         trusted: load controllers and policies from files and modules into this process, and check nothing.
