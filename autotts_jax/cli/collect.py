@@ -13,6 +13,7 @@ import typer
 from autotts_jax import experiments
 from autotts_jax.cli.console import console, say, working
 from autotts_jax.cli.options import AnswersOption, EngineOptions, QuestionOptions, SamplingOptions, path
+from autotts_jax.errors import InputError
 
 if TYPE_CHECKING:
     from autotts_jax.collect.collector import CollectionProgress
@@ -62,6 +63,15 @@ def collect(
         typer.Option(metavar="N", help="Use N engines on a Ray cluster.", show_default="no", min=1),
     ] = None,
     ray_gpus: Annotated[float, typer.Option(metavar="G", help="GPUs of each of these engines.", min=0)] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Estimate tokens, time and disk space, and do nothing else.")
+    ] = False,
+    tokens_per_second: Annotated[
+        float | None,
+        typer.Option(
+            metavar="R", help="With --dry-run: tokens that the engine writes.", show_default=False, min=1e-3
+        ),
+    ] = None,
 ) -> None:
     """Sample and probe trajectories of a model: a new probe matrix.
 
@@ -72,6 +82,7 @@ def collect(
         from autotts_jax.collect.answers import extractor
         from autotts_jax.collect.collector import LocalWorkers
         from autotts_jax.collect.collector import collect as run
+        from autotts_jax.collect.estimate import estimate
         from autotts_jax.collect.plan import Collected, Plan, Unit
         from autotts_jax.collect.ray_workers import RayWorkers
         from autotts_jax.collect.store import made_with
@@ -89,6 +100,12 @@ def collect(
             keep_text=keep_text,
             engine=engine.spec(),
         )
+        if dry_run or tokens_per_second is not None:
+            if not dry_run:
+                raise InputError("--tokens-per-second belongs to --dry-run; leave it out, or give both")
+            table = experiments.estimate_table(estimate(plan, out), tokens_per_second)
+            console().print(table)
+            return
         opener = engine.opener()
 
         def local(plan: Plan, units: Iterable[Unit]) -> Generator[Collected, None, None]:

@@ -2,6 +2,7 @@ from .answers import Extractor, extract, extractor
 from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
 from .engine import Cancelled, Completion, Engine, EngineError, Finish, Message, Request, Tokenizer, Tokens
 from .engines import ENGINES, QUICK_TO_FAIL, engine_spec, open_engine
+from .estimate import Cost, Estimate, estimate
 from .grading import Grader
 from .loading import load
 from .plan import Branch, Collected, EngineSpec, Plan, Unit
@@ -25,9 +26,11 @@ __all__ = [
     "CollectionProgress",
     "Completion",
     "ContextError",
+    "Cost",
     "Engine",
     "EngineError",
     "EngineSpec",
+    "Estimate",
     "Extractor",
     "Finish",
     "Grader",
@@ -55,6 +58,7 @@ __all__ = [
     "collect_missing",
     "collect_unit",
     "engine_spec",
+    "estimate",
     "extract",
     "extractor",
     "import_release",

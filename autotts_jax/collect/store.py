@@ -134,7 +134,7 @@ class Store:
             InputError: the folder holds something else or another plan, or another process is writing to it.
         """
         folder = files.destination(folder, "folder")
-        plan = dataclasses.replace(_without_secrets(plan), answers_sha256=source_sha256(plan.answers))
+        plan = _as_stored(plan)
         with files.locked(folder):
             _check_own(folder)
             files.make_folder(folder / "units")
@@ -349,6 +349,31 @@ class Store:
         return to_record(problem.text, gold, self.plan.sampling.interval, triples)
 
 
+def preview(folder: Path, plan: Plan) -> tuple[list[Collected], list[Unit]]:
+    """Tells what a run would find in a folder, and what it would collect; nothing is written.
+
+    Args:
+        folder: the folder, as `Store.writing` takes it.
+        plan: what to collect.
+
+    Returns:
+        The units that the folder has, and those that are missing.
+
+    Raises:
+        InputError: the folder holds something else or another plan.
+        DataError: a file is damaged.
+    """
+    if files.exists(folder):
+        _check_own(folder)
+    if not is_collection(folder):
+        return [], plan.units()
+    store = Store(folder)
+    collected = store.collected()
+    if collected:
+        _check_growth(store, _as_stored(plan), collected)
+    return store.done(), plan.units(collected)
+
+
 def is_collection(path: str | Path) -> bool:
     """Tells whether a folder holds a collection.
 
@@ -438,6 +463,18 @@ def _damaged(path: Path, problem: str) -> DataError:
 def _grow(store: Store, plan: Plan, made_with: dict[str, Any]) -> None:
     """Gives a collection another plan that differs in its size alone, and records the run."""
     stored, collected = store.plan, store.collected()
+    _check_growth(store, plan, collected)
+    if (plan.num_branches, plan.questions) != (stored.num_branches, stored.questions):
+        for name in (COLLECTED, MATRIX):  # first, lest an old matrix passes for that of the new plan
+            (store.folder / name).unlink(missing_ok=True)
+    new = [made_with] if plan.units(collected) and made_with not in store.runs[-1:] else []
+    if store.upgrade() or new or plan != stored or hide(store.runs) != store.runs:
+        _write_manifest(store.folder, plan, [*store.runs, *new])
+
+
+def _check_growth(store: Store, plan: Plan, collected: Sequence[Unit]) -> None:
+    """Raises an `InputError` if what was collected is not a part of a plan."""
+    stored = store.plan
     branches = max(unit.first + unit.size for unit in collected)
     questions = max(unit.question for unit in collected) + 1
     same: dict[str, Any] = {"chunk": plan.chunk}
@@ -451,12 +488,11 @@ def _grow(store: Store, plan: Plan, made_with: dict[str, Any]) -> None:
     if stored.answers_sha256 is None:
         same["answers_sha256"] = plan.answers_sha256
     _check_same(store.folder, dataclasses.replace(_without_secrets(stored), **same), plan)
-    if (plan.num_branches, plan.questions) != (stored.num_branches, stored.questions):
-        for name in (COLLECTED, MATRIX):  # first, lest an old matrix passes for that of the new plan
-            (store.folder / name).unlink(missing_ok=True)
-    new = [made_with] if plan.units(collected) and made_with not in store.runs[-1:] else []
-    if store.upgrade() or new or plan != stored or hide(store.runs) != store.runs:
-        _write_manifest(store.folder, plan, [*store.runs, *new])
+
+
+def _as_stored(plan: Plan) -> Plan:
+    """A plan as its manifest has it: without secrets, with the hash of the file that it names."""
+    return dataclasses.replace(_without_secrets(plan), answers_sha256=source_sha256(plan.answers))
 
 
 def _without_secrets(plan: Plan) -> Plan:

@@ -12,7 +12,7 @@ from .frontier import (
 from .live_rows import Answered, Compared, LiveRun
 from .live_runs import LiveSettings, answer_questions
 from .summary import ALL_MODELS, Objective, Row, paired_bootstrap, standard_error
-from .tables import Table, collection_table, questions_table, statistics_table
+from .tables import Table, collection_table, estimate_table, questions_table, statistics_table
 from .tracing import Trace, TraceStep, trace
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "branch_orders",
     "collection_table",
     "controller_regret",
+    "estimate_table",
     "evaluate",
     "frontier_of",
     "hypervolume",

@@ -12,6 +12,7 @@ from rich import table as rich_table
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
 
+from autotts_jax.collect.estimate import ANSWER, Estimate
 from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Usage
 from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
@@ -375,6 +376,37 @@ def _made_with(store: Store) -> list[str]:
         if isinstance(versions, dict):
             lines.append("made with " + ", ".join(f"{name} {version}" for name, version in versions.items()))
     return list(dict.fromkeys(lines))
+
+
+def estimate_table(found: Estimate, rate: float | None = None) -> Table:
+    """What a collection will take: an upper bound, and what to expect by what was collected.
+
+    Args:
+        found: the estimate.
+        rate: tokens a second that the engine writes; None if that is not known.
+    """
+    costs = {"at most": found.most} | ({"expected": found.expected} if found.expected else {})
+    table = plain_table()
+    table.add_column("")
+    for heading in costs:
+        table.add_column(heading, justify="right", no_wrap=True)
+    add_row(table, "tokens of branches", *(f"{cost.generated:,}" for cost in costs.values()))
+    add_row(table, "tokens of forced answers", *(f"{cost.forced:,}" for cost in costs.values()))
+    add_row(table, "disk, MB", *(f"{cost.disk / 1e6:,.1f}" for cost in costs.values()))
+    if rate is not None:
+        add_row(table, "time, h", *(f"{cost.tokens / rate / 3600:,.2f}" for cost in costs.values()))
+    notes = [f"at most: all as long as they can be, and answers of {ANSWER} characters"]
+    if found.expected:
+        notes.append(f"expected: as the {found.collected:,} branches that are there")
+    else:
+        notes.append("for what to expect, collect some first, as with --limit 1, into the same folder")
+    if rate is None:
+        notes.append("for the time, say how fast the engine writes: --tokens-per-second")
+    first = (
+        f"to collect: {found.branches - found.collected:,} of {found.branches:,} branches of "
+        f"{found.questions:,} questions"
+    )
+    return Table(lambda _: [styled(first, "bold"), table, *(styled(note, "dim") for note in notes)])
 
 
 def questions_table(dataset: ProbeDataset) -> Table:
