@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import linecache
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-
-import jax
 
 from autotts_jax.core.controller import Controller, Family, check_beta
 from autotts_jax.errors import InputError
@@ -21,14 +18,13 @@ from autotts_jax.policies import (
     self_consistency,
     single_branch,
 )
-from autotts_jax.policies.env_policy import PolicyController, as_controller
-from autotts_jax.policies.host_policy import HostPlayer
-from autotts_jax.policies.player import ControllerPlayer, Player
+from autotts_jax.policies.objects import of_family, of_object
+from autotts_jax.policies.player import Player
 from autotts_jax.policies.sealed.cast import SEALED, Cast, Sealing, printable
 from autotts_jax.policies.sealed.child import PROGRAM, is_program
 from autotts_jax.policies.sealed.player import SealedPlayer
 from autotts_jax.policies.sealed.program import ProgramPlayer
-from autotts_jax.user_code import UserCode, find_code, last_lines
+from autotts_jax.user_code import UserCode, find_code
 
 CONTROLLERS: dict[str, Family] = {
     family.name: family
@@ -84,7 +80,7 @@ def select(spec: str, gamma: float | None = GAMMA, sealing: Sealing = SEALED) ->
             "path/to/file.py:NAME or module:NAME"
         )
     try:
-        return _of_family(found, _number(text) if at else None)
+        return of_family(found, _number(text) if at else None)
     except InputError as error:
         raise InputError(f"player {spec!r}: {error}") from error
 
@@ -194,97 +190,6 @@ def _code_of(program: type) -> UserCode:
             f"the source of program {path!r} cannot be found; define it at the top of a file or of a cell"
         )
     return UserCode(f"{file}:{program.__qualname__}", "program", source)
-
-
-def of_object(
-    found: Any, path: str, value: float | None, gamma: float | None, trusted: bool | None = None
-) -> Player:
-    """Makes a player of an object in this process.
-
-    Args:
-        found: a controller, its class, a family, or a policy for an environment; no released program.
-        path: where it was found, or what it is called.
-        value: the setting that is asked for; None for all.
-        gamma: γ that a policy for an environment is shown where ``value`` is None.
-        trusted: whether it is somebody's code; by its class when None.
-
-    Raises:
-        InputError: it cannot be made a player.
-    """
-    player = _of_object(found, path, value, gamma)
-    if isinstance(player, ControllerPlayer):
-        if trusted is None:
-            kind = type(player.controllers[0])
-            trusted = not kind.__module__.startswith("autotts_jax.") or kind is PolicyController
-        return dataclasses.replace(player, trusted=trusted)
-    return player
-
-
-def _of_object(found: Any, path: str, value: float | None, gamma: float | None) -> Player:
-    name = path.rpartition(":")[2]
-    if isinstance(found, Family):
-        return _of_family(found, value)
-    makes = inspect.isfunction(found) or inspect.ismethod(found)
-    if makes or (isinstance(found, type) and _is_player(found)):
-        try:
-            found = found()
-        except (Exception, SystemExit) as error:
-            raise InputError(f"calling {name}() failed:\n{last_lines(error)}") from error
-    if isinstance(found, Controller):
-        if value is not None:
-            raise InputError(f"{name} is a single controller and has no values; leave the @ out")
-        return ControllerPlayer(name, _pytrees((found,)))
-    if not _is_player(found):
-        raise InputError(
-            f"{name} is neither a Controller nor a released program, a Family of controllers or a "
-            "policy; derive it from autotts_jax.Controller, or give it solve(question)"
-        )
-    return _of_policy(found, name, value, gamma)
-
-
-def _is_player(found: Any) -> bool:
-    """Whether something is a controller or looks like a policy; or a class is one of these."""
-    if isinstance(found, Controller) or (isinstance(found, type) and issubclass(found, Controller)):
-        return True
-    return any(hasattr(found, name) for name in ("env", "act", "predict"))
-
-
-def _of_family(family: Family, value: float | None) -> Player:
-    """A member of a family, or all of them."""
-    values = family.values if value is None else (value,)
-    if not values:
-        raise InputError(f"{family.name} has no values to sweep; give one, as {family.name}@0.5")
-    try:
-        controllers = tuple(family.make(value) for value in values)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    except Exception as error:
-        raise InputError(f"{family.name}: making a member failed:\n{last_lines(error)}") from error
-    return ControllerPlayer(family.name, _pytrees(controllers), values, family.value_name)
-
-
-def _pytrees(controllers: tuple[Controller, ...]) -> tuple[Controller, ...]:
-    """The controllers, if JAX knows their class."""
-    if jax.tree_util.all_leaves(controllers):
-        raise InputError(
-            f"class {type(controllers[0]).__name__} is no pytree; decorate it with "
-            "@jax.tree_util.register_dataclass above @dataclasses.dataclass(frozen=True)"
-        )
-    return controllers
-
-
-def _of_policy(policy: Any, name: str, value: float | None, gamma: float | None) -> Player:
-    """A policy for an environment, shown a γ."""
-    shown = gamma if value is None else value
-    if shown is None:
-        raise InputError(
-            f"policy {name} is shown the γ of an interval, but the objective has that of a token; give the "
-            f"policy its own, as {name}@1e-4"
-        )
-    if hasattr(policy, "predict") and not hasattr(policy, "act"):
-        return HostPlayer(policy, shown, name, (value,))
-    controller = as_controller(policy, shown)
-    return ControllerPlayer(name, (controller,), (value,), "γ", controller.env.max_branches)
 
 
 def _neural(name: str) -> Family:

@@ -75,7 +75,7 @@ def _player(found: Any, says: Says) -> Player:
     from autotts_jax.core import devices
 
     devices.configure(compilation_cache=False)
-    from autotts_jax.policies.players import of_object
+    from autotts_jax.policies.objects import of_object
 
     return of_object(found, says["code"]["path"], says["value"], says["gamma"])
 
