@@ -13,6 +13,7 @@ import numpy as np
 
 from autotts_jax.errors import DataError
 from autotts_jax.files import read_bytes
+from autotts_jax.terminal import quoted
 
 MAX_UNPACKED = 2**30
 """The most bytes that the arrays of one archive may take together."""
@@ -97,4 +98,4 @@ class Npz:
         return Form(dtype, shape)
 
     def _damaged(self, problem: object) -> DataError:
-        return DataError(self._path, f"not a complete .npz archive ({problem}); {self._remedy}")
+        return DataError(self._path, f"not a complete .npz archive ({quoted(problem)}); {self._remedy}")

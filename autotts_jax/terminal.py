@@ -8,6 +8,12 @@ if TYPE_CHECKING:
     from rich.style import Style
     from rich.text import Text
 
+QUOTED = 300
+"""Characters that a message quotes of what comes from outside."""
+
+LONGEST_LINE = 4000
+"""Characters of a line of a message."""
+
 _ESCAPED = {
     code: f"\\u{code:04x}"
     for codes in (
@@ -32,6 +38,21 @@ def printable(text: object, lines: bool = False) -> str:
         The text, its tabs as they are. JSON without line feeds means the same as before.
     """
     return str(text).translate(_BUT_LINES if lines else _ESCAPED)
+
+
+def quoted(text: object, most: int = QUOTED) -> str:
+    """Shortens what comes from outside, to be a part of a message.
+
+    Args:
+        text: the text, or what is to be shown as one.
+        most: characters that it may have.
+
+    Returns:
+        Its words on one line. Of more than ``most`` characters the beginning and the end are left.
+    """
+    line = " ".join(str(text).split())
+    half = (most - 1) // 2
+    return line if len(line) <= most else f"{line[: most - 1 - half]}…{line[-half:]}"
 
 
 def styled(text: object, style: str | Style = "", lines: bool = False) -> Text:

@@ -15,6 +15,7 @@ from typing import Any
 
 from autotts_jax.errors import InputError
 from autotts_jax.files import exists
+from autotts_jax.terminal import QUOTED, quoted
 
 TRACEBACK_LINES = 8
 """Lines of a traceback that a message shows."""
@@ -68,7 +69,7 @@ class UserCode:
             names = [key for key in vars(module) if not key.startswith("_")]
             raise InputError(
                 f"{self.kind} {self.path!r}: {self.place} has no {self.kind} {self.name}; it has "
-                f"{', '.join(names) or 'none'}"
+                f"{quoted(', '.join(names)) or 'none'}"
             )
         return getattr(module, self.name)
 
@@ -136,10 +137,10 @@ def last_lines(error: BaseException) -> str:
         error: the exception.
 
     Returns:
-        The last `TRACEBACK_LINES` lines.
+        The last `TRACEBACK_LINES` lines, each shortened.
     """
     lines = "".join(traceback.format_exception(error)).splitlines()
-    return "\n".join(lines[-TRACEBACK_LINES:])
+    return "\n".join(line if len(line) <= QUOTED else quoted(line) for line in lines[-TRACEBACK_LINES:])
 
 
 def _run(file: str, source: str) -> ModuleType:

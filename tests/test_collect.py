@@ -686,6 +686,7 @@ BRANCHES = f'{{"branches": [{BRANCH}], "usage": '
             "branches.0.tokens: Input",
         ),
         ("[1]", "Input should be"),
+        (f'{{"branches": [], "usage": {{}}, "{"x" * 10**6}": 1}}', "x{20,150}….{20,200}"),
         (
             BRANCHES.replace("}]", ', "logprobs": [NaN]}]') + "{}}",
             "branch 0: a log-probability is not finite",

@@ -514,6 +514,24 @@ def test_what_is_not_there(connect, options, message):
         connect(**options)
 
 
+@pytest.mark.parametrize("length", [-5, 0])
+def test_a_length_that_no_model_has_is_no_list_of_models(server, connect, length):
+    server.models = [{"id": "digits", "max_model_len": length}]
+    with pytest.raises(InputError, match=f"max_model_len: it is {length}, which no model has"):
+        connect()
+
+
+def test_of_what_a_server_says_a_message_quotes_a_part(server, connect):
+    server.models = [{"id": f"model-{number}"} for number in range(100_000)]
+    with pytest.raises(InputError, match=r"it has: model-0, model-1, .*…") as refused:
+        connect()
+    assert len(str(refused.value)) < 600
+    server.models = [{"id": "digits", "max_model_len": "x" * 10**6}]
+    with pytest.raises(InputError, match="no OpenAI-compatible server") as refused:
+        connect()
+    assert len(str(refused.value)) < 600
+
+
 def test_an_address_of_something_else(server, connect):
     with pytest.raises(InputError, match=r"HTTP 404: .*check the address"):
         connect(base_url=server.url.replace("/v1", "/other"))

@@ -16,7 +16,7 @@ from autotts_jax.cli import main as cli
 from autotts_jax.cli.console import say
 from autotts_jax.errors import DataError
 from autotts_jax.experiments.tables import Table, add_row, plain_table
-from autotts_jax.terminal import printable, styled
+from autotts_jax.terminal import printable, quoted, styled
 
 HOSTILE = "[red]\x1b]0;owned\x07\x9b31m\u202egnp\u2066\r[/red]\nforged"
 SHOWN = r"[red]\u001b]0;owned\u0007\u009b31m\u202egnp\u2066\u000d[/red]\u000aforged"
@@ -55,6 +55,23 @@ def test_a_message_of_several_lines_is_told_from_several_messages(capsys):
     ending.tell("error: it failed:\nautotts-jax: forged\r")
     assert capsys.readouterr().err == "autotts-jax: error: it failed:\n  autotts-jax: forged\\u000d\n"
     assert str(DataError("a\nb", "is wrong")) == "a\\u000ab: is wrong"
+
+
+@given(st.text(), st.integers(3, 20))
+def test_what_is_quoted_is_short_and_on_one_line(text, most):
+    shown = quoted(text, most)
+    words = " ".join(text.split())
+    assert len(shown) == min(len(words), most)
+    assert shown == words or words.startswith(shown.partition("…")[0])
+    assert "\n" not in shown
+
+
+def test_no_message_is_longer_than_can_be_read(capsys):
+    ending.tell(f"error: {'x' * 10**6}: end\n{'y' * 10**6}")
+    said = capsys.readouterr().err
+    assert len(said) < 10_000
+    assert said.count("\n") == 2
+    assert ": end\n" in said
 
 
 @pytest.fixture

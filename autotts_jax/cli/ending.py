@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from autotts_jax.terminal import printable
+from autotts_jax.terminal import LONGEST_LINE, printable, quoted
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
@@ -22,9 +22,12 @@ def tell(message: str) -> None:
     """Prints a message of the command's on stderr, if that can be written.
 
     Args:
-        message: the message. All of its lines but the first are indented, lest they look like messages.
+        message: the message. All of its lines but the first are indented, lest they look like messages, and
+            long ones are shortened.
     """
-    shown = printable(message, lines=True).replace("\n", "\n  ")
+    lines = message.split("\n")
+    short = (line if len(line) <= LONGEST_LINE else quoted(line, LONGEST_LINE) for line in lines)
+    shown = printable("\n  ".join(short), lines=True)
     try:
         sys.stderr.write(f"autotts-jax: {shown}\n")
     except OSError:

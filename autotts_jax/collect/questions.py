@@ -21,6 +21,7 @@ from autotts_jax.files import exists, read_bytes
 from autotts_jax.replay.equivalence import plain_form
 from autotts_jax.replay.json_values import decode, parse_values
 from autotts_jax.replay.spelling import ERROR
+from autotts_jax.terminal import quoted
 
 TEXT_COLUMNS = ("question", "problem", "prompt", "input")
 GOLD_COLUMNS = ("answer", "gold", "gold_answer", "solution", "target", "expected_answer")
@@ -123,7 +124,7 @@ def _dataset_rows(source: str, split: str) -> Iterator[_Row]:
     except Exception as error:
         raise InputError(
             f"{source!r}: no such file, and the split {split!r} of a dataset of this name cannot be read: "
-            f"{error}; check the name, the split and the connection"
+            f"{quoted(error)}; check the name, the split and the connection"
         ) from error
     # From the Arrow table, because the dataset's own rows decode images and sounds.
     return _arrow_rows(source, table.with_format("arrow")[:])
@@ -149,7 +150,9 @@ def _csv_rows(source: str, content: bytes) -> Iterator[_Row]:
                 )
             yield place, row
     except csv.Error as error:
-        raise DataError(source, f"line {reader.reader.line_num} is not CSV: {error}; fix it") from error
+        raise DataError(
+            source, f"line {reader.reader.line_num} is not CSV: {quoted(error)}; fix it"
+        ) from error
 
 
 def _parquet_rows(source: str, content: bytes) -> Iterator[_Row]:
@@ -159,7 +162,7 @@ def _parquet_rows(source: str, content: bytes) -> Iterator[_Row]:
     try:
         table = pq.read_table(pa.BufferReader(content))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(source, f"not a complete Parquet file: {error}; get it again") from error
+        raise DataError(source, f"not a complete Parquet file: {quoted(error)}; get it again") from error
     return _arrow_rows(source, table)
 
 

@@ -13,6 +13,7 @@ from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
 from autotts_jax.replay.autotts_json import read_json
 from autotts_jax.replay.compact import write_compact
+from autotts_jax.terminal import quoted
 
 ENDINGS = (".json", ".jsonl")
 _MATRIX_KEYS = {"each_branch", "probe_matrix_mxn"}
@@ -83,7 +84,7 @@ def _download(dataset: str) -> Path:
     # The library, the network and the disk may raise anything.
     except Exception as error:
         raise InputError(
-            f"no folder {dataset!r}, and the dataset of this name cannot be downloaded: {error}; "
+            f"no folder {dataset!r}, and the dataset of this name cannot be downloaded: {quoted(error)}; "
             "check the name and the connection"
         ) from error
 

@@ -29,11 +29,9 @@ from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 from autotts_jax.keys import checked_key, hidden
 from autotts_jax.parsing import parse_json
+from autotts_jax.terminal import quoted
 
 CONNECT_SECONDS = 10.0
-
-SHOWN = 300
-"""Characters of a server's reply that a message quotes."""
 
 MAX_REPLY = 1 << 26
 """Bytes of a reply at most, decompressed."""
@@ -240,7 +238,7 @@ class ServerEngine:
         try:
             lengths = read_models(await self._send("GET", "/models"))
         except (_LostError, SchemaError) as error:
-            problem = hidden(str(error), self._key)
+            problem = self._quoted(str(error))
             raise InputError(
                 f"no OpenAI-compatible server at {self._url}: {problem}; start one, e.g. with "
                 f"`vllm serve {self.model}`, or give its address"
@@ -312,7 +310,7 @@ class ServerEngine:
             return read_completion(request, content, self.tokenizer)
         except SchemaError as error:
             shown = self._quoted(content.decode(errors="replace"))
-            problem = hidden(str(error), self._key)
+            problem = self._quoted(str(error))
             raise _LostError(f"its reply is not a completion ({problem}): {shown}") from error
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
@@ -344,7 +342,7 @@ class ServerEngine:
 
     def _quoted(self, text: str) -> str:
         """The beginning of what a server says, without the key, which it may repeat."""
-        return hidden(text, self._key)[:SHOWN]
+        return quoted(hidden(text, self._key))
 
 
 # --- reading replies ----------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from autotts_jax.replay.compact import write_compact
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.reading import COLLECTED, COLLECTION
 from autotts_jax.replay.spelling import ERROR
+from autotts_jax.terminal import quoted
 
 FORMAT = "autotts_jax collection"
 VERSION = 3
@@ -232,7 +233,7 @@ class Store:
         try:
             content = parse_as(_UnitContent, files.read_bytes(path))
         except SchemaError as error:
-            raise _damaged(path, str(error)) from error
+            raise _damaged(path, quoted(error)) from error
         question, first = _place(path)
         plan, end = self.plan, first + len(content.branches)
         if not content.branches:
@@ -438,7 +439,7 @@ def _read_manifest(folder: Path) -> _Manifest:
             old = parse_as(_ManifestV1, content)
             return _Manifest(FORMAT, 1, old.plan, [old.made_with, *old.grown_with])
     except SchemaError as error:
-        raise DataError(path, f"damaged: {error}; restore it as it was") from error
+        raise DataError(path, f"damaged: {quoted(error)}; restore it as it was") from error
     raise DataError(path, f"it is not {FORMAT} version {VERSION}; use the autotts_jax that wrote it")
 
 

@@ -12,6 +12,7 @@ from autotts_jax.collect.engine import Message, Tokens
 from autotts_jax.collect.thinking import CHANNELS, find_thinking, tags
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
+from autotts_jax.terminal import quoted
 
 TODAY = datetime.datetime(2026, 1, 1)
 """The day that chat templates are told: prompts, and so collections, are the same tomorrow."""
@@ -80,8 +81,8 @@ class HubTokenizer:
             tokenizer = AutoTokenizer.from_pretrained(model)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"no tokenizer at {model}: {error}; name a model's folder or Hugging Face id, or give "
-                "--tokenizer"
+                f"no tokenizer at {model}: {quoted(error)}; name a model's folder or Hugging Face id, or "
+                "give --tokenizer"
             ) from error
         return cls(tokenizer, chat_kwargs, think_end)
 
@@ -98,7 +99,7 @@ class HubTokenizer:
                 **self._chat_kwargs,
             )
         except TemplateError as error:
-            raise InputError(f"the model's chat template refuses the messages: {error}") from error
+            raise InputError(f"the model's chat template refuses the messages: {quoted(error)}") from error
         return self.encode(text)
 
     def encode(self, text: str) -> Tokens:

@@ -15,6 +15,7 @@ from autotts_jax.collect.engine import CANCEL_SECONDS, Cancelled, Completion, En
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
+from autotts_jax.terminal import quoted
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine ends with this process, whatever happens
@@ -76,7 +77,7 @@ class VLLMEngine:
         try:
             llm = vllm.LLM(model=model, **defaults | dict(options or {}))
         except (OSError, TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"vLLM cannot load {model}: {error}") from error
+            raise InputError(f"vLLM cannot load {model}: {quoted(error)}") from error
         self.model = model
         self.max_model_len = llm.llm_engine.model_config.max_model_len
         self.tokenizer = HubTokenizer(llm.get_tokenizer(), chat_kwargs, think_end)
@@ -124,7 +125,7 @@ class VLLMEngine:
                         order.deliver(output.request_id, self._completion(request, output))
             self._failure = "the engine was closed"
         except Exception as error:
-            self._failure = f"vLLM failed: {error}; what was collected is kept, start again to resume"
+            self._failure = f"vLLM failed: {quoted(error)}; what was collected is kept, start again to resume"
 
     def _take_orders(self) -> bool:
         """Passes new orders to the engine, waiting if it has nothing to do; false once it is to end."""
@@ -149,7 +150,7 @@ class VLLMEngine:
                 self._waiting[name] = order
         except Exception as error:  # which class depends on the version of vLLM
             self._drop(order.requests)
-            order.results.set_exception(EngineError(f"vLLM refuses a request: {error}"))
+            order.results.set_exception(EngineError(f"vLLM refuses a request: {quoted(error)}"))
 
     def _drop(self, names: Iterable[str]) -> None:
         self._engine.abort_request([name for name in names if self._waiting.pop(name, None)])

@@ -15,6 +15,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.live.answering import Answer
 from autotts_jax.live.settings import ReplyForm
 from autotts_jax.parsing import parse_json
+from autotts_jax.terminal import quoted
 
 try:
     from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -169,7 +170,7 @@ class Chat(_Strict):
         try:
             parse_json(body)
         except ValueError as error:
-            raise RequestError(400, f"the body is not JSON: {error}") from None
+            raise RequestError(400, f"the body is not JSON: {quoted(error)}") from None
         try:
             chat = cls.model_validate_json(body)
         except ValidationError as error:

@@ -126,12 +126,12 @@ def _parse_text(file: object, content: bytes) -> tuple[str, tuple[Cell, ...], tu
     if (text["format"], text["version"]) != (FORMAT, VERSION):
         raise DataError(
             file,
-            f"it is {text['format']!r} version {text['version']}, and this autotts_jax reads {FORMAT!r} "
-            f"version {VERSION}; write it again with this autotts_jax, or update autotts_jax",
+            f"it is {text['format']!r:.60} version {text['version']!s:.60}, and this autotts_jax reads "
+            f"{FORMAT!r} version {VERSION}; write it again with this autotts_jax, or update autotts_jax",
         )
     check_fields(file, "the text", text, _TEXT_FIELDS)
     if text["encoding"] not in ENCODINGS:
-        raise DataError(file, f"unknown encoding {text['encoding']!r}; write it again with write_compact")
+        raise DataError(file, f"unknown encoding {text['encoding']!r:.60}; write it again with write_compact")
     for cell in text["cells"]:
         check_fields(file, "the cell", cell, _CELL_FIELDS)
     for q, question in enumerate(text["questions"]):

@@ -15,6 +15,7 @@ import pydantic
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import read_bytes
 from autotts_jax.parsing import parse_toml
+from autotts_jax.terminal import quoted
 from autotts_jax.training.evolution import EvolutionSettings
 from autotts_jax.training.imitation import WarmStartSettings
 from autotts_jax.training.ppo import PPOSettings
@@ -197,12 +198,12 @@ def read_config(path: str | Path) -> Config:
     except DataError:
         raise
     except ValueError as error:
-        raise DataError(path, f"not TOML: {error}; fix it") from None
+        raise DataError(path, f"not TOML: {quoted(error)}; fix it") from None
     try:
         return pydantic.TypeAdapter(Config).validate_json(tables)
     except pydantic.ValidationError as error:
         wrong = "; ".join(_message(dict(part)) for part in error.errors(include_url=False))
-        raise InputError(f"{path}: {wrong}") from None
+        raise InputError(f"{path}: {quoted(wrong, 2000)}") from None
 
 
 def _message(error: Mapping[str, Any]) -> str:

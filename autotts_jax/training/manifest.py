@@ -19,6 +19,7 @@ from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import read_bytes, write_atomically
 from autotts_jax.parsing import parse_json
 from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.terminal import quoted
 from autotts_jax.training.checkpoints import newest_checkpoint
 from autotts_jax.training.run_state import RunState
 
@@ -161,5 +162,7 @@ def _read(path: Path) -> Any:
         if not isinstance(value, dict):
             raise TypeError("it is no object")
     except (ValueError, TypeError) as error:
-        raise DataError(path, f"the file is damaged: {error}; start a new run in another folder") from None
+        raise DataError(
+            path, f"the file is damaged: {quoted(error)}; start a new run in another folder"
+        ) from None
     return value

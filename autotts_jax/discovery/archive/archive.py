@@ -18,6 +18,7 @@ from autotts_jax.discovery.archive.records import problem_of, problem_of_manifes
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import exists, make_folder, read_bytes, write_atomically
 from autotts_jax.parsing import parse_json
+from autotts_jax.terminal import quoted
 
 MANIFEST, RECORDS = "manifest.json", "archive.jsonl"
 
@@ -152,7 +153,7 @@ def _record_of(path: Path, number: int, line: bytes) -> Record:
     try:
         record = parse_json(line)
     except ValueError as error:
-        raise DataError(path, f"line {number} is no JSON: {error}; the file is damaged") from error
+        raise DataError(path, f"line {number} is no JSON: {quoted(error)}; the file is damaged") from error
     if not isinstance(record, dict) or "kind" not in record:
         raise DataError(path, f"line {number} is no record; the file is damaged")
     return record
@@ -193,7 +194,7 @@ def read_manifest(folder: Path) -> Record:
     try:
         manifest = parse_json(read_bytes(path))
     except ValueError as error:
-        raise DataError(path, f"is no JSON: {error}; begin the run anew in another folder") from error
+        raise DataError(path, f"is no JSON: {quoted(error)}; begin the run anew in another folder") from error
     if problem := problem_of_manifest(manifest):
         raise DataError(path, f"is damaged: {problem}; begin the run anew in another folder")
     return manifest

@@ -22,6 +22,7 @@ from autotts_jax.npz import Form, Npz
 from autotts_jax.parsing import parse_json
 from autotts_jax.policies.neural import actions, network
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, head_of, initial_parameters
+from autotts_jax.terminal import quoted
 
 FORMAT = "autotts_jax neural policy"
 VERSION = 1
@@ -121,7 +122,7 @@ def _read_header(file: Path, archive: Npz) -> dict[str, Any]:
         raise
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            file, f"not a policy, or damaged ({type(error).__name__}: {error}); write it again"
+            file, f"not a policy, or damaged ({type(error).__name__}: {quoted(error)}); write it again"
         ) from error
     return header
 
