@@ -28,8 +28,8 @@ from autotts_jax.collect import (
     EngineError,
     EngineSpec,
     Finish,
-    Grader,
     LocalWorkers,
+    MathGrader,
     Plan,
     Problem,
     Sampling,
@@ -754,7 +754,7 @@ def test_the_command_makes_data_that_evaluate_takes(tmp_path, capsys, monkeypatc
 
 
 def test_the_grader_is_not_needed_to_look(finished):
-    with Grader(1) as grader:
+    with MathGrader(1) as grader:
         graded = Store(finished).dataset(grader)
     assert len(Store(finished).dataset()) == len(graded) == 3
 

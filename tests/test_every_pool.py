@@ -16,7 +16,7 @@ from matrices import BRANCHES, random_matrix, shared_orders
 from matrices import WIDTH as SMALL_WIDTH
 
 import autotts_jax  # noqa: F401  # registers the environments
-from autotts_jax.collect import Grader, Plan, Problem, Sampling, SimulatedEngine, Store, collect_unit
+from autotts_jax.collect import MathGrader, Plan, Problem, Sampling, SimulatedEngine, Store, collect_unit
 from autotts_jax.core import (
     UNREVEALED,
     BranchPool,
@@ -95,7 +95,7 @@ def player(name):
 
 @pytest.fixture(scope="module")
 def grader():
-    with Grader(1) as grader:
+    with MathGrader(1) as grader:
         yield grader
 
 

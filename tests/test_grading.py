@@ -17,7 +17,7 @@ from grading_cases import NO_ANSWER, PAIRS, TOPICS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotts_jax.collect import Grader, grading
+from autotts_jax.collect import MathGrader, grading
 from autotts_jax.errors import InputError
 
 FORMULAS = [rf"{i} + \sqrt{{2}}" for i in range(100)]
@@ -26,7 +26,7 @@ FORMULAS = [rf"{i} + \sqrt{{2}}" for i in range(100)]
 
 @pytest.fixture(scope="module")
 def grader():
-    with Grader(workers=2, timeout=1) as grader:
+    with MathGrader(workers=2, timeout=1) as grader:
         yield grader
 
 
@@ -119,7 +119,7 @@ def test_being_equal_is_an_equivalence(grader, forms, a, b, c):
 
 def test_known_strings_need_no_worker():
     before = children()
-    with contextlib.closing(Grader(workers=1)) as idle:  # its workers start at the first question for them
+    with contextlib.closing(MathGrader(workers=1)) as idle:
         known = ["12", "+12.0", "13", "ERR", "some words", "(b)", "12 cm", "7 + 5"]
         assert idle.correct("12", known) == [True, True, False, False, False, False, True, False]
         assert children() == before
@@ -138,7 +138,7 @@ def test_many_threads_may_use_it(grader):
 
 def test_killed_workers_are_replaced():
     others = children()
-    with Grader(workers=2, timeout=1) as grader, ThreadPoolExecutor() as threads:
+    with MathGrader(workers=2, timeout=1) as grader, ThreadPoolExecutor() as threads:
         grader.forms(["x"])
         grader.correct("7", [r"\sqrt{2}"])
         first = children() - others
@@ -174,7 +174,7 @@ grading.serve(int(sys.argv[2]), int(sys.argv[3]))
 @pytest.mark.slow
 def test_a_stuck_worker_costs_one_answer(monkeypatch):
     monkeypatch.setattr(grading, "PROGRAM", STUCK)
-    with Grader(workers=1, timeout=1) as grader:
+    with MathGrader(workers=1, timeout=1) as grader:
         assert grader.forms(["1 + x", "x + 3", "2 + x", "x + 2"]) == ["x + 1", "x + 3", "x + 2", "x + 2"]
         # So does one at which workers crash.
         assert grader.forms(["x+x", "x + 4 + x", "4 + 2x"]) == ["2x", "x + 4 + x", "2x + 4"]
@@ -182,7 +182,7 @@ def test_a_stuck_worker_costs_one_answer(monkeypatch):
 
 def test_closing_leaves_no_process():
     threads_before, others = threading.active_count(), children()
-    with Grader(workers=2, timeout=1) as grader, ThreadPoolExecutor() as threads:
+    with MathGrader(workers=2, timeout=1) as grader, ThreadPoolExecutor() as threads:
         grader.correct("7", [r"\sqrt{2}"])
         left = children() - others
         busy = threads.submit(grader.forms, FORMULAS)
@@ -201,8 +201,8 @@ def test_closing_leaves_no_process():
 
 
 SCRIPT = """
-from autotts_jax.collect import Grader
-with Grader(workers=2, timeout=2) as grader:
+from autotts_jax.collect import MathGrader
+with MathGrader(workers=2, timeout=2) as grader:
     grader.correct("7", ["x + 1"])
     print("ready", flush=True)
     grader.correct("7", ["9^{9^{9^9}}"])
@@ -244,19 +244,19 @@ def test_workers_import_no_jax():
 
 def test_workers_that_do_not_start(monkeypatch):
     monkeypatch.setattr(grading, "PROGRAM", "raise SystemExit")
-    with Grader(workers=1) as grader, pytest.raises(InputError, match="do not start"):
+    with MathGrader(workers=1) as grader, pytest.raises(InputError, match="do not start"):
         grader.correct("1/2", ["x + 1"])
 
 
 def test_bad_arguments():
     with pytest.raises(InputError, match="workers is 0"):
-        Grader(0)
+        MathGrader(0)
     for timeout in (0, -1, float("inf"), float("nan")):
         with pytest.raises(InputError, match="timeout is"):
-            Grader(1, timeout)
+            MathGrader(1, timeout)
 
 
 def test_without_the_parser(monkeypatch):
     monkeypatch.setitem(sys.modules, "latex2sympy2_extended", None)
     with pytest.raises(InputError, match=r"pip install 'autotts-jax\[equiv\]'"):
-        Grader()
+        MathGrader()

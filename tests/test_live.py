@@ -13,8 +13,8 @@ from autotts_jax.collect import (
     Cancelled,
     EngineError,
     Finish,
-    Grader,
     LocalWorkers,
+    MathGrader,
     Plan,
     Problem,
     Sampling,
@@ -35,7 +35,7 @@ QUESTION = "What is 3 + 4?"
 
 @pytest.fixture(scope="module")
 def grader():
-    with Grader(1) as grader:
+    with MathGrader(1) as grader:
         yield grader
 
 

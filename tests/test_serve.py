@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from autotts_jax import live
 from autotts_jax.cli import main as cli
 from autotts_jax.cli.options import EngineOptions
-from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling, SimulatedEngine
+from autotts_jax.collect import Cancelled, EngineError, MathGrader, Sampling, SimulatedEngine
 from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.simulated import ByteTokenizer
 from autotts_jax.collect.thinking import CHANNELS, TAGS
@@ -187,7 +187,7 @@ def post(address, body, **headers):
 @pytest.fixture(scope="module")
 def directly():
     """Answers of the same controllers without a server."""
-    with Grader(workers=1) as grader:
+    with MathGrader(workers=1) as grader:
 
         def answer(question, spec="cmc@0.2", sampling=SAMPLING, budget=MAX_TOKENS, **settings):
             return live.answer(

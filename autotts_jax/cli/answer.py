@@ -21,6 +21,7 @@ from autotts_jax.cli.options import (
     AnswersOption,
     BetaOption,
     EngineOptions,
+    GraderOption,
     LimitOptions,
     OutOption,
     QuestionOptions,
@@ -74,6 +75,7 @@ def answer(
     beta: BetaOption = None,
     sampling: SamplingOptions,
     answers: AnswersOption = "auto",
+    grader: GraderOption = "math",
     limits: LimitOptions,
     seal: SealOptions,
     trace: Annotated[bool, typer.Option("--trace", help="Print each decision.")] = False,
@@ -90,7 +92,7 @@ def answer(
             raise InputError("give a question, or --questions with --out")
         if out is not None or data is not None:
             raise InputError("--out and --data belong to --questions; leave them out, or give it")
-        _answer_one(question, engine, spec, sampling, answers, limits, seal, trace, json_out)
+        _answer_one(question, engine, spec, sampling, answers, grader, limits, seal, trace, json_out)
         return
     if out is None:
         raise InputError("--questions needs a folder to write to; give --out FOLDER")
@@ -112,6 +114,7 @@ def answer(
             collection=data,
             sampling=sampling.sampling(),
             answers=answers,
+            grader=grader,
             max_branches=limits.max_branches,
             budget=limits.budget,
             at_once=at_once,
@@ -150,6 +153,7 @@ def _answer_one(
     spec: str,
     sampling: SamplingOptions,
     answers: str,
+    grader: str,
     limits: LimitOptions,
     seal: SealOptions,
     trace: bool,
@@ -176,6 +180,7 @@ def _answer_one(
                 player,
                 sampling=settings,
                 answers=answers,
+                grader=grader,
                 max_branches=limits.max_branches,
                 budget=limits.budget,
                 on_decision=on_decision,

@@ -12,7 +12,14 @@ import typer
 
 from autotts_jax import experiments
 from autotts_jax.cli.console import console, say, working
-from autotts_jax.cli.options import AnswersOption, EngineOptions, QuestionOptions, SamplingOptions, path
+from autotts_jax.cli.options import (
+    AnswersOption,
+    EngineOptions,
+    GraderOption,
+    QuestionOptions,
+    SamplingOptions,
+    path,
+)
 from autotts_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,6 +46,7 @@ def collect(
         int, typer.Option(metavar="P", help="Forced answers of each prefix; several are sampled.", min=1)
     ] = 1,
     answers: AnswersOption = "auto",
+    grader: GraderOption = "math",
     logprobs: Annotated[
         bool, typer.Option("--logprobs", help="Keep the mean log-probability of each interval.")
     ] = False,
@@ -83,11 +91,13 @@ def collect(
         from autotts_jax.collect.collector import LocalWorkers
         from autotts_jax.collect.collector import collect as run
         from autotts_jax.collect.estimate import estimate
+        from autotts_jax.collect.graders import open_grader
         from autotts_jax.collect.plan import Collected, Plan, Unit
         from autotts_jax.collect.ray_workers import RayWorkers
         from autotts_jax.collect.store import made_with
 
         extractor(answers)  # a bad specification is an error before anything is collected
+        open_grader(grader).close()
         problems = asked.read(questions)
         plan = Plan(
             model=model_name or engine.model_name,
@@ -97,6 +107,7 @@ def collect(
             chunk=chunk,
             sampling=sampling.sampling(probes_per_prefix, logprobs),
             answers=answers,
+            grader=grader,
             keep_text=keep_text,
             engine=engine.spec(),
         )

@@ -163,6 +163,17 @@ AnswersOption = Annotated[
 ]
 
 
+GraderOption = Annotated[
+    str,
+    typer.Option(
+        parser=utf8,
+        metavar="RULE",
+        help="When answers are equal: as mathematics (math), or by module:function, which gives an answer's "
+        "canonical form.",
+    ),
+]
+
+
 @dataclasses.dataclass(frozen=True)
 class QuestionOptions:
     """The options that say where in a source the questions are."""

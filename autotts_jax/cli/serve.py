@@ -10,7 +10,7 @@ import typer
 
 from autotts_jax import live
 from autotts_jax.cli.console import working
-from autotts_jax.cli.options import AnswersOption, EngineOptions, LimitOptions, SamplingOptions
+from autotts_jax.cli.options import AnswersOption, EngineOptions, GraderOption, LimitOptions, SamplingOptions
 
 ReplyName = Literal["branch", "answer"]
 
@@ -60,6 +60,7 @@ def serve(
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of a question.")] = 600,
     sampling: SamplingOptions,
     answers: AnswersOption = "auto",
+    grader: GraderOption = "math",
     reply: Annotated[
         ReplyName,
         typer.Option(help="What a reply says: a branch with the answer, or the answer alone."),
@@ -75,6 +76,7 @@ def serve(
             name=name or engine.model_name,
             sampling=sampling.sampling(),
             answers=answers,
+            grader=grader,
             reply=reply,
             max_branches=limits.max_branches,
             budget=limits.budget,

@@ -3,7 +3,9 @@ from .collector import CollectionProgress, LocalWorkers, Workers, collect, colle
 from .engine import Cancelled, Completion, Engine, EngineError, Finish, Message, Request, Tokenizer, Tokens
 from .engines import ENGINES, QUICK_TO_FAIL, engine_spec, open_engine
 from .estimate import Cost, Estimate, estimate
-from .grading import Grader
+from .grader import Form, FormGrader, Grader
+from .graders import GRADERS, open_grader
+from .grading import MathGrader
 from .loading import load
 from .plan import Branch, Collected, EngineSpec, Plan, Unit
 from .problem import Problem
@@ -19,6 +21,7 @@ from .vllm_engine import VLLMEngine
 
 __all__ = [
     "ENGINES",
+    "GRADERS",
     "QUICK_TO_FAIL",
     "Branch",
     "Cancelled",
@@ -33,8 +36,11 @@ __all__ = [
     "Estimate",
     "Extractor",
     "Finish",
+    "Form",
+    "FormGrader",
     "Grader",
     "LocalWorkers",
+    "MathGrader",
     "Message",
     "Plan",
     "Probe",
@@ -66,5 +72,6 @@ __all__ = [
     "last_depth",
     "load",
     "open_engine",
+    "open_grader",
     "read_questions",
 ]

@@ -1,9 +1,8 @@
-"""Grading: which answers are the same, and which are right.
+"""The grader of mathematics, numbers, choices and words.
 
-Two answers are the same if they have the same canonical form, and an answer is right if its form is that of
-the reference answer. `autotts_jax.replay.equivalence` says what the forms are; this module has mathematics
-brought into them in worker processes, because timeouts need the main thread of a process, and only its end
-is that of a computation in C.
+`autotts_jax.replay.equivalence` says what the canonical forms are; this module has mathematics brought into
+them in worker processes, because timeouts need the main thread of a process, and only its end is that of a
+computation in C.
 """
 
 from __future__ import annotations
@@ -23,10 +22,11 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from multiprocessing.connection import Connection, Pipe
+from typing import Self
 
+from autotts_jax.collect.grader import Grader
 from autotts_jax.errors import InputError
 from autotts_jax.replay.equivalence import form, plain_form, spelled_form, start_worker
-from autotts_jax.replay.spelling import ERROR
 
 _START_SECONDS = 120.0
 """Time that a worker may need to import SymPy on a busy machine."""
@@ -52,7 +52,7 @@ PROGRAM = (
 _CLOSED = "the grader is closed; use it inside its `with` block"
 
 
-class Grader:
+class MathGrader(Grader):
     """Finds the canonical forms of answers in worker processes of its own.
 
     Use it as a context manager; its methods may be called from many threads.
@@ -84,13 +84,10 @@ class Grader:
         self._threads = ThreadPoolExecutor(len(self._workers), "grader")
         self._closed = False
 
-    def __enter__(self) -> Grader:
+    def __enter__(self) -> Self:
         for worker in self._workers:
             worker.start()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the workers at once; calls that are running in other threads raise InputError."""
@@ -99,27 +96,22 @@ class Grader:
             worker.close()
         self._threads.shutdown()
 
-    def correct(self, gold: str, answers: Sequence[str]) -> list[bool]:
-        """Grades answers; ``ERR`` and the empty answer are never right.
+    def reference(self, gold: str) -> str:
+        """Finds the form of right answers; of unevaluated arithmetic, its value counts."""
+        return self.forms([gold], arithmetic=True)[0]
 
-        Args:
-            gold: the reference answer; of unevaluated arithmetic, its value counts.
-            answers: S answers.
-
-        Returns:
-            Whether each of the S answers is right.
-
-        Raises:
-            InputError: the grader is closed, or its workers do not start.
-        """
-        (reference,) = self.forms([gold], arithmetic=True)
-        return [found == reference != ERROR for found in self.forms(answers)]
-
-    def forms(self, answers: Sequence[str], arithmetic: bool = False) -> list[str]:
-        """Finds the canonical forms of answers; equal answers have equal forms.
+    def forms(
+        self,
+        answers: Sequence[str],
+        gold: str | None = None,  # noqa: ARG002
+        *,
+        arithmetic: bool = False,
+    ) -> list[str]:
+        """Finds the canonical forms of answers.
 
         Args:
             answers: S answers.
+            gold: not used.
             arithmetic: whether unevaluated arithmetic, such as ``9 * 3``, is an answer, of which the value
                 counts.
 

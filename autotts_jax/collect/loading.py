@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotts_jax import replay
-from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.store import Store, is_growing
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.dataset import EQUIV, EXACT, ProbeDataset, stack
@@ -52,7 +52,12 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
 def _complete(folder: Path, encoding: str) -> ProbeDataset:
     """The complete questions of an unfinished collection."""
     store = Store(folder)
-    with Grader() as grader:
+    if ":" in store.plan.grader:
+        raise InputError(
+            f"{folder} is unfinished, and its answers are compared by the code {store.plan.grader}, which "
+            "loading does not run; finish the collection"
+        )
+    with open_grader(store.plan.grader) as grader:
         dataset = store.dataset(grader)
     count = len(store.plan.questions)
     if dataset is None:

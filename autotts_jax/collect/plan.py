@@ -70,6 +70,7 @@ class Plan:
         answers: how answers are found in texts, a specification for `extractor`.
         keep_text: whether to keep the texts of the trajectories.
         engine: what generates the branches; None if that is not said.
+        grader: which answers are equal, a specification for `open_grader`; it may change later.
         answers_sha256: hash of the file that ``answers`` names, as `source_sha256` returns it; a store fills
             it in.
 
@@ -87,13 +88,14 @@ class Plan:
     answers: str = "auto"
     keep_text: bool = False
     engine: EngineSpec | None = None
+    grader: str = "math"
     answers_sha256: str | None = None
 
     def __post_init__(self) -> None:
         for name, most in (("num_branches", MAX_BRANCHES), ("chunk", None)):
             whole(name, getattr(self, name), 1, most)
         check_differing(self.sampling)
-        for name in ("model", "benchmark", "answers"):
+        for name in ("model", "benchmark", "answers", "grader"):
             text(name, getattr(self, name))
         for question in self.questions:
             text("a question", question.text)

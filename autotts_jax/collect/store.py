@@ -25,7 +25,8 @@ from typing import Any
 
 from autotts_jax import files
 from autotts_jax.collect.answers import source_sha256
-from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.grader import Grader
+from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.schema import SchemaError, parse_as
@@ -48,7 +49,7 @@ MATRIX = "matrix.json"
 UNIT_FILES = "[0-9]*-[0-9]*.json"
 
 _LATER = (
-    *("num_branches", "chunk", "questions"),
+    *("num_branches", "chunk", "questions", "grader"),
     *("engine.kind", "engine.model", "engine.options", "answers_sha256"),
 )
 """What of a plan may be said, or be changed, after units were collected."""
@@ -318,7 +319,7 @@ class Store:
         """
         if missing := self.missing():
             raise InputError(f"{self.folder}: {len(missing)} units are missing; collect them first")
-        with Grader() as grader:
+        with open_grader(self.plan.grader) as grader:
             dataset = self._to_dataset(self._records(grader))
         write_json(dataset, self.folder / MATRIX)
         write_compact(dataset, self.folder / COLLECTED)
@@ -343,8 +344,9 @@ class Store:
 
     def _record(self, problem: Problem, branches: Sequence[Branch], grader: Grader | None) -> dict[str, Any]:
         given = list(dict.fromkeys(answer for b in branches for answer in (*b.probes, b.final)))
-        form = dict(zip(given, grader.forms(given) if grader else given, strict=True))
-        (gold,) = grader.forms([problem.gold], arithmetic=True) if grader else [problem.gold]
+        forms = grader.forms(given, problem.gold) if grader else given
+        form = dict(zip(given, forms, strict=True))
+        gold = grader.reference(problem.gold) if grader else problem.gold
         gold = problem.gold if gold == ERROR else gold  # lest branches without an answer be right
         triples = [([form[a] for a in b.probes], b.tokens, form[b.final]) for b in branches]
         return to_record(problem.text, gold, self.plan.sampling.interval, triples)
@@ -465,7 +467,11 @@ def _grow(store: Store, plan: Plan, made_with: dict[str, Any]) -> None:
     """Gives a collection another plan that differs in its size alone, and records the run."""
     stored, collected = store.plan, store.collected()
     _check_growth(store, plan, collected)
-    if (plan.num_branches, plan.questions) != (stored.num_branches, stored.questions):
+    if (plan.num_branches, plan.questions, plan.grader) != (
+        stored.num_branches,
+        stored.questions,
+        stored.grader,
+    ):
         for name in (COLLECTED, MATRIX):  # first, lest an old matrix passes for that of the new plan
             (store.folder / name).unlink(missing_ok=True)
     new = [made_with] if plan.units(collected) and made_with not in store.runs[-1:] else []
@@ -478,7 +484,7 @@ def _check_growth(store: Store, plan: Plan, collected: Sequence[Unit]) -> None:
     stored = store.plan
     branches = max(unit.first + unit.size for unit in collected)
     questions = max(unit.question for unit in collected) + 1
-    same: dict[str, Any] = {"chunk": plan.chunk}
+    same: dict[str, Any] = {"chunk": plan.chunk, "grader": plan.grader}
     if plan.num_branches >= branches:
         same["num_branches"] = plan.num_branches
     if len(plan.questions) >= questions and plan.questions[:questions] == stored.questions[:questions]:

@@ -28,7 +28,8 @@ from autotts_jax import files
 from autotts_jax.checks import callback, whole
 from autotts_jax.collect.answers import extractor, source_sha256
 from autotts_jax.collect.engine import Engine
-from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.grader import Grader
+from autotts_jax.collect.graders import MATH, open_grader
 from autotts_jax.collect.loading import load
 from autotts_jax.collect.plan import EngineSpec
 from autotts_jax.collect.problem import Problem
@@ -67,6 +68,7 @@ class LiveSettings:
         budget: tokens that a question may be charged; None for no limit.
         sampling: how branches are sampled and probed.
         answers: how answers are found in texts.
+        grader: which answers are equal.
         engine: what generates the branches; None if that is not said.
         player_sha256: hash of the file that the player is in, if it is in one.
         answers_sha256: hash of the file that ``answers`` names, if it names one.
@@ -77,6 +79,7 @@ class LiveSettings:
     budget: int | None
     sampling: Sampling
     answers: str
+    grader: str
     engine: EngineSpec | None
     player_sha256: str | None = None
     answers_sha256: str | None = None
@@ -114,6 +117,7 @@ def answer_questions(
     collection: str | Path | None = None,
     sampling: Sampling | None = None,
     answers: str = "auto",
+    grader: str = MATH,
     max_branches: int = 64,
     budget: int | None = None,
     at_once: int = 1,
@@ -137,6 +141,7 @@ def answer_questions(
             with what was answered live, question by question.
         sampling: how branches are sampled and probed; `Sampling()` when None.
         answers: how answers are found in texts, as `autotts_jax.answer` takes it by name.
+        grader: which answers are equal, and so which are right, by name as well.
         max_branches: W, branches that can be opened; the environment of a policy has its own.
         budget: tokens that a question may be charged; None for no limit.
         at_once: questions that are answered at once. Of several each takes longer, and all of them less.
@@ -171,6 +176,7 @@ def answer_questions(
     _check_questions(problems)
     check_budget(budget)
     extractor(answers)  # a bad specification is an error before anything is written
+    grading = open_grader(grader, min(at_once, os.cpu_count() or 1))
     playing = as_player(player, sealing=sealing)
     playing.check_single()
     width = playing.width or whole("max_branches", max_branches, 1)
@@ -181,19 +187,20 @@ def answer_questions(
         budget=budget,
         sampling=sampling,
         answers=answers,
+        grader=grader,
         engine=spec and spec.without_secrets(),
         player_sha256=source_sha256(player) if isinstance(player, str) else None,
         answers_sha256=source_sha256(answers),
     )
     recorded = None if collection is None else _recorded(Path(collection), settings, playing, problems)
 
-    with _Folder.writing(Path(out), settings, dict(made_with or {})) as folder:
+    with _Folder.writing(files.destination(out), settings, dict(made_with or {})) as folder:
         rows = {row.question: row for row in folder.read(problems)}
         if missing := [question for question in range(len(problems)) if question not in rows]:
             folder.begin()
-            with _opened(engine) as opened, Grader(min(at_once, os.cpu_count() or 1)) as grader:
-                play_simulated(playing, sampling, grader, width, budget)  # lest the first answer wait for it
-                one = functools.partial(_answer_one, opened, grader, playing, settings, problems)
+            with _opened(engine) as opened, grading as equal:
+                play_simulated(playing, sampling, equal, width, budget)  # lest the first answer wait for it
+                one = functools.partial(_answer_one, opened, equal, playing, settings, problems)
                 with contextlib.closing(_side_by_side(one, missing, at_once)) as given:
                     for row in given:
                         rows[row.question] = row
@@ -243,6 +250,7 @@ def _answer_one(
         answers=settings.answers,
         max_branches=settings.max_branches,
         budget=settings.budget,
+        gold=problem.gold or None,
         grader=grader,
         cancel=cancel,
     )
@@ -251,7 +259,7 @@ def _answer_one(
         text=problem.text,
         gold=problem.gold or None,
         answer=found.answer,
-        correct=grader.correct(problem.gold, [found.answer or ERROR])[0] if problem.gold else None,
+        correct=found.answer == grader.reference(problem.gold) if problem.gold else None,
         tokens=found.tokens,
         sequential_tokens=found.sequential_tokens,
         seconds=time.monotonic() - began,

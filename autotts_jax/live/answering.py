@@ -22,7 +22,8 @@ import numpy as np
 from autotts_jax.checks import callback, whole
 from autotts_jax.collect.answers import Extractor, extractor
 from autotts_jax.collect.engine import Engine, Finish, Message
-from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.grader import Form, Grader
+from autotts_jax.collect.graders import MATH, open_grader
 from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, check_differing, last_depth
 from autotts_jax.core.controller import Scale
 from autotts_jax.core.pool import ReplayPool, StopReason
@@ -104,7 +105,8 @@ def answer(
     max_branches: int = 64,
     budget: int | None = None,
     fall_back: bool = False,
-    grader: Grader | None = None,
+    gold: str | None = None,
+    grader: Grader | str | Form = MATH,
     sealing: Sealing = SEALED,
     on_decision: Callable[[Decision], None] | None = None,
     cancel: threading.Event | None = None,
@@ -124,7 +126,9 @@ def answer(
             ``sampling.max_tokens``: from Δ on the branch is read nevertheless, and cut off where the budget
             ends. A budget below Δ is spent on a single branch.
         fall_back: where no answer was found, whether to read a branch to its end for its text.
-        grader: tells which answers are equal, and is left open; one is opened for this question when None.
+        grader: which answers are equal: ``math``, ``module:function``, or a function from an answer to its
+            canonical form. An open `autotts_jax.collect.Grader` is left open.
+        gold: the reference answer, for graders that compare answers by it; no controller sees it.
         sealing: how code from files and modules is run, as in `autotts_jax.evaluate`.
         on_decision: called after each decision.
         cancel: when it is set, the engine drops what is under way.
@@ -179,8 +183,9 @@ def answer(
         if on_decision is not None:
             on_decision(decision)
 
-    with Grader(1) if grader is None else contextlib.nullcontext(grader) as equal:
-        executor = LiveExecutor(trajectories, sampling, equal, width, budget)
+    grading = contextlib.nullcontext(grader) if isinstance(grader, Grader) else open_grader(grader, 1)
+    with grading as equal:
+        executor = LiveExecutor(trajectories, sampling, equal, width, budget, gold)
         ended = playing.play_episode(executor, note)
         stepper = Stepper(executor, note)
         if executor.limited and not executor.pool.opened:
@@ -252,6 +257,7 @@ class LiveExecutor(Executor):
         grader: tells which answers are equal.
         width: W, branches that may be opened.
         budget: token budget; None for no limit.
+        gold: the reference answer, for graders that compare answers by it.
 
     Attributes:
         limited: whether the budget kept an operation from being carried out as it was asked for, or cut a
@@ -267,9 +273,10 @@ class LiveExecutor(Executor):
         grader: Grader,
         width: int,
         budget: int | None,
+        gold: str | None = None,
     ):
         self._trajectories = trajectories
-        self._grader = grader
+        self._grader, self._gold = grader, gold
         self._ids = {ERROR: 0}  # of canonical forms
         self._sampling = sampling
         self._budget = budget
@@ -367,7 +374,7 @@ class LiveExecutor(Executor):
 
     def _id(self, answer: str) -> int:
         """The id of an answer; ``ERR`` is an answer like any other."""
-        (form,) = self._grader.forms([answer])
+        (form,) = self._grader.forms([answer], self._gold)
         return self._ids.setdefault(form, len(self._ids))
 
 

@@ -8,7 +8,7 @@ import threading
 
 from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.engine import Cancelled
-from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.grader import Grader
 from autotts_jax.collect.simulated import SimulatedEngine
 from autotts_jax.collect.trajectories import Sampling, Trajectories
 from autotts_jax.core.rollout import MAX_TOKENS

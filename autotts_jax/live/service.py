@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.engine import Cancelled, Engine, EngineError, Message
-from autotts_jax.collect.grading import Grader
+from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.thinking import TAGS
 from autotts_jax.collect.trajectories import ContextError, Sampling, Trajectories
 from autotts_jax.core.rollout import MAX_TOKENS
@@ -67,7 +67,7 @@ class Service:
     def __init__(self, engine: Engine, settings: Settings):
         self._engine = engine
         self._settings = settings
-        self._grader = Grader()
+        self._grader = open_grader(settings.grader)
         self._threads = ThreadPoolExecutor(settings.max_requests, "answer")
         self._under_way: set[threading.Event] = set()  # what cancels each
         self._ending = False

@@ -8,6 +8,8 @@ from typing import Literal, get_args
 
 from autotts_jax.checks import text
 from autotts_jax.collect.answers import Extractor
+from autotts_jax.collect.grader import Form
+from autotts_jax.collect.graders import MATH
 from autotts_jax.collect.trajectories import Sampling, check_differing
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError
@@ -26,6 +28,7 @@ class Settings:
         name: what clients call the model.
         sampling: how branches are sampled and probed, where a request does not say otherwise.
         answers: finds the answer in a text, as `answers.extractor` takes it.
+        grader: which answers are equal, as `autotts_jax.answer` takes it by name or as a function.
         reply: what a reply says, where a request does not say otherwise.
         max_branches: W.
         budget: tokens that a request may be charged; None for no limit.
@@ -41,6 +44,7 @@ class Settings:
     name: str
     sampling: Sampling = dataclasses.field(default_factory=Sampling)
     answers: str | Extractor = "auto"
+    grader: str | Form = MATH
     reply: ReplyForm = "branch"
     max_branches: int = 64
     budget: int | None = None

@@ -18,7 +18,7 @@ import openai  # noqa: E402
 import psutil  # noqa: E402
 import uvicorn  # noqa: E402
 
-from autotts_jax.collect import Cancelled, EngineError, Grader, Sampling  # noqa: E402
+from autotts_jax.collect import Cancelled, EngineError, MathGrader, Sampling  # noqa: E402
 from autotts_jax.core.rollout import MAX_TOKENS  # noqa: E402
 from autotts_jax.live import Settings, answer, create_app  # noqa: E402
 
@@ -99,7 +99,7 @@ def visit(address, number):
 
 def directly(engine, numbers):
     """The answers without a server, by number."""
-    with Grader(1) as grader, ThreadPoolExecutor(4) as threads:
+    with MathGrader(1) as grader, ThreadPoolExecutor(4) as threads:
 
         def ask(number):
             return answer(

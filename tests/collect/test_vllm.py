@@ -14,8 +14,8 @@ from autotts_jax.collect import (
     Cancelled,
     EngineError,
     Finish,
-    Grader,
     LocalWorkers,
+    MathGrader,
     Message,
     Plan,
     Problem,
@@ -147,7 +147,7 @@ def test_a_live_run_is_the_replay_of_the_collection(spec, engine, run):
     dataset = read_files(str(run[0].folder))
     orders = BranchOrders(np.arange(WIDTH, dtype=np.int32)[None, None], np.zeros(len(dataset), np.int32))
     play = select(spec).play(dataset, orders)
-    with Grader(1) as grader:
+    with MathGrader(1) as grader:
         for row, asked in enumerate(PLAN.questions):
             live = answer(engine, asked.text, spec, grader=grader, sampling=PLAN.sampling, max_branches=WIDTH)
             assert (live.answer or "ERR") == play.answer[0, 0, row]

@@ -1,0 +1,48 @@
+"""Graders by name.
+
+| specification | when answers are equal |
+|---|---|
+| ``math`` | they are the same mathematics, number, choice or words |
+| ``module.name:function``, ``path/to/file.py:function`` | a function gives the same canonical form for them |
+"""
+
+from __future__ import annotations
+
+from autotts_jax.collect.grader import Form, FormGrader, Grader
+from autotts_jax.collect.grading import MathGrader
+from autotts_jax.errors import InputError
+from autotts_jax.user_code import load_object
+
+MATH = "math"
+GRADERS = (MATH,)
+"""Graders that come with the package."""
+
+
+def open_grader(spec: str | Form = MATH, workers: int | None = None) -> Grader:
+    """Opens the grader of a specification; the table at the top of this module lists them.
+
+    Args:
+        spec: the specification, or a function that gives canonical forms.
+        workers: answers that are graded at once; by default one for each core.
+
+    Returns:
+        The grader, to be used as a context manager.
+
+    Raises:
+        InputError: there is no such grader, it cannot be imported, or what it needs is not installed.
+    """
+    if spec == MATH:
+        return MathGrader(workers)
+    if isinstance(spec, str):
+        if ":" not in spec:
+            raise InputError(
+                f"grader {spec!r}: there is no grader of this name; give one of {', '.join(GRADERS)}, "
+                "module.name:function or path/to/file.py:function"
+            )
+        found = load_object(spec, "function")
+        if not callable(found):
+            raise InputError(f"function {spec!r}: it is {found!r:.60}; name a function of an answer")
+        return FormGrader(found)
+    if not callable(spec):
+        raise InputError(f"grader is {spec!r:.60}, but it must be a grader, its name or a function")
+    return FormGrader(spec)
