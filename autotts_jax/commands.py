@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from autotts_jax.keys import all_hidden, keys_in_use
 from autotts_jax.parsing import parse_json
 
 HIDDEN = "[hidden]"
@@ -32,11 +33,12 @@ def without_secrets(command: Iterable[str]) -> list[str]:
         command: the words of the command.
 
     Returns:
-        The words, with `HIDDEN` in the place of each secret as `hide` finds them, and ? in that of what is
-        not UTF-8.
+        The words, with `HIDDEN` in the place of each secret as `hide` finds them, ``[key]`` wherever else
+        there is a key that is known, and ? in the place of what is not UTF-8.
     """
-    words: list[str] = hide([word.encode(errors="replace").decode() for word in command])
-    return words
+    words = [word.encode(errors="replace").decode() for word in command]
+    keys = [key for key in keys_in_use(words) if key != HIDDEN]
+    return [all_hidden(word, keys) for word in hide(words)]
 
 
 def hide(value: Any, name: str = "") -> Any:

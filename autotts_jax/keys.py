@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Sequence
+
 from autotts_jax.errors import InputError
 
 SECRET = 8
 """Characters of the shortest key that is one; shorter ones, as ``none``, are for servers that want no key."""
+
+VARIABLES = ("OPENAI_API_KEY", "AUTOTTS_API_KEY", "ANTHROPIC_API_KEY", "HF_TOKEN")
+"""Variables of the environment that hold keys."""
+
+_OPTIONS = ("--api-key", "--require-key")
 
 
 def checked_key(key: str, name: str) -> str:
@@ -38,3 +46,35 @@ def hidden(text: str, key: str) -> str:
         The text with ``[key]`` in the place of the key.
     """
     return text.replace(key, "[key]") if len(key) >= SECRET else text
+
+
+def keys_in_use(command: Sequence[str]) -> list[str]:
+    """Lists the keys that are known: of the options of a command that give one, and of the environment.
+
+    Args:
+        command: the words of the command.
+
+    Returns:
+        The keys, the longest first.
+    """
+    given = [os.environ.get(name, "") for name in VARIABLES]
+    for word, following in zip(command, [*command[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name in _OPTIONS:
+            given.append(value if equals else following)
+    return sorted({key.strip() for key in given}, key=len, reverse=True)
+
+
+def all_hidden(text: str, keys: Iterable[str]) -> str:
+    """Takes several keys out of a text, as `hidden` does one.
+
+    Args:
+        text: the text.
+        keys: the keys.
+
+    Returns:
+        The text with ``[key]`` in the place of each key.
+    """
+    for key in keys:
+        text = hidden(text, key)
+    return text

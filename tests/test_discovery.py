@@ -520,6 +520,7 @@ def test_forged_records_are_refused(tmp_path, record, change, message):
         {"critic": 3},
         {"critic": "\x1b[2J"},
         {"critic": "nearest"},
+        {"critic": ""},
         {"critic": "nearest", "heats": 3},
         {"critic": "nearest", "heats": [[1, "x"]]},
         {"critic": "nearest", "heats": [[True, True]]},

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from autotts_jax.cli import ending
 from autotts_jax.cli import main as cli
+from autotts_jax.collect import engine_spec
 from autotts_jax.commands import without_secrets
 from autotts_jax.core import devices
+from autotts_jax.keys import VARIABLES
 from autotts_jax.replay import synthetic
 from autotts_jax.training.config import read_config
 from autotts_jax.training.manifest import build_manifest
@@ -42,12 +45,35 @@ SECRET = "sk-very-secret-0123456789"
         ([f"authorization={SECRET}"], ["authorization=[hidden]"]),
         ([f'api_keys=["{SECRET}"]'], ["api_keys=[hidden]"]),
         (["eos_token=5", "stop_token_ids=[1, 2]", "tokenizer=/a/b", 'x={"num_key_value_heads":8}'],) * 2,
+        (
+            ["--api-key", SECRET, "--data", f"x-{SECRET}.json", "-e", f'a={{"b": "{SECRET}"}}'],
+            ["--api-key", "[hidden]", "--data", "x-[key].json", "-e", 'a={"b": "[key]"}'],
+        ),
+        (
+            [f"--require-key={SECRET}", f"http://host/{SECRET}/v1"],
+            ["--require-key=[hidden]", "http://host/[key]/v1"],
+        ),
         (["--controllers", "x.py:Mine@0.5,sc@8", "--data", "runs/*/x?.json", "--answers", "a.b:f"],) * 2,
     ],
 )
 def test_secrets_are_left_out(words, stored):
     assert without_secrets(words) == stored
     assert without_secrets(stored) == stored
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_a_key_of_the_environment_is_left_out(monkeypatch, capsys, variable):
+    monkeypatch.setenv(variable, f" {SECRET}\n")
+    assert without_secrets(["--system", f"say {SECRET}"]) == ["--system", "say [key]"]
+    ending.tell(f"error: {SECRET}: is not there")
+    assert capsys.readouterr().err == "autotts-jax: error: [key]: is not there\n"
+
+
+def test_a_known_key_is_left_out_of_the_options_of_an_engine():
+    options = {"a": {"b": [f"x{SECRET}y", 1.5, None]}, "n": 3}
+    spec = engine_spec("vllm", "m", options, SECRET)
+    assert spec.options == {"a": {"b": ["x[key]y", 1.5, None]}, "n": 3}
+    assert engine_spec("vllm", "m", options).options == options
 
 
 def main(line, monkeypatch):

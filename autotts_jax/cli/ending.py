@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from autotts_jax.keys import all_hidden, keys_in_use
 from autotts_jax.terminal import LONGEST_LINE, printable, quoted
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -22,10 +23,10 @@ def tell(message: str) -> None:
     """Prints a message of the command's on stderr, if that can be written.
 
     Args:
-        message: the message. All of its lines but the first are indented, lest they look like messages, and
-            long ones are shortened.
+        message: the message. All of its lines but the first are indented, lest they look like messages, long
+            ones are shortened, and the keys that the command was given are left out.
     """
-    lines = message.split("\n")
+    lines = all_hidden(message, keys_in_use(sys.argv)).split("\n")
     short = (line if len(line) <= LONGEST_LINE else quoted(line, LONGEST_LINE) for line in lines)
     shown = printable("\n  ".join(short), lines=True)
     try:

@@ -294,7 +294,7 @@ class EngineOptions:
         Raises:
             InputError: an engine option is not written as NAME=VALUE, or the chat arguments are not JSON.
         """
-        return collect.engine_spec(self.engine, self.model, self._arguments())
+        return collect.engine_spec(self.engine, self.model, self._arguments(), self.api_key)
 
     def opener(self, waited_for: bool = False) -> Callable[[], collect.Engine]:
         """What opens the engine; it can be sent to another process.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.plan import EngineSpec
 from autotts_jax.errors import InputError
+from autotts_jax.keys import hidden
+from autotts_jax.parsing import parse_json
 
 ENGINES = ("vllm", "server", "simulated")
 
@@ -26,7 +30,9 @@ OPERATIONAL = (
 """Options that say how an engine does its work, and not what it writes."""
 
 
-def engine_spec(name: str, model: str | None, options: Mapping[str, Any]) -> EngineSpec:
+def engine_spec(
+    name: str, model: str | None, options: Mapping[str, Any], api_key: str | None = None
+) -> EngineSpec:
     """Describes an engine by what its completions depend on.
 
     The address of a server is not part of it: a server may move, and what it serves is named by the model.
@@ -35,6 +41,7 @@ def engine_spec(name: str, model: str | None, options: Mapping[str, Any]) -> Eng
         name: one of `ENGINES`.
         model: the model, as for `open_engine`; of a folder, the whole path is kept.
         options: further arguments of the engine's class. Secrets are left out, and what is in `OPERATIONAL`.
+        api_key: the key in use, which is left out wherever it is.
 
     Returns:
         The description, which holds no secret.
@@ -42,7 +49,8 @@ def engine_spec(name: str, model: str | None, options: Mapping[str, Any]) -> Eng
     if name == "vllm" and model is not None and Path(model).is_dir():
         model = str(Path(model).resolve())
     kept = {key: options[key] for key in sorted(options) if key not in OPERATIONAL}
-    return EngineSpec(name, model, kept).without_secrets()
+    spec = EngineSpec(name, model, kept).without_secrets()
+    return dataclasses.replace(spec, options=parse_json(hidden(json.dumps(spec.options), api_key or "")))
 
 
 def open_engine(

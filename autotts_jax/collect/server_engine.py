@@ -165,8 +165,9 @@ class ServerEngine:
         if not (tokenizer is None or isinstance(tokenizer, str) or hasattr(tokenizer, "chat")):
             raise InputError(f"tokenizer is {tokenizer!r:.60}, but it must be a folder or a Hugging Face id")
         address = text("base_url", base_url).rstrip("/").removesuffix("/v1") + "/v1"
-        (self._url,) = without_secrets([address])  # as messages show it
         self._key = checked_key(api_key or "", "the server's API key")
+        (shown,) = without_secrets([address])
+        self._url = hidden(shown, self._key)
         self._lost = httpx.RequestError
         self._attempts = attempts
         self._timeout = timeout

@@ -139,7 +139,8 @@ def problem_of_manifest(manifest: Any) -> str | None:
         return f"critic cannot be {manifest['critic']!r:.40}"
     if not _list_of(_is_heat)(manifest.get("heats", [])):
         return f"heats cannot be {manifest['heats']!r:.40}"
-    return "heats is missing" if manifest.get("critic") and not manifest.get("heats") else None
+    judged = manifest.get("critic") is not None
+    return "heats is missing" if judged and not manifest.get("heats") else None
 
 
 def problem_of(record: Mapping[str, Any]) -> str | None:
