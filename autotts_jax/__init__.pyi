@@ -8,6 +8,7 @@ from .discovery.entry import discover
 from .discovery.results.found import Discovery, read_run
 from .envs.making import make, sb3_vec_env
 from .errors import InputError
+from .experiments.benchmark import Agent, Benchmark, Task, bench
 from .experiments.evaluation import Evaluation, evaluate
 from .experiments.live_rows import LiveRun
 from .experiments.live_runs import answer_questions
@@ -20,6 +21,8 @@ from .sandbox import Sandbox
 from .training.entry import train
 
 __all__ = [
+    "Agent",
+    "Benchmark",
     "BranchPool",
     "Controller",
     "Discovery",
@@ -32,10 +35,12 @@ __all__ = [
     "Sandbox",
     "Sealing",
     "StopReason",
+    "Task",
     "Trace",
     "Vote",
     "answer",
     "answer_questions",
+    "bench",
     "discover",
     "evaluate",
     "first_of",

@@ -19,6 +19,7 @@ import autotts_jax as at
 from autotts_jax.cli import console, ending
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
+from autotts_jax.experiments import benchmark
 from autotts_jax.replay import SYNTHETIC_MODELS, compact, synthetic, write_compact, write_json
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "released_programs.py"
@@ -123,6 +124,39 @@ def test_long_names_fit_80_columns(run, folder, tmp_path):
         status, out, _ = run(*command, copy)
         assert status == 0
         assert max(map(len, out.splitlines())) <= 80
+
+
+# --- bench ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """A task and data that are played in seconds."""
+    monkeypatch.setattr(benchmark, "PUBLISHED", ("sc",))
+    task = benchmark.Task("recorded", None, 4, (1e-4, 1e-4), "WidthDepthRounds-v0", (10,))
+    monkeypatch.setattr(benchmark, "TASKS", {"recorded": task})
+    write_compact(synthetic(0, SYNTHETIC_MODELS[1:2], 5, 6), tmp_path / "data.npz")
+    return "bench", "--task", "recorded", "--data", tmp_path / "data.npz", "--seeds", 5
+
+
+def test_bench_prints_scores_and_writes_them(run, tiny, tmp_path):
+    agents = ("--agent", "mine/10=sc@1", "--agent", "mine/10=sc@4", "--agent", "other=sc@4")
+    status, out, err = run(*tiny, "--controllers", "sc@4,sc", *agents, "--out", tmp_path / "out")
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].strip() == "recorded, test: 2 questions, γ = 0.0001"
+    names = [line.split()[0] for line in lines[3:9]]
+    assert names == ["sc@1", "published", "sc@4", "sc", "mine/10", "other"]
+    assert max(map(len, lines[:-1])) <= 80
+    assert "mine: 2 training seeds" in lines
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"scores.csv", "manifest.json"}
+
+
+@pytest.mark.parametrize("agent", ["mine", "=sc@1", "mine=", "mine/ten=sc@1", "mine/=sc@1"])
+def test_agents_are_named(run, tiny, agent):
+    status, _, err = run(*tiny, "--agent", agent)
+    assert status == 2
+    assert err == f"autotts-jax: error: --agent {agent}: write it as NAME=PLAYER, or NAME/STEPS=PLAYER\n"
 
 
 # --- trace ----------------------------------------------------------------------------------------------

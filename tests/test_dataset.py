@@ -1,6 +1,7 @@
 """Datasets: choosing, shuffling, splitting and stacking questions."""
 
 import dataclasses
+import hashlib
 
 import jax
 import numpy as np
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question, stack
+from autotts_jax.replay.embedded import load
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.parts import PARTS, part_of, select_part
 
 
 def cell_dataset(model="m", questions=4, branches=3, max_length=5, vocabulary=6, seed=0):
@@ -105,6 +108,50 @@ def test_split_keeps_a_question_on_one_side_for_all_models(seed, fraction):
 def test_a_split_has_two_sides(fraction):
     with pytest.raises(InputError, match="leaves a side empty"):
         cell_dataset().split(fraction, 0)
+
+
+def texts_by_part(dataset):
+    parts = part_of(dataset)
+    return {
+        name: {dataset.questions[index].text for index in np.flatnonzero(parts == name)} for name in PARTS
+    }
+
+
+def test_the_parts_of_a_question_depend_on_its_benchmark_alone():
+    one = cell_dataset("a", questions=10)
+    both = stack([one, cell_dataset("b", questions=10)])
+    found = texts_by_part(one)
+    assert [len(texts) for texts in found.values()] == [4, 2, 4]
+    assert set.union(*found.values()) == {question.text for question in one.questions}
+    assert texts_by_part(both) == texts_by_part(both.shuffle(1)) == found
+    for name, texts in found.items():
+        selected = select_part(both, name)
+        assert {question.text for question in selected.questions} == texts
+        assert len(selected) == 2 * len(texts)
+
+
+def test_the_parts_of_the_embedded_data_stay_what_they_are():
+    found = texts_by_part(load("smollm2"))
+    assert {name: len(texts) for name, texts in found.items()} == {"train": 16, "validation": 8, "test": 16}
+    digest = hashlib.sha256("\n".join(sorted(found["test"])).encode()).hexdigest()
+    assert digest == "17328a94e275d98bf8aec074ffa22738e3697c82a394afd4433dfb88697315f1"
+
+
+def test_a_text_of_two_benchmarks_is_in_one_part():
+    first = cell_dataset("a", questions=10)
+    other = cell_dataset("a", questions=20)
+    other = dataclasses.replace(other, cells=(dataclasses.replace(other.cells[0], benchmark="zebra"),))
+    parts = dict(zip((q.text for q in first.questions), part_of(first), strict=True))
+    both = stack([first, other])
+    for question, part in zip(both.questions, part_of(both), strict=True):
+        assert part == parts.get(question.text, part)
+
+
+def test_bad_parts_are_refused():
+    with pytest.raises(InputError, match=r"4 distinct questions, but a split into train, .* at least 5"):
+        part_of(cell_dataset(questions=4))
+    with pytest.raises(InputError, match="unknown part 'dev'; choose one of train, validation, test"):
+        select_part(cell_dataset(questions=5), "dev")
 
 
 def test_stack_pads_to_the_largest():

@@ -1,3 +1,4 @@
+from .benchmark import TASKS, Agent, Benchmark, Score, Task, bench
 from .evaluation import PROTOCOLS, Evaluation, Frontiers, branch_orders, evaluate
 from .frontier import (
     REFERENCE,
@@ -19,7 +20,10 @@ __all__ = [
     "ALL_MODELS",
     "PROTOCOLS",
     "REFERENCE",
+    "TASKS",
+    "Agent",
     "Answered",
+    "Benchmark",
     "Compared",
     "Comparison",
     "Evaluation",
@@ -29,11 +33,14 @@ __all__ = [
     "LiveSettings",
     "Objective",
     "Row",
+    "Score",
     "Table",
+    "Task",
     "Trace",
     "TraceStep",
     "accuracy_at",
     "answer_questions",
+    "bench",
     "branch_orders",
     "collection_table",
     "controller_regret",

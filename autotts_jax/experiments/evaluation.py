@@ -201,7 +201,7 @@ class Evaluation:
                 write_csv(partial / "frontier.csv", frontier.summary())
             if plots.available():
                 plots.save_figure(frontier.plot(), [partial / "frontier.png", partial / "frontier.svg"])
-            manifest = json.dumps(self._manifest(), indent=2, ensure_ascii=False)
+            manifest = json.dumps(self.manifest(), indent=2, ensure_ascii=False)
             (partial / "manifest.json").write_text(manifest + "\n", encoding="utf-8")
             names = sorted(file.name for file in partial.iterdir())
         return [Path(folder) / name for name in names]
@@ -213,8 +213,12 @@ class Evaluation:
     def _repr_html_(self) -> str:
         return self.table().html()
 
-    def _manifest(self) -> dict[str, Any]:
-        """What made the results: versions, devices, data, settings and wall times."""
+    def manifest(self) -> dict[str, Any]:
+        """Says what made the results.
+
+        Returns:
+            Versions, devices, data, settings and wall times, for ``manifest.json``.
+        """
         packages = ("autotts-jax", "jax", "jaxlib", "numpy", "scipy")
         return {
             "versions": {"python": platform.python_version()}

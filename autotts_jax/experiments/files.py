@@ -18,7 +18,6 @@ import pyarrow as pa
 from autotts_jax.core.pool import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.frontier import Comparison
-from autotts_jax.experiments.summary import Row
 from autotts_jax.files import destination, locked, read_bytes
 from autotts_jax.parsing import parse_json
 from autotts_jax.policies.player import Play
@@ -41,11 +40,12 @@ FILES = (
     "summary.csv",
     "paired.csv",
     "frontier.csv",
+    "scores.csv",
     "frontier.png",
     "frontier.svg",
     "manifest.json",
 )
-"""The files of an evaluation."""
+"""The files of an evaluation or a benchmark."""
 
 PARTIAL = ".partial-"
 """What the name of a folder with results that are being written begins with."""
@@ -66,10 +66,10 @@ PAIRED_COLUMNS = (
     "objective_gain_high",
 )
 FRONTIER_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
-TEXT_COLUMNS = ("model", "benchmark", "controller", "reference", "envelope")
+TEXT_COLUMNS = ("model", "benchmark", "controller", "reference", "envelope", "name", "setting")
 
 
-def rows_table(columns: Sequence[str], rows: Sequence[Row] | Sequence[Comparison]) -> pa.Table:
+def rows_table(columns: Sequence[str], rows: Sequence[object]) -> pa.Table:
     """Columns of rows as an Arrow table, texts as strings and numbers as float64.
 
     Args:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, name_of
@@ -133,11 +133,9 @@ def _rows(
     model: str,
     cells: Sequence[int],
 ) -> Iterator[Row]:
-    columns = [dataset.cell_questions(cell) for cell in cells]
-    questions = np.concatenate(columns)
+    questions = np.concatenate([dataset.cell_questions(cell) for cell in cells])
     texts = [dataset.questions[question].text for question in questions]
-    # Every cell counts the same, however many questions it has.
-    weight = np.concatenate([np.full(len(column), 1 / len(column) / len(cells)) for column in columns])
+    weight = equal_weights(np.asarray(dataset.matrix.cell)[questions])
     first: tuple[np.ndarray, np.ndarray] | None = None  # correct and objective by question
 
     def mean(per_episode: np.ndarray) -> np.ndarray:
@@ -174,6 +172,19 @@ def _rows(
             )
 
 
+def equal_weights(cell: Int[np.ndarray, " Q"]) -> Float[np.ndarray, " Q"]:
+    """Weighs questions so that every cell counts the same, however many questions it has.
+
+    Args:
+        cell: the cell of each question.
+
+    Returns:
+        The weights; they sum to 1.
+    """
+    _, index, counts = np.unique(cell, return_inverse=True, return_counts=True)
+    return 1 / counts[index] / len(counts)
+
+
 def standard_error(per_seed: np.ndarray) -> float:
     """Computes the standard error of the mean of per-seed values (S,); NaN with one seed."""
     if len(per_seed) < 2:
@@ -181,33 +192,44 @@ def standard_error(per_seed: np.ndarray) -> float:
     return float(np.std(per_seed, ddof=1) / np.sqrt(len(per_seed)))
 
 
-def paired_bootstrap(difference: np.ndarray, weight: np.ndarray, texts: Sequence[str]) -> tuple[float, float]:
-    """Computes the 95 % interval of a weighted mean difference by resampling questions.
+def paired_bootstrap(
+    difference: Float[np.ndarray, "*seeds Q"], weight: Float[np.ndarray, " Q"], texts: Sequence[str]
+) -> tuple[float, float]:
+    """Computes the 95 % interval of a weighted mean difference by resampling questions, and any seeds.
 
-    A question that several models answered is one question: its rows are drawn together.
+    A question that several models answered is one question: its rows are drawn together. Each axis of seeds
+    is resampled independently of the questions and of the other axes, as in the pigeonhole bootstrap (Owen,
+    arXiv 0712.1111), so that an episode under another seed never counts as another question.
 
     Args:
-        difference: per-question difference between two controllers on the same episodes. Shape (Q,).
-        weight: weight of each question. Shape (Q,).
+        difference: difference between two controllers on the same episodes, by question, or by seed and
+            question.
+        weight: what each question counts.
         texts: text of each question, Q of them.
     """
     distinct, question = np.unique(np.asarray(texts), return_inverse=True)
-    total = np.bincount(question, weights=weight * difference)
+    *seeds, _ = difference.shape
+    total = np.zeros((len(distinct), int(np.prod(seeds))))
+    np.add.at(total, question, (weight * difference).reshape(-1, len(weight)).T)
     mass = np.bincount(question, weights=weight)
     draws = resampled(len(distinct))
-    low, high = np.quantile(draws @ total / (draws @ mass), (0.025, 0.975))
+    means = (draws @ total / (draws @ mass)[:, None]).reshape(-1, *seeds)
+    for axis, count in enumerate(seeds, 1):
+        means = np.einsum("rs,rs...->r...", resampled(count, axis) / count, means)
+    low, high = np.quantile(means, (0.025, 0.975))
     return float(low), float(high)
 
 
-@functools.lru_cache(maxsize=4)
-def resampled(questions: int) -> Float[np.ndarray, "R Q"]:
-    """Draws the resamples of a bootstrap over questions, the same ones every time.
+@functools.lru_cache(maxsize=8)
+def resampled(items: int, seed: int = 0) -> Float[np.ndarray, "R N"]:
+    """Draws the resamples of a bootstrap over questions or seeds, the same ones every time.
 
     Args:
-        questions: Q, number of questions.
+        items: N, number of questions or seeds.
+        seed: seed of the draws, which differs between what is resampled independently.
 
     Returns:
-        How often each question is drawn in each of `RESAMPLES` resamples.
+        How often each of them is drawn in each of `RESAMPLES` resamples.
     """
-    generator = np.random.default_rng(0)
-    return generator.multinomial(questions, np.full(questions, 1 / questions), RESAMPLES).astype(float)
+    generator = np.random.default_rng(seed)
+    return generator.multinomial(items, np.full(items, 1 / items), RESAMPLES).astype(float)

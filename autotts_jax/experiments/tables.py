@@ -116,8 +116,13 @@ def _as_list(table: rich_table.Table) -> Iterator[RenderableType]:
                 yield Padding(styled(f"{heading}: {value}" if heading else value), (0, 0, 0, 2))
 
 
-def _numbers_table(title: str, headings: Sequence[str]) -> rich_table.Table:
-    """A table of numbers; its first column has no heading."""
+def numbers_table(title: str, headings: Sequence[str]) -> rich_table.Table:
+    """Makes a table of numbers; its first column has no heading.
+
+    Args:
+        title: the line above it.
+        headings: the headings of the other columns.
+    """
     table = plain_table(title)
     table.add_column("", overflow="fold")
     for heading in headings:
@@ -215,7 +220,7 @@ def _with_gains(
 ) -> rich_table.Table:
     """A table with a section for each model; the last column, where there is a second setting, has gains."""
     compared = any(row.name != first for row in rows)
-    table = _numbers_table(title, headings if compared else headings[:-1])
+    table = numbers_table(title, headings if compared else headings[:-1])
     for model in dict.fromkeys(row.model for row in rows):
         add_row(table, model, style="bold")
         for row in rows:
@@ -286,7 +291,7 @@ def _comparison(comparisons: Sequence[Comparison]) -> rich_table.Table:
     model = comparisons[-1].model  # the mean of the models, where there are several, comes last
     reference = comparisons[-1].reference
     headings = ["accuracy, %", "ktokens", "tokens ratio, 95 %", "Δ accuracy, 95 %"]
-    table = _numbers_table(f"{comparisons[-1].benchmark}, {model}: against {reference}", headings)
+    table = numbers_table(f"{comparisons[-1].benchmark}, {model}: against {reference}", headings)
     by_controller: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
         if comparison.model == model:
@@ -332,7 +337,7 @@ def statistics_table(dataset: ProbeDataset) -> Table:
         for benchmark in dict.fromkeys(cell.benchmark for cell in dataset.cells):
             members = [index for index, cell in enumerate(dataset.cells) if cell.benchmark == benchmark]
             columns = [cell_statistics(dataset, index) for index in members]
-            table = _numbers_table(benchmark, [dataset.cells[index].model for index in members])
+            table = numbers_table(benchmark, [dataset.cells[index].model for index in members])
             for name in columns[0]:
                 add_row(table, name, *(_number(column[name]) for column in columns))
             yield table
@@ -350,7 +355,7 @@ def collection_table(store: Store) -> Table:
     usage = sum((collected.usage for collected in done), Usage())
     branches = sum(collected.unit.size for collected in done)
     probe_tokens = usage.forced / max(usage.probes, 1)
-    table = _numbers_table(f"{plan.model}/{plan.benchmark}", ["collection"])
+    table = numbers_table(f"{plan.model}/{plan.benchmark}", ["collection"])
     for name, value in {
         "questions": len(plan.questions),
         "branches": f"{branches:,} of {len(plan.questions) * plan.num_branches:,}",

@@ -55,8 +55,9 @@ class HostPolicy(Protocol):
     ) -> tuple[Int[np.ndarray, "L ..."], Any]:
         """Actions of ``env.action_space()`` for L episodes, and the state from now on.
 
-        The observation is that of Gymnasium, without the action mask. It is given as ``action_masks``, bool
-        (L, A), to a ``predict`` that has an argument of this name, as sb3-contrib's MaskablePPO has.
+        The observation is that of Gymnasium, which has the action mask with ``mask_in_obs`` alone. The mask
+        is also given as ``action_masks``, bool (L, A), to a ``predict`` that has an argument of this name, as
+        sb3-contrib's MaskablePPO has.
         """
 
 
@@ -64,7 +65,7 @@ class Exchange(NamedTuple):
     """What a policy on the host is shown, and what it decides.
 
     Attributes:
-        observation: the observation, without the action mask.
+        observation: the observation, as in Gymnasium.
         mask: the action mask. Shape (A,).
         action: the action for the next step.
     """
@@ -102,7 +103,10 @@ class HostController(EnvController):
     def _show(self, memory: PolicyMemory, pool: BranchPool, action: Array) -> PolicyMemory:
         observation = self.observe(memory, pool)
         if isinstance(observation, dict):
-            observation = {name: field for name, field in observation.items() if name != "action_mask"}
+            observation = dict(observation)
+            mask = observation.pop("action_mask")
+            if self.env.mask_in_obs:
+                observation["action_mask"] = mask.astype(jnp.int8)
         return memory._replace(own=Exchange(observation, self.env.action_mask(pool), action))
 
 

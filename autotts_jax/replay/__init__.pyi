@@ -6,6 +6,7 @@ from .encoding import merge_equivalent
 from .generator import SYNTHETIC_MODELS, SyntheticModel, synthetic
 from .matrix import NONE, ProbeMatrix
 from .orders import BranchOrders, paper64_orders, recorded_orders, repo100_orders
+from .parts import PARTS, part_of, select_part
 from .reading import find_files, read_file, read_files
 from .statistics import QuestionStatistics, cell_statistics, question_statistics
 
@@ -14,6 +15,7 @@ __all__ = [
     "EQUIV",
     "EXACT",
     "NONE",
+    "PARTS",
     "SYNTHETIC_MODELS",
     "BranchOrders",
     "Cell",
@@ -27,6 +29,7 @@ __all__ = [
     "load",
     "merge_equivalent",
     "paper64_orders",
+    "part_of",
     "question_statistics",
     "read_compact",
     "read_file",
@@ -34,6 +37,7 @@ __all__ = [
     "read_json",
     "recorded_orders",
     "repo100_orders",
+    "select_part",
     "smollm2",
     "stack",
     "synthetic",

@@ -1,0 +1,616 @@
+"""The benchmark: fixed tasks, parts of the questions, and a normalised score for whoever can play."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from gymnasium import spaces
+from jaxtyping import Bool, Float
+from rich.console import RenderableType
+
+from autotts_jax.checks import nearest, whole
+from autotts_jax.collect.loading import load
+from autotts_jax.core.controller import Controller, Family
+from autotts_jax.envs.environment import Environment, Observation
+from autotts_jax.envs.making import make
+from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate
+from autotts_jax.experiments.files import FILES, results_folder, rows_table, write_csv
+from autotts_jax.experiments.summary import Objective, equal_weights, paired_bootstrap, standard_error
+from autotts_jax.experiments.tables import Table, add_row, difference, numbers_table, thousands
+from autotts_jax.policies.player import Play, Player, name_of
+from autotts_jax.policies.players import CONTROLLERS, NEURAL, as_player
+from autotts_jax.policies.sealed.cast import SEALED, Sealing
+from autotts_jax.replay.dataset import EXACT, ProbeDataset
+from autotts_jax.replay.parts import PARTS, part_of, select_part
+from autotts_jax.terminal import styled
+
+PUBLISHED = ("sc", "asc", "esc", "parallel-probe", "cmc")
+"""The published controllers; the best of them has score 1."""
+
+LOWEST, BEST = "sc@1", "published"
+"""Names of the entries with score 0 and score 1."""
+
+REFERENCE = "reference "
+"""What the names of players begin with that nobody asked for."""
+
+TUNED = " tuned"
+"""What the names of players end with whose setting is chosen."""
+
+RANDOM = "random"
+"""Name of the agent that plays admissible actions at random."""
+
+SEEDS = 20
+"""Branch orders that each question is played under, …"""
+
+FEWEST_SEEDS = 5
+"""… and the fewest of them, and of training seeds of a learner."""
+
+GAMMAS = 5
+"""Values of γ that stand for a range."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is played: data, width, γ, and what agents see and do.
+
+    Attributes:
+        name: the name.
+        data: name of the embedded data; None where whoever plays it names files.
+        max_branches: W, branches that an episode can open.
+        gamma: least and largest γ, the price of an interval; equal where it is fixed.
+        environment: the id of the environment that agents play in.
+        steps: environment steps at which sample efficiency is reported.
+    """
+
+    name: str
+    data: str | None
+    max_branches: int
+    gamma: tuple[float, float]
+    environment: str
+    steps: tuple[int, ...]
+
+    @property
+    def gammas(self) -> tuple[float, ...]:
+        """The values of γ that the objective is averaged over."""
+        low, high = self.gamma
+        return (low,) if low == high else tuple(np.geomspace(low, high, GAMMAS).tolist())
+
+    def load(self, data: ProbeDataset | str | Path | Sequence[str | Path] | None = None) -> ProbeDataset:
+        """Loads the questions of all parts.
+
+        Args:
+            data: a dataset, or what `autotts_jax.load` takes, for a task without data of its own.
+
+        Returns:
+            The questions.
+
+        Raises:
+            InputError: the task has data of its own and other data is given, or it has none and none is.
+        """
+        if (data is None) == (self.data is None):
+            raise InputError(
+                f"task {self.name!r} needs data; give the files of recorded matrices"
+                if data is None
+                else f"task {self.name!r} has data of its own, {self.data}; leave the other data out"
+            )
+        found = self.data if data is None else data
+        assert found is not None
+        return found if isinstance(found, ProbeDataset) else load(found, EXACT)
+
+    def settings(
+        self,
+        part: str = "train",
+        data: ProbeDataset | str | Path | Sequence[str | Path] | None = None,
+    ) -> dict[str, Any]:
+        """Gives the settings of the task's environment, for `gymnasium.make`, `sb3_vec_env` or `make`.
+
+        Args:
+            part: the questions that episodes are drawn from, a key of `autotts_jax.replay.PARTS`.
+            data: see `load`.
+
+        Returns:
+            ``data``, ``max_branches``, ``gamma`` and ``mask_in_obs``.
+
+        Raises:
+            InputError: there is no such part, or see `load`.
+        """
+        return {
+            "data": select_part(self.load(data), part),
+            "max_branches": self.max_branches,
+            "gamma": self.gamma,
+            "mask_in_obs": True,
+        }
+
+
+ROUNDS = "WidthDepthRounds-v0"
+
+TASKS: Mapping[str, Task] = {
+    task.name: task
+    for task in (
+        Task("laptop", "synthetic", 8, (1e-4, 1e-4), ROUNDS, (10_000, 100_000, 1_000_000)),
+        Task("arithmetic", "smollm2", 64, (1e-5, 1e-5), ROUNDS, (100_000, 1_000_000, 10_000_000)),
+        Task("frontier", "synthetic", 64, (1e-5, 3e-4), ROUNDS, (100_000, 1_000_000, 10_000_000)),
+        Task("recorded", None, 64, (1e-5, 3e-4), ROUNDS, (100_000, 1_000_000, 10_000_000)),
+    )
+}
+"""The tasks by name."""
+
+
+class Agent:
+    """Anything that turns a batch of observations into actions, as a policy for `evaluate` and `bench`.
+
+    Args:
+        act: a function of the observations of a Gymnasium vector environment that returns its actions, as
+            ``jax.jit(jax.vmap(f))`` for a function f of one observation; or a model with the ``predict`` of
+            Stable-Baselines3.
+        env: the functional environment that it plays in, as `autotts_jax.make` returns it.
+    """
+
+    def __init__(self, act: Any, env: Environment):
+        self.env = env
+        self._act = act
+        self._predict = getattr(act, "predict", None)
+        takes = inspect.signature(self._predict).parameters if self._predict else {}
+        self._takes_masks = "action_masks" in takes
+
+    def predict(
+        self,
+        observation: Observation,
+        state: Any = None,
+        episode_start: Bool[np.ndarray, " L"] | None = None,
+        deterministic: bool = False,
+        action_masks: Bool[np.ndarray, "L A"] | None = None,
+    ) -> tuple[Any, Any]:
+        """Decides for a batch of L episodes, as `autotts_jax.policies.HostPolicy` does.
+
+        Args:
+            observation: the observations, as in Gymnasium.
+            state: what the model remembers; passed on to it.
+            episode_start: where an episode begins; passed on.
+            deterministic: whether to play the likeliest action; passed on.
+            action_masks: the action masks; passed on to a ``predict`` that has an argument of this name.
+
+        Returns:
+            The actions, and what the model remembers from now on.
+        """
+        if self._predict is None:
+            return np.asarray(self._act(observation)), None
+        masks = {"action_masks": action_masks} if self._takes_masks else {}
+        return self._predict(
+            observation, state=state, episode_start=episode_start, deterministic=deterministic, **masks
+        )
+
+
+class _Random:
+    """Draws each entry of an action uniformly from its admissible options."""
+
+    def __init__(self, env: Environment, seed: int):
+        space = env.action_space()
+        self._discrete = isinstance(space, spaces.Discrete)
+        self._sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else space.nvec.tolist()
+        self._generator = np.random.default_rng(seed)
+
+    def __call__(self, observation: Observation) -> np.ndarray:
+        mask = observation["action_mask"]
+        scores = self._generator.random(mask.shape) * mask
+        entries = [part.argmax(axis=1) for part in np.split(scores, np.cumsum(self._sizes)[:-1], axis=1)]
+        return entries[0] if self._discrete else np.stack(entries, axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """What an entry came to on a task, averaged over γ.
+
+    Attributes:
+        name: the entry.
+        steps: environment steps that a learner was trained for; None where that is not said.
+        training_seeds: policies that a learner brought, one of each training seed; 1 for controllers.
+        setting: the settings that were chosen on ``train`` and ``validation``, by γ; empty without a choice.
+        objective: mean objective of an episode.
+        objective_se: standard error of it over training seeds, where there are several, or branch orders.
+        score: 0 for SC@1, and 1 for the best published controller; NaN where that is no better than SC@1.
+        score_low: lower end of its 95 % interval over questions and seeds.
+        score_high: upper end of it.
+        gain: objective minus that of the best published controller.
+        gain_low: lower end of its 95 % interval over questions and seeds.
+        gain_high: upper end of it.
+        accuracy: mean of 1{correct}, in 0 … 1.
+        tokens: mean tokens of an episode.
+    """
+
+    name: str
+    steps: int | None
+    training_seeds: int
+    setting: str
+    objective: float
+    objective_se: float
+    score: float
+    score_low: float
+    score_high: float
+    gain: float
+    gain_low: float
+    gain_high: float
+    accuracy: float
+    tokens: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Benchmark:
+    """What `bench` has measured.
+
+    Attributes:
+        task: the task.
+        part: the questions that were scored.
+        questions: number of distinct questions among them.
+        scores: SC@1, the best published controller, and every entry.
+        evaluation: the episodes, of all parts.
+    """
+
+    task: Task
+    part: str
+    questions: int
+    scores: tuple[Score, ...]
+    evaluation: Evaluation
+
+    def table(self) -> Table:
+        """Shows the scores.
+
+        Returns:
+            A table that prints in 80 columns and that a notebook shows.
+        """
+        return Table(self._parts)
+
+    def summary(self) -> pa.Table:
+        """Gives the scores.
+
+        Returns:
+            An Arrow table with the attributes of `Score` as columns.
+        """
+        return rows_table([field.name for field in dataclasses.fields(Score)], self.scores)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Writes ``scores.csv`` and ``manifest.json``; they replace the files of an evaluation.
+
+        Args:
+            folder: where to write them; made if need be.
+
+        Returns:
+            The files.
+
+        Raises:
+            InputError: the folder cannot be written to.
+        """
+        manifest = self.evaluation.manifest() | {
+            "task": dataclasses.asdict(self.task),
+            "part": self.part,
+        }
+        with results_folder(folder, FILES) as partial:
+            write_csv(partial / "scores.csv", self.summary())
+            text = json.dumps(manifest, indent=2, ensure_ascii=False)
+            (partial / "manifest.json").write_text(text + "\n", encoding="utf-8")
+        return [Path(folder) / name for name in ("scores.csv", "manifest.json")]
+
+    def __repr__(self) -> str:
+        return f"Benchmark {self.task.name}, {self.part}: {', '.join(score.name for score in self.scores)}"
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    def _parts(self, _: int) -> Iterator[RenderableType]:
+        low, high = self.task.gamma
+        gamma = f"{low:g}" if low == high else f"{low:g} … {high:g}"
+        title = f"{self.task.name}, {self.part}: {self.questions} questions, γ = {gamma}"
+        table = numbers_table(title, ["objective", "ktokens", "score, 95 %", "Δ best, 95 %"])
+        for one in self.scores:
+            name = one.name if one.steps is None else f"{one.name}/{one.steps}"
+            score = f"{one.score:.2f} [{one.score_low:.2f}, {one.score_high:.2f}]"
+            add_row(
+                table,
+                name,
+                f"{one.objective:.3f} ± {one.objective_se:.3f}",
+                thousands(one.tokens),
+                "" if np.isnan(one.score) else score,
+                difference(one.gain, one.gain_low, one.gain_high),
+            )
+        yield table
+        yield styled(
+            "objective: mean of 1{correct} - γ·cost ± standard error over seeds; score: 0 for\n"
+            "sc@1, 1 for the best published controller; Δ best: gain in objective over it;\n"
+            "95 % intervals by bootstrap over questions and seeds",
+            "dim",
+            lines=True,
+        )
+        if np.isnan(self.scores[1].score):
+            yield styled("there are no scores, for here the best published controller is no better", "dim")
+        for one in self.scores:
+            if one.setting:
+                yield styled(f"{one.name}: {one.setting}, chosen on train and validation", "dim")
+            if one.training_seeds > 1:
+                yield styled(f"{one.name}: {one.training_seeds} training seeds", "dim")
+
+
+_Choice = tuple[Play, int]
+"""A play, and one of its settings."""
+
+_Runs = Sequence[Sequence[Sequence[Play]]]
+"""Plays to choose a setting from, for each training seed and γ, or for each training seed and all γ."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """Who is scored: for each training seed, a player for each γ, or one for all.
+
+    Attributes:
+        name: the name in results.
+        steps: environment steps that it was trained for, if it says so.
+        runs: the players of each training seed.
+    """
+
+    name: str
+    steps: int | None
+    runs: tuple[tuple[Player, ...], ...]
+
+
+def bench(
+    task: str | Task = "laptop",
+    players: Any = (),
+    *,
+    data: ProbeDataset | str | Path | Sequence[str | Path] | None = None,
+    part: str = "test",
+    seeds: int = SEEDS,
+    sealing: Sealing = SEALED,
+    on_progress: OnProgress | None = None,
+) -> Benchmark:
+    """Scores players on a task: 0 is what SC@1 reaches, and 1 what the best published controller does.
+
+    Everybody plays the same episodes, by `evaluate`. What has several settings, as the families of the
+    published controllers, has its setting chosen for each γ on the questions of ``train`` and ``validation``.
+
+    Args:
+        task: a key of `TASKS`, or a task of one's own.
+        players: a player or several, or a mapping of names to players. A player is what `evaluate` takes;
+            ``"random"``; ``"neural"`` or another policy without γ, which is shown the γ of the task; or an
+            agent: a function of the observations of the task's vector environment, or a model with
+            ``predict`` (see `Agent`). In a mapping, a list of players are the policies of several training
+            seeds, and a mapping of numbers of environment steps to such are those of several lengths.
+        data: the questions of a task that has none of its own; see `autotts_jax.load`.
+        part: the questions that are scored, ``train``, ``validation`` or ``test``.
+        seeds: branch orders that each question is played under, seeds 0 … S - 1; at least 5.
+        sealing: how code from files and modules is run; see `evaluate`.
+        on_progress: see `evaluate`.
+
+    Returns:
+        The scores: ``table()``, ``summary()`` and ``save(folder)``.
+
+    Raises:
+        InputError: there is no such task or part, the arguments do not fit together, or a player failed.
+
+    Example:
+        >>> import autotts_jax as at
+        >>> result = at.bench("laptop", ["sc@8"], seeds=5)
+        >>> [score.name for score in result.scores]
+        ['sc@1', 'published', 'sc@8']
+    """
+    if not isinstance(task, Task):
+        if task not in tuple(TASKS):
+            raise InputError(f"unknown task {task!r}; {nearest(task, TASKS)}")
+        task = TASKS[task]
+    if part not in tuple(PARTS):
+        raise InputError(f"unknown part {part!r}; choose one of {', '.join(PARTS)}")
+    seeds = whole("seeds", seeds, FEWEST_SEEDS)
+    dataset = task.load(data)
+    parts = part_of(dataset)
+    published = [family for name in PUBLISHED if (family := _family(name, task)).values]
+    lowest = dataclasses.replace(CONTROLLERS["sc"], name=f"{REFERENCE}lowest", values=(1,))
+    references = [
+        as_player(dataclasses.replace(family, name=f"{REFERENCE}{family.name}")) for family in published
+    ]
+    entries = list(_entries(players, task, dataset, sealing))
+    evaluation = evaluate(
+        dataset,
+        [
+            as_player(lowest),
+            *references,
+            *(player for entry in entries for run in entry.runs for player in run),
+        ],
+        seeds=seeds,
+        max_branches=task.max_branches,
+        objective=Objective(task.gammas[0]),
+        sealing=sealing,
+        on_progress=on_progress,
+    )
+    plays = iter(evaluation.plays)
+    low = [next(plays)]
+    best = [next(plays) for _ in references]
+    measure = _Measure(dataset, task, parts, part, low, best)
+    scores = [measure.score(LOWEST, None, [[low]]), measure.score(BEST, None, [[best]])]
+    for entry in entries:
+        runs = [[[next(plays)] for _ in run] for run in entry.runs]
+        scores.append(measure.score(entry.name, entry.steps, runs))
+    return Benchmark(task, part, measure.questions, tuple(scores), evaluation)
+
+
+class _Measure:
+    """Scores plays on the questions of a part, with settings chosen on ``train`` and ``validation``."""
+
+    def __init__(
+        self,
+        dataset: ProbeDataset,
+        task: Task,
+        parts: np.ndarray,
+        part: str,
+        low: Sequence[Play],
+        best: Sequence[Play],
+    ):
+        cell = np.asarray(dataset.matrix.cell)
+        self._gammas = task.gammas
+        self._known, self._scored = np.flatnonzero(parts != "test"), np.flatnonzero(parts == part)
+        self._known_weight = equal_weights(cell[self._known])
+        self._weight = equal_weights(cell[self._scored])
+        self._texts = [dataset.questions[index].text for index in self._scored]
+        self._low, self._best = (self._objective(self._chosen([[plays]])) for plays in (low, best))
+        self._unit = self._mean(self._best) - self._mean(self._low)
+
+    @property
+    def questions(self) -> int:
+        """Number of distinct questions that are scored."""
+        return len(set(self._texts))
+
+    def score(self, name: str, steps: int | None, runs: _Runs) -> Score:
+        """Scores what was played by each training seed for each γ."""
+        chosen = self._chosen(runs)
+        objective = self._objective(chosen)
+        by_seed = objective @ self._weight
+        unit = self._unit if self._unit > 0 else np.nan
+        over_low = self._interval(objective - self._low)
+        gain = objective - self._best
+        low, high = self._interval(gain)
+        several = any(len(play.player.values) > 1 for run in runs for plays in run for play in plays)
+        settings = [_name(play, index) for choices in chosen for play, index in choices]
+        return Score(
+            name=name,
+            steps=steps,
+            training_seeds=len(runs),
+            setting=", ".join(dict.fromkeys(settings)) if several else "",
+            objective=self._mean(objective),
+            objective_se=standard_error(by_seed.mean(axis=1) if len(runs) > 1 else by_seed[0]),
+            score=self._mean(objective - self._low) / unit,
+            score_low=over_low[0] / unit,
+            score_high=over_low[1] / unit,
+            gain=self._mean(gain),
+            gain_low=low,
+            gain_high=high,
+            accuracy=self._mean(self._average(chosen, lambda play, _: play.correct)),
+            tokens=self._mean(self._average(chosen, lambda play, _: play.tokens)),
+        )
+
+    def _chosen(self, runs: _Runs) -> list[list[_Choice]]:
+        """The best play and setting of each training seed for each γ."""
+        return [
+            [self._choose(run[index % len(run)], gamma) for index, gamma in enumerate(self._gammas)]
+            for run in runs
+        ]
+
+    def _choose(self, plays: Sequence[Play], gamma: float) -> _Choice:
+        """The setting with the best objective at a γ on the questions of ``train`` and ``validation``."""
+        choices = [(play, index) for play in plays for index in range(len(play.player.values))]
+        if len(choices) == 1:
+            return choices[0]
+        objective = Objective(gamma)
+        worth = [
+            objective.of(play)[index][:, self._known].mean(axis=0) @ self._known_weight
+            for play, index in choices
+        ]
+        return choices[int(np.argmax(worth))]
+
+    def _objective(self, chosen: list[list[_Choice]]) -> Float[np.ndarray, "R S Q"]:
+        return self._average(chosen, lambda play, gamma: Objective(gamma).of(play))
+
+    def _average(
+        self, chosen: list[list[_Choice]], column: Callable[[Play, float], np.ndarray]
+    ) -> Float[np.ndarray, "R S Q"]:
+        """A column of the scored episodes, averaged over γ."""
+        by_gamma = [
+            [column(play, gamma)[index] for (play, index), gamma in zip(choices, self._gammas, strict=True)]
+            for choices in chosen
+        ]
+        return np.mean(by_gamma, axis=1)[..., self._scored]
+
+    def _mean(self, values: Float[np.ndarray, "R S Q"]) -> float:
+        return float(values.mean(axis=(0, 1)) @ self._weight)
+
+    def _interval(self, values: Float[np.ndarray, "R S Q"]) -> tuple[float, float]:
+        return paired_bootstrap(values, self._weight, self._texts)
+
+
+def _name(play: Play, index: int) -> str:
+    return name_of(play.player.name.removeprefix(REFERENCE).removesuffix(TUNED), play.player.values[index])
+
+
+def _family(name: str, task: Task) -> Family:
+    """A family of controllers, with the settings that a task has branches for."""
+    family = CONTROLLERS[name]
+    if family.value_name != "branches":
+        return family
+    values = tuple(value for value in family.values if value <= task.max_branches)
+    return dataclasses.replace(family, values=values)
+
+
+def _entries(players: Any, task: Task, dataset: ProbeDataset, sealing: Sealing) -> Iterator[_Entry]:
+    """Yields whom a user gives, with names that tell them apart."""
+    env, _ = make(task.environment, dataset, max_branches=task.max_branches, mask_in_obs=True)
+    for name, steps, specs in _named(players, task):
+        if list(specs) == [RANDOM]:
+            specs = [Agent(_Random(env, seed), env) for seed in range(FEWEST_SEEDS)]
+            name = name or RANDOM
+        runs = [_by_gamma(spec, task, env, sealing) for spec in specs]
+        shown = name or (specs[0] if isinstance(specs[0], str) else runs[0][0].name)
+        for seed, run in enumerate(runs):
+            for index, player in enumerate(run):
+                if player.width not in (None, task.max_branches):
+                    raise InputError(
+                        f"{shown} opens {player.width} branches in its environment, but task {task.name!r} "
+                        f"has {task.max_branches}; give it an environment of as many"
+                    )
+                own = name or player.name
+                own += f" at {steps} steps" if steps is not None else ""
+                own += TUNED if len(player.values) > 1 else ""
+                own += f" of seed {seed}" if len(runs) > 1 else ""
+                own += f" for γ {task.gammas[index]:g}" if len(run) > 1 else ""
+                if own != player.name:
+                    run[index] = dataclasses.replace(player, name=own)  # type: ignore[type-var]
+        yield _Entry(shown, steps, tuple(map(tuple, runs)))
+
+
+def _named(players: Any, task: Task) -> Iterator[tuple[str | None, int | None, Sequence[Any]]]:
+    """Yields the name, the steps and the players of each training seed of whom a user gives."""
+    if isinstance(players, list | tuple):
+        for one in players:
+            yield from _named(one, task)
+    elif isinstance(players, Mapping):
+        for name, given in players.items():
+            lengths = given if isinstance(given, Mapping) else {None: given}
+            for steps, specs in lengths.items():
+                if steps not in (None, *task.steps):
+                    raise InputError(
+                        f"{name} was trained for {steps!r} steps, but task {task.name!r} compares at "
+                        f"{', '.join(map(str, task.steps))}; give policies of these"
+                    )
+                yield name, steps, specs if isinstance(specs, list | tuple) else [specs]
+    else:
+        yield None, None, [players]
+
+
+def _by_gamma(spec: Any, task: Task, env: Environment, sealing: Sealing) -> list[Player]:
+    """Makes a player for each γ of a task, or one for all if it does not depend on γ."""
+    if isinstance(spec, str):
+        last = spec.rpartition(":")[2]
+        if spec in CONTROLLERS:
+            spec = _family(spec, task)
+        elif spec.partition(":")[0] == NEURAL and "@" not in last:
+            return [as_player(f"{spec}@{gamma!r}") for gamma in task.gammas]
+        elif "@" in last:
+            return [as_player(spec, sealing=sealing)]
+    if isinstance(spec, Player | Controller | Family):
+        return [as_player(spec)]
+    if _is_agent(spec):
+        spec = Agent(spec, env)
+    return [as_player(spec, gamma=gamma, sealing=sealing) for gamma in task.gammas]
+
+
+def _is_agent(spec: Any) -> bool:
+    """Whether something is a function of observations, or a model without an environment of this package."""
+    if isinstance(spec, str | type) or isinstance(getattr(spec, "env", None), Environment):
+        return False
+    if hasattr(spec, "predict"):
+        return True
+    # A function without parameters makes a policy, as everywhere.
+    return callable(spec) and bool(inspect.signature(spec).parameters)

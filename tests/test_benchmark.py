@@ -1,0 +1,207 @@
+"""The benchmark: parts, tuned settings, scores and their intervals, agents, determinism, bad input."""
+
+import csv
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import autotts_jax as at
+from autotts_jax.experiments import benchmark
+from autotts_jax.experiments.benchmark import FEWEST_SEEDS, TASKS, Agent, Task, bench
+from autotts_jax.experiments.summary import paired_bootstrap
+from autotts_jax.replay import SYNTHETIC_MODELS, part_of, synthetic
+
+GAMMA = (1e-4, 1e-2)
+TINY = Task("tiny", None, 4, GAMMA, "WidthDepthMacro-v0", (10, 20))
+OPEN_ONE, ANSWER, READ_ALL, OPEN_FOUR = 0, 1, 2, 7
+SEEDS = 5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_published():
+    """Two families and two values of γ, which are played in seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(benchmark, "PUBLISHED", ("sc", "asc"))
+        patch.setattr(benchmark, "GAMMAS", 2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def data():
+    return synthetic(models=SYNTHETIC_MODELS[1:3], questions=10, branches=6)
+
+
+def reading(opening, rounds):
+    """An agent that opens branches, reads all for some rounds and answers; the other branch of a test."""
+
+    def act(observation):
+        assert set(observation) == {"branches", "globals", "action_mask"}
+        assert observation["action_mask"].dtype == np.int8
+        opened = observation["branches"][:, :, 0].sum(axis=1)
+        steps = np.round(observation["globals"][:, 0] * 100).astype(int)
+        more = (observation["action_mask"][:, READ_ALL] > 0) & (steps <= rounds)
+        return np.where(opened == 0, opening, np.where(more, READ_ALL, ANSWER))
+
+    return act
+
+
+class Model:
+    """A model as Stable-Baselines3 has it, whose own ``env`` is none of this package."""
+
+    env = None
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):  # noqa: ARG002
+        assert deterministic
+        return reading(OPEN_FOUR, 100)(observation), state
+
+
+@pytest.fixture(scope="module")
+def players():
+    learner = {10: [reading(OPEN_ONE, rounds) for rounds in range(5)], 20: [reading(OPEN_FOUR, 100)] * 5}
+    return ["sc@4", "asc", "random", {"model": Model(), "learner": learner}]
+
+
+@pytest.fixture(scope="module")
+def result(data, players):
+    return bench(TINY, players, data=data, seeds=SEEDS)
+
+
+def by_hand(result, name, setting=None):
+    """Mean objective, averaged over γ, of the scored episodes of a player; by seed and question."""
+    (play,) = (play for play in result.evaluation.plays if play.player.name == name)
+    index = 0 if setting is None else play.player.values.index(setting)
+    inside = np.flatnonzero(part_of(result.evaluation.dataset) == result.part)
+    worth = [play.correct[index] - gamma * play.intervals[index] for gamma in result.task.gammas]
+    return np.mean(worth, axis=0)[:, inside]
+
+
+def test_scores_are_the_objective_between_one_branch_and_the_best_published(result):
+    scores = {(score.name, score.steps): score for score in result.scores}
+    low, best, mine = scores["sc@1", None], scores["published", None], scores["sc@4", None]
+    assert (low.score, best.score, best.gain) == (0, pytest.approx(1), 0)
+    assert low.objective == pytest.approx(by_hand(result, "reference lowest").mean())
+    assert mine.objective == pytest.approx(by_hand(result, "sc", 4).mean())
+    expected = (mine.objective - low.objective) / (best.objective - low.objective)
+    assert mine.score == pytest.approx(expected)
+    assert mine.gain == pytest.approx(mine.objective - best.objective)
+    for score in result.scores:
+        assert score.score_low <= score.score <= score.score_high
+        assert score.gain_low <= score.gain <= score.gain_high
+    assert result.questions == 4  # two fifths of ten, which both models answered
+
+
+def test_settings_are_chosen_for_each_gamma_on_the_other_parts(result):
+    dataset = result.evaluation.dataset
+    known = np.flatnonzero(part_of(dataset) != "test")
+    (play,) = (play for play in result.evaluation.plays if play.player.name == "asc tuned")
+    chosen = [
+        max(
+            range(len(play.player.values)),
+            key=lambda index: (play.correct[index] - gamma * play.intervals[index])[:, known].mean(),
+        )
+        for gamma in TINY.gammas
+    ]
+    assert len(set(chosen)) > 1
+    (score,) = (score for score in result.scores if score.name == "asc")
+    assert score.setting == ", ".join(dict.fromkeys(f"asc@{play.player.values[index]:g}" for index in chosen))
+    by_gamma = [
+        (play.correct[index] - gamma * play.intervals[index])[:, part_of(dataset) == "test"].mean()
+        for index, gamma in zip(chosen, TINY.gammas, strict=True)
+    ]
+    assert score.objective == pytest.approx(np.mean(by_gamma))
+
+
+def test_learners_are_scored_by_training_seed_and_length(result):
+    found = [(score.name, score.steps, score.training_seeds) for score in result.scores]
+    assert found[2:] == [
+        ("sc@4", None, 1),
+        ("asc", None, 1),
+        ("random", None, FEWEST_SEEDS),
+        ("model", None, 1),
+        ("learner", 10, 5),
+        ("learner", 20, 5),
+    ]
+    assert "learner/10" in str(result.table())
+
+
+def test_agents_play_the_episodes_of_controllers(result):
+    """Opening all branches and reading them to their end is self-consistency."""
+    scores = {(score.name, score.steps): score for score in result.scores}
+    same = ["objective", "accuracy", "score", "gain"]  # SC is charged the tokens of a branch's last interval
+    expected = [getattr(scores["sc@4", None], name) for name in same]
+    for agent in (("model", None), ("learner", 20)):
+        assert [getattr(scores[agent], name) for name in same] == pytest.approx(expected)
+
+
+def test_the_same_call_gives_the_same_scores_to_the_digit(result, data, players):
+    again = bench(TINY, players, data=data, seeds=SEEDS)
+    assert again.scores == result.scores
+    assert str(again.table()) == str(result.table())
+
+
+def test_the_results_are_written(result, tmp_path):
+    files = result.save(tmp_path)
+    assert [file.name for file in files] == ["scores.csv", "manifest.json"]
+    rows = list(csv.DictReader(files[0].read_text().splitlines()))
+    assert [row["name"] for row in rows] == [score.name for score in result.scores]
+    assert float(rows[2]["score"]) == pytest.approx(result.scores[2].score)
+    manifest = json.loads(files[1].read_text())
+    assert (manifest["task"]["name"], manifest["part"], manifest["seeds"]) == ("tiny", "test", SEEDS)
+
+
+def test_seeds_are_resampled_but_are_no_questions():
+    rng = np.random.default_rng(0)
+    by_question = rng.normal(0.1, 1.0, 30)
+    weight, texts = np.full(30, 1 / 30), [str(q) for q in range(30)]
+    alone = paired_bootstrap(by_question, weight, texts)
+    # Other seeds that show the same narrow nothing.
+    assert paired_bootstrap(np.tile(by_question, (5, 20, 1)), weight, texts) == pytest.approx(alone)
+    # A training seed that is better or worse on all questions widens the interval.
+    shifted = by_question + 2 * rng.normal(size=(5, 20, 1))[:, :1]
+    low, high = paired_bootstrap(shifted, weight, texts)
+    assert high - low > 1.5 * (alone[1] - alone[0])
+    # With one question, the interval is that of the seeds alone.
+    seeds = rng.normal(size=(40, 1, 1))
+    low, high = paired_bootstrap(seeds, np.ones(1), ["a"])
+    error = seeds.std() / 40**0.5
+    assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.1)
+
+
+def test_settings_of_a_task_make_its_environment(data):
+    env, params = at.make(TINY.environment, **TINY.settings("train", data))
+    assert env.max_branches == 4
+    assert params.matrix.num_questions == 8
+    assert (float(params.gamma_low), float(params.gamma_high)) == pytest.approx(GAMMA)
+
+
+def test_no_score_where_the_best_published_controller_is_no_better(data):
+    free = dataclasses.replace(TINY, gamma=(1.0, 1.0))
+    found = bench(free, data=data, seeds=SEEDS)
+    assert all(np.isnan(score.score) for score in found.scores)
+    assert "there are no scores, for here the best published controller is no better" in str(found.table())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": "laptpo"}, "unknown task 'laptpo'; did you mean 'laptop'"),
+        ({"task": TASKS["laptop"]}, "task 'laptop' has data of its own, synthetic"),
+        ({"data": None}, "task 'tiny' needs data; give the files"),
+        ({"part": "dev"}, "unknown part 'dev'; choose one of train, validation, test"),
+        ({"seeds": 4}, "seeds is 4"),
+        (
+            {"players": {"mine": {30: "sc@4"}}},
+            "mine was trained for 30 steps, but task 'tiny' compares at 10, 20",
+        ),
+        (
+            {"players": Agent(print, at.make("WidthDepth-v0", "smollm2", max_branches=2)[0])},
+            "opens 2 branches",
+        ),
+        ({"players": "esc"}, "esc has no values to sweep"),
+    ],
+)
+def test_bad_arguments(data, arguments, message):
+    with pytest.raises(at.InputError, match=message):
+        bench(**({"task": TINY, "data": data, "players": "sc@1"} | arguments))
