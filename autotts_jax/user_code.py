@@ -88,6 +88,23 @@ class UserCode:
             return None
         return name, spec.origin, list(spec.submodule_search_locations or ())
 
+    def file(self) -> Path | None:
+        """Finds the file that the code is in, without running anything.
+
+        Returns:
+            The file; None of a module that is in none, or that is not found.
+        """
+        if self.source is not None:
+            return Path(self.place)
+        spec, folders = None, None
+        parts = self.place.split(".")
+        for number in range(len(parts)):
+            spec = importlib.machinery.PathFinder.find_spec(".".join(parts[: number + 1]), folders)
+            if spec is None:
+                return None
+            folders = spec.submodule_search_locations
+        return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else None
+
 
 def find_code(path: str, kind: str = "class") -> UserCode:
     """Finds code, and reads it where it is in a file; nothing of it is run.

@@ -46,6 +46,7 @@ from autotts_jax.collect import (
     extractor,
     last_depth,
 )
+from autotts_jax.collect.answers import source_sha256
 from autotts_jax.collect.simulated import END
 from autotts_jax.collect.thinking import TAGS
 from autotts_jax.errors import DataError, InputError, InputWarning
@@ -926,6 +927,61 @@ def test_a_collection_goes_on_with_the_same_file_of_answers(tmp_path):
         assert run.plan.answers_sha256 == hashlib.sha256(rule.read_bytes()).hexdigest()
 
 
+def test_a_collection_goes_on_with_the_same_module_of_answers_which_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "rules_of_mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit")
+    rule = package / "answers.py"
+    rule.write_text("raise SystemExit")
+    assert source_sha256("rules_of_mine.answers:f") == hashlib.sha256(rule.read_bytes()).hexdigest()
+    for spec in ("rules_of_mine.absent:f", "no_rules_of_mine.answers:f", "sys:f", "auto", "regex:a:b"):
+        assert source_sha256(spec) is None
+    plan = dataclasses.replace(PLAN, answers="rules_of_mine.answers:f")
+    with Store.writing(tmp_path / "run", plan, {}) as run:
+        run.write(collect_unit(SimulatedEngine(), PLAN, run.missing()[0]))
+    rule.write_text("raise SystemExit  # changed")
+    with (
+        pytest.raises(InputError, match="another collection: answers_sha256 was"),
+        Store.writing(tmp_path / "run", plan, {}),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("engine", ["vllm", "server"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("tokenizer.json", "[2]"), ("chat_template.jinja", "x"), ("model.safetensors", "1"), ("added.bin", "")],
+)
+def test_a_collection_goes_on_with_what_was_in_the_folder_of_its_model(tmp_path, engine, name, content):
+    model, folder = tmp_path / "model", tmp_path / "run"
+    model.mkdir()
+    (model / "tokenizer.json").write_text("[1]")
+    (model / "model.safetensors").write_bytes(bytes(1000))
+
+    def plan():
+        options = {} if engine == "vllm" else {"tokenizer": str(model)}
+        spec = engine_spec(engine, str(model) if engine == "vllm" else "m", options)
+        return dataclasses.replace(PLAN, engine=spec)
+
+    with Store.writing(folder, plan(), {}) as run:
+        run.write(collect_unit(SimulatedEngine(), PLAN, run.missing()[0]))
+    with Store.writing(folder, plan(), {}) as run:
+        assert len(run.collected()) == 1
+    stored = json.loads((folder / COLLECTION).read_text())
+    (model / name).write_text(content)
+    with (
+        pytest.raises(InputError, match=r"another collection: engine\.files_sha256 was"),
+        Store.writing(folder, plan(), {}),
+    ):
+        pass
+    del stored["plan"]["engine"]["files_sha256"]  # as before there was one
+    (folder / COLLECTION).write_text(json.dumps(stored))
+    with Store.writing(folder, plan(), {}) as run:
+        assert len(run.collected()) == 1
+        assert run.plan.engine.files_sha256 == plan().engine.files_sha256
+
+
 def test_a_collection_from_before_a_setting_goes_on_without_it(tmp_path):
     """Its plan does not have the setting, and its digests do not depend on it."""
     unit = collected_unit(tmp_path / "run")
@@ -1083,11 +1139,13 @@ def test_a_collection_goes_on_with_its_engine_alone(tmp_path, engine, difference
 
 def test_engines_are_described_by_what_completions_depend_on(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model").mkdir()
     options = {"seed": 3, "timeout": 5, "gpu_memory_utilization": 0.5, "hf_token": "secret", "dtype": "half"}
-    assert engine_spec("vllm", "model", options) == EngineSpec(
-        "vllm", str(tmp_path / "model"), {"dtype": "half", "seed": 3}
-    )
+    kept = {"dtype": "half", "seed": 3}
+    assert engine_spec("vllm", "model", options) == EngineSpec("vllm", "model", kept)
+    (tmp_path / "model").mkdir()
+    described = engine_spec("vllm", "model", options)
+    assert described == EngineSpec("vllm", str(tmp_path / "model"), kept, described.files_sha256)
+    (tmp_path / "model").rmdir()
     assert engine_spec("server", "model", {}) == EngineSpec("server", "model")
     nested = {"eos_token": 5, "api_keys": ["secret"], "headers": {"Authorization": "secret", "X": "y"}}
     kept = {"eos_token": 5, "headers": {"Authorization": "[hidden]", "X": "y"}}

@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
+from autotts_jax.files import read_bytes
 from autotts_jax.replay.spelling import ERROR, MAX_LENGTH
 from autotts_jax.user_code import find_code, last_lines, load_object
 
@@ -145,21 +146,21 @@ def extractor(spec: str | Extractor, question: str = "") -> Extractor:
 
 
 def source_sha256(spec: str) -> str | None:
-    """Hashes the file that a specification names, of which nothing is run.
+    """Hashes the file of the code that a specification names, of which nothing is run.
 
     Args:
         spec: the specification, as for `extractor`.
 
     Returns:
-        The SHA-256 of the file's text; None if the specification names no file.
+        The SHA-256 of the file, which may be that of a module; None if the specification names none.
 
     Raises:
         InputError: the file is missing or no text.
     """
     if ":" not in spec or spec.startswith("regex:"):
         return None
-    source = find_code(spec, "function").source
-    return None if source is None else hashlib.sha256(source.encode()).hexdigest()
+    file = find_code(spec, "function").file()
+    return None if file is None else hashlib.sha256(read_bytes(file)).hexdigest()
 
 
 def _boxed(text: str) -> str | None:

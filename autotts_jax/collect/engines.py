@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import inspect
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.plan import EngineSpec
 from autotts_jax.errors import InputError
+from autotts_jax.files import files_below, read_bytes
 from autotts_jax.keys import hidden
 from autotts_jax.parsing import parse_json
 
@@ -29,6 +32,12 @@ OPERATIONAL = (
 )
 """Options that say how an engine does its work, and not what it writes."""
 
+CONFIGURES = (".json", ".jinja", ".txt")
+"""Suffixes of the files that configure a model and its tokenizer; the others hold its weights."""
+
+MAX_READ = 2**26
+"""Bytes of the largest of these files whose content is compared, and not its size alone."""
+
 
 def engine_spec(
     name: str, model: str | None, options: Mapping[str, Any], api_key: str | None = None
@@ -45,12 +54,34 @@ def engine_spec(
 
     Returns:
         The description, which holds no secret.
+
+    Raises:
+        InputError: an option is no JSON, or a file of a local model cannot be read.
     """
     if name == "vllm" and model is not None and Path(model).is_dir():
         model = str(Path(model).resolve())
+    named = [place for place in (model, options.get("tokenizer")) if isinstance(place, str)]
     kept = {key: options[key] for key in sorted(options) if key not in OPERATIONAL}
     spec = EngineSpec(name, model, kept).without_secrets()
-    return dataclasses.replace(spec, options=parse_json(hidden(json.dumps(spec.options), api_key or "")))
+    return dataclasses.replace(
+        spec,
+        options=parse_json(hidden(json.dumps(spec.options), api_key or "")),
+        files_sha256=_files_sha256([Path(place) for place in named if Path(place).is_dir()]),
+    )
+
+
+def _files_sha256(folders: Sequence[Path]) -> str | None:
+    """Hashes the names and sizes of the files in folders, and what is in those that configure a model."""
+    if not folders:
+        return None
+    held = hashlib.sha256()
+    for folder in folders:
+        for file in files_below(folder):
+            name, size = file.relative_to(folder), file.stat().st_size
+            held.update(f"{os.fsencode(name)!r} {size}\n".encode())
+            if file.suffix in CONFIGURES and size <= MAX_READ:
+                held.update(read_bytes(file))
+    return held.hexdigest()
 
 
 def open_engine(

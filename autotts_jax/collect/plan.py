@@ -28,6 +28,8 @@ class EngineSpec:
         kind: name of the engine, as in `ENGINES`.
         model: the model's folder or Hugging Face id, or the name under which a server serves it.
         options: the engine's options, JSON.
+        files_sha256: hash of what is in the folders that the model and its tokenizer are, as `engine_spec`
+            computes it; None if they are in none.
 
     Raises:
         InputError: something is no text that UTF-8 can write, or no JSON.
@@ -36,6 +38,7 @@ class EngineSpec:
     kind: str
     model: str | None = None
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    files_sha256: str | None = None
 
     def __post_init__(self) -> None:
         text("the engine", self.kind)

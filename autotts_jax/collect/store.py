@@ -50,7 +50,7 @@ UNIT_FILES = "[0-9]*-[0-9]*.json"
 
 _LATER = (
     *("num_branches", "chunk", "questions", "grader"),
-    *("engine.kind", "engine.model", "engine.options", "answers_sha256"),
+    *("engine.kind", "engine.model", "engine.options", "engine.files_sha256", "answers_sha256"),
 )
 """What of a plan may be said, or be changed, after units were collected."""
 
@@ -481,7 +481,7 @@ def _grow(store: Store, plan: Plan, made_with: dict[str, Any]) -> None:
 
 def _check_growth(store: Store, plan: Plan, collected: Sequence[Unit]) -> None:
     """Raises an `InputError` if what was collected is not a part of a plan."""
-    stored = store.plan
+    stored = _without_secrets(store.plan)
     branches = max(unit.first + unit.size for unit in collected)
     questions = max(unit.question for unit in collected) + 1
     same: dict[str, Any] = {"chunk": plan.chunk, "grader": plan.grader}
@@ -492,9 +492,11 @@ def _check_growth(store: Store, plan: Plan, collected: Sequence[Unit]) -> None:
     if stored.engine is None:  # nobody said; of version 1, the kind is known
         kind = store.runs[0].get("engine") if store.runs and plan.engine else None
         same["engine"] = dataclasses.replace(plan.engine, kind=kind) if plan.engine and kind else plan.engine
+    elif stored.engine.files_sha256 is None and plan.engine is not None:  # nobody asked
+        same["engine"] = dataclasses.replace(stored.engine, files_sha256=plan.engine.files_sha256)
     if stored.answers_sha256 is None:
         same["answers_sha256"] = plan.answers_sha256
-    _check_same(store.folder, dataclasses.replace(_without_secrets(stored), **same), plan)
+    _check_same(store.folder, dataclasses.replace(stored, **same), plan)
 
 
 def _as_stored(plan: Plan) -> Plan:
@@ -519,7 +521,7 @@ def _check_same(folder: Path, stored: Plan, plan: Plan) -> None:
 def _flat(plan: Plan) -> dict[str, Any]:
     flat = dataclasses.asdict(plan)
     engine = flat.pop("engine") or {}
-    flat |= {f"engine.{name}": engine.get(name) for name in ("kind", "model")}
+    flat |= {f"engine.{name}": engine.get(name) for name in ("kind", "model", "files_sha256")}
     flat["engine.options"] = engine.get("options", {})
     questions = flat.pop("questions")
     flat["questions"] = (
