@@ -23,6 +23,7 @@ from autotts_jax.discovery.proposers.replies import api_key, ask, was_sent
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 from autotts_jax.keys import hidden
+from autotts_jax.terminal import quoted
 
 OPENAI = "openai"
 """Name of the proposer, with the model after a colon."""
@@ -269,9 +270,10 @@ class OpenAIProposer:
         except openai.APIError as error:
             if isinstance(error, openai.APIStatusError) or not was_sent(error):
                 pending.withdraw(call.path)
+            said = quoted(hidden(str(error), key))
             raise InputError(
-                f"the server of {self.model} does not answer: {hidden(str(error), key)[:300]}; what was paid "
-                "for is kept: check the address, the name of the model and the key, and call again to go on"
+                f"the server of {self.model} does not answer: {said}; what was paid for is kept: check the "
+                "address, the name of the model and the key, and call again to go on"
             ) from None
         answered = dataclasses.replace(pending, response=response)
         answered.write(call.path)
