@@ -112,7 +112,7 @@ def answer(
             spec,
             out=out,
             collection=data,
-            sampling=sampling.sampling(),
+            sampling=sampling.sampling(engine, collection=data),
             answers=answers,
             grader=grader,
             max_branches=limits.max_branches,
@@ -166,7 +166,7 @@ def _answer_one(
         devices.configure()
         player = policies.select(spec, sealing=seal.sealing())
         player.check_single()
-        settings = sampling.sampling()
+        settings = sampling.sampling(engine)
 
         def on_decision(decision: Decision) -> None:
             on_progress("answering", 0, 0, _line(decision))

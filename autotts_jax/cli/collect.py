@@ -105,7 +105,7 @@ def collect(
             questions=tuple(problems),
             num_branches=branches,
             chunk=chunk,
-            sampling=sampling.sampling(probes_per_prefix, logprobs),
+            sampling=sampling.sampling(engine, probes_per_prefix, logprobs, out),
             answers=answers,
             grader=grader,
             keep_text=keep_text,

@@ -313,6 +313,16 @@ class EngineOptions:
             collect.open_engine, self.engine, self.model, options, self.base_url, self.api_key
         )
 
+    def context_length(self) -> int | None:
+        """The tokens that a prompt and its completion may have together, None if the model does not tell.
+
+        Raises:
+            InputError: an engine option is not written as NAME=VALUE, or there is no such engine.
+            EngineError: a server does not answer.
+        """
+        options = self._arguments()
+        return collect.context_length(self.engine, self.model, options, self.base_url, self.api_key)
+
     def _arguments(self) -> dict[str, Any]:
         """The arguments of the engine."""
         arguments = _engine_arguments(self.engine_option or ())
@@ -336,7 +346,15 @@ class SamplingOptions:
     """The options that say how branches are sampled and probed."""
 
     interval: Annotated[int, typer.Option(metavar="Δ", help="Tokens between two probes.", min=1)] = 500
-    max_tokens: Annotated[int, typer.Option(metavar="T", help="Most tokens of a branch.", min=1)] = 32_768
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="T",
+            help="Most tokens of a branch.",
+            show_default="4/5 of the model's context, at most 32768",
+            min=1,
+        ),
+    ] = None
     temperature: Annotated[float, typer.Option(metavar="τ", help="Temperature of the branches.")] = 0.7
     top_p: Annotated[float, typer.Option(metavar="p", help="Nucleus that branches are sampled from.")] = 1.0
     top_k: Annotated[
@@ -372,15 +390,27 @@ class SamplingOptions:
         32
     )
 
-    def sampling(self, probes_per_prefix: int = 1, logprobs: bool = False) -> collect.Sampling:
+    def sampling(
+        self,
+        engine: EngineOptions,
+        probes_per_prefix: int = 1,
+        logprobs: bool = False,
+        collection: Path | None = None,
+    ) -> collect.Sampling:
         r"""The settings; ``\n`` in texts, as a shell passes it, stands for a new line.
+
+        Args:
+            engine: the model, whose context the branches have to fit into.
+            probes_per_prefix: forced answers of each prefix.
+            logprobs: whether to keep log-probabilities.
+            collection: the folder of a collection whose branches are as long, if there is one.
 
         Raises:
             InputError: a setting is out of range.
         """
         return collect.Sampling(
             interval=self.interval,
-            max_tokens=self.max_tokens,
+            max_tokens=self._max_tokens(engine, collection),
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k,
@@ -393,6 +423,13 @@ class SamplingOptions:
             probes_per_prefix=probes_per_prefix,
             logprobs=logprobs,
         )
+
+    def _max_tokens(self, engine: EngineOptions, collection: Path | None) -> int:
+        if self.max_tokens is not None:
+            return self.max_tokens
+        if collection is not None and collect.is_collection(collection):
+            return collect.Store(collection).plan.sampling.max_tokens
+        return collect.fitting_tokens(engine.context_length())
 
 
 @dataclasses.dataclass(frozen=True)

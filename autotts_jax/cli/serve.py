@@ -74,7 +74,7 @@ def serve(
         devices.configure()
         settings = live.Settings(
             name=name or engine.model_name,
-            sampling=sampling.sampling(),
+            sampling=sampling.sampling(engine),
             answers=answers,
             grader=grader,
             reply=reply,

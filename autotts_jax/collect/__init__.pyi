@@ -1,7 +1,7 @@
 from .answers import Extractor, extract, extractor
 from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
 from .engine import Cancelled, Completion, Engine, EngineError, Finish, Message, Request, Tokenizer, Tokens
-from .engines import ENGINES, QUICK_TO_FAIL, engine_spec, open_engine
+from .engines import ENGINES, QUICK_TO_FAIL, context_length, engine_spec, open_engine
 from .estimate import Cost, Estimate, estimate
 from .grader import Form, FormGrader, Grader
 from .graders import GRADERS, open_grader
@@ -16,7 +16,16 @@ from .server_engine import ServerEngine
 from .simulated import SimulatedEngine
 from .store import Store, is_collection
 from .thinking import Thinking
-from .trajectories import ContextError, Probe, Sampling, Trajectories, Trajectory, Usage, last_depth
+from .trajectories import (
+    ContextError,
+    Probe,
+    Sampling,
+    Trajectories,
+    Trajectory,
+    Usage,
+    fitting_tokens,
+    last_depth,
+)
 from .vllm_engine import VLLMEngine
 
 __all__ = [
@@ -63,10 +72,12 @@ __all__ = [
     "collect",
     "collect_missing",
     "collect_unit",
+    "context_length",
     "engine_spec",
     "estimate",
     "extract",
     "extractor",
+    "fitting_tokens",
     "import_release",
     "is_collection",
     "last_depth",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import inspect
@@ -28,7 +29,8 @@ CHAT = ("chat_kwargs", "think_end")
 
 OPERATIONAL = (
     *("attempts", "base_url", "max_connections", "pause", "timeout"),  # of ServerEngine
-    *("cpu_offload_gb", "gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs", "swap_space"),
+    *("cpu_offload_gb", "gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_batched_tokens"),
+    *("max_num_seqs", "swap_space"),
 )
 """Options that say how an engine does its work, and not what it writes."""
 
@@ -82,6 +84,37 @@ def _files_sha256(folders: Sequence[Path]) -> str | None:
             if file.suffix in CONFIGURES and size <= MAX_READ:
                 held.update(read_bytes(file))
     return held.hexdigest()
+
+
+def context_length(
+    name: str,
+    model: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+) -> int | None:
+    """Finds how many tokens a prompt and its completion may have together, without loading a model's weights.
+
+    Args:
+        name: one of `ENGINES`.
+        model: the model, as for `open_engine`.
+        options: further arguments of the engine's class.
+        base_url: address of a server.
+        api_key: API key of a server.
+
+    Returns:
+        The tokens; None if the model's configuration does not tell.
+
+    Raises:
+        InputError: there is no such engine, or what it needs is not installed.
+        EngineError: a server does not answer.
+    """
+    if name == "vllm" and model is not None:
+        from autotts_jax.collect.vllm_engine import find_context
+
+        return find_context(model, dict(options or {}))
+    with contextlib.closing(open_engine(name, model, options, base_url, api_key)) as engine:
+        return engine.max_model_len
 
 
 def open_engine(

@@ -24,6 +24,8 @@ ANSWER = f"The final answer is {BOX}"
 """What forces an answer, after the end of the thinking or a new paragraph."""
 QUESTION = "{question}"
 """The place of the question in `Sampling.prompt_template`."""
+MOST_TOKENS = 32_768
+"""T by default, where the model's context holds as much."""
 MAX_SEED = MAX_TOP_K = 2**31 - 1
 
 
@@ -54,7 +56,7 @@ class Sampling:
     """
 
     interval: int = 500
-    max_tokens: int = 32_768
+    max_tokens: int = MOST_TOKENS
     temperature: float = 0.7
     top_p: float = 1.0
     top_k: int = 0
@@ -95,6 +97,18 @@ class Sampling:
     def max_depth(self) -> int:
         """K, the largest depth that a trajectory can be read to."""
         return last_depth(self.max_tokens, self.interval)
+
+
+def fitting_tokens(context: int | None) -> int:
+    """Finds how long the trajectories of a model are by default.
+
+    Args:
+        context: tokens that a prompt and its completion may have together; None if unknown.
+
+    Returns:
+        Four fifths of the context, the rest of which is for the question, or `MOST_TOKENS` if that is less.
+    """
+    return MOST_TOKENS if context is None else max(min(context * 4 // 5, MOST_TOKENS), 1)
 
 
 def last_depth(tokens: int, interval: int) -> int:

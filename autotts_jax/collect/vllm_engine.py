@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 import os
 import queue
@@ -12,10 +13,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from autotts_jax.collect.engine import CANCEL_SECONDS, Cancelled, Completion, EngineError, Finish, Request
+from autotts_jax.collect.remedies import remedy
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
-from autotts_jax.terminal import quoted
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine ends with this process, whatever happens
@@ -25,6 +26,11 @@ ENVIRONMENT = {
 """Environment variables for vLLM, unless the user has set them."""
 
 ALWAYS: dict[str, Any] = {"enable_prefix_caching": True, "use_tqdm_on_load": False}
+CPU_CONTEXT = 8192
+"""Tokens of the context on a CPU, unless the user says otherwise: that of large models needs much memory."""
+CPU_CACHE = 1 / 8
+"""Share of the machine's memory that the prefix cache has on a CPU, unless the user says otherwise: what vLLM
+would take for it is seldom free."""
 ON_CPU: dict[str, Any] = {
     "block_size": 32,  # prefix caching on a CPU needs a multiple of 32
     "max_num_batched_tokens": 65536,  # seeded requests crash when a prompt is read in several steps
@@ -68,16 +74,13 @@ class VLLMEngine:
         chat_kwargs: Mapping[str, Any] | None = None,
         think_end: str | None = None,
     ):
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        with needs("collect", "the engine vllm (without a GPU: autotts-jax[collect-cpu])"):
-            import vllm
-            from vllm.platforms import current_platform
-        defaults = ALWAYS | (ON_CPU if current_platform.is_cpu() else {})
+        vllm, on_cpu = _vllm()
+        given = dict(options or {})
         try:
-            llm = vllm.LLM(model=model, **defaults | dict(options or {}))
+            llm = vllm.LLM(model=model, **ALWAYS | (_for_cpu(model, given) if on_cpu else {}) | given)
         except (OSError, TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"vLLM cannot load {model}: {quoted(error)}") from error
+            raise InputError(f"vLLM cannot load {model}: {remedy(str(error), on_cpu)}") from error
+        self._on_cpu = on_cpu
         self.model = model
         self.max_model_len = llm.llm_engine.model_config.max_model_len
         self.tokenizer = HubTokenizer(llm.get_tokenizer(), chat_kwargs, think_end)
@@ -125,7 +128,8 @@ class VLLMEngine:
                         order.deliver(output.request_id, self._completion(request, output))
             self._failure = "the engine was closed"
         except Exception as error:
-            self._failure = f"vLLM failed: {quoted(error)}; what was collected is kept, start again to resume"
+            problem = remedy(str(error), self._on_cpu)
+            self._failure = f"vLLM failed: {problem}; what was collected is kept, start again to resume"
 
     def _take_orders(self) -> bool:
         """Passes new orders to the engine, waiting if it has nothing to do; false once it is to end."""
@@ -150,7 +154,9 @@ class VLLMEngine:
                 self._waiting[name] = order
         except Exception as error:  # which class depends on the version of vLLM
             self._drop(order.requests)
-            order.results.set_exception(EngineError(f"vLLM refuses a request: {quoted(error)}"))
+            order.results.set_exception(
+                EngineError(f"vLLM refuses a request: {remedy(str(error), self._on_cpu)}")
+            )
 
     def _drop(self, names: Iterable[str]) -> None:
         self._engine.abort_request([name for name in names if self._waiting.pop(name, None)])
@@ -181,3 +187,61 @@ class VLLMEngine:
             logprobs=0 if request.logprobs else None,
             output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )
+
+
+# --- what is known before the model is loaded ---------------------------------------------------------------
+
+
+def find_context(model: str, options: Mapping[str, Any]) -> int | None:
+    """Finds how many tokens a prompt and its completion may have together, from a model's configuration.
+
+    Args:
+        model: a model's folder or Hugging Face id.
+        options: arguments of ``vllm.LLM``.
+
+    Returns:
+        The tokens; None if the configuration does not tell, or cannot be read.
+    """
+    named = options.get("max_model_len")
+    if isinstance(named, int) and named > 0:
+        return named
+    context = _configured_context(model)
+    if named is None and importlib.util.find_spec("vllm") and _vllm()[1]:
+        return _cpu_context(context)
+    return context
+
+
+def _configured_context(model: str) -> int | None:
+    with needs("collecting", "a model's configuration"):
+        from transformers import AutoConfig
+    try:
+        config = AutoConfig.from_pretrained(model).get_text_config()
+    except (OSError, ValueError):
+        return None  # loading the model says what is wrong
+    context = getattr(config, "max_position_embeddings", None)
+    return context if isinstance(context, int) else None
+
+
+def _cpu_context(context: int | None) -> int:
+    return min(CPU_CONTEXT, context or CPU_CONTEXT)
+
+
+def _for_cpu(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with which vLLM starts on a CPU, where most of the memory may be in use."""
+    defaults = dict(ON_CPU)
+    if "max_model_len" not in given:
+        defaults["max_model_len"] = _cpu_context(_configured_context(model))
+    if "gpu_memory_utilization" not in given:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        defaults["kv_cache_memory_bytes"] = int(memory * CPU_CACHE)
+    return defaults
+
+
+def _vllm() -> tuple[Any, bool]:
+    """vLLM, and whether it runs on the CPU."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    with needs("collect", "the engine vllm (without a GPU: autotts-jax[collect-cpu])"):
+        import vllm
+        from vllm.platforms import current_platform
+    return vllm, current_platform.is_cpu()

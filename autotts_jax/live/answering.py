@@ -24,7 +24,14 @@ from autotts_jax.collect.answers import Extractor, extractor
 from autotts_jax.collect.engine import Engine, Finish, Message
 from autotts_jax.collect.grader import Form, Grader
 from autotts_jax.collect.graders import MATH, open_grader
-from autotts_jax.collect.trajectories import Sampling, Trajectories, Usage, check_differing, last_depth
+from autotts_jax.collect.trajectories import (
+    Sampling,
+    Trajectories,
+    Usage,
+    check_differing,
+    fitting_tokens,
+    last_depth,
+)
 from autotts_jax.core.controller import Scale
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
@@ -117,7 +124,8 @@ def answer(
         engine: the model, as `autotts_jax.collect.open_engine` opens it.
         question: the question, or a conversation of which the last message is the user's.
         player: a player with a single setting, as `autotts_jax.evaluate` takes it.
-        sampling: how branches are sampled and probed; `Sampling()` when None.
+        sampling: how branches are sampled and probed; with None, as `Sampling` has it, but no longer
+            than the model's context holds, as `fitting_tokens` says.
         answers: finds the answer in a text: ``auto`` (the last box, ``####``, "answer is" or number),
             ``boxed``, ``number``, ``choice``, ``regex:PATTERN``, ``module:function``, or a function.
         max_branches: W, branches that can be opened; the environment of a policy has its own.
@@ -169,7 +177,7 @@ def answer(
     playing.check_single()
     width = playing.width or max_branches
     playing.check(width)
-    sampling = sampling or Sampling()
+    sampling = sampling or Sampling(max_tokens=fitting_tokens(engine.max_model_len))
     warn_of_distance(playing, Scale(sampling.interval, sampling.interval, sampling.max_depth))
     if width > 1:
         check_differing(sampling)
