@@ -41,3 +41,10 @@ def test_training_examples_run(script, needs, options, trained):
     assert over == 0
     # Where policies start is nearly SC@8: they open all branches and read on.
     assert rows["untrained"][1] == pytest.approx(ktokens, rel=0.1)
+
+
+def test_a_model_is_written_where_there_is_nothing(tmp_path):
+    command = [sys.executable, EXAMPLES / "smollm2_model.py", tmp_path]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path} exists; give another folder" in done.stderr
