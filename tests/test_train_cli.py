@@ -31,7 +31,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.policies.neural import policy_file
 from autotts_jax.policies.neural.actions import HEADS
 from autotts_jax.policies.neural.policy import NeuralPolicy, head_of
-from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
+from autotts_jax.replay import SYNTHETIC_MODELS, select_part, synthetic, write_json
 from autotts_jax.replay.dataset import stack
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.training import (
@@ -150,7 +150,7 @@ def test_train_says_what_it_made(run_train, config):
     ]
     assert manifest["command"] == ["autotts-jax", "train", "--config", str(config)]
     assert manifest["config"] == {
-        "data": {"paths": None, "encoding": "exact", "folds": 3, "fold": 0},
+        "data": {"paths": None, "encoding": "exact", "folds": 3, "fold": 0, "split": False},
         "network": {"hidden": 4, "actions": "rounds"},
         "objective": {"gamma": [1e-5, 1e-3], "reward": "outcome", "voters": 0, "difficulty_std": 0.0},
         "warm_start": None,
@@ -172,7 +172,8 @@ def test_options_go_before_the_configuration(run_train, config, tmp_path):
     status, _, err = run_train("--config", config, *options)
     assert (status, err) == (0, "")
     manifest = json.loads(Path("here/manifest.json").read_text())
-    assert manifest["config"]["data"] == {"paths": [str(file)], "encoding": "exact", "folds": 3, "fold": 2}
+    expected = {"paths": [str(file)], "encoding": "exact", "folds": 3, "fold": 2, "split": False}
+    assert manifest["config"]["data"] == expected
     assert manifest["config"]["run"] | {"seed": 7, "updates": 6} == manifest["config"]["run"]
     assert manifest["data"].keys() == {"M/bench"}
     status, out, err = run_train("--config", config, *options[2:], "--resume")
@@ -539,6 +540,8 @@ def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
         ),
         (("folds = 3", "folds = 1"), "toy.toml: data.folds is 1, but it must be at least 2"),
         (("fold = 0", "fold = 3"), "toy.toml: data.fold is 3, but it must be in 0 … 2"),
+        (("fold = 0", "fold = 0\nsplit = true"), "toy.toml: data.split is true and fold is 0, but only one"),
+        (("fold = 0", "split = 1"), "data.split is 1: input should be a valid boolean"),
         (("[data]", "[data]\npaths = []"), "data.paths is empty; name at least one, or leave it out"),
         (("[data]", '[data]\npaths = "x"'), "data.paths is 'x': input should be a valid array"),
         (("[data]", '[data]\npaths = ["x", 3]'), "data.paths.1 is 3: input should be a valid string"),
@@ -620,6 +623,22 @@ def test_train_from_python(config, tmp_path, monkeypatch):
         train(read_config(config))
     with pytest.raises(InputError, match="an empty path names nothing"):
         train(config, out="")
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_split_trains_and_validates_on_parts_of_the_benchmark(config, monkeypatch, tmp_path):
+    config.write_text(CONFIG.replace("folds = 3\nfold = 0", "split = true"))
+    used = {}
+    monkeypatch.setattr(entry, "make_params", lambda _, dataset, _seed: used.setdefault("train", dataset))
+    monkeypatch.setattr(
+        entry, "make_validation", lambda _, dataset: (used.setdefault("validation", dataset), validate)[1]
+    )
+    dataset = synthetic(0, SYNTHETIC_MODELS[:2], 10, 4)
+    train(config, dataset, out=tmp_path / "out", updates=1)
+    for name, found in used.items():
+        expected = select_part(dataset, name)
+        assert [question.text for question in found.questions] == [q.text for q in expected.questions]
+    assert len(used) == 2
 
 
 def test_folds_share_no_question():

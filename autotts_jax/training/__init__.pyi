@@ -1,7 +1,7 @@
 from .arena import Arena, Scores, draw_gammas
 from .checkpoints import Checkpoints
 from .config import Config, DataSettings, NetworkSettings, ObjectiveSettings, read_config
-from .data import fold_of, make_params, split_folds
+from .data import fold_of, make_params, split_folds, split_questions
 from .entry import TrainingRun, train
 from .evolution import Evolution, EvolutionSettings
 from .imitation import Demonstrations, WarmStartSettings, clone, demonstrate, warm_start
@@ -46,6 +46,7 @@ __all__ = [
     "read_metrics",
     "run",
     "split_folds",
+    "split_questions",
     "teacher",
     "train",
     "tune",

@@ -33,12 +33,15 @@ class DataSettings(Settings):
         folds: parts that the distinct questions are dealt into.
         fold: the part that is held out of training and validated on; None to train and validate on all
             questions.
+        split: train on the benchmark's part ``train`` and validate on ``validation``, in place of folds; see
+            `autotts_jax.replay.part_of`.
     """
 
     paths: tuple[str, ...] | None = None
     encoding: Literal["exact", "equiv"] = "exact"
     folds: int = 5
     fold: int | None = None
+    split: bool = False
 
     def __post_init__(self) -> None:
         if self.paths == ():
@@ -47,6 +50,11 @@ class DataSettings(Settings):
             raise InputError(f"folds is {self.folds}, but it must be at least 2")
         if self.fold is not None and not 0 <= self.fold < self.folds:
             raise InputError(f"fold is {self.fold}, but it must be in 0 … {self.folds - 1}")
+        if self.split and self.fold is not None:
+            raise InputError(
+                f"split is true and fold is {self.fold}, but only one of them can hold questions out; leave "
+                "the other out"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,29 @@ from autotts_jax.envs.targets import poll
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.actions import HEADS
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.training.config import Config
+from autotts_jax.replay.parts import select_part
+from autotts_jax.training.config import Config, DataSettings
 
 FOLD_SEED = 0
 """Seed of the folds. It does not depend on the run's, so that all runs have the same folds."""
+
+
+def split_questions(dataset: ProbeDataset, settings: DataSettings) -> tuple[ProbeDataset, ProbeDataset]:
+    """Splits a dataset into questions to train on and questions to validate on, as a configuration says.
+
+    Args:
+        dataset: the questions.
+        settings: ``[data]`` of the configuration.
+
+    Returns:
+        The questions to train on and those to validate on. With ``split`` the part ``test`` is in neither.
+
+    Raises:
+        InputError: there are too few distinct questions.
+    """
+    if settings.split:
+        return select_part(dataset, "train"), select_part(dataset, "validation")
+    return split_folds(dataset, settings.folds, settings.fold)
 
 
 def split_folds(dataset: ProbeDataset, folds: int, fold: int | None) -> tuple[ProbeDataset, ProbeDataset]:

@@ -21,7 +21,7 @@ from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
 from autotts_jax.replay import ProbeDataset
 from autotts_jax.training.checkpoints import newest_checkpoint
 from autotts_jax.training.config import Config, read_config
-from autotts_jax.training.data import make_params, split_folds
+from autotts_jax.training.data import make_params, split_questions
 from autotts_jax.training.evolution import Evolution, EvolutionSettings
 from autotts_jax.training.imitation import warm_start
 from autotts_jax.training.loop import run
@@ -112,7 +112,7 @@ def train(
         settings = settings.changed(paths, seed, fold, updates)
         if not isinstance(data, ProbeDataset):
             data = load(settings.data.paths or "synthetic", settings.data.encoding)
-        training, held_out = split_folds(data, settings.data.folds, settings.data.fold)
+        training, held_out = split_questions(data, settings.data)
     manifest = build_manifest(settings, data)
     card = {key: manifest[key] for key in ("config", "data", "versions")}
     validate = make_validation(settings, held_out)
