@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import sys
 
 import pytest
 
 import autotts_jax as at
+from autotts_jax.cli import main as cli
 from autotts_jax.collect import (
     FormGrader,
     LocalWorkers,
@@ -60,7 +62,7 @@ def test_a_function_that_gives_no_forms_is_named(function, message):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("colour", "there is no grader of this name; give one of math, "),
+        ("colour", "there is no grader of this name; give one of math, arithmetic, "),
         ("no_such_module:form", "there is no module no_such_module"),
         (f"{__file__}:PLAN", "name a function of an answer"),
         (7, "it must be a grader, its name or a function"),
@@ -82,6 +84,24 @@ def test_a_collection_is_graded_by_it_and_graded_anew(tmp_path):
     assert [question.gold for question in again.questions] == ["3", "8"]
     assert {path: path.read_bytes() for path in (tmp_path / "units").iterdir()} == units
     assert Store(tmp_path).plan.grader == "math"
+
+
+def test_unevaluated_arithmetic_is_an_answer_by_name(tmp_path, capsys, monkeypatch):
+    rule = f"{__file__}:a_sum"
+    line = ["collect", "--engine", "simulated", "--questions", "arithmetic:1", "--out", str(tmp_path / "run")]
+    line += ["--branches", "2", "--interval", "20", "--max-tokens", "60", "--answers", rule]
+    forms = []
+    for grader in ("math", "arithmetic"):
+        monkeypatch.setattr(sys, "argv", ["autotts-jax", *line, "--grader", grader])
+        with pytest.raises(SystemExit, match="0"):
+            cli.main()
+        forms.append(at.load(tmp_path / "run").questions[0].vocabulary)
+    assert [set(found) - {"ERR"} for found in forms] == [set(), {"27"}]
+    assert "wrote matrix.npz" in capsys.readouterr().out
+
+
+def a_sum(_):
+    return "9 * 3"
 
 
 def test_a_manifest_without_a_grader_is_one_of_mathematics(tmp_path):

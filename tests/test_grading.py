@@ -88,7 +88,8 @@ def test_the_question_again_is_no_answer(grader):
     assert grader.correct("12", ["7 + 5", "7 + 5 = 12", "12", "7 + 5 = 13"]) == [False, True, True, False]
     assert grader.forms(["7 + 5", "9 * 3", "x = 9 * 3"]) == ["ERR"] * 3
     # An option says otherwise, and a reference answer may be arithmetic.
-    assert grader.forms(["7 + 5", "9 * 3", "x = 9 * 3"], arithmetic=True) == ["12", "27", "27"]
+    with MathGrader(1, arithmetic=True) as evaluating:
+        assert evaluating.forms(["7 + 5", "9 * 3", "x = 9 * 3"]) == ["12", "27", "27"]
     assert grader.correct("7 + 5", ["12", "7 + 5"]) == [True, False]
 
 

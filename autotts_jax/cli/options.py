@@ -168,8 +168,8 @@ GraderOption = Annotated[
     typer.Option(
         parser=utf8,
         metavar="RULE",
-        help="When answers are equal: as mathematics (math), or by module:function, which gives an answer's "
-        "canonical form.",
+        help="When answers are equal: as mathematics (math), the same with 9 * 3 being 27 (arithmetic), or "
+        "by module:function, which gives an answer's canonical form.",
     ),
 ]
 

@@ -3,6 +3,7 @@
 | specification | when answers are equal |
 |---|---|
 | ``math`` | they are the same mathematics, number, choice or words |
+| ``arithmetic`` | the same, where unevaluated arithmetic such as ``9 * 3`` is an answer too, of its value |
 | ``module.name:function``, ``path/to/file.py:function`` | a function gives the same canonical form for them |
 """
 
@@ -14,7 +15,8 @@ from autotts_jax.errors import InputError
 from autotts_jax.user_code import load_object
 
 MATH = "math"
-GRADERS = (MATH,)
+ARITHMETIC = "arithmetic"
+GRADERS = (MATH, ARITHMETIC)
 """Graders that come with the package."""
 
 
@@ -31,8 +33,8 @@ def open_grader(spec: str | Form = MATH, workers: int | None = None) -> Grader:
     Raises:
         InputError: there is no such grader, it cannot be imported, or what it needs is not installed.
     """
-    if spec == MATH:
-        return MathGrader(workers)
+    if spec in GRADERS:
+        return MathGrader(workers, arithmetic=spec == ARITHMETIC)
     if isinstance(spec, str):
         if ":" not in spec:
             raise InputError(

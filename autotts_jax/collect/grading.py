@@ -65,12 +65,13 @@ class MathGrader(Grader):
         workers: number of processes; by default one for each core.
         timeout: seconds of a processor's time for one parse or one evaluation, rounded up to whole seconds.
             An answer that takes three times as long in all ends its worker.
+        arithmetic: whether unevaluated arithmetic, such as ``9 * 3``, is an answer, of its value.
 
     Raises:
         InputError: latex2sympy2_extended is not installed, or an argument is out of range.
     """
 
-    def __init__(self, workers: int | None = None, timeout: float = 5.0):
+    def __init__(self, workers: int | None = None, timeout: float = 5.0, *, arithmetic: bool = False):
         if importlib.util.find_spec("latex2sympy2_extended") is None:
             raise InputError("grading needs latex2sympy2_extended: pip install 'autotts-jax[equiv]'")
         if workers is not None and workers < 1:
@@ -82,6 +83,7 @@ class MathGrader(Grader):
         for worker in self._workers:
             self._idle.put(worker)
         self._threads = ThreadPoolExecutor(len(self._workers), "grader")
+        self._arithmetic = arithmetic
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -98,22 +100,14 @@ class MathGrader(Grader):
 
     def reference(self, gold: str) -> str:
         """Finds the form of right answers; of unevaluated arithmetic, its value counts."""
-        return self.forms([gold], arithmetic=True)[0]
+        return self._forms([gold], arithmetic=True)[0]
 
-    def forms(
-        self,
-        answers: Sequence[str],
-        gold: str | None = None,  # noqa: ARG002
-        *,
-        arithmetic: bool = False,
-    ) -> list[str]:
+    def forms(self, answers: Sequence[str], gold: str | None = None) -> list[str]:  # noqa: ARG002
         """Finds the canonical forms of answers.
 
         Args:
             answers: S answers.
             gold: not used.
-            arithmetic: whether unevaluated arithmetic, such as ``9 * 3``, is an answer, of which the value
-                counts.
 
         Returns:
             The form of each of the S answers, ``ERR`` for what is no answer.
@@ -121,6 +115,9 @@ class MathGrader(Grader):
         Raises:
             InputError: the grader is closed, or its workers do not start.
         """
+        return self._forms(answers, self._arithmetic)
+
+    def _forms(self, answers: Sequence[str], arithmetic: bool) -> list[str]:
         if self._closed:
             raise InputError(_CLOSED)
         found = {answer: plain_form(answer, arithmetic) for answer in dict.fromkeys(answers)}
