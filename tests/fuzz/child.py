@@ -124,7 +124,7 @@ def main() -> None:
     whole = sum(reader.share for _, reader in made)
     for name, reader in made:
         start = time.monotonic()
-        count, accepted = read_many(reader, max(1, inputs * reader.share // whole), seed)
+        count, accepted = read_many(reader, -(-inputs * reader.share // whole), seed)
         seconds = round(time.monotonic() - start, 1)
         told = {"reader": name, "inputs": count, "accepted": accepted, "seconds": seconds}
         print(json.dumps(told), flush=True)
