@@ -238,7 +238,7 @@ def _plans(folder: Path) -> Reader:
 
 def _live_runs(folder: Path) -> Reader:
     problem = Problem("What is 1 + 1?", "2")
-    settings = LiveSettings("sc@2", 4, None, Sampling(), "auto", None)
+    settings = LiveSettings("sc@2", 4, None, Sampling(), "auto", "math", None)
     row = Answered(0, problem.text, "2", "2", True, 60, 30, 0.5, 2, 1, "decided", False, 0.5, 60, 4, 2)
     manifest = {"format": "autotts_jax live run", "version": 1, "settings": settings, "runs": [{}]}
     files = {
