@@ -17,6 +17,7 @@ from autotts_jax.experiments.summary import (
     ALL_MODELS,
     Objective,
     Row,
+    p_value,
     paired_bootstrap,
     standard_error,
 )
@@ -92,7 +93,9 @@ def play_of(correct, tokens=1, name="sc"):
 
 
 def row(tokens, accuracy):
-    return Row("m", "b", "c", 1, accuracy, 0.1, tokens, tokens, *[0] * 8)
+    figures = {field.name: 0.0 for field in dataclasses.fields(Row)}
+    names = {"model": "m", "benchmark": "b", "controller": "c", "value": 1}
+    return Row(**figures | names | {"accuracy": accuracy, "accuracy_se": 0.1, "tokens": tokens})
 
 
 # --- files agree with each other ------------------------------------------------------------------------
@@ -270,6 +273,36 @@ def test_bootstrap_has_the_width_that_theory_gives():
     assert (low, high) == pytest.approx(
         (difference.mean() - 1.96 * error, difference.mean() + 1.96 * error), abs=0.2 * error
     )
+
+
+def test_the_p_value_is_that_of_the_interval():
+    assert p_value(np.full(999, 0.3)) == pytest.approx(2 / 1000)
+    assert p_value(np.zeros(999)) == 1
+    assert p_value(np.linspace(-0.0255, 0.9745, 1001)) > 0.05 > p_value(np.linspace(-0.0235, 0.9765, 1001))
+
+
+def test_referees_statistics_by_hand(dataset):
+    """A gain on every question, none, and one on half of them, of a third of the first setting's tokens."""
+    one_cell = dataset.select([0, 1])
+    first = play_of(np.zeros((3, 2)), 30, "sc")
+    plays = (
+        first,
+        play_of(np.ones((3, 2)), 10, "asc"),
+        play_of(np.zeros((3, 2)), 10, "cmc"),
+        play_of(np.array([[1, 0]] * 3), 10, "parallel-probe"),
+    )
+    rows = Evaluation(one_cell, plays, 3).rows
+    assert [row.tokens_ratio for row in rows] == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
+    assert [(row.ratio_low, row.ratio_high) for row in rows[1:]] == [pytest.approx((1 / 3, 1 / 3))] * 3
+    least, half = 2 / 10_001, rows[3].gain_p
+    assert np.isnan(rows[0].gain_p)
+    assert [row.gain_p for row in rows[1:3]] == pytest.approx([least, 1])
+    assert half == pytest.approx(0.5, abs=0.05)  # both draws are the question without a gain: a quarter
+    assert [row.gain_p_adjusted for row in rows[1:]] == pytest.approx([3 * least, 1, half * 3 / 2])
+    assert [row.gain_detectable for row in rows[1:3]] == pytest.approx([np.nan, np.nan], nan_ok=True)
+    # The standard error of a mean of two of {0, 1}; seeds, of which there are three, are not counted.
+    assert rows[3].accuracy_question_se == pytest.approx(np.sqrt(1 / 8), rel=0.03)
+    assert rows[3].gain_detectable == pytest.approx(2.8016 * np.sqrt(1 / 8), rel=0.03)
 
 
 def test_bootstrap_draws_a_question_of_two_models_once():

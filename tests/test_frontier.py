@@ -1,6 +1,7 @@
 """Frontiers: closed forms on two or three points, properties, and the comparison of an evaluation."""
 
 import csv
+import dataclasses
 import itertools
 
 import numpy as np
@@ -270,6 +271,8 @@ def test_its_figures_are_those_of_the_summary(comparisons, evaluation):
         assert c.accuracy_gain == pytest.approx(at - accuracy_at(reference, c.tokens + 1e-9))
         best = frontier_of(*np.concatenate([frontier(c.model, "cmc"), frontier(c.model, "mine")], -1))
         assert c.hypervolume == pytest.approx(hypervolume(mine, c.reference_tokens))
+        assert c.hypervolume_low <= c.hypervolume <= c.hypervolume_high
+        assert c.hypervolume_low < c.hypervolume_high
         gain = c.hypervolume - hypervolume(reference, c.reference_tokens)
         assert c.hypervolume_gain == pytest.approx(gain)
         assert c.hypervolume_gain_low <= c.hypervolume_gain <= c.hypervolume_gain_high
@@ -436,7 +439,9 @@ def test_the_table_is_small_and_says_what_is_not_reached(dataset):
 def test_a_sweep_of_prices_is_drawn_in_the_order_of_tokens():
     """A large γ is a small budget, so the values fall as the tokens rise."""
     figures = [(1e-3, 10_000, 0.3), (1e-5, 90_000, 0.6), (1e-4, 40_000, 0.5)]
-    rows = [Row("m", "b", "neural", g, a, 0.0, t, t, *[0] * 8) for g, t, a in figures]
+    rest = dict.fromkeys((field.name for field in dataclasses.fields(Row)), 0.0)
+    rest |= {"model": "m", "benchmark": "b", "controller": "neural"}
+    rows = [Row(**rest | {"value": g, "tokens": t, "accuracy": a}) for g, t, a in figures]
     (panel,) = frontier_figure(rows).axes
     np.testing.assert_array_equal(panel.lines[0].get_xdata(), [10, 40, 90])
     np.testing.assert_array_equal(panel.lines[0].get_ydata(), [30, 50, 60])

@@ -30,6 +30,7 @@ SUMMARY_COLUMNS = (
     "value",
     "accuracy",
     "accuracy_se",
+    "accuracy_question_se",
     "tokens",
     "sequential_tokens",
     "objective",
@@ -61,9 +62,15 @@ PAIRED_COLUMNS = (
     "gain",
     "gain_low",
     "gain_high",
+    "gain_p",
+    "gain_p_adjusted",
+    "gain_detectable",
     "objective_gain",
     "objective_gain_low",
     "objective_gain_high",
+    "tokens_ratio",
+    "ratio_low",
+    "ratio_high",
 )
 FRONTIER_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
 TEXT_COLUMNS = ("model", "benchmark", "controller", "reference", "envelope", "name", "setting")

@@ -184,6 +184,8 @@ class Comparison:
         gain_low: lower end of its interval.
         gain_high: upper end of it.
         hypervolume: of the controller's frontier against (C0, 0), in 0 … 1.
+        hypervolume_low: lower end of its interval.
+        hypervolume_high: upper end of it.
         hypervolume_gain: it minus that of the reference's frontier.
         hypervolume_gain_low: lower end of its interval.
         hypervolume_gain_high: upper end of it.
@@ -208,6 +210,8 @@ class Comparison:
     gain_low: float
     gain_high: float
     hypervolume: float
+    hypervolume_low: float
+    hypervolume_high: float
     hypervolume_gain: float
     hypervolume_gain_low: float
     hypervolume_gain_high: float
@@ -319,15 +323,17 @@ def _areas(
     """Hypervolume of each controller, against that of the reference, and regret."""
     areas = {name: hypervolume(of, reference_tokens) for name, of in frontiers.items()}
     gains = {name: area - areas[reference] for name, area in areas.items()}
-    intervals = {name: _interval(gain[1:]) for name, gain in gains.items()}
+    intervals = {name: (*_interval(areas[name][1:]), *_interval(gain[1:])) for name, gain in gains.items()}
     played = {name: Frontier(*(figures[0] for figures in of)) for name, of in frontiers.items()}
     best = frontier_of(*(np.concatenate(figures) for figures in zip(*played.values(), strict=True)))
     return {
         name: {
             "hypervolume": float(areas[name][0]),
+            "hypervolume_low": intervals[name][0],
+            "hypervolume_high": intervals[name][1],
             "hypervolume_gain": float(gains[name][0]),
-            "hypervolume_gain_low": intervals[name][0],
-            "hypervolume_gain_high": intervals[name][1],
+            "hypervolume_gain_low": intervals[name][2],
+            "hypervolume_gain_high": intervals[name][3],
             "regret": controller_regret(of, best, reference_tokens),
         }
         for name, of in played.items()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import scipy.special
+import scipy.stats
 from jaxtyping import Float, Int
 
 from autotts_jax.errors import InputError
@@ -17,6 +20,9 @@ ALL_MODELS = "mean of models"
 """Name of the rows that average the models of a benchmark."""
 
 RESAMPLES = 10_000
+
+DETECTABLE = float(scipy.special.ndtri(0.975) + scipy.special.ndtri(0.8))
+"""Standard errors of the smallest difference that a test at 5 % finds four times in five."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +76,7 @@ class Row:
         value: β, γ, number of branches, or None.
         accuracy: mean of 1{correct}, in 0 … 1.
         accuracy_se: standard error of it over seeds; NaN with one seed.
+        accuracy_question_se: standard error of it over questions, each the mean of its seeds.
         tokens: mean tokens an episode.
         sequential_tokens: mean sequential tokens an episode.
         objective: mean objective of an episode.
@@ -77,9 +84,16 @@ class Row:
         gain: accuracy minus that of the first setting.
         gain_low: lower end of the 95 % interval of ``gain``, by paired bootstrap over questions.
         gain_high: upper end of it.
+        gain_p: two-sided p-value of ``gain`` by the same bootstrap; NaN of the first setting.
+        gain_p_adjusted: it, adjusted by Benjamini and Hochberg for the settings of this model and benchmark.
+        gain_detectable: the smallest gain that as many questions, which differ as much, show in four of five
+            tests at 5 %; NaN where all questions gain the same.
         objective_gain: objective minus that of the first setting.
         objective_gain_low: lower end of its 95 % interval, likewise.
         objective_gain_high: upper end of it.
+        tokens_ratio: tokens over those of the first setting; NaN where these are 0.
+        ratio_low: lower end of its 95 % interval, by the same bootstrap.
+        ratio_high: upper end of it.
     """
 
     model: str
@@ -88,6 +102,7 @@ class Row:
     value: float | None
     accuracy: float
     accuracy_se: float
+    accuracy_question_se: float
     tokens: float
     sequential_tokens: float
     objective: float
@@ -95,9 +110,15 @@ class Row:
     gain: float
     gain_low: float
     gain_high: float
+    gain_p: float
+    gain_p_adjusted: float
+    gain_detectable: float
     objective_gain: float
     objective_gain_low: float
     objective_gain_high: float
+    tokens_ratio: float
+    ratio_low: float
+    ratio_high: float
 
     @property
     def name(self) -> str:
@@ -132,11 +153,12 @@ def _rows(
     benchmark: str,
     model: str,
     cells: Sequence[int],
-) -> Iterator[Row]:
+) -> list[Row]:
     questions = np.concatenate([dataset.cell_questions(cell) for cell in cells])
     texts = [dataset.questions[question].text for question in questions]
     weight = equal_weights(np.asarray(dataset.matrix.cell)[questions])
-    first: tuple[np.ndarray, np.ndarray] | None = None  # correct and objective by question
+    first: tuple[np.ndarray, ...] | None = None  # correct, objective and tokens by question
+    rows: list[Row] = []
 
     def mean(per_episode: np.ndarray) -> np.ndarray:
         """Weighted mean over questions; (S, Q) to (S,)."""
@@ -145,31 +167,55 @@ def _rows(
     for play in plays:
         worth = objective.of(play)
         for index, value in enumerate(play.player.values):
-            correct, objectives = play.correct[index], worth[index]
-            by_question = correct[:, questions].mean(axis=0), objectives[:, questions].mean(axis=0)
+            correct, objectives, tokens = play.correct[index], worth[index], play.tokens[index]
+            by_question = tuple(of[:, questions].mean(axis=0) for of in (correct, objectives, tokens))
             first = first or by_question
             gain, objective_gain = by_question[0] - first[0], by_question[1] - first[1]
-            low, high = paired_bootstrap(gain, weight, texts)
+            gains = resampled_means(gain, weight, texts)
+            low, high = _interval(gains)
             objective_low, objective_high = paired_bootstrap(objective_gain, weight, texts)
+            spent, first_spent = (resampled_means(of[2], weight, texts) for of in (by_question, first))
+            ratio_low, ratio_high = _interval(_ratio(spent, first_spent))
             accuracy, objective_by_seed = mean(correct), mean(objectives)
-            yield Row(
-                model,
-                benchmark,
-                play.player.name,
-                value,
-                accuracy=float(accuracy.mean()),
-                accuracy_se=standard_error(accuracy),
-                tokens=float(mean(play.tokens[index]).mean()),
-                sequential_tokens=float(mean(play.sequential_tokens[index]).mean()),
-                objective=float(objective_by_seed.mean()),
-                objective_se=standard_error(objective_by_seed),
-                gain=float(gain @ weight),
-                gain_low=low,
-                gain_high=high,
-                objective_gain=float(objective_gain @ weight),
-                objective_gain_low=objective_low,
-                objective_gain_high=objective_high,
+            rows.append(
+                Row(
+                    model,
+                    benchmark,
+                    play.player.name,
+                    value,
+                    accuracy=float(accuracy.mean()),
+                    accuracy_se=standard_error(accuracy),
+                    accuracy_question_se=float(np.std(resampled_means(by_question[0], weight, texts))),
+                    tokens=float(mean(tokens).mean()),
+                    sequential_tokens=float(mean(play.sequential_tokens[index]).mean()),
+                    objective=float(objective_by_seed.mean()),
+                    objective_se=standard_error(objective_by_seed),
+                    gain=float(gain @ weight),
+                    gain_low=low,
+                    gain_high=high,
+                    gain_p=p_value(gains) if rows else math.nan,
+                    gain_p_adjusted=math.nan,
+                    gain_detectable=DETECTABLE * round(float(np.std(gains)), 12) or math.nan,
+                    objective_gain=float(objective_gain @ weight),
+                    objective_gain_low=objective_low,
+                    objective_gain_high=objective_high,
+                    tokens_ratio=float(_ratio(by_question[2] @ weight, first[2] @ weight)),
+                    ratio_low=ratio_low,
+                    ratio_high=ratio_high,
+                )
             )
+    if len(rows) > 1:
+        adjusted = scipy.stats.false_discovery_control([row.gain_p for row in rows[1:]])
+        rows[1:] = [
+            dataclasses.replace(row, gain_p_adjusted=float(p))
+            for row, p in zip(rows[1:], adjusted, strict=True)
+        ]
+    return rows
+
+
+def _ratio(tokens: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Tokens over those of the first setting, NaN where a budget left it none."""
+    return tokens / np.where(first > 0, first, np.nan)
 
 
 def equal_weights(cell: Int[np.ndarray, " Q"]) -> Float[np.ndarray, " Q"]:
@@ -207,17 +253,54 @@ def paired_bootstrap(
         weight: what each question counts.
         texts: text of each question, Q of them.
     """
+    return _interval(resampled_means(difference, weight, texts))
+
+
+def resampled_means(
+    values: Float[np.ndarray, "*seeds Q"], weight: Float[np.ndarray, " Q"], texts: Sequence[str]
+) -> Float[np.ndarray, " R"]:
+    """Computes the weighted mean of values over each resample of the questions, and of any seeds.
+
+    Args:
+        values: values by question, or by seed and question; see `paired_bootstrap`.
+        weight: what each question counts.
+        texts: text of each question, Q of them.
+
+    Returns:
+        `RESAMPLES` means, over the same resamples for the same number of distinct questions.
+    """
     distinct, question = np.unique(np.asarray(texts), return_inverse=True)
-    *seeds, _ = difference.shape
+    *seeds, _ = values.shape
     total = np.zeros((len(distinct), int(np.prod(seeds))))
-    np.add.at(total, question, (weight * difference).reshape(-1, len(weight)).T)
+    np.add.at(total, question, (weight * values).reshape(-1, len(weight)).T)
     mass = np.bincount(question, weights=weight)
     draws = resampled(len(distinct))
     means = (draws @ total / (draws @ mass)[:, None]).reshape(-1, *seeds)
     for axis, count in enumerate(seeds, 1):
         means = np.einsum("rs,rs...->r...", resampled(count, axis) / count, means)
+    return means
+
+
+def _interval(means: Float[np.ndarray, " R"]) -> tuple[float, float]:
+    """The middle 95 % of resamples."""
     low, high = np.quantile(means, (0.025, 0.975))
     return float(low), float(high)
+
+
+def p_value(differences: Float[np.ndarray, " R"]) -> float:
+    """Computes the two-sided p-value of a mean difference by bootstrap.
+
+    It is below 5 % where the 95 % interval leaves 0 out.
+
+    Args:
+        differences: means of resamples.
+
+    Returns:
+        Twice the share of resamples on the rarer side of 0, which counts for both, at most 1.
+    """
+    signs = np.sign(np.round(differences, 12))  # sums in another order differ in their last digits
+    rarer = min((signs <= 0).sum(), (signs >= 0).sum())
+    return float(min(1.0, 2 * (rarer + 1) / (len(differences) + 1)))
 
 
 @functools.lru_cache(maxsize=8)
