@@ -361,6 +361,19 @@ def test_a_narrow_terminal_cuts_nothing_inside_a_word(data, width):
         assert whole <= {word.rstrip(":") for word in narrow.split()}
 
 
+def test_names_that_do_not_fit_a_table_are_shown_whole():
+    numbers = {field.name: 0.125 for field in dataclasses.fields(Row)}
+    names = ("sc@8", "quorum_of_the_first_finishers_with_patience@0.5")
+    figures = numbers | {
+        "value": None,
+        "model": "a-model-with-a-name-of-40-characters-1.5B",
+        "benchmark": "sums",
+    }
+    shown = str(summary_table([Row(**figures | {"controller": name}) for name in names]))
+    assert max(map(len, shown.splitlines())) <= 80
+    assert {*names, "a-model-with-a-name-of-40-characters-1.5B"} <= set(shown.split())
+
+
 def test_frontiers_without_a_sweep_say_so():
     table = Frontiers((), ()).table()
     assert str(table).startswith("no frontiers: fewer than two controllers were swept")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -43,8 +44,8 @@ HTML = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',consolas,monospace\">{
 class Table:
     """Tables with their notes: Rich prints them in a terminal, and a notebook shows them.
 
-    ``str(table)`` is the text in 80 columns, and what a pickled table keeps. In a narrower terminal, what
-    does not fit is a list instead.
+    ``str(table)`` is the text in 80 columns, and what a pickled table keeps. What does not fit a terminal is
+    a list instead, so that no name and no number is cut.
     """
 
     def __init__(self, parts: Callable[[int], Iterable[RenderableType]]):
@@ -58,7 +59,7 @@ class Table:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         width = options.max_width
         for part in self._parts(width):
-            if width < WIDTH and isinstance(part, rich_table.Table):
+            if isinstance(part, rich_table.Table):
                 whole = console.measure(part, options=options.update(width=UNLIMITED)).maximum
                 yield from _as_list(part) if whole > width else [part]
             else:
@@ -116,15 +117,16 @@ def _as_list(table: rich_table.Table) -> Iterator[RenderableType]:
                 yield Padding(styled(f"{heading}: {value}" if heading else value), (0, 0, 0, 2))
 
 
-def numbers_table(title: str, headings: Sequence[str]) -> rich_table.Table:
-    """Makes a table of numbers; its first column has no heading.
+def numbers_table(title: str | None, headings: Sequence[str], first: str = "") -> rich_table.Table:
+    """Makes a table of numbers without rows.
 
     Args:
-        title: the line above it.
-        headings: the headings of the other columns.
+        title: the line above it; None for none.
+        headings: of the columns of numbers.
+        first: the heading of the first column, which holds names.
     """
     table = plain_table(title)
-    table.add_column("", overflow="fold")
+    table.add_column(styled(first), overflow="fold")
     for heading in headings:
         table.add_column(styled(heading), justify="right", no_wrap=True)
     return table
@@ -190,7 +192,7 @@ def _summary(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.Tabl
         return f"{100 * row.accuracy:.1f}{error}", thousands(row.tokens), thousands(row.sequential_tokens)
 
     def gain(row: Row) -> str:
-        return _points(row.gain, row.gain_low, row.gain_high)
+        return points(row.gain, row.gain_low, row.gain_high)
 
     headings = ["accuracy, %", "ktokens", "seq. kt", "Δ accuracy, 95 %"]
     return _with_gains(benchmark, headings, rows, first, cells, gain)
@@ -240,8 +242,14 @@ def thousands(tokens: float) -> str:
     return f"{tokens / 1000:.{1 if tokens >= 10_000 else 2}f}"
 
 
-def _points(gain: float, low: float, high: float) -> str:
-    """A difference of accuracies and its interval, in percentage points."""
+def points(gain: float, low: float, high: float) -> str:
+    """Writes a difference of accuracies and its interval in percentage points.
+
+    Args:
+        gain: the difference, in 0 … 1.
+        low: lower end of the interval.
+        high: upper end of it.
+    """
     return f"{100 * gain:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]".replace("inf", "∞")
 
 
@@ -304,14 +312,19 @@ def _comparison(comparisons: Sequence[Comparison]) -> rich_table.Table:
         if controller != reference:
             one = lines[0]
             gain = one.hypervolume_gain, one.hypervolume_gain_low, one.hypervolume_gain_high
-            add_row(table, "", "", "", "Δ hypervolume", _points(*gain))
+            add_row(table, "", "", "", "Δ hypervolume", points(*gain))
             for index in shown:
-                add_row(table, *_matched(lines[index]))
+                add_row(table, *matched(lines[index]))
         table.add_section()
     return table
 
 
-def _matched(comparison: Comparison) -> tuple[str, ...]:
+def matched(comparison: Comparison) -> tuple[str, ...]:
+    """Writes a comparison as a line: the setting, its accuracy and tokens, and what they are matched by.
+
+    Args:
+        comparison: the comparison.
+    """
     ratio, low, high = comparison.tokens_ratio, comparison.ratio_low, comparison.ratio_high
     gain = comparison.accuracy_gain, comparison.gain_low, comparison.gain_high
     return (
@@ -319,7 +332,7 @@ def _matched(comparison: Comparison) -> tuple[str, ...]:
         f"{100 * comparison.accuracy:.1f}",
         thousands(comparison.tokens),
         "not reached" if math.isnan(ratio) else f"{ratio:.2f} [{low:.2f}, {high:.2f}]".replace("inf", "∞"),
-        "too few tokens" if math.isnan(gain[0]) else _points(*gain),
+        "too few tokens" if math.isnan(gain[0]) else points(*gain),
     )
 
 
@@ -429,11 +442,13 @@ def questions_table(dataset: ProbeDataset) -> Table:
     def parts(columns: int) -> Iterator[RenderableType]:
         some = f"{len(shown)} of {len(found)} " if len(shown) < len(found) else ""
         table = plain_table(f"{some}questions")
-        table.add_column("", no_wrap=True, overflow="ellipsis", max_width=max(columns - 44, 10))
+        room = max(columns - 44, 10)
+        table.add_column("", overflow="fold", max_width=room)
         for heading in ("gold", "accuracy, %", "ERR, %"):
-            table.add_column(heading, justify="right", no_wrap=True, overflow="ellipsis", max_width=16)
+            table.add_column(heading, justify="right", overflow="fold", max_width=16)
         for q in shown:
-            question, text = dataset.questions[q], " ".join(dataset.questions[q].text.split())
+            question = dataset.questions[q]
+            text = textwrap.shorten(printable(question.text), room, placeholder=" …")
             add_row(table, text, question.gold, *map(_percent, found[q]))
         add_row(
             table,

@@ -174,7 +174,7 @@ class Trace:
                 heading,
                 justify="right" if heading in ("confidence", "ktokens") else "left",
                 max_width=half if heading in ("branches", "votes") else None,
-                no_wrap=True,
+                no_wrap=heading not in ("branches", "votes"),
             )
         for cells in describe_steps(self.steps):
             add_row(table, *cells)
