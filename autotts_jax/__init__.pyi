@@ -8,6 +8,7 @@ from .discovery.entry import discover
 from .discovery.results.found import Discovery, read_run
 from .envs.making import make, sb3_vec_env
 from .errors import InputError
+from .experiments import papers
 from .experiments.benchmark import Agent, Benchmark, Task, bench
 from .experiments.evaluation import Evaluation, evaluate
 from .experiments.live_rows import LiveRun
@@ -46,6 +47,7 @@ __all__ = [
     "first_of",
     "load",
     "make",
+    "papers",
     "read_run",
     "rollout",
     "sb3_vec_env",

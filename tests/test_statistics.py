@@ -13,16 +13,16 @@ from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Questio
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.statistics import cell_statistics, question_statistics
 
-# Over all 128 branches, in percent: mean@1, label_accuracy, pass@128.
+# Over all 128 branches, in percent: mean@1, label_accuracy, pass@128, majority_ratio, reward_accuracy.
 PUBLISHED = {
-    "Qwen3-0.6B/aime24": (10.89, 23.33, 56.67),
-    "Qwen3-0.6B/aime25": (16.77, 33.33, 60.00),
-    "Qwen3-1.7B/aime24": (45.94, 73.33, 80.00),
-    "Qwen3-1.7B/aime25": (35.36, 43.33, 76.67),
-    "Qwen3-4B/aime24": (71.85, 80.00, 90.00),
-    "Qwen3-4B/aime25": (64.84, 76.67, 90.00),
-    "Qwen3-8B/aime24": (75.70, 80.00, 93.33),
-    "Qwen3-8B/aime25": (67.06, 76.67, 90.00),
+    "Qwen3-0.6B/aime24": (10.89, 23.33, 56.67, 26.80, 81.12),
+    "Qwen3-0.6B/aime25": (16.77, 33.33, 60.00, 31.02, 83.98),
+    "Qwen3-1.7B/aime24": (45.94, 73.33, 80.00, 54.90, 89.22),
+    "Qwen3-1.7B/aime25": (35.36, 43.33, 76.67, 52.19, 77.81),
+    "Qwen3-4B/aime24": (71.85, 80.00, 90.00, 80.08, 90.68),
+    "Qwen3-4B/aime25": (64.84, 76.67, 90.00, 73.49, 89.90),
+    "Qwen3-8B/aime24": (75.70, 80.00, 93.33, 83.44, 90.23),
+    "Qwen3-8B/aime25": (67.06, 76.67, 90.00, 73.52, 91.67),
 }
 
 
@@ -35,7 +35,8 @@ def cells(replay_dir):
 def test_published_values(cells, name):
     cell = [cell.name for cell in cells.cells].index(name)
     found = cell_statistics(cells, cell)
-    values = [100 * found[key] for key in ("mean@1", "label_accuracy", "pass@n")]
+    keys = ("mean@1", "label_accuracy", "pass@n", "majority_ratio", "reward_accuracy")
+    values = [100 * found[key] for key in keys]
     np.testing.assert_allclose(values, PUBLISHED[name], atol=0.00501)
     assert (found["questions"], found["branches"], found["interval"]) == (30, 128, 500)
     assert 3 <= found["probes_min"] <= found["probes_max"] <= 80
@@ -90,6 +91,8 @@ def test_by_hand():
         "overrun_share": 3 / 8,
         "mean@1": 3 / 8,
         "label_accuracy": 1 / 2,
+        "majority_ratio": (2 / 4 + 3 / 4) / 2,
+        "reward_accuracy": 4 / 8,
         "pass@n": 1.0,
         "settled_first": pytest.approx(4 / 8),
         "settled_middle": pytest.approx(5 / 8),

@@ -15,6 +15,7 @@ from autotts_jax.cli.collect import collect
 from autotts_jax.cli.console import say
 from autotts_jax.cli.evaluate import evaluate
 from autotts_jax.cli.options import with_options
+from autotts_jax.cli.paper import paper
 from autotts_jax.cli.serve import serve
 from autotts_jax.cli.trace import trace
 from autotts_jax.cli.train import train
@@ -44,7 +45,7 @@ def start(
     """Replay controllers of test-time scaling over recorded probe matrices."""
 
 
-for command in (evaluate, bench, trace, train, collect, answer, serve):
+for command in (evaluate, bench, trace, paper, train, collect, answer, serve):
     app.command()(with_options(command))
 discover.app.command()(with_options(ablate))
 app.add_typer(discover.app, name="discover")

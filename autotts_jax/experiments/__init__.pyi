@@ -1,3 +1,4 @@
+from . import papers
 from .benchmark import TASKS, Agent, Benchmark, Score, Task, bench
 from .evaluation import PROTOCOLS, Evaluation, Frontiers, branch_orders, evaluate
 from .frontier import (
@@ -12,7 +13,16 @@ from .frontier import (
 )
 from .live_rows import Answered, Compared, LiveRun
 from .live_runs import LiveSettings, answer_questions
-from .summary import ALL_MODELS, Objective, Row, paired_bootstrap, standard_error
+from .metrics import Anytime, anytime, normalised_regret, pass_at, vote_accuracy
+from .summary import (
+    ALL_MODELS,
+    Objective,
+    Row,
+    p_value,
+    paired_bootstrap,
+    resampled_means,
+    standard_error,
+)
 from .tables import Table, collection_table, estimate_table, questions_table, statistics_table
 from .tracing import Trace, TraceStep, trace
 
@@ -23,6 +33,7 @@ __all__ = [
     "TASKS",
     "Agent",
     "Answered",
+    "Anytime",
     "Benchmark",
     "Compared",
     "Comparison",
@@ -40,6 +51,7 @@ __all__ = [
     "TraceStep",
     "accuracy_at",
     "answer_questions",
+    "anytime",
     "bench",
     "branch_orders",
     "collection_table",
@@ -48,10 +60,16 @@ __all__ = [
     "evaluate",
     "frontier_of",
     "hypervolume",
+    "normalised_regret",
+    "p_value",
     "paired_bootstrap",
+    "papers",
+    "pass_at",
     "questions_table",
+    "resampled_means",
     "standard_error",
     "statistics_table",
     "tokens_at",
     "trace",
+    "vote_accuracy",
 ]

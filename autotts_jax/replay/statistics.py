@@ -30,6 +30,8 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
         - ``overrun_share``: branches whose probes extend beyond their tokens, interval·L > T;
         - ``mean@1``: finals that are right;
         - ``label_accuracy``: questions whose majority of all finals is right, ties to the earlier branch;
+        - ``majority_ratio``: finals that are the majority, of all finals, those without an answer included;
+        - ``reward_accuracy``: finals that agree with the majority if they are right, and only then;
         - ``pass@n``: questions with a right final among all their branches;
         - ``settled_first``, ``settled_middle``, ``settled_last``: probes in that tenth of their branch (its
           length over ten, rounded up) that equal its final answer;
@@ -55,6 +57,7 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
     errors = answers == _error_ids(dataset, index)[:, None, None]
     distinct = _distinct(answers, depth <= lengths[..., None])
     majority = np.array([_majority(row) for row in finals[..., 0]])
+    elected = (finals[..., 0] == majority[:, None]) & (majority != NONE)[:, None]
     return {
         "questions": len(index),
         "branches": branches,
@@ -67,6 +70,8 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
         "overrun_share": float(np.mean(matrix.interval[:, None] * lengths > tokens)),
         "mean@1": float(right.mean()),
         "label_accuracy": float(np.mean(majority == matrix.gold)),
+        "majority_ratio": float(elected.mean()),
+        "reward_accuracy": float((elected == right).mean()),
         "pass@n": float(right.any(axis=1).mean()),
         **_settled(answers == finals, lengths[..., None]),
         "length_correlation": _length_correlation(lengths, right),

@@ -27,6 +27,7 @@ from autotts_jax.policies.sealed.cast import printable
 from autotts_jax.terminal import styled
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from matplotlib.figure import Figure
 
 SHOWN = 5
@@ -172,6 +173,16 @@ class Discovery:
         """
         return lineage_figure([self.candidates[one] for one in self.lineage(number)], self.incumbent)
 
+    def to_arrow(self) -> pa.Table:
+        """Gives the candidates as a table, a row each; `docs/discovery.md` explains the columns.
+
+        Returns:
+            An Arrow table.
+        """
+        from autotts_jax.discovery.results.columns import candidates_table
+
+        return candidates_table(self.candidates)
+
     def to_parquet(self, path: str | Path) -> None:
         """Writes the candidates as a Parquet file, a row each; `docs/discovery.md` explains the columns.
 
@@ -184,10 +195,8 @@ class Discovery:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from autotts_jax.discovery.results.columns import candidates_table
-
         content = pa.BufferOutputStream()
-        pq.write_table(candidates_table(self.candidates), content)
+        pq.write_table(self.to_arrow(), content)
         write_atomically(path, content.getvalue().to_pybytes())
 
     def table(self) -> Table:
