@@ -30,6 +30,7 @@ import autotts_jax
 from autotts_jax.errors import InputError
 from autotts_jax.policies import Sealing, select
 from autotts_jax.policies.sealed import ledger, program, solving
+from autotts_jax.policies.sealed import player as sealed_player
 from autotts_jax.policies.sealed.ledger import Ledger
 from autotts_jax.replay import BranchOrders
 from autotts_jax.sandbox import Sandbox, process
@@ -236,11 +237,18 @@ def test_cheats_beat_honest_play_where_nothing_seals_them(write, file, cheat, mo
     assert judge(find_code(write(file, cheat)).load()).beats(HONEST)
 
 
-@pytest.mark.parametrize(("file", "cheat"), [*INSIDE, *OUTSIDE], ids=ids([*INSIDE, *OUTSIDE]))
+LOOKING = [cheat for cheat in [*INSIDE, *OUTSIDE] if cheat != ("inside", "pickles")]
+
+
+@pytest.mark.parametrize(("file", "cheat"), LOOKING, ids=ids(LOOKING))
 @pytest.mark.usefixtures("kernel")
 def test_sealed_cheats_that_look_around_find_nothing(write, file, cheat):
     # Spelled answers would pay for a gold answer that was found.
     assert not sealed(write(file, cheat), spellings=True).beats(HONEST)
+
+
+def test_an_object_that_would_act_when_it_is_unpickled_is_refused(write):
+    assert "TypeError: solve returned a Loot" in refusal(write("inside", "pickles"))
 
 
 def test_known_answers_are_not_shown(write):
@@ -429,16 +437,39 @@ def test_questions_for_tokens_end(tmp_path, monkeypatch):
     assert "more than 1000 actions that read nothing" in refusal(f"{file}:Program", table=ORDERS[:1])
 
 
+@pytest.fixture
+def answering(tmp_path):
+    """Writes a program that gives an answer, an expression; returns its name."""
+
+    def write(answer):
+        file = tmp_path / "answers.py"
+        file.write_text(
+            "class Program:\n    def __init__(self, config): pass\n    def solve(self, question):\n"
+            f"        question.probe_new()\n        return {answer}\n"
+        )
+        return f"{file}:Program"
+
+    return write
+
+
+@pytest.mark.parametrize("answer", ["None", "'a99'", "'a-1'"])
+def test_what_was_not_shown_is_never_right(answering, answer):
+    assert sealed(answering(answer), table=ORDERS[:1]) == Score(0, QUESTIONS * 500)
+
+
 @pytest.mark.parametrize(
-    "answer", ["float('nan')", "object()", "None", "b'a0'", "['a0']", "True", "'a99'", "'a-1'", "len"]
+    ("answer", "kind"),
+    [
+        ("float('nan')", "float"),
+        ("object()", "object"),
+        ("b'a0'", "bytes"),
+        ("['a0']", "list"),
+        ("True", "bool"),
+        ("(yield)", "generator"),
+    ],
 )
-def test_what_was_not_shown_is_never_right(tmp_path, answer):
-    file = tmp_path / "answers.py"
-    file.write_text(
-        "class Program:\n    def __init__(self, config): pass\n    def solve(self, question):\n"
-        f"        question.probe_new()\n        return {answer}\n"
-    )
-    assert sealed(f"{file}:Program", table=ORDERS[:1]) == Score(0, QUESTIONS * 500)
+def test_an_answer_of_another_type_is_refused(answering, answer, kind):
+    assert f"TypeError: solve returned a {kind}; return an answer" in refusal(answering(answer))
 
 
 # --- messages out of protocol ---------------------------------------------------------------------------
@@ -689,6 +720,13 @@ def test_controllers_that_cheat_beat_honest_play_and_are_refused(cheat, monkeypa
     assert LYING[cheat] in refusal(spec, limits=Sandbox(seconds=60))
 
 
+@pytest.mark.slow
+def test_a_single_setting_that_cheats_is_refused():
+    assert "once@0.65: the episode" in refusal(
+        f"{CHEATS / 'controllers.py'}:once", limits=Sandbox(seconds=60)
+    )
+
+
 # --- turns ----------------------------------------------------------------------------------------------
 
 
@@ -848,6 +886,47 @@ def test_processes_that_know_something_run_one_at_a_time(write, monkeypatch, fil
     else:
         player.play(DATA, orders())  # Those that have played are ended.
         assert sent == [("solve", 1)] * 8
+
+
+@needs_proc
+def test_those_that_have_played_are_ended_before_another_player_is_checked(write, monkeypatch):
+    honest, alive, send = write("inside", "(lambda *_: None)"), [], process.Child.send
+    first = select(honest)
+    played = set(children_of(os.getpid()))
+    second = select(honest)
+
+    def look(child, says, arrays=None):
+        alive.append(played & set(children_of(os.getpid())))
+        send(child, says, arrays)
+
+    first.play(DATA, orders())
+    assert played & set(children_of(os.getpid()))
+    monkeypatch.setattr(process.Child, "send", look)
+    second.play(DATA, orders())
+    assert alive
+    assert not any(alive[1:])  # The first message is sent to what is begun meanwhile.
+    first.play(DATA, orders())
+
+
+@pytest.mark.slow
+def test_what_is_checked_is_drawn_when_both_have_compiled(monkeypatch):
+    sent, send, draw = [], process.Child.send, sealed_player.draw_checked
+
+    def note(child, says, arrays=None):
+        sent.append((says, arrays or {}))
+        send(child, says, arrays)
+
+    monkeypatch.setattr(process.Child, "send", note)
+    monkeypatch.setattr(sealed_player, "draw_checked", lambda *sizes: sent.append(None) or draw(*sizes))
+    select(f"{CHEATS / 'controllers.py'}:Honest").play(DATA, orders())
+    before = [part for part in sent[: sent.index(None)] if part[0].get("do") in ("play", "episode")]
+    alone = [arrays["table"] for _, arrays in before if "table" in arrays and arrays["table"].shape[1] == 1]
+    assert len(before) == 3
+    assert [says["setting"] for says, _ in before if says["do"] == "episode"] == [0]
+    assert not {*map(tuple, np.concatenate(alone).reshape(-1, 7).tolist())} & {*map(tuple, ORDERS.tolist())}
+    assert not any(
+        (arrays["tokens"] == DATA.matrix.tokens).any() for _, arrays in before if "table" in arrays
+    )
 
 
 def test_a_player_plays_in_one_thread_after_another(write):

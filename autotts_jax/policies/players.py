@@ -164,6 +164,7 @@ def of_code(
         return ProgramPlayer(code.name, cast, (beta,), sealing)
     values, width, said = says.get("values"), says.get("width"), says.get("name")
     numbers = isinstance(values, list) and 0 < len(values) <= MOST_VALUES and all(map(_is_value, values))
+    numbers = numbers and (value is None or values == [value])
     if not numbers or not (width is None or (isinstance(width, int) and width > 0)):
         raise InputError(f"player {code.path!r} does not say what its values are")
     # With a name of its own choice it could pass for another player.

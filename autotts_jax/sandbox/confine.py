@@ -140,7 +140,7 @@ def _restrict_files(readable: Iterable[str], listable: Iterable[str]) -> None:
 def _allow(ruleset: int, path: str, access: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # or what is in an archive
         return
     try:
         if not os.path.isdir(path):  # noqa: PTH112
@@ -172,8 +172,6 @@ _CALLS = {  # name: (x86_64, aarch64)
     "close": (3, 57),
     "close_range": (436, 436),
     "lseek": (8, 62),
-    "openat": (257, 56),
-    "open": (2, None),
     "access": (21, None),
     "faccessat": (269, 48),
     "faccessat2": (439, 439),
@@ -258,6 +256,9 @@ _CLONE, _CLONE3 = (56, 220), (435, 435)
 _PRLIMIT, _GETRLIMIT = (302, 261), (97, 163)
 _PRCTL, _FCNTL, _IOCTL, _TGKILL = (157, 167), (72, 25), (16, 29), (234, 131)
 _CLONE_THREAD = 0x10000
+_OPEN, _OPENAT = (2, None), (257, 56)
+_WRITES = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC
+"""Flags that change files. Before its third version Landlock does not know the right to empty one."""
 _MMAP, _MAP_SHARED = (9, 222), 1
 _FCNTL_COMMANDS = (0, 1, 2, 3, 1030)
 """Duplicating descriptors, their flags, and reading the flags of files."""
@@ -301,6 +302,10 @@ def _program(machine: str) -> list[_Instruction]:
     # glibc starts threads by clone where clone3, whose flags a filter cannot see, does not exist.
     program += [(_EQUAL, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, _FAIL | errno.ENOSYS)]
     program += _where(_CLONE[column], [(_LOAD, 0, 0, _low(0)), (_ANY_BIT, 0, 1, _CLONE_THREAD)])
+    for numbers, flags in ((_OPEN, 1), (_OPENAT, 2)):
+        number = numbers[column]
+        if number is not None:
+            program += _where(number, [(_LOAD, 0, 0, _low(flags)), (_ANY_BIT, 1, 0, _WRITES)], errno.EACCES)
     # Shared memory is held when no process maps it, so nobody could watch how much it is.
     program += _where(_MMAP[column], [(_LOAD, 0, 0, _low(3)), (_ANY_BIT, 1, 0, _MAP_SHARED)])
     # Limits can be read; the third argument of prlimit sets them.
@@ -326,9 +331,9 @@ def _low(argument: int) -> int:
     return 16 + 8 * argument
 
 
-def _where(number: int, test: Sequence[_Instruction]) -> list[_Instruction]:
+def _where(number: int, test: Sequence[_Instruction], error: int = errno.EPERM) -> list[_Instruction]:
     """Allows a call where a test, which jumps over one instruction otherwise, holds."""
-    body = [*test, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _FAIL | errno.EPERM)]
+    body = [*test, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _FAIL | error)]
     return [(_EQUAL, 0, len(body), number), *body]
 
 

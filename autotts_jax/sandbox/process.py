@@ -85,7 +85,8 @@ class Sandbox:
         seconds: wall-clock time that the child may take from one message to the next.
         memory: bytes that the child may hold.
         cpu_seconds: CPU time of the child as a whole; None for no limit.
-        wall_seconds: wall-clock time from the child's start to its end; None for no limit.
+        wall_seconds: wall-clock time of the child as a whole, without that in which it is paused; None for
+            no limit.
     """
 
     level: Level | None = None
@@ -141,7 +142,7 @@ class Child:
         name: str = "the program",
     ):
         self.name = name
-        self._began = time.monotonic()
+        self._ran, self._runs_since = 0.0, time.monotonic()
         self._sandbox = sandbox
         self._frames = Frames()
         pipes = [os.pipe() for _ in range(4)]
@@ -329,11 +330,12 @@ class Child:
     def pause(self) -> None:
         """Stops the child, which has nothing to do, until `resume`."""
         os.killpg(self._process.pid, signal.SIGSTOP)
+        self._ran += time.monotonic() - self._runs_since
 
     def resume(self) -> None:
-        """Has the child go on; it has its time again."""
+        """Has the child go on after `pause`; it has its time again."""
         os.killpg(self._process.pid, signal.SIGCONT)
-        self._asked = time.monotonic()
+        self._asked = self._runs_since = time.monotonic()
 
     def broke_protocol(self, what: str) -> SandboxError:
         """Ends a child that sent a message which makes no sense; gives the error to raise.
@@ -345,6 +347,11 @@ class Child:
         return SandboxError(f"{self.name} broke the protocol: {what}")
 
     # --- the end -------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether the child has been ended."""
+        return not self._end.alive
 
     def close(self) -> None:
         """Kills the child and whatever it has started."""
@@ -361,7 +368,7 @@ class Child:
         if time.monotonic() - self._asked > self._sandbox.seconds:
             self._fail(f"{self.name} took longer than the {self._sandbox.seconds:g} s that a step may take")
         deadline = self._sandbox.wall_seconds
-        if deadline is not None and time.monotonic() - self._began > deadline:
+        if deadline is not None and self._ran + time.monotonic() - self._runs_since > deadline:
             self._fail(f"{self.name} took longer than the {deadline:g} s that it has as a whole")
         held, threads = _holds(self._process.pid)
         if held > self._sandbox.memory:

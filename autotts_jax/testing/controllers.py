@@ -87,7 +87,7 @@ def check_controller(
         controller: a controller, or a family. The members of a family share the episodes.
         data: what to play on; a small synthetic dataset when None.
         max_branches: W, branches that an episode can open; fewer if a question has fewer.
-        episodes: episodes to play; the questions take turns.
+        episodes: episodes to play, at least one for each member; the questions take turns.
         seed: seed of the branch orders and of the noise.
 
     Raises:
@@ -106,7 +106,11 @@ def check_controller(
         data = synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32)
     rng = np.random.default_rng(seed)
     trial = _Trial.draw(
-        members, data, whole("max_branches", max_branches, 1), whole("episodes", episodes, 1), rng
+        members,
+        data,
+        whole("max_branches", max_branches, 1),
+        max(whole("episodes", episodes, 1), len(members)),
+        rng,
     )
     played = trial.play(trial.matrix)
     _check_pure(trial, played)

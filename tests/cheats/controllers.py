@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autotts_jax import Controller, StopReason
+from autotts_jax import Controller, Family, StopReason
 from autotts_jax.policies import player
 
 
@@ -52,6 +52,20 @@ class PrivateFields(Honest):
         gold = jnp.asarray(matrix.gold)[question]
         finals = jnp.asarray(matrix.answers)[question, :, 1]
         return _only(pool, jnp.where(gold < 0, _most(finals), gold))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class OnceInAFamily(Honest):
+    """Does at one β something else where there is a matrix behind the pool."""
+
+    beta: float
+
+    def voters(self, pool):
+        return pool.active & ~((self.beta == jnp.float32(0.65)) & hasattr(pool, "_matrix"))
+
+
+once = Family("once", tuple(round(0.05 * n, 2) for n in range(1, 21)), OnceInAFamily, "β")
 
 
 def _on_host(tokens, first):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -34,6 +35,12 @@ class Sealing:
 
 SEALED = Sealing()
 """How code is run where nothing else is said: in a process of its own, and checked."""
+
+
+_PLAYED: weakref.WeakSet[Child] = weakref.WeakSet()
+"""Children of every cast that have played and stand still."""
+
+_LOCK = threading.Lock()
 
 
 class Cast:
@@ -72,7 +79,8 @@ class Cast:
         Args:
             number: how many.
             fresh: how many more that are ended afterwards. Where there are such, none of all has played
-                before: two that run at the same time could tell one another what they have seen.
+                before, and every idle child that has, of any cast, is ended: while it lives, even one that
+                stands still can be seen, and so can tell what it saw.
 
         Yields:
             Those, and the fresh ones.
@@ -81,19 +89,11 @@ class Cast:
             InputError: the code cannot be loaded.
             SandboxError: the machine does not offer the sandbox.
         """
-        idle = self._idle
-        if fresh:
-            for child in [child for child, played in idle.items() if played]:
-                del idle[child]
-                child.close()
-        lent = [idle.popitem()[0] for _ in range(min(number, len(idle)))]
-        needed = number - len(lent) + fresh
-        begun, self._of_thread.loading = self._loading[:needed], self._loading[needed:]
+        lent, begun = self._lend(number, played=not fresh), list[Child]()
         try:
             # All are started before the first is waited for.
-            started = [self._start() for _ in range(needed - len(begun))]
-            begun += started
-            for child in started:
+            begun += [self._start() for _ in range(number - len(lent) + fresh)]
+            for child in begun:
                 self._begin(child)
             for child in begun:
                 self._loaded(child)
@@ -107,7 +107,9 @@ class Cast:
             child.close()
         for child in [*lent, *begun[:cut]]:
             child.pause()
-            idle[child] = True
+            with _LOCK:
+                _PLAYED.add(child)
+            self._idle.append(child)
 
     @contextlib.contextmanager
     def child(self) -> Iterator[Child]:
@@ -119,38 +121,39 @@ class Cast:
     def describe(self) -> Mapping[str, Any]:
         """Loads the code in a child, and asks what it is.
 
-        Another one goes on loading it meanwhile: whoever plays needs that for the checks.
-
         Raises:
             InputError: the code cannot be loaded.
             SandboxError: the machine does not offer the sandbox.
         """
-        begun: list[Child] = []
+        child = self._start()
         try:
-            begun += [self._start() for _ in range(2)]
-            for child in begun:
-                self._begin(child)
-            says = self._loaded(begun[0])
+            self._begin(child)
+            says = self._loaded(child)
         except BaseException:
-            for child in begun:
-                child.close()
+            child.close()
             raise
-        self._idle[begun[0]] = False
-        self._of_thread.loading = [*self._loading, begun[1]]
+        self._idle.append(child)
         return says
 
-    @property
-    def _idle(self) -> dict[Child, bool]:
-        """Children that stand still, and whether they have played."""
-        if not hasattr(self._of_thread, "idle"):
-            self._of_thread.idle = {}
-        idle: dict[Child, bool] = self._of_thread.idle
-        return idle
+    def _lend(self, number: int, played: bool) -> list[Child]:
+        """Takes idle children; those that have played are ended, of every cast, where they are not wanted."""
+        with _LOCK:
+            if not played:
+                for child in _PLAYED:
+                    child.close()
+                _PLAYED.clear()
+            standing = [child for child in self._idle if not child.closed]
+            lent, self._idle[:] = standing[:number], standing[number:]
+            _PLAYED.difference_update(lent)
+        return lent
 
     @property
-    def _loading(self) -> list[Child]:
-        """Children that have been told what to load."""
-        return getattr(self._of_thread, "loading", [])
+    def _idle(self) -> list[Child]:
+        """Children that stand still."""
+        if not hasattr(self._of_thread, "idle"):
+            self._of_thread.idle = []
+        idle: list[Child] = self._of_thread.idle
+        return idle
 
     def _start(self) -> Child:
         package = self.code.package()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from autotts_jax.core.pool import StopReason
 from autotts_jax.core.scrambling import Revealed, scramble
@@ -33,7 +34,7 @@ from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.sandbox.process import Child, SandboxError
 
 CHECKED = 8
-"""Episodes that are checked, at most; each of another question."""
+"""Episodes that are checked at least, each of another question while there are some; one of each setting."""
 
 MOST_OPERATIONS = 100_000
 """Operations of an episode that is played one operation at a time, so that each episode ends."""
@@ -85,17 +86,13 @@ class SealedPlayer(Player):
         """Plays all episodes in one rollout of the child, and checks some of them in another."""
         self.check(orders.width, budget)
         began = time.perf_counter()
-        draw = np.random.default_rng(secrets.randbits(64))
-        checked = [
-            _Checked(int(draw.integers(len(self.values))), int(draw.integers(orders.num_rows)), int(question))
-            for question in draw.permutation(len(dataset))[:CHECKED]
-        ]
         with (
             self.cast.children(1, fresh=1) as ((child,), (fresh,)),
             concurrent.futures.ThreadPoolExecutor(1) as beside,
         ):
-            check = _Check(self, dataset.matrix, orders, checked, budget)
+            check = _Check(self, dataset.matrix, orders, budget)
             warming = time.perf_counter()
+            # Both at the same time: nothing that they are given depends on what will be checked.
             for one in (child, fresh):
                 one.resume()
             warm = beside.submit(check.warm_up, fresh)
@@ -106,9 +103,11 @@ class SealedPlayer(Player):
                 fresh.close()
                 raise
             warmed = time.perf_counter() - warming
-            # One after the other from now on: what knows all answers could tell them.
+            # One after the other from now on: what knows all answers could tell them, and what knows which
+            # episodes are checked could tell those.
             child.pause()
-            check.play(fresh)
+            checked = draw_checked(len(self.values), orders.num_rows, len(dataset))
+            check.play(fresh, checked)
             fresh.close()
             child.resume()
             played = self.rollout(child, dataset.matrix, orders, budget, on_progress)
@@ -305,47 +304,48 @@ class _Check:
         player: the player.
         matrix: the probe matrix.
         orders: branch orders.
-        episodes: the episodes.
         budget: token budget; None for no limit.
     """
 
-    def __init__(
-        self,
-        player: SealedPlayer,
-        matrix: ProbeMatrix,
-        orders: BranchOrders,
-        episodes: Sequence[_Checked],
-        budget: int | None,
-    ):
+    def __init__(self, player: SealedPlayer, matrix: ProbeMatrix, orders: BranchOrders, budget: int | None):
         self._player = player
         self._matrix = matrix
+        self._orders = orders
         self._budget = budget
-        self._order = {episode: np.asarray(orders.of(episode.question, episode.row)) for episode in episodes}
 
     def warm_up(self, child: Child) -> None:
-        """Has the child compile what it will play, on noise."""
+        """Has the child compile what it will play, on questions and branch orders that there are not."""
         draw = np.random.default_rng(secrets.randbits(64))
-        noise = self._matrices()
-        for row, order in enumerate(self._order.values()):
-            nothing = Revealed.nothing(len(order), self._matrix.max_depth)
+        number = _number_checked(len(self._player.values), len(self._matrix.gold))
+        orders = np.stack(
+            [draw.permutation(self._matrix.num_branches)[: self._orders.width] for _ in range(number)]
+        ).astype(self._orders.table.dtype)
+        noise = self._matrix.select(np.zeros(number, int))
+        noise = dataclasses.replace(noise, interval=np.full_like(noise.interval, 500))
+        nothing = Revealed.nothing(self._orders.width, self._matrix.max_depth)
+        for row, order in enumerate(orders):
             noise, _ = scramble(noise, row, order, nothing, draw)
-        self._play_batch(child, noise)
-        self._step(child, noise.select(np.array([0])), next(iter(self._order)))
+        self._play_batch(child, noise, orders)
+        self._step(child, noise.select(np.array([0])), orders[0], setting=0)
 
-    def play(self, child: Child) -> None:
-        """Has the child play the episodes, twice."""
+    def play(self, child: Child, episodes: Sequence[_Checked]) -> None:
+        """Has the child play episodes, twice."""
         draw = np.random.default_rng(secrets.randbits(64))
-        noise, self._stepped, self._ids = self._matrices(), {}, {}
-        for row, (episode, order) in enumerate(self._order.items()):
-            stepped, kept = self._step(child, self._matrix.select(np.array([episode.question])), episode)
-            self._stepped[episode] = stepped
+        self._episodes, self._stepped, self._ids = episodes, {}, {}
+        noise = self._matrix.select(np.array([episode.question for episode in episodes]))
+        orders = np.stack(
+            [np.asarray(self._orders.of(episode.question, episode.row)) for episode in episodes]
+        )
+        for row, (episode, order) in enumerate(zip(episodes, orders, strict=True)):
+            question = self._matrix.select(np.array([episode.question]))
+            self._stepped[episode], kept = self._step(child, question, order, episode.setting)
             noise, self._ids[episode] = scramble(noise, row, order, kept, draw)
         # A budget that refuses a branch tells its length, which noise would change.
-        self._scrambled = self._play_batch(child, noise) if self._budget is None else None
+        self._scrambled = self._play_batch(child, noise, orders) if self._budget is None else None
 
     def compare(self, played: dict[str, Any], names: Mapping[_Checked, str]) -> None:
         """Raises a `SandboxError` where an episode came to something else than those that were played."""
-        for row, episode in enumerate(self._order):
+        for row, episode in enumerate(self._episodes):
             before = _of_episode(played, episode)
             how = "played one operation at a time, on what is revealed alone"
             _require_equal(before, self._stepped[episode], how, names[episode])
@@ -356,22 +356,40 @@ class _Check:
                 how = "played where all that it did not reveal is noise"
                 _require_equal(before, after, how, names[episode])
 
-    def _matrices(self) -> ProbeMatrix:
-        """The questions of the episodes, in their order."""
-        return self._matrix.select(np.array([episode.question for episode in self._order]))
+    def _play_batch(
+        self, child: Child, matrix: ProbeMatrix, orders: Int[np.ndarray, "E W"]
+    ) -> dict[str, Any]:
+        """Plays each question in an order of its own, with all settings."""
+        each = BranchOrders(orders[:, None], np.arange(len(orders), dtype=np.int32))
+        return self._player.rollout(child, matrix, each, self._budget)
 
-    def _play_batch(self, child: Child, matrix: ProbeMatrix) -> dict[str, Any]:
-        """Plays the episodes, with all settings, on other answers."""
-        orders = BranchOrders(
-            np.stack([*self._order.values()])[:, None], np.arange(len(self._order), dtype=np.int32)
-        )
-        return self._player.rollout(child, matrix, orders, self._budget)
-
-    def _step(self, child: Child, matrix: ProbeMatrix, episode: _Checked) -> tuple[dict[str, int], Revealed]:
-        order = self._order[episode]
+    def _step(
+        self, child: Child, matrix: ProbeMatrix, order: Int[np.ndarray, " W"], setting: int
+    ) -> tuple[dict[str, int], Revealed]:
         executor = ReplayExecutor.begin(jax.device_put(matrix), 0, order, str, budget=self._budget)
-        ended = self._player.step(child, episode.setting, executor)
+        ended = self._player.step(child, setting, executor)
         return results_of(ended, executor.pool), Revealed.of(executor.pool)
+
+
+def _number_checked(settings: int, questions: int) -> int:
+    return max(settings, min(CHECKED, questions))
+
+
+def draw_checked(settings: int, rows: int, questions: int) -> list[_Checked]:
+    """Draws the episodes that are checked: of every setting, and of as many questions as can be.
+
+    Args:
+        settings: number of settings.
+        rows: number of rows of the branch orders.
+        questions: number of questions.
+    """
+    draw = np.random.default_rng(secrets.randbits(64))
+    number = _number_checked(settings, questions)
+    setting, question = (np.resize(draw.permutation(size), number) for size in (settings, questions))
+    row = draw.integers(rows, size=number)
+    return [
+        _Checked(*map(int, drawn)) for drawn in zip(draw.permutation(setting), row, question, strict=True)
+    ]
 
 
 def _short(matrix: ProbeMatrix) -> ProbeMatrix:

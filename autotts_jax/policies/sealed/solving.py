@@ -59,6 +59,11 @@ def play(
             asks, table = (ask, _LABELLED) if spellings is None else (spellings.ask, spellings.table)
             try:
                 answer = program(None if config is None else dict(config)).solve(Question(asks, table, width))
+                if not (answer is None or isinstance(answer, str)):
+                    raise TypeError(
+                        f"solve returned a {type(answer).__name__}; return an answer that was shown, a str, "
+                        "or None for none"
+                    )
             except BaseException as error:
                 own = error.__traceback__.tb_next if error.__traceback__ else None  # without the line above
                 channel.send({"failed": last_lines(error.with_traceback(own)), "seat": seat})
@@ -150,9 +155,9 @@ class _Spellings:
         return reply
 
 
-def _label(answer: Any, spellings: _Spellings | None) -> int:
+def _label(answer: str | None, spellings: _Spellings | None) -> int:
     """The label that a program returned; -1 where it returned none that it was shown."""
-    if not isinstance(answer, str):
+    if answer is None:
         return -1
     answer = str.__str__(answer)
     if spellings is None:
