@@ -12,10 +12,11 @@ import autotts_jax as at
 from autotts_jax.discovery import Course, Judge, Measurement, measure, prompt
 from autotts_jax.policies import select
 
-DATA, MAX_BRANCHES, ORDERS = "smollm2", 16, 2
+DATA, MAX_BRANCHES, ORDERS = os.environ.get("DISCOVER_DATA", "smollm2"), 16, 2
 """What files are measured on: questions, branches of an episode at most, and branch orders."""
 
-BETAS = (0.0, 0.5, 1.0)
+BETAS = (0.0, 0.35, 0.7, 1.0)
+"""The values of β that files are played at, which are those of `discover`."""
 
 FIRST = """class Votes:
     def __init__(self, config):

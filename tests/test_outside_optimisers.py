@@ -9,10 +9,15 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scripted_model import serving
 
+from autotts_jax.discovery.proposers.prompts import code_of
+from autotts_jax.user_code import load_object
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
+COMPARISON = Path(__file__).parents[1] / "benchmarks" / "discovery_outside.py"
 SILENT = """class Silent:
     def __init__(self, config):
         pass
@@ -84,3 +89,24 @@ def test_the_best_file_is_found_and_no_failure_is_a_score(script, package, tmp_p
     assert "gain over cmc" in json.dumps(server.requests)
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in written if KEY.encode() in path.read_bytes()]
+
+
+def test_the_model_of_the_comparison_changes_the_numbers_of_a_file_that_it_is_shown():
+    model_of, file, numbers = (
+        load_object(f"{COMPARISON}:{name}", "an object") for name in ("Model", "FILE", "NUMBERS")
+    )
+    shown = "1.0, 2.0, 0.5, 0.5", "9.0, 9.5, 0.9, 0.9"
+    prompt = "\n".join(f"```python\n{file.format(numbers=one)}```" for one in shown)
+    request = {"messages": [{"role": "user", "content": prompt}]}
+    first, again, other = model_of(0), model_of(0), model_of(1)
+    replies = [first(request) for _ in range(40)]
+    assert replies == [again(request) for _ in range(40)] != [other(request) for _ in range(40)]
+    files = [source for reply in replies if (source := code_of(reply))]
+    assert 30 < len(files) < 40
+    for source in files:
+        (written,) = numbers.findall(source)
+        assert source == file.format(numbers=written)
+    firsts = [float(numbers.findall(source)[0].split(",")[0]) for source in files]
+    assert np.ptp(np.log(firsts)) > np.log(9) - 1, "children of both"
+    alone = [first({"messages": [{"role": "user", "content": "Write a first candidate."}]}) for _ in range(9)]
+    assert any(map(code_of, alone))
