@@ -104,7 +104,7 @@ def answer(
 
         devices.configure()
         on_progress("reading data", 0, 0)
-        problems = asked.read(questions, needs_gold=False)
+        problems = asked.read(questions, grader, needs_gold=False)
         on_progress("loading the model", 0, 0)
         run = at.answer_questions(
             engine.opener(),

@@ -98,7 +98,7 @@ def collect(
 
         extractor(answers)  # a bad specification is an error before anything is collected
         open_grader(grader).close()
-        problems = asked.read(questions)
+        problems = asked.read(questions, grader)
         plan = Plan(
             model=model_name or engine.model_name,
             benchmark=benchmark or Path(questions.partition(":")[0]).stem,

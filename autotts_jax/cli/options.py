@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from autotts_jax import collect
+from autotts_jax.collect.graders import CODE
 from autotts_jax.errors import InputError
 from autotts_jax.parsing import parse_json
 from autotts_jax.policies.sealed.cast import Sealing
@@ -158,7 +159,7 @@ AnswersOption = Annotated[
         parser=utf8,
         metavar="RULE",
         help="How answers are found: auto (the last box, #### or 'answer is', else the last number), boxed, "
-        "number, choice, regex:PATTERN, or module:function.",
+        "number, choice, code, regex:PATTERN, or module:function.",
     ),
 ]
 
@@ -168,8 +169,8 @@ GraderOption = Annotated[
     typer.Option(
         parser=utf8,
         metavar="RULE",
-        help="When answers are equal: as mathematics (math), the same with 9 * 3 being 27 (arithmetic), or "
-        "by module:function, which gives an answer's canonical form.",
+        help="When answers are equal: as mathematics (math), the same with 9 * 3 being 27 (arithmetic), as "
+        "programs by the question's tests (code), or by module:function, which gives canonical forms.",
     ),
 ]
 
@@ -191,11 +192,12 @@ class QuestionOptions:
         typer.Option(metavar="Q", help="Take the first questions only.", show_default="all", min=1),
     ] = None
 
-    def read(self, source: str, needs_gold: bool = True) -> list[collect.Problem]:
+    def read(self, source: str, grader: str, needs_gold: bool = True) -> list[collect.Problem]:
         """Reads questions.
 
         Args:
             source: what `autotts_jax.collect.read_questions` takes.
+            grader: what compares answers with the reference answers.
             needs_gold: whether each must have a reference answer.
 
         Raises:
@@ -208,6 +210,7 @@ class QuestionOptions:
             split=self.split,
             limit=self.limit,
             needs_gold=needs_gold,
+            whole_gold=grader == CODE,
         )
 
 

@@ -1,4 +1,5 @@
 from .answers import Extractor, extract, extractor
+from .code_grader import CodeGrader
 from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
 from .engine import Cancelled, Completion, Engine, EngineError, Finish, Message, Request, Tokenizer, Tokens
 from .engines import ENGINES, QUICK_TO_FAIL, context_length, engine_spec, open_engine
@@ -34,6 +35,7 @@ __all__ = [
     "QUICK_TO_FAIL",
     "Branch",
     "Cancelled",
+    "CodeGrader",
     "Collected",
     "CollectionProgress",
     "Completion",

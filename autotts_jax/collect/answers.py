@@ -6,10 +6,11 @@ r"""Extractors: how the answer is found in a text.
 | ``boxed`` | what the last complete ``\boxed{...}`` or ``\fbox{...}`` holds |
 | ``number`` | the last plain number: 1,234.5, -3, 2/3, 1 1/2, 50%, 6.02e23, and simple LaTeX for them |
 | ``choice`` | the last choice letter, A to J: ``(B)``, ``Answer: C``, ``**D**`` |
+| ``code`` | the last block of code between lines that begin with three backticks |
 | ``regex:PATTERN`` | the last match of a regular expression, its first group if it has one |
 | ``module.name:function``, ``path/to/file.py:function`` | what a function of the text returns |
 
-The first four take time linear in the text's length.
+The first five take time linear in the text's length.
 """
 
 from __future__ import annotations
@@ -28,6 +29,15 @@ from autotts_jax.user_code import find_code, last_lines, load_object
 
 Extractor = Callable[[str], str | None]
 """A function from the text of a branch to its answer, or None."""
+
+CODE = "code"
+"""The extractor of code."""
+
+MAX_CODE = 20_000
+"""Most characters of code that is an answer."""
+
+FENCE = "```"
+"""What the lines around a block of code begin with."""
 
 _REGEX_SECONDS = 1.0
 
@@ -99,7 +109,8 @@ def extract(text: str, extractor: Extractor) -> str:
         extractor: how the answer is found.
 
     Returns:
-        The answer on one line, or `ERROR` if there is none of at most `MAX_LENGTH` characters.
+        The answer on one line, or `ERROR` if there is none of at most `MAX_LENGTH` characters. Code keeps its
+        lines, and has at most `MAX_CODE` characters.
 
     Raises:
         InputError: the extractor failed, or returned something other than a string or None.
@@ -110,6 +121,8 @@ def extract(text: str, extractor: Extractor) -> str:
         raise InputError(f"the extractor failed on a text:\n{last_lines(error)}") from error
     if not isinstance(found, str | None):
         raise InputError(f"an extractor returns a string or None, but this one returned {found!r}")
+    if extractor is _code:
+        return found if found and len(found) <= MAX_CODE else ERROR
     answer = " ".join((found or "").split())
     return answer if 0 < len(answer) <= MAX_LENGTH else ERROR
 
@@ -220,6 +233,21 @@ def _choice(text: str) -> str | None:
     return (marked or _PLAIN_CHOICE.findall(text) or [None])[-1]
 
 
+def _code(text: str) -> str | None:
+    """The last block that is closed, or else the one that is not."""
+    last: list[str] = []
+    begun: list[str] | None = None
+    for line in text.splitlines():
+        if not line.lstrip().startswith(FENCE):
+            if begun is not None:
+                begun.append(line)
+        elif begun is None:
+            begun = []
+        else:
+            last, begun = begun, None
+    return "\n".join(last or begun or []).strip("\n") or None
+
+
 def _found(text: str) -> str | None:
     return _boxed(text) or _stated(text) or _number(text)
 
@@ -258,6 +286,7 @@ _BY_NAME: dict[str, Extractor] = {
     "boxed": _boxed,
     "number": _number,
     "choice": _choice,
+    CODE: _code,
 }
 
 

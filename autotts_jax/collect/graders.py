@@ -4,11 +4,13 @@
 |---|---|
 | ``math`` | they are the same mathematics, number, choice or words |
 | ``arithmetic`` | the same, where unevaluated arithmetic such as ``9 * 3`` is an answer too, of its value |
+| ``code`` | they are programs that pass the same tests, which are the reference answer |
 | ``module.name:function``, ``path/to/file.py:function`` | a function gives the same canonical form for them |
 """
 
 from __future__ import annotations
 
+from autotts_jax.collect.code_grader import CodeGrader
 from autotts_jax.collect.grader import Form, FormGrader, Grader
 from autotts_jax.collect.grading import MathGrader
 from autotts_jax.errors import InputError
@@ -16,7 +18,8 @@ from autotts_jax.user_code import load_object
 
 MATH = "math"
 ARITHMETIC = "arithmetic"
-GRADERS = (MATH, ARITHMETIC)
+CODE = "code"
+GRADERS = (MATH, ARITHMETIC, CODE)
 """Graders that come with the package."""
 
 
@@ -33,6 +36,8 @@ def open_grader(spec: str | Form = MATH, workers: int | None = None) -> Grader:
     Raises:
         InputError: there is no such grader, it cannot be imported, or what it needs is not installed.
     """
+    if spec == CODE:
+        return CodeGrader(workers)
     if spec in GRADERS:
         return MathGrader(workers, arithmetic=spec == ARITHMETIC)
     if isinstance(spec, str):

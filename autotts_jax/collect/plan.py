@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from autotts_jax.checks import text, whole
+from autotts_jax.collect.answers import CODE, MAX_CODE
+from autotts_jax.collect.code_grader import read_tests
 from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.trajectories import Sampling, Usage, check_differing, last_depth, majority
@@ -79,7 +81,7 @@ class Plan:
 
     Raises:
         InputError: a number is out of range, all branches would be the same, there is no question, one is
-            there twice or without an answer, or the matrix would be too large.
+            there twice or without an answer or tests, or the matrix would be too large.
     """
 
     model: str
@@ -112,6 +114,8 @@ class Plan:
         for question in self.questions:
             if not question.gold.strip():
                 raise InputError(f"{question.text!r:.60} has no reference answer; give one, or leave it out")
+            if self.grader == "code":
+                read_tests(question.gold)
         depths = self.sampling.max_depth
         longest = max(self.sampling.max_tokens, self.sampling.interval * depths)
         if self.num_branches * longest > MAX_TOKENS:
@@ -206,7 +210,10 @@ class Branch:
             yield f"{len(self.probes)} probes are not those of {self.tokens} tokens, each {interval}"
         if self.finish is Finish.length and self.tokens < most:
             yield f"it was cut off after {self.tokens} tokens, before {most}"
-        if not all(
+        if plan.answers == CODE:
+            if not all(0 < len(answer) <= MAX_CODE for answer in answers):
+                yield f"an answer is not code of 1 to {MAX_CODE} characters"
+        elif not all(
             0 < len(answer) <= MAX_LENGTH and answer == " ".join(answer.split()) for answer in answers
         ):
             yield f"an answer is not a line of 1 to {MAX_LENGTH} characters"

@@ -43,6 +43,7 @@ def read_questions(
     split: str = "test",
     limit: int | None = None,
     needs_gold: bool = True,
+    whole_gold: bool = False,
 ) -> list[Problem]:
     r"""Reads questions with distinct texts, in the order of their source.
 
@@ -58,6 +59,8 @@ def read_questions(
         split: the split of a dataset; files have none.
         limit: number of questions to read from the start; by default all.
         needs_gold: whether each question must have an answer; otherwise that of those without is empty.
+        whole_gold: whether an answer is taken as it is, as the tests of code are; a list of texts is one of
+            several lines.
 
     Returns:
         The problems, at least one.
@@ -92,6 +95,8 @@ def read_questions(
         places[text] = place
         if may_lack and _is_missing(row.get(gold_column)):
             gold = ""
+        elif whole_gold:
+            gold = _value(source, place, _joined(row, gold_column), gold_column)
         else:
             gold = _answer(source, place, _value(source, place, row, gold_column))
         questions[text] = Problem(text, gold)
@@ -216,6 +221,14 @@ def _value(source: str, place: str, row: Mapping[str, Any], column: str) -> str:
             source, f"{place} has half of a surrogate pair (\\ud800 to \\udfff) in its {column}; remove it"
         ) from error
     return text
+
+
+def _joined(row: Mapping[str, Any], column: str) -> Mapping[str, Any]:
+    """A row in which a list of texts is one text."""
+    value = row.get(column)
+    if type(value) is list and value and all(type(line) is str for line in value):
+        return {**row, column: "\n".join(value)}
+    return row
 
 
 def _is_missing(value: Any) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from autotts_jax.checks import number, text, whole
-from autotts_jax.collect.answers import Extractor, extract
+from autotts_jax.collect.answers import FENCE, Extractor, extract
 from autotts_jax.collect.engine import Completion, Engine, EngineError, Finish, Message, Request, Tokens
 from autotts_jax.collect.thinking import TAGS
 from autotts_jax.errors import InputError
@@ -26,6 +27,7 @@ QUESTION = "{question}"
 """The place of the question in `Sampling.prompt_template`."""
 MOST_TOKENS = 32_768
 """T by default, where the model's context holds as much."""
+_BEGINS_CODE = re.compile(rf"(^|\n){FENCE}[^\n]*\n\Z")
 MAX_SEED = MAX_TOP_K = 2**31 - 1
 
 
@@ -46,6 +48,7 @@ class Sampling:
             question alone.
         suffix: text that is appended to a prefix to force an answer; None for the end of the thinking and
             `ANSWER`. Its part up to the end of the thinking is left out if the prefix has already ended it.
+            What is forced ends with the box or the block of code that the suffix begins, or with the line.
         probe_tokens: maximal tokens of a forced answer.
         probes_per_prefix: forced answers of each prefix. One is the most likely answer; several are sampled
             at the trajectories' temperature, and their majority is the probe.
@@ -259,6 +262,7 @@ class Trajectories:
         if engine.tokenizer.decode(self._prompt).rstrip().endswith(end):
             self._thinks = False  # the prompt has ended it
         self._boxed = (sampling.suffix or ANSWER).endswith(BOX)
+        self._fenced = _BEGINS_CODE.search(sampling.suffix or "") is not None
         self._branches: dict[int, Trajectory] = {}
         self.usage = Usage()
         suffix = len(engine.tokenizer.encode(self._suffix("", not self._thinks)))
@@ -314,6 +318,8 @@ class Trajectories:
             return self.text(branch)
         written = self._engine.tokenizer.decode(trajectory.tokens[: depth * self._sampling.interval])
         suffix = self._suffix(written, not self._thinks or self._thinking.end in written)
+        if self._fenced and (probe := self.at(branch, depth)):
+            return f"{written}{suffix}{probe.answer}\n{FENCE}"
         return written + suffix + (f"{answer}}}" if self._boxed else f" {answer}")
 
     def read(self, upto: Mapping[int, int], probe: bool = True) -> None:
@@ -437,7 +443,7 @@ class Trajectories:
             top_k=self._sampling.top_k,
             min_p=self._sampling.min_p,
             seed=self._seed(branch, self.depth(branch), draw),
-            stop=("}" if self._boxed else "\n",),
+            stop=("}" if self._boxed else FENCE if self._fenced else "\n",),
         )
 
     def _suffix_of(self, branch: int) -> Tokens:
@@ -478,7 +484,7 @@ class Trajectories:
                 tokens[i] += completion.tokens
                 if not completion.tokens:
                     silent.add(i)
-        lead = self._suffix("", thought=True).rpartition("\n")[2]
+        lead = f"{FENCE}\n" if self._fenced else self._suffix("", thought=True).rpartition("\n")[2]
         return [
             (extract(lead + text, self._extractor), len(written))
             for text, written in zip(texts, tokens, strict=True)

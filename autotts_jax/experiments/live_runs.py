@@ -27,9 +27,10 @@ from typing import Any
 from autotts_jax import files
 from autotts_jax.checks import callback, whole
 from autotts_jax.collect.answers import extractor, source_sha256
+from autotts_jax.collect.code_grader import read_tests
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.grader import Grader
-from autotts_jax.collect.graders import MATH, open_grader
+from autotts_jax.collect.graders import CODE, MATH, open_grader
 from autotts_jax.collect.loading import load
 from autotts_jax.collect.plan import EngineSpec
 from autotts_jax.collect.problem import Problem
@@ -173,7 +174,7 @@ def answer_questions(
     """
     callback("on_answer", on_answer, "the answered questions", "the number of all questions")
     problems, sampling, at_once = list(questions), sampling or Sampling(), whole("at_once", at_once, 1)
-    _check_questions(problems)
+    _check_questions(problems, grader)
     check_budget(budget)
     extractor(answers)  # a bad specification is an error before anything is written
     grading = open_grader(grader, min(at_once, os.cpu_count() or 1))
@@ -215,11 +216,14 @@ def answer_questions(
     return LiveRun(playing.names[0], answered, compared)
 
 
-def _check_questions(problems: Sequence[Problem]) -> None:
+def _check_questions(problems: Sequence[Problem], grader: str) -> None:
     if not problems or not all(isinstance(problem, Problem) for problem in problems):
         raise InputError("the questions must be autotts_jax.collect.Problems, at least one")
     if len({problem.text for problem in problems}) < len(problems):
         raise InputError("a question is there twice; keep one of them")
+    for problem in problems:
+        if grader == CODE and problem.gold:
+            read_tests(problem.gold)
 
 
 @contextlib.contextmanager
