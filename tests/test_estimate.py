@@ -96,7 +96,7 @@ def test_a_table_says_what_to_give_for_more(tmp_path):
 @pytest.mark.parametrize("extra", ["--dry-run", "--tokens-per-second 5"])
 def test_the_command_starts_no_engine_and_writes_nothing(tmp_path, monkeypatch, capsys, extra):
     monkeypatch.chdir(tmp_path)
-    line = f"collect --model none --questions arithmetic:3 --branches 8 --out out {extra}"
+    line = f"collect --model none --max-tokens 1000 --questions arithmetic:3 --branches 8 --out out {extra}"
     monkeypatch.setattr(sys, "argv", ["autotts-jax", *line.split()])
     with pytest.raises(SystemExit) as end:
         cli.main()

@@ -73,6 +73,7 @@ class LiveSettings:
         engine: what generates the branches; None if that is not said.
         player_sha256: hash of the file that the player is in, if it is in one.
         answers_sha256: hash of the file that ``answers`` names, if it names one.
+        grader_sha256: hash of the file that ``grader`` names, if it names one.
     """
 
     player: str
@@ -84,6 +85,7 @@ class LiveSettings:
     engine: EngineSpec | None
     player_sha256: str | None = None
     answers_sha256: str | None = None
+    grader_sha256: str | None = None
 
     def differences(self, other: Any) -> list[str]:
         """Says in which settings another has other values than these.
@@ -192,6 +194,7 @@ def answer_questions(
         engine=spec and spec.without_secrets(),
         player_sha256=source_sha256(player) if isinstance(player, str) else None,
         answers_sha256=source_sha256(answers),
+        grader_sha256=source_sha256(grader),
     )
     recorded = None if collection is None else _recorded(Path(collection), settings, playing, problems)
 
