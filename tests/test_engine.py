@@ -7,6 +7,7 @@ import pytest
 
 from autotts_jax.cli.options import EngineOptions
 from autotts_jax.collect import (
+    QUICK_TO_FAIL,
     Completion,
     EngineError,
     Finish,
@@ -16,6 +17,7 @@ from autotts_jax.collect import (
     server_engine,
     vllm_engine,
 )
+from autotts_jax.collect import engines as engines_module
 from autotts_jax.errors import InputError
 from autotts_jax.testing import check_engine, engines
 
@@ -170,6 +172,19 @@ def test_options_of_the_chat_reach_the_engine(monkeypatch, engine, module, name)
 def test_arguments_of_the_chat_template_that_are_no_object_are_refused(given, message):
     with pytest.raises(InputError, match=message):
         EngineOptions(chat_kwargs=given).opener()
+
+
+def test_a_server_that_is_asked_for_its_context_alone_is_not_waited_for(monkeypatch):
+    asked = []
+
+    def note(_name, _model, options, *_):
+        asked.append(options)
+        return SimulatedEngine()
+
+    monkeypatch.setattr(engines_module, "open_engine", note)
+    for options in (None, {"attempts": 9}):
+        assert engines_module.context_length("server", "m", options, "http://h") == 1 << 20
+    assert asked == [QUICK_TO_FAIL, QUICK_TO_FAIL | {"attempts": 9}]
 
 
 def test_a_closed_engine_refuses_requests():

@@ -113,6 +113,8 @@ def context_length(
         from autotts_jax.collect.vllm_engine import find_context
 
         return find_context(model, dict(options or {}))
+    if name == "server":  # nothing is lost by being told at once that it is gone
+        options = {**QUICK_TO_FAIL, **(options or {})}
     with contextlib.closing(open_engine(name, model, options, base_url, api_key)) as engine:
         return engine.max_model_len
 
