@@ -778,31 +778,38 @@ def test_options_reach_every_model(run_command, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.shipped
 def test_a_killed_run_loses_nothing(tmp_path):
-    """SIGKILL at random moments; in the end the archive is that of a run that was left alone."""
+    """SIGKILL while rounds are played; in the end the archive is that of a run that was left alone."""
+    # It waits for a line after every round, so that it cannot end before it is killed.
     script = (
         "import sys; from pathlib import Path; import test_discovery as t;"
-        "run = t.run_of(Path(sys.argv[1])); print('begun', flush=True);"
-        f"run.search({8 * HEATS[0][0]}, None); run.tests or run.test()"
+        "run = t.run_of(Path(sys.argv[1])); told = lambda _: (print(flush=True), sys.stdin.readline());"
+        f"run.search({8 * HEATS[0][0]}, None, told); run.tests or run.test()"
     )
     path = f"{Path(__file__).parent}{os.pathsep}{Path(at.__file__).parents[1]}"
     environment = os.environ | {"PYTHONPATH": path}
 
     def start(folder):
         command = [sys.executable, "-c", script, str(folder)]
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        return subprocess.Popen(command, env=environment, text=True, **pipes)
 
     def end(folder):
         with start(folder) as child:
-            child.stdout.read()
+            child.communicate()
         assert child.returncode == 0
 
     end(tmp_path / "alone")
     rng = np.random.default_rng(0)
-    for _ in range(3):
+    for rounds in (2, 2, 1):
         with start(tmp_path / "killed") as child:
-            child.stdout.readline()
-            time.sleep(rng.uniform(0, 3))
-            os.killpg(child.pid, signal.SIGKILL)
+            for _ in range(rounds):
+                child.stdout.readline()
+                child.stdin.write("\n")
+                child.stdin.flush()
+            time.sleep(rng.uniform(0, 0.3))
+            child.kill()
+            child.communicate()
+        assert child.returncode == -signal.SIGKILL
     end(tmp_path / "killed")
     assert lines_of(tmp_path / "killed") == lines_of(tmp_path / "alone")
 
