@@ -167,6 +167,12 @@ def test_published_figures_are_beside_ours(evaluation):
     assert "my\\|model" in text
 
 
+def test_few_tokens_are_shown_with_two_digits(evaluation):
+    plays = tuple(dataclasses.replace(play, tokens=play.tokens // 1000) for play in evaluation.plays)
+    text = page(dataclasses.replace(evaluation, plays=plays), {}).markdown()
+    assert "| cmc@0.5 | 82.0/0.24k | 82.0/0.24k | 82.0/0.24k |" in text
+
+
 def test_six_cells_differ():
     cells = {(one.model, one.benchmark, one.controller) for one in DIFFERENT}
     benchmarks = ("aime24", "aime25", "hmmt25")

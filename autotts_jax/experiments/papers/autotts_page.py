@@ -43,7 +43,8 @@ class _Line(NamedTuple):
     @property
     def shown(self) -> str:
         star = "*" if self.known is not None and not self.known.in_paper else ""
-        return f"{100 * self.row.accuracy:.1f}/{self.row.tokens / 1000:.0f}k{star}"
+        ktokens = self.row.tokens / 1000
+        return f"{100 * self.row.accuracy:.1f}/{ktokens:.{0 if ktokens >= 10 else 2}f}k{star}"
 
     @property
     def difference(self) -> tuple[float, float]:
@@ -237,7 +238,7 @@ def _paired(evaluation: Evaluation, rows: Sequence[Row]) -> Section:
         "Intervals by paired bootstrap over questions, each the mean of its seeds. p: of the "
         "gain, adjusted by Benjamini and Hochberg for all settings that were played. "
         "detectable: points of the smallest gain that so many questions show four times in "
-        f"five. {TOKENS_SAVED.text.capitalize()} {TOKENS_SAVED.percent} %: "
+        f"five. {TOKENS_SAVED.text} {TOKENS_SAVED.percent} %: "
         f"{TOKENS_SAVED.source}.",
         grids,
         evaluation.paired(),

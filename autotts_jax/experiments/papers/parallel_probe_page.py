@@ -126,7 +126,7 @@ def _widths(evaluation: Evaluation) -> Section:
         "Numbers of branches",
         "Parallel-Probe and SC with as many branches; saved: tokens, and sequential tokens, "
         "less than those of SC. The paper's abstract, for all of its experiments: "
-        f"{SEQUENTIAL_SAVED.text} {SEQUENTIAL_SAVED.percent} %; "
+        f"{SEQUENTIAL_SAVED.text} {SEQUENTIAL_SAVED.percent} %. "
         f"{TOTAL_SAVED.text} {TOTAL_SAVED.percent} %.",
         grids,
         pa.Table.from_pylist(data),

@@ -70,11 +70,11 @@ class Claim(NamedTuple):
 
 
 TOKENS_SAVED = Claim(
-    "tokens saved against SC@64 at about its accuracy, at most",
+    "Tokens saved against SC@64 at about its accuracy, at most",
     69.5,
     "reports on arXiv 2605.08083, as https://firethering.com/autotts-ai-inference-test-time-scaling/",
 )
 SEQUENTIAL_SAVED = Claim(
-    "sequential tokens saved against majority voting, at most", 35.8, "abstract of arXiv 2602.03845"
+    "Sequential tokens saved against majority voting, at most", 35.8, "abstract of arXiv 2602.03845"
 )
-TOTAL_SAVED = Claim("tokens saved against majority voting, more than", 25.8, "abstract of arXiv 2602.03845")
+TOTAL_SAVED = Claim("Tokens saved against majority voting, more than", 25.8, "abstract of arXiv 2602.03845")
