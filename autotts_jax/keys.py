@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 
@@ -58,7 +59,7 @@ def keys_in_use(command: Sequence[str]) -> list[str]:
         The keys, the longest first.
     """
     given = [os.environ.get(name, "") for name in VARIABLES]
-    for word, following in zip(command, [*command[1:], ""], strict=True):
+    for word, following in itertools.pairwise([*command, ""]):
         name, equals, value = word.partition("=")
         if name in _OPTIONS:
             given.append(value if equals else following)

@@ -750,7 +750,8 @@ def test_the_command_makes_data_that_evaluate_takes(tmp_path, capsys, monkeypatc
     assert "simulated/arithmetic" in main(["data", "info", str(folder)], monkeypatch, capsys)
     manifest = json.loads((folder / COLLECTION).read_text())
     assert [run["engine"] for run in manifest["runs"]] == ["simulated"]
-    assert manifest["plan"]["engine"] == {"kind": "simulated", "model": None, "options": {}}
+    engine = {"kind": "simulated", "model": None, "options": {}, "files_sha256": None}
+    assert manifest["plan"]["engine"] == engine
     assert Store(folder).plan.questions[0].topic
 
 

@@ -246,9 +246,7 @@ def test_results_of_an_episode(program_file, spellings):
     assert results == [("3", False, 1400, 4, 2, 900, 2), ("2", True, 1700, 4, 2, 1200, 2)]
 
 
-@pytest.mark.parametrize(
-    "body", ["return None", "return 2", "return '2'", "return float('nan')", "return [1]"]
-)
+@pytest.mark.parametrize("body", ["return None", "return '2'"])
 def test_what_was_not_shown_is_no_answer(program_file, body):
     assert run(program_file(body)) == [(None, False, 0, 0, 0, 0, 0)]
 

@@ -53,6 +53,7 @@ SECRET = "sk-very-secret-0123456789"
             [f"--require-key={SECRET}", f"http://host/{SECRET}/v1"],
             ["--require-key=[hidden]", "http://host/[key]/v1"],
         ),
+        ([], []),
         (["--controllers", "x.py:Mine@0.5,sc@8", "--data", "runs/*/x?.json", "--answers", "a.b:f"],) * 2,
     ],
 )
