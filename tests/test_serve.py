@@ -796,7 +796,7 @@ server.serve_forever()
 
 @pytest.mark.slow
 def test_when_the_server_behind_it_dies_each_client_is_told_within_seconds(monkeypatch):
-    monkeypatch.setattr(HubTokenizer, "from_pretrained", lambda _: ByteTokenizer())
+    monkeypatch.setattr(HubTokenizer, "from_pretrained", lambda *_: ByteTokenizer())
     upstream = subprocess.Popen(
         [sys.executable, "-c", UPSTREAM], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
     )

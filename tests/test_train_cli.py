@@ -377,7 +377,7 @@ def test_two_processes_do_what_one_does(whole):
         processes[1].send_signal(signal.SIGTERM)
         (out, err), theirs = (process.communicate(timeout=300) for process in processes)
     assert [process.returncode for process in processes] == [128 + signal.SIGTERM] * 2
-    assert err.startswith("autotts-jax: stopped by SIGTERM after update ")
+    assert "\nautotts-jax: stopped by SIGTERM after update " in f"\n{err}"
     assert err.endswith("--process 0 --resume\n")
     assert [said(out), said("".join(theirs))] == ["", ""]
     with whole.start_two("two", "--resume") as processes:
