@@ -48,6 +48,7 @@ from autotts_jax.policies import CMC, AdaptiveConsistency, ParallelProbe, Seen, 
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
 HEATS = ((16, 1), (8, 2), (4, 2))
+FINAL_ORDERS = range(12, 14)
 FEW = at.Family("sc", (1, 4, 8, 16), lambda branches: SelfConsistency(int(branches)), "branches")
 SEEN = ("answer", "tokens", "probes", "branches")
 
@@ -348,7 +349,7 @@ def searched(tmp_path_factory):
     """A run of six rounds and a test, whose finalists play few orders."""
     folder = tmp_path_factory.mktemp("searched") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(programs, "FINAL_ORDERS", range(12, 14))
+        patch.setattr(programs, "FINAL_ORDERS", FINAL_ORDERS)
         run = run_of(folder, proposers=("rules", "random"))
         assert run.search(6 * HEATS[0][0], None) == 6
         run.test()
@@ -399,7 +400,8 @@ def test_rounds_after_a_test_are_tested(searched, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.shipped
-def test_a_run_goes_on_where_it_stopped(searched, tmp_path):
+def test_a_run_goes_on_where_it_stopped(searched, tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "FINAL_ORDERS", FINAL_ORDERS)
     folder = tmp_path / "run"
     for candidates in (2, 3, 6):
         run_of(folder, proposers=("rules", "random")).search(candidates * HEATS[0][0], None)
