@@ -6,19 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
-from autotts_jax.checks import whole
 from autotts_jax.core.pool import BranchPool, Pool
-from autotts_jax.envs.aggregates import Aggregate
-from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.params import EnvParams
-from autotts_jax.envs.rounds import default_rounds, room
+from autotts_jax.envs.rounds import InRounds, room
 from autotts_jax.envs.spaces import Discrete
 from autotts_jax.typing import Array
 
 ANSWER, READ_ALL, READ_AGREEING, READ_DISAGREEING, PRUNE_DISAGREEING = range(1, 6)
 
 
-class WidthDepthMacro(Environment):
+class WidthDepthMacro(InRounds):
     """Decisions of `WidthDepthRounds` that code controllers make, each as one integer.
 
     **Action**: an integer below ``num_actions``.
@@ -49,26 +46,10 @@ class WidthDepthMacro(Environment):
         mask_in_obs: see `Environment`.
     """
 
-    def __init__(
-        self,
-        max_branches: int = 64,
-        *,
-        max_advance: int = 4,
-        obs: str = "features",
-        aggregate: str | Aggregate = "majority",
-        mask_in_obs: bool = False,
-    ):
-        super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs)
-        self.max_advance = whole("max_advance", max_advance, 1, np.iinfo(np.int16).max)
-
     @property
     def num_actions(self) -> int:
         """5 + the number of powers of two that are not above W."""
         return PRUNE_DISAGREEING + self.max_branches.bit_length()
-
-    def default_max_steps(self, max_depth: int) -> int:
-        """As many as in `WidthDepthRounds`."""
-        return default_rounds(max_depth)
 
     def action_space(self, params: EnvParams | None = None) -> Discrete:  # noqa: ARG002
         """``Discrete(num_actions)``."""

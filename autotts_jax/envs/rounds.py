@@ -15,7 +15,35 @@ from autotts_jax.envs.spaces import MultiDiscrete
 from autotts_jax.typing import Array
 
 
-class WidthDepthRounds(Environment):
+class InRounds(Environment):
+    """An environment whose steps are rounds of all branches.
+
+    Args:
+        max_branches: W.
+        max_advance: the most intervals that a round reads of a branch.
+        obs: see `Environment`.
+        aggregate: see `Environment`.
+        mask_in_obs: see `Environment`.
+    """
+
+    def __init__(
+        self,
+        max_branches: int = 64,
+        *,
+        max_advance: int = 4,
+        obs: str = "features",
+        aggregate: str | Aggregate = "majority",
+        mask_in_obs: bool = False,
+    ):
+        super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs)
+        self.max_advance = whole("max_advance", max_advance, 1, np.iinfo(np.int16).max)
+
+    def default_max_steps(self, max_depth: int) -> int:
+        """As many rounds as reading one branch takes, one interval each, and some slack."""
+        return max(max_depth + 16, 100)
+
+
+class WidthDepthRounds(InRounds):
     """One decision a round for all branches: what code controllers do, in about 100 steps instead of 2,000.
 
     **Action**: ``int (2 + W,)``, in Gymnasium ``MultiDiscrete([2, W + 1] + [2 + max_advance] * W)``.
@@ -40,26 +68,10 @@ class WidthDepthRounds(Environment):
         mask_in_obs: see `Environment`.
     """
 
-    def __init__(
-        self,
-        max_branches: int = 64,
-        *,
-        max_advance: int = 4,
-        obs: str = "features",
-        aggregate: str | Aggregate = "majority",
-        mask_in_obs: bool = False,
-    ):
-        super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs)
-        self.max_advance = whole("max_advance", max_advance, 1, np.iinfo(np.int16).max)
-
     @property
     def num_actions(self) -> int:
         """Entries of an action, 2 + W."""
         return 2 + self.max_branches
-
-    def default_max_steps(self, max_depth: int) -> int:
-        """As many rounds as reading one branch takes, one interval each, and some slack."""
-        return default_rounds(max_depth)
 
     def action_space(self, params: EnvParams | None = None) -> MultiDiscrete:  # noqa: ARG002
         """``MultiDiscrete([2, W + 1] + [2 + max_advance] * W)``."""
@@ -96,15 +108,6 @@ class WidthDepthRounds(Environment):
         one = jnp.ones(pool.width, bool)
         choice = jnp.stack([one, allowed.prune] + [allowed.advance] * self.max_advance, axis=1)
         return jnp.concatenate([jnp.ones(2, bool), opening, choice.reshape(-1)])
-
-
-def default_rounds(max_depth: int) -> int:
-    """Gives the default step limit of environments that decide in rounds.
-
-    Args:
-        max_depth: K, the largest readable depth of any branch.
-    """
-    return max(max_depth + 16, 100)
 
 
 def room(pool: BranchPool) -> Int32[Array, ""]:
