@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
+import functools
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ from autotts_jax.checks import callback
 from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
+from autotts_jax.collect.side_by_side import side_by_side
 from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Trajectories, Usage, last_depth
 from autotts_jax.replay.dataset import ProbeDataset
@@ -204,21 +204,5 @@ class LocalWorkers:
         Yields:
             The units as they are finished.
         """
-        waiting = iter(units)
-        cancel = threading.Event()
-        threads = max(1, self.in_flight // plan.chunk)
-        with ThreadPoolExecutor(threads) as pool:
-
-            def begin(count: int) -> set[Future[Collected]]:
-                units = itertools.islice(waiting, count)
-                return {pool.submit(collect_unit, self.engine, plan, unit, cancel) for unit in units}
-
-            try:
-                running = begin(threads)
-                while running:
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    running |= begin(len(done))
-                    for future in done:
-                        yield future.result()
-            finally:
-                cancel.set()
+        collect_one = functools.partial(collect_unit, self.engine, plan)
+        yield from side_by_side(collect_one, units, max(1, self.in_flight // plan.chunk))

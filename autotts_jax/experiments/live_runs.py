@@ -14,13 +14,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +33,7 @@ from autotts_jax.collect.loading import load
 from autotts_jax.collect.plan import EngineSpec
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.schema import SchemaError, parse_as
+from autotts_jax.collect.side_by_side import side_by_side
 from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Sampling
 from autotts_jax.commands import hide
@@ -205,7 +204,7 @@ def answer_questions(
             with _opened(engine) as opened, grading as equal:
                 play_simulated(playing, sampling, equal, width, budget)  # lest the first answer wait for it
                 one = functools.partial(_answer_one, opened, equal, playing, settings, problems)
-                with contextlib.closing(_side_by_side(one, missing, at_once)) as given:
+                with contextlib.closing(side_by_side(one, missing, at_once, "answer")) as given:
                     for row in given:
                         rows[row.question] = row
                         folder.write(ANSWERS, [rows[question] for question in sorted(rows)])
@@ -279,28 +278,6 @@ def _answer_one(
         forced=found.usage.forced,
         probes=found.usage.probes,
     )
-
-
-def _side_by_side(
-    answer_one: Callable[[int, threading.Event], Answered], questions: Sequence[int], at_once: int
-) -> Generator[Answered, None, None]:
-    """Answers questions, some at a time; closing the generator drops what is under way."""
-    waiting, cancel = iter(questions), threading.Event()
-    with ThreadPoolExecutor(at_once, "answer") as threads:
-
-        def begin(count: int) -> set[Future[Answered]]:
-            some = itertools.islice(waiting, count)
-            return {threads.submit(answer_one, question, cancel) for question in some}
-
-        try:
-            running = begin(at_once)
-            while running:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                running |= begin(len(done))
-                for future in done:
-                    yield future.result()
-        finally:
-            cancel.set()
 
 
 # --- the folder -----------------------------------------------------------------------------------------
