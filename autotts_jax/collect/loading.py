@@ -49,6 +49,18 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
     return stack([*datasets, *(_complete(folder, encoding) for folder in growing)])
 
 
+def loaded(data: ProbeDataset | str | Path | Sequence[str | Path]) -> ProbeDataset:
+    """Loads data that is not loaded yet.
+
+    Args:
+        data: a dataset, or whatever `load` takes.
+
+    Raises:
+        InputError: as `load`.
+    """
+    return data if isinstance(data, ProbeDataset) else load(data)
+
+
 def _complete(folder: Path, encoding: str) -> ProbeDataset:
     """The complete questions of an unfinished collection."""
     store = Store(folder)

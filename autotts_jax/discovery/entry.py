@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autotts_jax.checks import number, whole
-from autotts_jax.collect.loading import load
+from autotts_jax.collect.loading import loaded
 from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS
 from autotts_jax.discovery.critics.critic import Critic
 from autotts_jax.discovery.proposers.protocol import Proposer, Writer
@@ -78,7 +78,7 @@ def discover(
         cpu_minutes = number("cpu_minutes", cpu_minutes, above=0)
     if isinstance(proposers, str):
         raise InputError(f"proposers is {proposers!r}, but it must be several; write [{proposers!r}]")
-    data = data if isinstance(data, ProbeDataset) else load(data)
+    data = loaded(data)
     with locked(folder):
         for transcripts in (folder / TRANSCRIPTS).glob("**/"):
             remove_unfinished(transcripts)

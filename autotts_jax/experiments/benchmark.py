@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from rich.console import RenderableType
 
 from autotts_jax.checks import nearest, whole
-from autotts_jax.collect.loading import load
+from autotts_jax.collect.loading import loaded
 from autotts_jax.core.controller import Controller, Family
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.envs.making import make
@@ -28,7 +28,7 @@ from autotts_jax.experiments.tables import Table, add_row, difference, numbers_t
 from autotts_jax.policies.player import Play, Player, name_of
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
-from autotts_jax.replay.dataset import EXACT, ProbeDataset
+from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.parts import PARTS, part_of, select_part
 from autotts_jax.terminal import styled
 
@@ -103,7 +103,7 @@ class Task:
             )
         found = self.data if data is None else data
         assert found is not None
-        return found if isinstance(found, ProbeDataset) else load(found, EXACT)
+        return loaded(found)
 
     def settings(
         self,

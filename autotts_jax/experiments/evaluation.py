@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from autotts_jax.checks import callback, whole
-from autotts_jax.collect.loading import load
+from autotts_jax.collect.loading import loaded
 from autotts_jax.commands import without_secrets
 from autotts_jax.core.controller import Scale
 from autotts_jax.core.rollout import check_budget
@@ -316,7 +316,7 @@ def evaluate(
     """
     _check_protocol(protocol)
     callback("on_progress", on_progress, "what is running", "episodes that have ended", "episodes in all")
-    data = data if isinstance(data, ProbeDataset) else load(data)
+    data = loaded(data)
     if not isinstance(objective, Objective):
         raise InputError(f"objective is {objective!r}, but it must be an autotts_jax.Objective")
     seeds = whole("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEEDS)
@@ -326,9 +326,10 @@ def evaluate(
     made = as_players(players, objective.gamma if objective.unit == "intervals" else None, sealing)
     _check_distinct(made)
     widths = [check_width(data, player, max_branches) for player in made]
+    scale = Scale.of(data.matrix)
     for player, width in zip(made, widths, strict=True):
         player.check(width, budget)
-        warn_of_distance(player, Scale.of(data.matrix))
+        warn_of_distance(player, scale)
     orders = branch_orders(data, protocol, range(seeds), max(widths))
     plays = tuple(
         player.play(

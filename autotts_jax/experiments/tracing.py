@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import RenderableType
 
 from autotts_jax.checks import whole
-from autotts_jax.collect.loading import load
+from autotts_jax.collect.loading import loaded
 from autotts_jax.core.controller import Scale
 from autotts_jax.core.pool import UNREVEALED, StopReason
 from autotts_jax.core.rollout import check_budget
@@ -241,7 +241,7 @@ def trace(
         votes: final answers, (latest answers) in brackets
         answer 22 (right); stopped: decided
     """
-    data = data if isinstance(data, ProbeDataset) else load(data)
+    data = loaded(data)
     question, seed = whole("question", question, least=None), whole("seed", seed, 0, MAX_SEED)
     max_branches = whole("max_branches", max_branches, 1)
     if recorded and (seed, protocol) != (0, "repo100"):

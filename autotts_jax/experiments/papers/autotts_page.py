@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from autotts_jax.collect.loading import loaded
 from autotts_jax.experiments import plots
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate
 from autotts_jax.experiments.files import SUMMARY_COLUMNS, rows_table
@@ -19,7 +20,6 @@ from autotts_jax.experiments.papers.playing import (
     by_model,
     common_width,
     families,
-    loaded,
 )
 from autotts_jax.experiments.papers.published import DIFFERENT, PUBLISHED, TOKENS_SAVED, Published
 from autotts_jax.experiments.summary import ALL_MODELS, Row

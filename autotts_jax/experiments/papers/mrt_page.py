@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from autotts_jax.collect.loading import loaded
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, branch_orders, evaluate
 from autotts_jax.experiments.files import FRONTIER_COLUMNS, rows_table
 from autotts_jax.experiments.frontier import Comparison
@@ -18,7 +19,6 @@ from autotts_jax.experiments.papers.playing import (
     cells_of,
     common_width,
     families,
-    loaded,
     powers,
     title_of,
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from autotts_jax.collect.loading import loaded
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate
 from autotts_jax.experiments.files import SUMMARY_COLUMNS, rows_table
 from autotts_jax.experiments.papers.page import Grid, Page, Section
@@ -16,7 +17,6 @@ from autotts_jax.experiments.papers.playing import (
     by_model,
     common_width,
     families,
-    loaded,
 )
 from autotts_jax.experiments.papers.published import SEQUENTIAL_SAVED, TOTAL_SAVED
 from autotts_jax.experiments.tables import thousands

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from autotts_jax.checks import whole
-from autotts_jax.collect.loading import load
 from autotts_jax.core.controller import Family
 from autotts_jax.experiments.summary import ALL_MODELS, Row
 from autotts_jax.policies.early_stopping import WINDOW
@@ -16,15 +15,6 @@ from autotts_jax.replay.dataset import ProbeDataset
 
 Data = ProbeDataset | str | Path | Sequence[str | Path]
 """A dataset, or whatever `autotts_jax.load` takes."""
-
-
-def loaded(data: Data) -> ProbeDataset:
-    """Loads data that is not loaded yet.
-
-    Args:
-        data: a dataset, or whatever `autotts_jax.load` takes.
-    """
-    return data if isinstance(data, ProbeDataset) else load(data)
 
 
 def common_width(dataset: ProbeDataset, max_branches: int) -> int:

@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from autotts_jax.checks import whole
+from autotts_jax.collect.loading import loaded
 from autotts_jax.experiments.evaluation import MAX_SEEDS, PROTOCOLS, branch_orders
 from autotts_jax.experiments.metrics import pass_at, vote_accuracy
 from autotts_jax.experiments.papers.page import Grid, Page, Section
-from autotts_jax.experiments.papers.playing import Data, cells_of, common_width, loaded, powers, title_of
+from autotts_jax.experiments.papers.playing import Data, cells_of, common_width, powers, title_of
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.statistics import cell_statistics
 
