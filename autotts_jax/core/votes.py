@@ -15,7 +15,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 from jaxtyping import Bool, Float, Int, Int32, Num, UInt32
 
 from autotts_jax.core.mdp import WORD
@@ -132,6 +131,8 @@ def confidence_table(width: int, units: int = 1) -> np.ndarray:
     Returns:
         Confidences in float64. Shape (units · W + 1, units · W + 1).
     """
+    import scipy.special  # here, as few need it and each sealed process would import it
+
     votes = np.arange(units * width + 1) / units
     table = scipy.special.betainc(votes[None, :] + 1, votes[:, None] + 1, 0.5)
     table[0, 0] = 0.0  # an empty pool; by the formula it would be 1/2

@@ -11,7 +11,6 @@ from autotts_jax.checks import nearest
 from autotts_jax.errors import InputError
 from autotts_jax.files import exists
 from autotts_jax.replay.dataset import EXACT, ProbeDataset, stack
-from autotts_jax.replay.generator import synthetic
 from autotts_jax.replay.reading import read_files
 
 SMOLLM2 = Path(__file__).with_name("smollm2.npz")
@@ -38,6 +37,8 @@ def smollm2(encoding: str = EXACT) -> ProbeDataset:
 def _synthetic(encoding: str) -> ProbeDataset:
     if encoding != EXACT:
         raise InputError(f"the synthetic data has only the {EXACT} encoding; name other data for {encoding}")
+    from autotts_jax.replay.generator import synthetic  # SciPy takes a while to import.
+
     return synthetic()
 
 
