@@ -859,6 +859,14 @@ def going_on():
     return sum(state not in "TZX" for state in states)
 
 
+def standing_still(but):
+    """Whether all children of this process stand still but so many; a signal takes a moment to arrive."""
+    end = time.monotonic() + 5
+    while going_on() > but and time.monotonic() < end:
+        time.sleep(1e-3)
+    return going_on() <= but
+
+
 @needs_proc
 @pytest.mark.parametrize("file", ["program", pytest.param("controller", marks=pytest.mark.slow)])
 def test_processes_that_know_something_run_one_at_a_time(write, monkeypatch, file):
@@ -872,20 +880,37 @@ def test_processes_that_know_something_run_one_at_a_time(write, monkeypatch, fil
 
     def count(child, says, arrays=None):
         if "do" in says:
-            end = time.monotonic() + 1  # a signal takes a moment to arrive
-            while (number := going_on()) > 1 and time.monotonic() < end:
-                time.sleep(1e-3)
-            sent.append((says["do"], number))
+            sent.append((says["do"], standing_still(but=1)))
         send(child, says, arrays)
 
     monkeypatch.setattr(process.Child, "send", count)
     player.play(DATA, orders())
     if file == "controller":
         # Before, both compile, and know nothing.
-        assert sent[-8:] == [("episode", 1)] * 6 + [("play", 1)] * 2
+        assert sent[-8:] == [("episode", True)] * 6 + [("play", True)] * 2
     else:
         player.play(DATA, orders())  # Those that have played are ended.
-        assert sent == [("solve", 1)] * 8
+        assert sent == [("solve", True)] * 8
+
+
+@needs_proc
+def test_what_plays_and_what_checks_load_before_anybody_plays(write, monkeypatch):
+    before = set(children_of(os.getpid()))
+    player, other = (select(write("inside", "(lambda *_: None)")) for _ in range(2))
+    standing, alive, send = set(children_of(os.getpid())) - before, set(), process.Child.send
+    assert len(standing) == 4
+    assert standing_still(but=0)
+
+    def look(child, says, arrays=None):
+        alive.update(children_of(os.getpid()))
+        send(child, says, arrays)
+
+    monkeypatch.setattr(process.Child, "send", look)
+    player.play(DATA, orders())
+    assert alive <= before | standing
+    assert len(standing & set(children_of(os.getpid()))) == 3  # What has checked is ended.
+    other.play(DATA, orders())
+    assert len(standing & set(children_of(os.getpid()))) == 1
 
 
 @needs_proc

@@ -89,23 +89,17 @@ class Cast:
             InputError: the code cannot be loaded.
             SandboxError: the machine does not offer the sandbox.
         """
-        lent, begun = self._lend(number, played=not fresh), list[Child]()
+        crew = self._lend(number + fresh, played=not fresh)
         try:
-            # All are started before the first is waited for.
-            begun += [self._start() for _ in range(number - len(lent) + fresh)]
-            for child in begun:
-                self._begin(child)
-            for child in begun:
-                self._loaded(child)
-            cut = len(begun) - fresh
-            yield [*lent, *begun[:cut]], begun[cut:]
+            self._load(crew, number + fresh - len(crew))
+            yield crew[:number], crew[number:]
         except BaseException:
-            for child in [*lent, *begun]:
+            for child in crew:
                 child.close()
             raise
-        for child in begun[cut:]:
+        for child in crew[number:]:
             child.close()
-        for child in [*lent, *begun[:cut]]:
+        for child in crew[:number]:
             child.pause()
             with _LOCK:
                 _PLAYED.add(child)
@@ -125,15 +119,24 @@ class Cast:
             InputError: the code cannot be loaded.
             SandboxError: the machine does not offer the sandbox.
         """
-        child = self._start()
+        loaded: list[Child] = []
         try:
-            self._begin(child)
-            says = self._loaded(child)
+            # One to play and one to check, which load side by side while nobody plays.
+            says, *_ = self._load(loaded, 2)
         except BaseException:
-            child.close()
+            for child in loaded:
+                child.close()
             raise
-        self._idle.append(child)
+        self._idle.extend(loaded)
         return says
+
+    def _load(self, crew: list[Child], number: int) -> list[Mapping[str, Any]]:
+        """Adds children to a crew, which load the code side by side and stop; gives what they say of it."""
+        begun = [self._start() for _ in range(number)]
+        crew += begun
+        for child in begun:
+            child.begin().send(self._job)
+        return [self._loaded(child) for child in begun]
 
     def _lend(self, number: int, played: bool) -> list[Child]:
         """Takes idle children; those that have played are ended, of every cast, where they are not wanted."""
@@ -166,9 +169,6 @@ class Cast:
         return Child(
             _MODULE, self._sandbox, readable=readable, listable=folders, packages=packages, name=name
         )
-
-    def _begin(self, child: Child) -> None:
-        child.begin().send(self._job)
 
     def _loaded(self, child: Child) -> Mapping[str, Any]:
         """Waits until a child has loaded the code, and stops it; gives what it says of the code."""
