@@ -52,7 +52,7 @@ def main(
             100 * value
             for value in (one.hypervolume_gain, one.hypervolume_gain_low, one.hypervolume_gain_high)
         )
-        ratios = (lines[value].tokens_ratio for value in SHOWN)
+        ratios = (lines[value].cost_ratio for value in SHOWN)
         shown = " | ".join("not reached" if np.isnan(ratio) else f"{ratio:.2f}" for ratio in ratios)
         promoted = "yes" if run.promoted else "no"
         more = f"{gain:+.2f} [{low:+.2f}, {high:+.2f}]"

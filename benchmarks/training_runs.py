@@ -144,7 +144,7 @@ def table(title: str, comparisons: Sequence[Comparison]) -> Table:
 def against_reference(comparisons: Sequence[Comparison]) -> np.ndarray:
     """Returns ratios of tokens, then gains in points, at `BETAS`; infinite where there is none."""
     at = {of.value: of for of in comparisons}
-    ratios = [np.nan_to_num(at[beta].tokens_ratio, nan=np.inf) for beta in BETAS]
+    ratios = [np.nan_to_num(at[beta].cost_ratio, nan=np.inf) for beta in BETAS]
     gains = [np.nan_to_num(100 * at[beta].accuracy_gain, nan=-np.inf) for beta in BETAS]
     return np.array([*ratios, *gains])
 

@@ -7,7 +7,7 @@ import numpy as np
 import autotts_jax as at
 from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.experiments import standard_error
-from autotts_jax.policies import Play, as_player
+from autotts_jax.policies import as_player
 from autotts_jax.replay import synthetic
 
 GAMMA = 1e-4
@@ -52,11 +52,11 @@ def compare(policies: dict[str, Any], orders: int) -> None:
     # They are shown the γ of their training.
     trained = [as_player(policy, gamma=REWARD["gamma"], name=name) for name, policy in policies.items()]
     players = ["sc@8", *(f"cmc@{beta}" for beta in BETAS), *trained]
-    plays = at.evaluate(synthetic(), players, seeds=orders).plays
-    first = _worth(plays[0])[0]
+    result = at.evaluate(synthetic(), players, seeds=orders)
+    first = _worth(result, 0)[0]
     print(f"\n{'':16}{'accuracy, %':>14}{'ktokens':>9}{'objective':>17}{'over sc@8':>18}")
-    for play in plays:
-        rows = zip(play.player.names, play.correct, play.tokens, _worth(play), strict=True)
+    for index, play in enumerate(result.plays):
+        rows = zip(play.player.names, play.correct, play.tokens, _worth(result, index), strict=True)
         for name, correct, tokens, worth in rows:
             print(
                 f"{name:16}{_figure(100 * correct.mean(axis=1), 1):>14}{tokens.mean() / 1000:9.1f}"
@@ -65,9 +65,9 @@ def compare(policies: dict[str, Any], orders: int) -> None:
     print(f"objective: mean of 1{{correct}} - {GAMMA:g} · intervals; ±: standard error over branch orders")
 
 
-def _worth(play: Play) -> np.ndarray:
-    """The objective by value and branch order. Shape (V, S)."""
-    return at.Objective(GAMMA).of(play).mean(axis=2)
+def _worth(result: at.Evaluation, play: int) -> np.ndarray:
+    """The objective of a play by value and branch order. Shape (V, S)."""
+    return at.Objective(GAMMA).of(result.plays[play], result.dataset).mean(axis=2)
 
 
 def _figure(per_order: np.ndarray, digits: int) -> str:

@@ -230,11 +230,12 @@ def test_progress_names_the_phase_and_ends_at_the_total(dataset):
 # --- figures --------------------------------------------------------------------------------------------
 
 
-def test_objective_charges_intervals_and_probes_or_tokens():
+def test_objective_charges_intervals_and_probes_or_tokens(dataset):
+    two = dataset.select([0, 1])
     play = play_of([[True, False]], tokens=700)
-    np.testing.assert_allclose(Objective(0.1, 2.0).of(play), [[[1 - 0.1 * 3, -0.1 * 3]]])
-    np.testing.assert_allclose(Objective(1e-3, unit="tokens").of(play), [[[1 - 0.7, -0.7]]])
-    np.testing.assert_allclose(Objective(0.0).of(play), [[[1, 0]]])
+    np.testing.assert_allclose(Objective(0.1, 2.0).of(play, two), [[[1 - 0.1 * 3, -0.1 * 3]]])
+    np.testing.assert_allclose(Objective(1e-3, unit="tokens").of(play, two), [[[1 - 0.7, -0.7]]])
+    np.testing.assert_allclose(Objective(0.0).of(play, two), [[[1, 0]]])
 
 
 @pytest.mark.parametrize(

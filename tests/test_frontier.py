@@ -262,27 +262,27 @@ def test_its_figures_are_those_of_the_summary(comparisons, evaluation):
     for c in comparisons:
         (setting,) = (r for r in rows if (r.model, r.controller, r.value) == (c.model, c.reference, c.value))
         mine, reference = frontier(c.model, c.controller), frontier(c.model, c.reference)
-        assert (c.tokens, c.accuracy) == pytest.approx((setting.tokens, setting.accuracy))
+        assert (c.cost, c.accuracy) == pytest.approx((setting.tokens, setting.accuracy))
         at = tokens_at(mine, c.accuracy - 1e-12)
-        assert c.tokens_at_accuracy == pytest.approx(at)
-        assert c.tokens_ratio == pytest.approx(at / tokens_at(reference, c.accuracy - 1e-12))
-        at = accuracy_at(mine, c.tokens + 1e-9)
-        assert c.accuracy_at_tokens == pytest.approx(at)
-        assert c.accuracy_gain == pytest.approx(at - accuracy_at(reference, c.tokens + 1e-9))
+        assert c.cost_at_accuracy == pytest.approx(at)
+        assert c.cost_ratio == pytest.approx(at / tokens_at(reference, c.accuracy - 1e-12))
+        at = accuracy_at(mine, c.cost + 1e-9)
+        assert c.accuracy_at_cost == pytest.approx(at)
+        assert c.accuracy_gain == pytest.approx(at - accuracy_at(reference, c.cost + 1e-9))
         best = frontier_of(*np.concatenate([frontier(c.model, "cmc"), frontier(c.model, "mine")], -1))
-        assert c.hypervolume == pytest.approx(hypervolume(mine, c.reference_tokens))
+        assert c.hypervolume == pytest.approx(hypervolume(mine, c.reference_cost))
         assert c.hypervolume_low <= c.hypervolume <= c.hypervolume_high
         assert c.hypervolume_low < c.hypervolume_high
-        gain = c.hypervolume - hypervolume(reference, c.reference_tokens)
+        gain = c.hypervolume - hypervolume(reference, c.reference_cost)
         assert c.hypervolume_gain == pytest.approx(gain)
         assert c.hypervolume_gain_low <= c.hypervolume_gain <= c.hypervolume_gain_high
         assert (c.hypervolume_gain_low == c.hypervolume_gain_high) == (c.controller == c.reference)
-        assert c.regret == pytest.approx(controller_regret(mine, best, c.reference_tokens))
+        assert c.regret == pytest.approx(controller_regret(mine, best, c.reference_cost))
 
 
 def test_areas_reach_to_the_tokens_of_64_whole_branches(comparisons, dataset):
     by_model = [64 * dataset.matrix.tokens[:8].mean(), 64 * dataset.matrix.tokens[8:, :6].mean()]
-    told = list(dict.fromkeys(c.reference_tokens for c in comparisons))
+    told = list(dict.fromkeys(c.reference_cost for c in comparisons))
     assert told == pytest.approx([*by_model, np.mean(by_model)])
 
 
@@ -301,13 +301,13 @@ def test_a_question_of_two_models_is_drawn_once():
 
 def test_intervals_hold_the_estimates_and_the_reference_equals_itself(comparisons):
     for c in comparisons:
-        assert c.ratio_low <= c.tokens_ratio <= c.ratio_high
+        assert c.ratio_low <= c.cost_ratio <= c.ratio_high
         assert c.gain_low <= c.accuracy_gain <= c.gain_high
         if c.controller == c.reference:
-            assert (c.tokens_ratio, c.ratio_low, c.ratio_high) == (1, 1, 1)
+            assert (c.cost_ratio, c.ratio_low, c.ratio_high) == (1, 1, 1)
             assert (c.accuracy_gain, c.gain_low, c.gain_high) == (0, 0, 0)
         else:
-            assert c.tokens_ratio < 0.6
+            assert c.cost_ratio < 0.6
             assert c.ratio_high < np.inf
 
 
@@ -325,7 +325,7 @@ def test_the_interval_of_a_shift_has_the_width_that_theory_gives():
     (comparison,) = (c for c in compared(evaluation) if (c.controller, c.value) == ("mine", 2))
     ratio = mine.mean() / theirs.mean()
     error = np.std(mine / mine.mean() - theirs / theirs.mean()) / np.sqrt(200) * ratio
-    assert comparison.tokens_ratio == pytest.approx(ratio)
+    assert comparison.cost_ratio == pytest.approx(ratio)
     assert (comparison.ratio_low, comparison.ratio_high) == pytest.approx(
         (ratio - 1.96 * error, ratio + 1.96 * error), abs=0.2 * error
     )
@@ -340,8 +340,8 @@ def test_with_one_question_the_intervals_are_points(one_question):
     right = [[[1], [0]], [[1], [1]]]
     plays = play_of("a", (1, 2), right, [[[8]], [[16]]]), play_of("b", (1, 2), right, [[[4]], [[6]]])
     first, second = (c for c in compared(Evaluation(one_question, plays, 2)) if c.controller == "b")
-    assert (first.tokens_ratio, first.ratio_low, first.ratio_high) == (0.5, 0.5, 0.5)
-    assert (second.tokens_ratio, second.ratio_low, second.ratio_high) == (0.375, 0.375, 0.375)
+    assert (first.cost_ratio, first.ratio_low, first.ratio_high) == (0.5, 0.5, 0.5)
+    assert (second.cost_ratio, second.ratio_low, second.ratio_high) == (0.375, 0.375, 0.375)
     assert (first.accuracy_gain, first.gain_low, first.gain_high) == (0.5, 0.5, 0.5)
     assert (second.accuracy_gain, second.gain_low, second.gain_high) == (0, 0, 0)
 
@@ -352,9 +352,9 @@ def test_what_is_not_reached_has_no_figure_and_an_infinite_interval(one_question
         play_of("late", (0, 1), 0, [[[9]], [[12]]]),
     )
     first, second = (c for c in compared(Evaluation(one_question, plays, 1)) if c.controller == "late")
-    assert (first.tokens_ratio, second.ratio_low, second.ratio_high) == (9 / 8, np.inf, np.inf)
+    assert (first.cost_ratio, second.ratio_low, second.ratio_high) == (9 / 8, np.inf, np.inf)
     assert (first.gain_low, first.gain_high, second.accuracy_gain) == (-np.inf, -np.inf, -1)
-    assert np.isnan([first.accuracy_gain, second.tokens_ratio]).all()
+    assert np.isnan([first.accuracy_gain, second.cost_ratio]).all()
 
 
 def test_equal_accuracies_are_matched_however_their_sums_round():
@@ -366,7 +366,7 @@ def test_equal_accuracies_are_matched_however_their_sums_round():
         correct = rng.random((1, 3, 15)) < [[[0.5]], [[0.9]]]
         plays = play_of("a", (1, 2), correct, tokens), play_of("b", (1, 2), correct[..., ::-1], tokens)
         for c in compared(Evaluation(data, plays, 3)):
-            assert (c.tokens_ratio, c.accuracy_gain) == pytest.approx((1, 0))
+            assert (c.cost_ratio, c.accuracy_gain) == pytest.approx((1, 0))
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def test_the_table_shows_the_mean_of_models(comparisons):
     mean = [c for c in comparisons if (c.model, c.controller) == (ALL_MODELS, "mine")]
     shown = [line.split() for line in lines if line.startswith("cmc@")]
     assert [line[:4] for line in shown] == [
-        [f"cmc@{c.value}", f"{100 * c.accuracy:.1f}", f"{c.tokens / 1000:.1f}", f"{c.tokens_ratio:.2f}"]
+        [f"cmc@{c.value}", f"{100 * c.accuracy:.1f}", f"{c.cost / 1000:.1f}", f"{c.cost_ratio:.2f}"]
         for c in mean
     ]
     (areas,) = (line.split() for line in lines if line.startswith("mine"))
@@ -471,14 +471,14 @@ def test_evaluate_writes_and_prints_the_comparison(tmp_path, monkeypatch, capsys
     )
     for line in lines:
         (setting,) = (row for row in rows if (row["controller"], row["value"]) == ("sc", line["value"]))
-        assert (line["tokens"], line["accuracy"]) == (setting["tokens"], setting["accuracy"])
-        tokens, accuracy = float(line["tokens"]), float(line["accuracy"])
+        assert (line["cost"], line["accuracy"]) == (setting["tokens"], setting["accuracy"])
+        cost, accuracy = float(line["cost"]), float(line["accuracy"])
         mine = sc if line["controller"] == "sc" else asc
         ratio = np.interp(accuracy, *mine[::-1]) / np.interp(accuracy, *sc[::-1])
-        gain = np.interp(tokens, *mine) - np.interp(tokens, *sc)
-        assert written(line["tokens_ratio"]) == pytest.approx(ratio if accuracy <= mine[1][-1] else None)
-        assert written(line["accuracy_gain"]) == pytest.approx(gain if tokens >= mine[0][0] else None)
-        reference = float(line["reference_tokens"])
+        gain = np.interp(cost, *mine) - np.interp(cost, *sc)
+        assert written(line["cost_ratio"]) == pytest.approx(ratio if accuracy <= mine[1][-1] else None)
+        assert written(line["accuracy_gain"]) == pytest.approx(gain if cost >= mine[0][0] else None)
+        reference = float(line["reference_cost"])
         area = (np.diff([*mine[0], reference]) * mine[1]).sum() / reference
         assert float(line["hypervolume"]) == pytest.approx(area)
 

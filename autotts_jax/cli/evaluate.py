@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from autotts_jax.cli.options import (
     BranchesOption,
     BudgetOption,
     CacheOption,
+    CostOptions,
     DataOption,
     EncodingOption,
     OutOption,
@@ -55,9 +56,7 @@ def evaluate(
     gamma: Annotated[
         float, typer.Option(metavar="γ", help="Price of a unit of cost in the objective.")
     ] = 1e-4,
-    cost: Annotated[
-        Literal["intervals", "tokens"], typer.Option(help="Unit of cost in the objective.")
-    ] = "intervals",
+    cost: CostOptions,
     kappa_probe: Annotated[
         float, typer.Option(metavar="κ", help="Intervals that a probe costs in the objective.")
     ] = 0.0,
@@ -84,7 +83,7 @@ def evaluate(
         devices.configure(cache)
         if controllers is not None and controller is not None:
             raise InputError("--controllers and --controller exclude each other; give one of them")
-        objective = at.Objective(gamma, kappa_probe, cost)
+        objective = at.Objective(gamma, kappa_probe, cost.model())
         players = named_players(DEFAULT_CONTROLLERS if controllers is None else controllers, controller, beta)
         check_folder(out)
         on_progress("reading data", 0, 0)

@@ -14,6 +14,7 @@ import typer
 
 from autotts_jax import collect
 from autotts_jax.collect.graders import CODE
+from autotts_jax.core.costs import CostModel, CostName
 from autotts_jax.errors import InputError
 from autotts_jax.parsing import parse_json
 from autotts_jax.policies.sealed.cast import Sealing
@@ -149,6 +150,69 @@ class SealOptions:
     def sealing(self) -> Sealing:
         """What the options say."""
         return Sealing(self.trusted, self.spellings, Sandbox(self.sandbox))
+
+
+@dataclasses.dataclass(frozen=True)
+class CostOptions:
+    """The options that say what an episode costs."""
+
+    cost: Annotated[
+        CostName,
+        typer.Option(
+            help="Cost in the objective, the tables and the frontiers: intervals, tokens, latency in "
+            "seconds, flops, kv in byte-seconds of keys and values, or usd."
+        ),
+    ] = "intervals"
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            parser=utf8,
+            metavar="NAME",
+            help="Machine that the model runs on.",
+            show_default=str(CostModel.hardware),
+        ),
+    ] = None
+    cost_model: Annotated[
+        str | None,
+        typer.Option(
+            parser=utf8,
+            metavar="MODEL",
+            help="Model whose size counts, or for usd whose price, as openrouter:qwen/qwen3-8b.",
+            show_default="that of the data",
+        ),
+    ] = None
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Sequences that the machine decodes at once, for all questions.",
+            show_default="the question's own",
+            min=1,
+        ),
+    ] = None
+    prefix_cached: Annotated[
+        bool,
+        typer.Option(
+            "--prefix-cached/--black-box",
+            help="Whether the engine keeps prefixes, or a probe reads its prefix again.",
+        ),
+    ] = True
+
+    def model(self) -> CostName | CostModel:
+        """What the options say.
+
+        Raises:
+            InputError: a name is unknown, or an option has nothing to do with the cost.
+        """
+        if self.cost in ("intervals", "tokens"):
+            if self != CostOptions(self.cost):
+                raise InputError(
+                    "--hardware, --cost-model, --batch and --black-box say how latency, flops, kv or usd are "
+                    f"counted, but --cost is {self.cost}; choose one of those, or leave them out"
+                )
+            return self.cost
+        hardware = CostModel.hardware if self.hardware is None else self.hardware
+        return CostModel(self.cost, hardware, self.cost_model, self.batch, self.prefix_cached)
 
 
 # --- language models ------------------------------------------------------------------------------------

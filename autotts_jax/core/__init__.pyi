@@ -1,7 +1,9 @@
 from .compiling import COMPILER_OPTIONS, XLA_FLAGS
 from .controller import Controller, Family, Memory, Scale, check_beta, check_branches, first_of, keep_live
+from .costs import CostModel
 from .hosts import initialize
 from .pool import UNREVEALED, BranchPool, Pool, ReplayPool, StopReason, winner
+from .profiles import Hardware, ModelSize
 from .rollout import Episodes, Hooks, Results, rollout
 from .scrambling import Revealed, scramble
 from .stepping import Decision, Ended, Executor, Operation, ReplayExecutor, Stepper
@@ -13,13 +15,16 @@ __all__ = [
     "XLA_FLAGS",
     "BranchPool",
     "Controller",
+    "CostModel",
     "Decision",
     "Ended",
     "Episodes",
     "Executor",
     "Family",
+    "Hardware",
     "Hooks",
     "Memory",
+    "ModelSize",
     "Operation",
     "Pool",
     "ReplayExecutor",

@@ -451,6 +451,7 @@ class _Measure:
         best: Sequence[Play],
     ):
         cell = np.asarray(dataset.matrix.cell)
+        self._dataset = dataset
         self._gammas = task.gammas
         self._known, self._scored = np.flatnonzero(parts != "test"), np.flatnonzero(parts == part)
         self._known_weight = equal_weights(cell[self._known])
@@ -506,13 +507,13 @@ class _Measure:
             return choices[0]
         objective = Objective(gamma)
         worth = [
-            objective.of(play)[index][:, self._known].mean(axis=0) @ self._known_weight
+            objective.of(play, self._dataset)[index][:, self._known].mean(axis=0) @ self._known_weight
             for play, index in choices
         ]
         return choices[int(np.argmax(worth))]
 
     def _objective(self, chosen: list[list[_Choice]]) -> Float[np.ndarray, "R S Q"]:
-        return self._average(chosen, lambda play, gamma: Objective(gamma).of(play))
+        return self._average(chosen, lambda play, gamma: Objective(gamma).of(play, self._dataset))
 
     def _average(
         self, chosen: list[list[_Choice]], column: Callable[[Play, float], np.ndarray]

@@ -23,6 +23,7 @@ from autotts_jax.checks import callback, whole
 from autotts_jax.collect.loading import loaded
 from autotts_jax.commands import without_secrets
 from autotts_jax.core.controller import Scale
+from autotts_jax.core.costs import CostModel
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.experiments import plots
@@ -135,12 +136,12 @@ class Evaluation:
         return tuple(summarise(self.dataset, self.plays, self.objective))
 
     def table(self) -> Table:
-        """Shows accuracy, cost and objective of each setting, with the gain over the first one.
+        """Shows accuracy, tokens, cost and objective of each setting, with the gain over the first one.
 
         Returns:
             A table that prints in 80 columns and that a notebook shows.
         """
-        return summary_table(self.rows, self.plays)
+        return summary_table(self.rows, self.plays, self.objective.model.kind)
 
     def summary(self) -> pa.Table:
         """Gives the mean accuracy, cost and objective of each setting, one row a setting and model.
@@ -174,7 +175,7 @@ class Evaluation:
         Returns:
             The frontiers: ``table()``, ``plot()`` and ``summary()``.
         """
-        return Frontiers(self.rows, tuple(compare(self.dataset, self.plays, self.rows)))
+        return Frontiers(self.rows, tuple(compare(self.dataset, self.plays, self.rows, self.objective)))
 
     def save(self, folder: str | Path) -> list[Path]:
         """Writes ``episodes.parquet``, ``summary.csv``, ``paired.csv``, the frontier and ``manifest.json``.
@@ -258,6 +259,7 @@ def evaluate(
     max_branches: int = 64,
     budget: int | None = None,
     objective: Objective = DEFAULT_OBJECTIVE,
+    cost: str | CostModel | None = None,
     processes: int = 1,
     sealing: Sealing = SEALED,
     on_progress: OnProgress | None = None,
@@ -278,6 +280,7 @@ def evaluate(
             is too small for any branch, episodes end without an answer, and an `InputWarning` is given.
         objective: how the results value an episode. Policies that come without a γ of their own observe the
             objective's.
+        cost: the unit of the objective in place of its own; tables, files and frontiers are about it, too.
         processes: processes for released programs.
         sealing: how released programs, and other code from files and modules, are run: by default in a
             process without gold answers, confined as well as the machine can, with the results checked.
@@ -319,11 +322,14 @@ def evaluate(
     data = loaded(data)
     if not isinstance(objective, Objective):
         raise InputError(f"objective is {objective!r}, but it must be an autotts_jax.Objective")
+    if cost is not None:
+        objective = dataclasses.replace(objective, unit=cost)
+    objective.model.of_models([cell.model for cell in data.cells])
     seeds = whole("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEEDS)
     max_branches = whole("max_branches", max_branches, 1)
     processes = whole("processes", processes, 1)
     check_budget(budget)
-    made = as_players(players, objective.gamma if objective.unit == "intervals" else None, sealing)
+    made = as_players(players, objective.gamma if objective.model.kind == "intervals" else None, sealing)
     _check_distinct(made)
     widths = [check_width(data, player, max_branches) for player in made]
     scale = Scale.of(data.matrix)

@@ -33,6 +33,7 @@ SUMMARY_COLUMNS = (
     "accuracy_question_se",
     "tokens",
     "sequential_tokens",
+    "cost",
     "objective",
     "objective_se",
 )
@@ -71,9 +72,12 @@ PAIRED_COLUMNS = (
     "tokens_ratio",
     "ratio_low",
     "ratio_high",
+    "cost_ratio",
+    "cost_ratio_low",
+    "cost_ratio_high",
 )
 FRONTIER_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
-TEXT_COLUMNS = ("model", "benchmark", "controller", "reference", "envelope", "name", "setting")
+TEXT_COLUMNS = ("model", "benchmark", "controller", "reference", "cost_name", "envelope", "name", "setting")
 
 
 def rows_table(columns: Sequence[str], rows: Sequence[object]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Controllers compared on equal terms: at the same accuracy, at the same tokens, and over a whole frontier.
+"""Controllers compared on equal terms: at the same accuracy, at the same cost, and over a whole frontier.
 
 The more settings a controller is swept over, the finer its frontier and the more chances to be lucky: sweep
 what is compared over about as many.
@@ -7,13 +7,15 @@ what is compared over about as many.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from autotts_jax.core.costs import CostName, Spent
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.summary import ALL_MODELS, Row, resampled
+from autotts_jax.experiments.summary import ALL_MODELS, Objective, Row, resampled
 from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
 
@@ -164,8 +166,8 @@ class Comparison:
 
     Intervals hold 95 % of the resamples of a paired bootstrap over questions: both frontiers and the
     setting's figures are made again from the same questions. A resample in which the controller does not
-    reach the accuracy counts as infinite tokens, and one in which the tokens are too few for
-    it as an accuracy of minus infinity.
+    reach the accuracy counts as infinite cost, and one in which the cost is too low for it as an accuracy of
+    minus infinity. The cost is in tokens unless the objective has another that is not intervals.
 
     Attributes:
         model: the model, or `ALL_MODELS`.
@@ -173,14 +175,15 @@ class Comparison:
         controller: the controller's name; the reference is compared with itself, too.
         reference: the reference's name.
         value: β, γ or number of branches of the reference's setting.
+        cost_name: what the cost is: ``tokens``, or another of `autotts_jax.core.costs.UNITS`.
         accuracy: of that setting.
-        tokens: of that setting, mean of an episode.
-        tokens_at_accuracy: of the controller's frontier at that accuracy.
-        tokens_ratio: these over those of the reference's frontier; NaN where the accuracy is not reached.
+        cost: of that setting, mean of an episode.
+        cost_at_accuracy: of the controller's frontier at that accuracy.
+        cost_ratio: it over that of the reference's frontier; NaN where the accuracy is not reached.
         ratio_low: lower end of its interval.
         ratio_high: upper end of it.
-        accuracy_at_tokens: of the controller's frontier at the setting's tokens.
-        accuracy_gain: it minus that of the reference's frontier; NaN with too few tokens.
+        accuracy_at_cost: of the controller's frontier at the setting's cost.
+        accuracy_gain: it minus that of the reference's frontier; NaN where the cost is too low.
         gain_low: lower end of its interval.
         gain_high: upper end of it.
         hypervolume: of the controller's frontier against (C0, 0), in 0 … 1.
@@ -191,7 +194,7 @@ class Comparison:
         hypervolume_gain_high: upper end of it.
         regret: of the controller against ``envelope``, in 0 … 1.
         envelope: the controllers whose settings make J*.
-        reference_tokens: C0, mean tokens of self-consistency with `REFERENCE_BRANCHES` over branch orders.
+        reference_cost: C0, mean cost of self-consistency with `REFERENCE_BRANCHES` over branch orders.
     """
 
     model: str
@@ -199,13 +202,14 @@ class Comparison:
     controller: str
     reference: str
     value: float | None
+    cost_name: CostName
     accuracy: float
-    tokens: float
-    tokens_at_accuracy: float
-    tokens_ratio: float
+    cost: float
+    cost_at_accuracy: float
+    cost_ratio: float
     ratio_low: float
     ratio_high: float
-    accuracy_at_tokens: float
+    accuracy_at_cost: float
     accuracy_gain: float
     gain_low: float
     gain_high: float
@@ -217,10 +221,12 @@ class Comparison:
     hypervolume_gain_high: float
     regret: float
     envelope: str
-    reference_tokens: float
+    reference_cost: float
 
 
-def compare(dataset: ProbeDataset, plays: Sequence[Play], rows: Sequence[Row]) -> Iterator[Comparison]:
+def compare(
+    dataset: ProbeDataset, plays: Sequence[Play], rows: Sequence[Row], objective: Objective
+) -> Iterator[Comparison]:
     """Compares every swept controller with every setting of the reference, for every model and benchmark.
 
     A controller is swept if it was played at two values or more. The reference is `REFERENCE` if that is
@@ -230,9 +236,10 @@ def compare(dataset: ProbeDataset, plays: Sequence[Play], rows: Sequence[Row]) -
         dataset: the questions.
         plays: the episodes of each player.
         rows: their summary.
+        objective: its cost is compared; tokens where that is in intervals.
 
     Yields:
-        Comparisons in the order of ``rows``, then by controller, the reference first, then by the tokens of
+        Comparisons in the order of ``rows``, then by controller, the reference first, then by the cost of
         its setting; none where fewer than two controllers are swept.
     """
     by_name: dict[str, list[Play]] = {}
@@ -243,37 +250,50 @@ def compare(dataset: ProbeDataset, plays: Sequence[Play], rows: Sequence[Row]) -
         return
     reference = REFERENCE if REFERENCE in swept else next(iter(swept))
     swept = {reference: swept.pop(reference)} | swept
+    if objective.model.kind == "intervals":
+        objective = Objective(unit="tokens")
+    by_question = {name: _by_question(dataset, plays, objective) for name, plays in swept.items()}
+    reference_cost = objective.cost_of(_self_consistency(dataset), dataset)
+    values = [value for play in swept[reference] for value in play.player.values]
     for model, benchmark in dict.fromkeys((row.model, row.benchmark) for row in rows):
-        yield from _compare_on(dataset, swept, model, benchmark)
+        yield from _compare_on(
+            dataset, by_question, values, reference_cost, model, benchmark, objective.model.kind
+        )
 
 
 def _compare_on(
-    dataset: ProbeDataset, swept: Mapping[str, Sequence[Play]], model: str, benchmark: str
+    dataset: ProbeDataset,
+    by_question: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    values: Sequence[float | None],
+    reference_costs: np.ndarray,
+    model: str,
+    benchmark: str,
+    cost_name: CostName,
 ) -> Iterator[Comparison]:
-    """The comparisons on one model, or on the mean of them; the first of ``swept`` is the reference."""
-    reference = next(iter(swept))
+    """The comparisons on one model, or on the mean of them; the first controller is the reference."""
+    reference = next(iter(by_question))
     questions, weights = _question_weights(dataset, model, benchmark)
-    settings = {name: _settings(plays, questions, weights) for name, plays in swept.items()}
+    settings = {name: _settings(*of, questions, weights) for name, of in by_question.items()}
     frontiers = {name: frontier_of(*figures) for name, figures in settings.items()}
-    reference_tokens = float(weights[0] @ _self_consistency_tokens(dataset)[questions])
-    areas = _areas(frontiers, reference, reference_tokens)
-    values = [value for play in swept[reference] for value in play.player.values]
-    tokens, accuracy = settings[reference]
+    reference_cost = float(weights[0] @ reference_costs[questions])
+    areas = _areas(frontiers, reference, reference_cost)
+    cost, accuracy = settings[reference]
     for name, frontier in frontiers.items():
-        for setting in np.argsort(tokens[0], kind="stable"):
+        for setting in np.argsort(cost[0], kind="stable"):
             yield Comparison(
                 model,
                 benchmark,
                 name,
                 reference,
                 values[setting],
+                cost_name,
                 accuracy=float(accuracy[0, setting]),
-                tokens=float(tokens[0, setting]),
+                cost=float(cost[0, setting]),
                 **_at_accuracy(frontier, frontiers[reference], accuracy[:, setting]),
-                **_at_tokens(frontier, frontiers[reference], tokens[:, setting]),
+                **_at_cost(frontier, frontiers[reference], cost[:, setting]),
                 **areas[name],
                 envelope=", ".join(frontiers),
-                reference_tokens=reference_tokens,
+                reference_cost=reference_cost,
             )
 
 
@@ -298,30 +318,53 @@ def _question_weights(dataset: ProbeDataset, model: str, benchmark: str) -> tupl
     return questions, weights / weights.sum(-1, keepdims=True)
 
 
-def _settings(
-    plays: Sequence[Play], questions: np.ndarray, weights: np.ndarray
+def _by_question(
+    dataset: ProbeDataset, plays: Sequence[Play], objective: Objective
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and accuracy of every setting of a controller. Shape (1 + RESAMPLES, V) each."""
+    """Cost and accuracy of every setting of a controller, means over seeds. Shape (V, Q) each."""
+    cost = [objective.cost(play, dataset).mean(axis=1) for play in plays]
+    return np.concatenate(cost), np.concatenate([play.correct.mean(axis=1) for play in plays])
 
-    def means(name: str, decimals: int) -> np.ndarray:
-        by_question = np.concatenate([getattr(play, name).mean(axis=1) for play in plays])
+
+def _settings(
+    cost: np.ndarray, correct: np.ndarray, questions: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cost and accuracy of every setting of a controller. Shape (1 + RESAMPLES, V) each."""
+
+    def means(by_question: np.ndarray, digits: int) -> np.ndarray:
+        figures = weights @ by_question[:, questions].T
         # Rounded, for what is equal is to be matched whatever the order of the sums.
-        return np.round(weights @ by_question[:, questions].T, decimals)
+        return np.round(figures, digits - math.ceil(math.log10(figures.max() or 1)))
 
-    return means("tokens", 6), means("correct", 12)
+    return means(cost, 12), np.round(weights @ correct[:, questions].T, 12)
 
 
-def _self_consistency_tokens(dataset: ProbeDataset) -> np.ndarray:
-    """Tokens of `REFERENCE_BRANCHES` whole branches, mean over branch orders. Shape (Q,)."""
-    branches = np.array([cell.num_branches for cell in dataset.cells])[np.asarray(dataset.matrix.cell)]
-    return REFERENCE_BRANCHES * np.asarray(dataset.matrix.tokens).sum(axis=1) / branches
+def _self_consistency(dataset: ProbeDataset) -> Spent:
+    """What `REFERENCE_BRANCHES` whole branches spend, mean over branch orders. Shape (Q,).
+
+    As many tokens one after another as the longest branch of a question has.
+    """
+    matrix = dataset.matrix
+    branches = np.array([cell.num_branches for cell in dataset.cells])[np.asarray(matrix.cell)]
+    recorded, interval = np.asarray(matrix.tokens), np.asarray(matrix.interval)
+    tokens = REFERENCE_BRANCHES * recorded.sum(axis=1) / branches
+    intervals = REFERENCE_BRANCHES * (np.asarray(matrix.lengths) + 1).sum(axis=1) / branches
+    return Spent(
+        tokens=tokens,
+        sequential_tokens=recorded.max(axis=1),
+        intervals=intervals,
+        probes=REFERENCE_BRANCHES,
+        branches=REFERENCE_BRANCHES,
+        interval=interval,
+        longest=interval * matrix.max_depth,
+    )
 
 
 def _areas(
-    frontiers: Mapping[str, Frontier], reference: str, reference_tokens: float
+    frontiers: Mapping[str, Frontier], reference: str, reference_cost: float
 ) -> dict[str, dict[str, float]]:
     """Hypervolume of each controller, against that of the reference, and regret."""
-    areas = {name: hypervolume(of, reference_tokens) for name, of in frontiers.items()}
+    areas = {name: hypervolume(of, reference_cost) for name, of in frontiers.items()}
     gains = {name: area - areas[reference] for name, area in areas.items()}
     intervals = {name: (*_interval(areas[name][1:]), *_interval(gain[1:])) for name, gain in gains.items()}
     played = {name: Frontier(*(figures[0] for figures in of)) for name, of in frontiers.items()}
@@ -334,33 +377,33 @@ def _areas(
             "hypervolume_gain": float(gains[name][0]),
             "hypervolume_gain_low": intervals[name][2],
             "hypervolume_gain_high": intervals[name][3],
-            "regret": controller_regret(of, best, reference_tokens),
+            "regret": controller_regret(of, best, reference_cost),
         }
         for name, of in played.items()
     }
 
 
 def _at_accuracy(frontier: Frontier, reference: Frontier, accuracy: np.ndarray) -> dict[str, float]:
-    """Tokens at matched accuracy (1 + RESAMPLES,), against those of the reference."""
-    tokens = tokens_at(frontier, accuracy)
+    """Cost at matched accuracy (1 + RESAMPLES,), against that of the reference."""
+    cost = tokens_at(frontier, accuracy)
     with np.errstate(invalid="ignore", divide="ignore"):  # a budget may leave no tokens at all
-        ratio = tokens / tokens_at(reference, accuracy)
+        ratio = cost / tokens_at(reference, accuracy)
     low, high = _interval(np.nan_to_num(ratio[1:], nan=np.inf))
     return {
-        "tokens_at_accuracy": float(tokens[0]),
-        "tokens_ratio": float(ratio[0]),
+        "cost_at_accuracy": float(cost[0]),
+        "cost_ratio": float(ratio[0]),
         "ratio_low": low,
         "ratio_high": high,
     }
 
 
-def _at_tokens(frontier: Frontier, reference: Frontier, tokens: np.ndarray) -> dict[str, float]:
-    """Accuracy at matched tokens (1 + RESAMPLES,), against that of the reference."""
-    accuracy = accuracy_at(frontier, tokens)
-    gain = accuracy - accuracy_at(reference, tokens)
+def _at_cost(frontier: Frontier, reference: Frontier, cost: np.ndarray) -> dict[str, float]:
+    """Accuracy at matched cost (1 + RESAMPLES,), against that of the reference."""
+    accuracy = accuracy_at(frontier, cost)
+    gain = accuracy - accuracy_at(reference, cost)
     low, high = _interval(np.nan_to_num(gain[1:], nan=-np.inf))
     return {
-        "accuracy_at_tokens": float(accuracy[0]),
+        "accuracy_at_cost": float(accuracy[0]),
         "accuracy_gain": float(gain[0]),
         "gain_low": low,
         "gain_high": high,

@@ -12,6 +12,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float, Int
 
+from autotts_jax.core.costs import CostModel, Spent, as_cost
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
@@ -32,34 +33,87 @@ class Objective:
     Attributes:
         gamma: γ, the weight of a unit of cost.
         kappa_probe: κ_probe, intervals charged for a probe.
-        unit: unit of the cost C: ``intervals`` (Σ l_i + κ_probe·|Ω|) or ``tokens``.
+        unit: what the cost C is: ``intervals`` (Σ l_i + κ_probe·|Ω|), ``tokens``, ``latency``, ``flops``,
+            ``kv`` or ``usd``, or a `CostModel`, which says on which machine.
     """
 
     gamma: float = 1e-4
     kappa_probe: float = 0.0
-    unit: str = "intervals"
+    unit: str | CostModel = "intervals"
 
     def __post_init__(self) -> None:
         for name in ("gamma", "kappa_probe"):
             value = getattr(self, name)
             if not isinstance(value, int | float | np.number) or not 0 <= value < np.inf:
                 raise InputError(f"{name} is {value!r}, but it must be a finite number of at least 0")
-        if self.unit not in ("intervals", "tokens"):
-            raise InputError(f"unit is {self.unit!r}, but it must be 'intervals' or 'tokens'")
-        if self.kappa_probe and self.unit == "tokens":
-            raise InputError("kappa_probe is counted in intervals; leave it out where the cost is in tokens")
+        if self.kappa_probe and self.model.kind != "intervals":
+            raise InputError(
+                f"kappa_probe is counted in intervals; leave it out where the cost is {self.model.kind}"
+            )
 
-    def of(self, play: Play) -> np.ndarray:
+    @property
+    def model(self) -> CostModel:
+        """The cost model."""
+        return as_cost(self.unit)
+
+    def cost(self, play: Play, dataset: ProbeDataset) -> np.ndarray:
+        """Computes the cost of each episode.
+
+        Args:
+            play: the episodes.
+            dataset: their questions.
+
+        Returns:
+            The costs, in the unit of the model. Shape (V, S, Q).
+
+        Raises:
+            InputError: a cell's model has no profile, or is unpriced.
+        """
+        matrix = dataset.matrix
+        spent = Spent(
+            play.tokens,
+            play.sequential_tokens,
+            play.intervals,
+            play.probes,
+            play.branches,
+            interval=np.asarray(matrix.interval),
+            longest=np.asarray(matrix.interval) * matrix.max_depth,
+        )
+        return self.cost_of(spent, dataset)
+
+    def cost_of(self, spent: Spent, dataset: ProbeDataset) -> np.ndarray:
+        """Computes the cost of what was spent on each question.
+
+        Args:
+            spent: what was spent. Shape (..., Q).
+            dataset: the questions.
+
+        Returns:
+            The costs, in the unit of the model. Shape (..., Q).
+
+        Raises:
+            InputError: as `cost`.
+        """
+        if self.model.kind == "intervals":
+            return spent.intervals + self.kappa_probe * spent.probes
+        models = [cell.model for cell in dataset.cells]
+        model = self.model.of_models(models).of_cells(np.asarray(dataset.matrix.cell))
+        return np.asarray(model.of(spent))
+
+    def of(self, play: Play, dataset: ProbeDataset) -> np.ndarray:
         """Computes the objective of each episode.
 
         Args:
             play: the episodes.
+            dataset: their questions.
 
         Returns:
             Shape (V, S, Q).
+
+        Raises:
+            InputError: as `cost`.
         """
-        cost = play.tokens if self.unit == "tokens" else play.intervals + self.kappa_probe * play.probes
-        return play.correct - self.gamma * cost
+        return play.correct - self.gamma * self.cost(play, dataset)
 
 
 DEFAULT_OBJECTIVE = Objective()
@@ -79,6 +133,7 @@ class Row:
         accuracy_question_se: standard error of it over questions, each the mean of its seeds.
         tokens: mean tokens an episode.
         sequential_tokens: mean sequential tokens an episode.
+        cost: mean cost of an episode, in the unit of the objective.
         objective: mean objective of an episode.
         objective_se: standard error of it over seeds; NaN with one seed.
         gain: accuracy minus that of the first setting.
@@ -94,6 +149,9 @@ class Row:
         tokens_ratio: tokens over those of the first setting; NaN where these are 0.
         ratio_low: lower end of its 95 % interval, by the same bootstrap.
         ratio_high: upper end of it.
+        cost_ratio: the same of the cost.
+        cost_ratio_low: lower end of its interval.
+        cost_ratio_high: upper end of it.
     """
 
     model: str
@@ -105,6 +163,7 @@ class Row:
     accuracy_question_se: float
     tokens: float
     sequential_tokens: float
+    cost: float
     objective: float
     objective_se: float
     gain: float
@@ -119,6 +178,9 @@ class Row:
     tokens_ratio: float
     ratio_low: float
     ratio_high: float
+    cost_ratio: float
+    cost_ratio_low: float
+    cost_ratio_high: float
 
     @property
     def name(self) -> str:
@@ -157,7 +219,7 @@ def _rows(
     questions = np.concatenate([dataset.cell_questions(cell) for cell in cells])
     texts = [dataset.questions[question].text for question in questions]
     weight = equal_weights(np.asarray(dataset.matrix.cell)[questions])
-    first: tuple[np.ndarray, ...] | None = None  # correct, objective and tokens by question
+    first: tuple[np.ndarray, ...] | None = None  # correct, objective, tokens and cost by question
     rows: list[Row] = []
 
     def mean(per_episode: np.ndarray) -> np.ndarray:
@@ -165,17 +227,24 @@ def _rows(
         return per_episode[:, questions] @ weight
 
     for play in plays:
-        worth = objective.of(play)
+        costs = objective.cost(play, dataset)
+        worth = play.correct - objective.gamma * costs
         for index, value in enumerate(play.player.values):
-            correct, objectives, tokens = play.correct[index], worth[index], play.tokens[index]
-            by_question = tuple(of[:, questions].mean(axis=0) for of in (correct, objectives, tokens))
+            columns = [of[index] for of in (play.correct, worth, play.tokens, costs)]
+            correct, objectives, _, cost = columns
+            by_question = tuple(of[:, questions].mean(axis=0) for of in columns)
             first = first or by_question
             gain, objective_gain = by_question[0] - first[0], by_question[1] - first[1]
             gains = resampled_means(gain, weight, texts)
             low, high = _interval(gains)
             objective_low, objective_high = paired_bootstrap(objective_gain, weight, texts)
-            spent, first_spent = (resampled_means(of[2], weight, texts) for of in (by_question, first))
-            ratio_low, ratio_high = _interval(_ratio(spent, first_spent))
+            tokens_ratio, cost_ratio = (
+                (
+                    float(_ratio(mine @ weight, its @ weight)),
+                    *_interval(_ratio(*(resampled_means(of, weight, texts) for of in (mine, its)))),
+                )
+                for mine, its in zip(by_question[2:], first[2:], strict=True)
+            )
             accuracy, objective_by_seed = mean(correct), mean(objectives)
             rows.append(
                 Row(
@@ -186,8 +255,9 @@ def _rows(
                     accuracy=float(accuracy.mean()),
                     accuracy_se=standard_error(accuracy),
                     accuracy_question_se=float(np.std(resampled_means(by_question[0], weight, texts))),
-                    tokens=float(mean(tokens).mean()),
+                    tokens=float(mean(play.tokens[index]).mean()),
                     sequential_tokens=float(mean(play.sequential_tokens[index]).mean()),
+                    cost=float(mean(cost).mean()),
                     objective=float(objective_by_seed.mean()),
                     objective_se=standard_error(objective_by_seed),
                     gain=float(gain @ weight),
@@ -199,9 +269,12 @@ def _rows(
                     objective_gain=float(objective_gain @ weight),
                     objective_gain_low=objective_low,
                     objective_gain_high=objective_high,
-                    tokens_ratio=float(_ratio(by_question[2] @ weight, first[2] @ weight)),
-                    ratio_low=ratio_low,
-                    ratio_high=ratio_high,
+                    tokens_ratio=tokens_ratio[0],
+                    ratio_low=tokens_ratio[1],
+                    ratio_high=tokens_ratio[2],
+                    cost_ratio=cost_ratio[0],
+                    cost_ratio_low=cost_ratio[1],
+                    cost_ratio_high=cost_ratio[2],
                 )
             )
     if len(rows) > 1:
@@ -213,9 +286,9 @@ def _rows(
     return rows
 
 
-def _ratio(tokens: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Tokens over those of the first setting, NaN where a budget left it none."""
-    return tokens / np.where(first > 0, first, np.nan)
+def _ratio(spent: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """What was spent over what the first setting spent, NaN where a budget left it nothing."""
+    return spent / np.where(first > 0, first, np.nan)
 
 
 def equal_weights(cell: Int[np.ndarray, " Q"]) -> Float[np.ndarray, " Q"]:

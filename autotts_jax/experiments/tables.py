@@ -16,6 +16,7 @@ from rich.padding import Padding
 from autotts_jax.collect.estimate import ANSWER, Estimate
 from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Usage
+from autotts_jax.core.costs import UNITS, CostName
 from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
 from autotts_jax.experiments.summary import Row
 from autotts_jax.policies.player import Play, name_of
@@ -146,19 +147,25 @@ def add_row(table: rich_table.Table, *cells: str, style: str | None = None) -> N
 # --- evaluations ----------------------------------------------------------------------------------------
 
 
-def summary_table(rows: Sequence[Row], plays: Sequence[Play] = ()) -> Table:
+def summary_table(rows: Sequence[Row], plays: Sequence[Play] = (), cost: CostName = "intervals") -> Table:
     """Accuracy and cost, and the objective: two tables a benchmark, in them a section for each model.
+
+    A cost that is not in tokens or intervals has a table of its own.
 
     Args:
         rows: the summary of an evaluation.
         plays: what it played, to say how code was run that is not of this package.
+        cost: what the cost of the rows is.
     """
     first = rows[0].name
+    other = cost not in ("intervals", "tokens")
 
     def parts(_: int) -> Iterator[RenderableType]:
         for benchmark in dict.fromkeys(row.benchmark for row in rows):
             of_benchmark = [row for row in rows if row.benchmark == benchmark]
             yield _summary(benchmark, of_benchmark, first)
+            if other:
+                yield _costs(benchmark, of_benchmark, first, cost)
             yield _objectives(benchmark, of_benchmark, first)
         yield styled(
             "±: standard error over seeds; seq. kt: sequential ktokens; objective: mean of\n"
@@ -196,6 +203,16 @@ def _summary(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.Tabl
 
     headings = ["accuracy, %", "ktokens", "seq. kt", "Δ accuracy, 95 %"]
     return _with_gains(benchmark, headings, rows, first, cells, gain)
+
+
+def _costs(benchmark: str, rows: Sequence[Row], first: str, cost: CostName) -> rich_table.Table:
+    """The cost, and its ratio to that of the first setting."""
+
+    def ratio(row: Row) -> str:
+        return f"{row.cost_ratio:.2f} [{row.cost_ratio_low:.2f}, {row.cost_ratio_high:.2f}]"
+
+    headings = [f"{cost}, {UNITS[cost]}", "ratio, 95 %"]
+    return _with_gains(f"{benchmark}, {cost}", headings, rows, first, lambda row: (f"{row.cost:.3g}",), ratio)
 
 
 def _objectives(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.Table:
@@ -272,6 +289,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     Args:
         comparisons: comparisons of an evaluation.
     """
+    cost = comparisons[0].cost_name if comparisons else ""
 
     def parts(_: int) -> Iterator[RenderableType]:
         for benchmark in dict.fromkeys(comparison.benchmark for comparison in comparisons):
@@ -280,10 +298,10 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             yield styled("no frontiers: fewer than two controllers were swept over two values or more")
         else:
             yield styled(
-                "tokens ratio: tokens at the setting's accuracy, over those of the reference's\n"
-                "frontier; Δ accuracy: accuracy at the setting's tokens, less that of the same\n"
+                f"{cost} ratio: {cost} at the setting's accuracy, over that of the reference's\n"
+                f"frontier; Δ accuracy: accuracy at the setting's {cost}, less that of the same\n"
                 "frontier; both with their 95 % interval by paired bootstrap over questions;\n"
-                f"hypervolume: mean accuracy over budgets up to the tokens of SC@{REFERENCE_BRANCHES}, "
+                f"hypervolume: mean accuracy over budgets up to the {cost} of SC@{REFERENCE_BRANCHES}, "
                 "each spent\n"
                 "on the best setting within it; Δ hypervolume: in points, less the reference's;\n"
                 "regret: accuracy missing to the best of these controllers, mean over the same\n"
@@ -298,7 +316,9 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
 def _comparison(comparisons: Sequence[Comparison]) -> rich_table.Table:
     model = comparisons[-1].model  # the mean of the models, where there are several, comes last
     reference = comparisons[-1].reference
-    headings = ["accuracy, %", "ktokens", "tokens ratio, 95 %", "Δ accuracy, 95 %"]
+    cost = comparisons[-1].cost_name
+    shown_in = "ktokens" if cost == "tokens" else f"{cost}, {UNITS[cost]}"
+    headings = ["accuracy, %", shown_in, f"{cost} ratio, 95 %", "Δ accuracy, 95 %"]
     table = numbers_table(f"{comparisons[-1].benchmark}, {model}: against {reference}", headings)
     by_controller: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
@@ -320,19 +340,19 @@ def _comparison(comparisons: Sequence[Comparison]) -> rich_table.Table:
 
 
 def matched(comparison: Comparison) -> tuple[str, ...]:
-    """Writes a comparison as a line: the setting, its accuracy and tokens, and what they are matched by.
+    """Writes a comparison as a line: the setting, its accuracy and cost, and what they are matched by.
 
     Args:
         comparison: the comparison.
     """
-    ratio, low, high = comparison.tokens_ratio, comparison.ratio_low, comparison.ratio_high
+    ratio, low, high = comparison.cost_ratio, comparison.ratio_low, comparison.ratio_high
     gain = comparison.accuracy_gain, comparison.gain_low, comparison.gain_high
     return (
         name_of(comparison.reference, comparison.value),
         f"{100 * comparison.accuracy:.1f}",
-        thousands(comparison.tokens),
+        thousands(comparison.cost) if comparison.cost_name == "tokens" else f"{comparison.cost:.3g}",
         "not reached" if math.isnan(ratio) else f"{ratio:.2f} [{low:.2f}, {high:.2f}]".replace("inf", "∞"),
-        "too few tokens" if math.isnan(gain[0]) else points(*gain),
+        f"too few {comparison.cost_name}" if math.isnan(gain[0]) else points(*gain),
     )
 
 

@@ -42,7 +42,7 @@ AREAS = (
     "hypervolume_gain_low",
     "hypervolume_gain_high",
     "regret",
-    "reference_tokens",
+    "reference_cost",
 )
 
 
