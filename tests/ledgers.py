@@ -1,10 +1,10 @@
 """Programs' questions in this process: the ledger, asked without a child between."""
 
 from autotts_jax.policies.sealed.ledger import Ledger, records
-from autotts_jax.policies.sealed.question import NO_ANSWER, Question
+from autotts_jax.policies.sealed.question import NO_ANSWER, ProgramQuestion
 
 
-def question_of(dataset, order, *, question=0, budget=None) -> tuple[Question, Ledger]:
+def question_of(dataset, order, *, question=0, budget=None) -> tuple[ProgramQuestion, Ledger]:
     """A question of a dataset as a program is given it, with spelled answers; and its books."""
     order = [int(branch) for branch in order]
     ledger = Ledger(records(dataset.matrix)[question], order, budget)
@@ -17,4 +17,4 @@ def question_of(dataset, order, *, question=0, budget=None) -> tuple[Question, L
             table.extend([(text, False), (text, True)])
         return reply
 
-    return Question(ask, table, len(order)), ledger
+    return ProgramQuestion(ask, table, len(order)), ledger

@@ -7,9 +7,9 @@ import pytest
 
 import autotts_jax as at
 from autotts_jax.collect import (
+    ChatMessage,
     EngineSpec,
     LocalWorkers,
-    Message,
     Plan,
     Problem,
     Sampling,
@@ -23,7 +23,7 @@ from autotts_jax.collect.simulated import ByteTokenizer
 from autotts_jax.discovery import OpenAIProposer, ablate
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.files import results_folder
-from autotts_jax.live import Settings
+from autotts_jax.live import ServerSettings
 from autotts_jax.policies import SelfConsistency
 from autotts_jax.replay import write_compact, write_json
 
@@ -76,11 +76,11 @@ TEXTS = {
     "the engine's model": lambda text: EngineSpec("vllm", text),
     "an option": lambda text: EngineSpec("vllm", "m", {"a": [{"b": text}]}),
     "an option's name": lambda text: EngineSpec("vllm", "m", {text: 1}),
-    "a message": lambda text: Message("user", text),
+    "a message": lambda text: ChatMessage("user", text),
     "a live question": lambda text: at.answer(SimulatedEngine(), text, "sc@1"),
     "a server's model": lambda text: ServerEngine("http://127.0.0.1:9/v1", text, ByteTokenizer()),
     "a server's address": lambda text: ServerEngine(f"http://{text}", "m", ByteTokenizer()),
-    "a served name": Settings,
+    "a served name": ServerSettings,
     "a proposer": OpenAIProposer,
     "a player": lambda text: at.evaluate(
         "smollm2", at.Family(text, (1,), lambda value: SelfConsistency(int(value)), "branches"), seeds=1

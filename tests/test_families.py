@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from autotts_jax.collect.answers import extractor
-from autotts_jax.collect.engine import Completion, Finish, Message
+from autotts_jax.collect.engine import ChatMessage, Completion, Finish
 from autotts_jax.collect.thinking import CHANNELS, TAGS
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.collect.trajectories import Sampling, Trajectories
@@ -253,7 +253,7 @@ def test_the_end_of_thinking_can_be_given(read):
 
 def test_a_prompt_template_surrounds_the_last_question(read):
     ask = "Solve this: {question}\nPut the answer in \\boxed{}."
-    turns = (Message("user", "Hi."), Message("assistant", "Hello."), Message("user", "7 + 5?"))
+    turns = (ChatMessage("user", "Hi."), ChatMessage("assistant", "Hello."), ChatMessage("user", "7 + 5?"))
     _, engine, decode = read(FAMILIES["Llama 3.1"], question=turns, prompt_template=ask)
     assert decode(engine.prompt).count("Solve this") == 1
     assert "Solve this: 7 + 5?\nPut the answer in \\boxed{}.<|eot_id|>" in decode(engine.prompt)

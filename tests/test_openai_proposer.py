@@ -11,7 +11,7 @@ from autotts_jax.discovery.judging import judge as judging
 from autotts_jax.discovery.judging.measuring import TRACE
 from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.proposers.named import as_proposer
-from autotts_jax.discovery.proposers.openai import Cost, OpenAIProposer
+from autotts_jax.discovery.proposers.openai import OpenAIProposer, PaidTokens
 from autotts_jax.discovery.proposers.prompts import code_of, prompt
 from autotts_jax.discovery.proposers.protocol import Writer
 from autotts_jax.errors import DataError, InputError
@@ -64,7 +64,7 @@ def test_a_round_is_not_paid_for_twice(server, tmp_path):
     again = proposer(server, prices=PRICES).write([], tmp_path, 0, 16)
     assert first == again
     assert len(server.requests) == 4
-    assert proposer(server).paid(tmp_path) == Cost(4000, 2000)
+    assert proposer(server).paid(tmp_path) == PaidTokens(4000, 2000)
     proposer(server).write([], tmp_path, 1, 16)
     assert len(server.requests) == 8
 
@@ -90,12 +90,12 @@ def test_a_call_whose_reply_was_lost_counts_as_the_dearest(server, tmp_path):
     (path,) = transcripts(tmp_path)
     kept = json.loads(path.read_text())
     path.write_text(json.dumps(kept | {"response": None}))
-    most = Cost(*kept["most"])
+    most = PaidTokens(*kept["most"])
     assert proposer(server).paid(tmp_path) == most
     assert most.prompt >= len(json.dumps(kept["request"]["messages"])) // 2
     (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
     assert draft.source == FILE
-    assert proposer(server).paid(tmp_path) == most.plus(Cost(1000, 500))
+    assert proposer(server).paid(tmp_path) == most.plus(PaidTokens(1000, 500))
 
 
 @pytest.mark.parametrize("cap", [0.05, 0.0801, 0.11])
@@ -114,7 +114,7 @@ def test_a_cap_in_dollars_holds_though_calls_are_made_at_a_time(server, tmp_path
     while drafts := asking.write([], tmp_path, rounds, 16):
         rounds += 1
         assert sum(draft.tokens for draft in drafts)
-    one = asking.dollars(Cost(server.used["prompt_tokens"], 1000))
+    one = asking.dollars(PaidTokens(server.used["prompt_tokens"], 1000))
     spent = asking.dollars(asking.paid(tmp_path))
     assert len(server.requests) == int(Decimal(str(cap)) / one) > 0
     assert spent == one * len(server.requests) <= Decimal(str(cap)) < spent + one
@@ -134,7 +134,7 @@ def test_a_cap_holds_for_all_models_of_a_run_together(server, tmp_path):
         return OpenAIProposer("dear", server.url, count=1, prices=prices, max_dollars=cap, reply_tokens=1000)
 
     assert proposer(server, count=1).write([], tmp_path, 0, 16)
-    most = float(dear(1).dollars(Cost(*json.loads(transcripts(tmp_path)[0].read_text())["most"])))
+    most = float(dear(1).dollars(PaidTokens(*json.loads(transcripts(tmp_path)[0].read_text())["most"])))
     cap = most + 1.5
     assert dear(cap).write([], tmp_path, 1, 16)  # 1,500 tokens for a dollar and a half
     assert not dear(cap).write([], tmp_path, 2, 16), "what the other model was paid counts"
@@ -200,7 +200,7 @@ def test_a_count_of_tokens_that_is_none_counts_as_the_dearest(server, tmp_path, 
     server.used = used
     (draft,) = proposer(server, count=1, prices=PRICES).write([], tmp_path, 0, 16)
     (path,) = transcripts(tmp_path)
-    most = Cost(*json.loads(path.read_text())["most"])
+    most = PaidTokens(*json.loads(path.read_text())["most"])
     assert proposer(server).paid(tmp_path) == most
     assert draft.tokens == most.tokens > 1000
     assert draft.dollars == pytest.approx(most.prompt * 1.25e-6 + most.reply * 1e-5)
@@ -251,7 +251,7 @@ def test_a_busy_server_is_asked_again(server, tmp_path):
     (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
     assert draft.source == FILE
     assert len(server.requests) == 3
-    assert proposer(server).paid(tmp_path) == Cost(1000, 500)
+    assert proposer(server).paid(tmp_path) == PaidTokens(1000, 500)
 
 
 def test_a_refused_call_costs_nothing_and_ends_the_round(server, tmp_path):
@@ -265,7 +265,7 @@ def test_a_refused_call_costs_nothing_and_ends_the_round(server, tmp_path):
     server.script = refuse_the_second
     with pytest.raises(InputError, match=r"wrong key \[key\].*call again to go on"):
         proposer(server).write([], tmp_path, 0, 16)
-    assert proposer(server).paid(tmp_path) == Cost(3000, 1500)
+    assert proposer(server).paid(tmp_path) == PaidTokens(3000, 1500)
     assert len(proposer(server).write([], tmp_path, 0, 16)) == 4
     assert len(server.requests) == 5
 

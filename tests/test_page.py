@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 
 from autotts_jax.collect import Sampling, SimulatedEngine
-from autotts_jax.live import Settings, create_app
+from autotts_jax.live import ServerSettings, create_app
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 KEY = "secret"
@@ -50,7 +50,7 @@ def browser():
 @contextlib.contextmanager
 def served(key):
     """The address of a server in a thread."""
-    settings = Settings("sim", Sampling(interval=5, max_tokens=400), max_branches=16, api_key=key)
+    settings = ServerSettings("sim", Sampling(interval=5, max_tokens=400), max_branches=16, api_key=key)
     config = uvicorn.Config(create_app(Slow(mean_tokens=160), settings), port=0, log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)

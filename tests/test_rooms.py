@@ -28,6 +28,19 @@ def test_every_public_name_is_there_and_documented(name):
             assert inspect.getdoc(found), public
 
 
+def test_no_two_classes_share_a_name():
+    """One word has one meaning across the package."""
+    places: dict[str, list[str]] = {}
+    for file in sorted(Path(autotts_jax.__file__).parent.rglob("*.py")):
+        for statement in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(statement, ast.ClassDef) and not statement.name.startswith("_"):
+                places.setdefault(statement.name, []).append(file.name)
+    # The same space, for Gymnasium and for gymnax.
+    assert {name: found for name, found in places.items() if len(found) > 1} == {
+        "MultiDiscrete": ["gymnax_env.py", "spaces.py"]
+    }
+
+
 def checks_nothing_for_types(statement):
     """Whether an assertion does more than tell a type checker what is known."""
     return not re.fullmatch(r"isinstance\(\w+, \w+\)|[\w.]+ is not None", ast.unparse(statement.test))

@@ -37,11 +37,11 @@ from autotts_jax.live import server as serving
 from autotts_jax.live.chat import Reply
 from autotts_jax.live.metrics import tokens_saved
 from autotts_jax.live.server import create_app, serve
-from autotts_jax.live.settings import Settings
+from autotts_jax.live.settings import ServerSettings
 
 KEY = "secret"
 SAMPLING = Sampling(interval=20, max_tokens=160)
-SETTINGS = Settings("sim", SAMPLING, max_branches=8, api_key=KEY)
+SETTINGS = ServerSettings("sim", SAMPLING, max_branches=8, api_key=KEY)
 GUIDE = Path(__file__).parents[1] / "docs" / "serve.md"
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -677,7 +677,7 @@ def test_a_large_body_and_other_types_are_refused(address):
 
 
 def test_over_the_limit_of_requests_and_of_time(engine):
-    limited = Settings("sim", SAMPLING, max_branches=8, max_requests=2, timeout=1.0)
+    limited = ServerSettings("sim", SAMPLING, max_branches=8, max_requests=2, timeout=1.0)
     before = engine.cancelled
     with served(engine, limited) as address, ThreadPoolExecutor(2) as threads:
         slow = [threads.submit(ask, address, "wait"), threads.submit(told, address, "wait")]
@@ -932,7 +932,7 @@ def reachable(address):
 )
 def test_it_warns_where_others_can_reach_it_without_a_key(monkeypatch, caplog, host, key, warns):
     monkeypatch.setattr(serving.uvicorn.Server, "run", lambda *_: None)
-    serve(Engine(), Settings("sim", SAMPLING, api_key=key), host, 0)
+    serve(Engine(), ServerSettings("sim", SAMPLING, api_key=key), host, 0)
     assert ("no API key" in caplog.text) == warns
 
 
@@ -964,12 +964,12 @@ def test_a_port_that_is_taken_is_an_error_of_the_user():
 )
 def test_settings_that_cannot_be_are_refused(changes, message):
     with pytest.raises(InputError, match=message):
-        create_app(Engine(), Settings(**{"name": "sim", "sampling": SAMPLING, **changes}))
+        create_app(Engine(), ServerSettings(**{"name": "sim", "sampling": SAMPLING, **changes}))
 
 
 def test_the_clients_of_the_guide_work(engine, monkeypatch):
     monkeypatch.setenv("AUTOTTS_API_KEY", KEY)
-    settings = Settings("simulated", SAMPLING, max_branches=8, api_key=KEY)
+    settings = ServerSettings("simulated", SAMPLING, max_branches=8, api_key=KEY)
     blocks = re.findall(r"^```py\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert blocks
     with served(engine, settings) as address:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotts_jax.collect.engine import Message
+from autotts_jax.collect.engine import ChatMessage
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.errors import InputError
 
@@ -17,10 +17,10 @@ ALTERNATING = """
 {%- endfor %}
 """
 CONVERSATION = (
-    Message("system", "Be brief."),
-    Message("user", "5 + 5?"),
-    Message("assistant", "10"),
-    Message("user", "and 6?"),
+    ChatMessage("system", "Be brief."),
+    ChatMessage("user", "5 + 5?"),
+    ChatMessage("assistant", "10"),
+    ChatMessage("user", "and 6?"),
 )
 
 

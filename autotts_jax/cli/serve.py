@@ -72,7 +72,7 @@ def serve(
         from autotts_jax.core import devices
 
         devices.configure()
-        settings = live.Settings(
+        settings = live.ServerSettings(
             name=name or engine.model_name,
             sampling=sampling.sampling(engine),
             answers=answers,

@@ -1,7 +1,17 @@
 from .answers import Extractor, extract, extractor
 from .code_grader import CodeGrader
 from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
-from .engine import Cancelled, Completion, Engine, EngineError, Finish, Message, Request, Tokenizer, Tokens
+from .engine import (
+    Cancelled,
+    ChatMessage,
+    Completion,
+    Engine,
+    EngineError,
+    Finish,
+    Request,
+    Tokenizer,
+    Tokens,
+)
 from .engines import ENGINES, QUICK_TO_FAIL, context_length, engine_spec, open_engine
 from .estimate import Cost, Estimate, estimate
 from .grader import Form, FormGrader, Grader
@@ -35,6 +45,7 @@ __all__ = [
     "QUICK_TO_FAIL",
     "Branch",
     "Cancelled",
+    "ChatMessage",
     "CodeGrader",
     "Collected",
     "CollectionProgress",
@@ -52,7 +63,6 @@ __all__ = [
     "Grader",
     "LocalWorkers",
     "MathGrader",
-    "Message",
     "Plan",
     "Probe",
     "Problem",

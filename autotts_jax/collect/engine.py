@@ -93,7 +93,7 @@ class Cancelled(Exception):  # noqa: N818
 
 
 @dataclasses.dataclass(frozen=True)
-class Message:
+class ChatMessage:
     """A message of a conversation.
 
     Attributes:
@@ -118,7 +118,7 @@ class Tokenizer(Protocol):
     """How the thinking part that replies begin with is marked; None if they have none. Replies to a prompt of
     `chat` that ends with the end of a thinking part have none either."""
 
-    def chat(self, messages: Sequence[Message]) -> Tokens:
+    def chat(self, messages: Sequence[ChatMessage]) -> Tokens:
         """Formats a conversation, up to where the model's next reply begins.
 
         Args:

@@ -9,7 +9,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from autotts_jax.checks import whole
-from autotts_jax.collect.engine import Cancelled, Completion, EngineError, Finish, Message, Request, Tokens
+from autotts_jax.collect.engine import (
+    Cancelled,
+    ChatMessage,
+    Completion,
+    EngineError,
+    Finish,
+    Request,
+    Tokens,
+)
 from autotts_jax.collect.thinking import Thinking
 
 END = 256
@@ -24,7 +32,7 @@ class ByteTokenizer:
 
     thinking: Thinking | None = None
 
-    def chat(self, messages: Sequence[Message]) -> Tokens:
+    def chat(self, messages: Sequence[ChatMessage]) -> Tokens:
         *before, last = (message.content for message in messages)
         return self.encode(f"{' '.join(before)}\n{last}\n")
 

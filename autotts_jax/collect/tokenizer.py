@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autotts_jax.collect.engine import Message, Tokens
+from autotts_jax.collect.engine import ChatMessage, Tokens
 from autotts_jax.collect.thinking import CHANNELS, find_thinking, tags
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
@@ -86,7 +86,7 @@ class HubTokenizer:
             ) from error
         return cls(tokenizer, chat_kwargs, think_end)
 
-    def chat(self, messages: Sequence[Message]) -> Tokens:
+    def chat(self, messages: Sequence[ChatMessage]) -> Tokens:
         with needs("collecting", "a model's chat template"):
             from jinja2 import TemplateError
         shown = [dataclasses.asdict(message) for message in messages]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from autotts_jax.checks import number, text, whole
 from autotts_jax.collect.answers import FENCE, Extractor, extract
-from autotts_jax.collect.engine import Completion, Engine, EngineError, Finish, Message, Request, Tokens
+from autotts_jax.collect.engine import ChatMessage, Completion, Engine, EngineError, Finish, Request, Tokens
 from autotts_jax.collect.thinking import TAGS
 from autotts_jax.errors import InputError
 
@@ -242,7 +242,7 @@ class Trajectories:
     def __init__(
         self,
         engine: Engine,
-        question: str | tuple[Message, ...],
+        question: str | tuple[ChatMessage, ...],
         sampling: Sampling,
         extractor: Extractor,
         cancel: threading.Event | None = None,
@@ -252,9 +252,9 @@ class Trajectories:
         self._extractor = extractor
         self._cancel = cancel
         self._question = question
-        *before, last = (Message("user", question),) if isinstance(question, str) else question
-        system = (Message("system", sampling.system),) if sampling.system else ()
-        asked = Message("user", (sampling.prompt_template or QUESTION).replace(QUESTION, last.content))
+        *before, last = (ChatMessage("user", question),) if isinstance(question, str) else question
+        system = (ChatMessage("system", sampling.system),) if sampling.system else ()
+        asked = ChatMessage("user", (sampling.prompt_template or QUESTION).replace(QUESTION, last.content))
         self._prompt = engine.tokenizer.chat((*system, *before, asked))
         self._thinking = engine.tokenizer.thinking or TAGS
         end = self._thinking.end

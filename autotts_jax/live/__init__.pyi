@@ -1,11 +1,11 @@
 from .answering import Answer, LiveExecutor, Votes, answer
 from .server import create_app, serve
-from .settings import Settings
+from .settings import ServerSettings
 
 __all__ = [
     "Answer",
     "LiveExecutor",
-    "Settings",
+    "ServerSettings",
     "Votes",
     "answer",
     "create_app",

@@ -9,12 +9,12 @@ import re
 from starlette.requests import Request
 
 from autotts_jax.live.chat import RequestError
-from autotts_jax.live.settings import Settings
+from autotts_jax.live.settings import ServerSettings
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.-]+))(?::[0-9]*)?", re.IGNORECASE)
 
 
-def check_access(request: Request, settings: Settings) -> None:
+def check_access(request: Request, settings: ServerSettings) -> None:
     """Raises an error if a request may not use the model.
 
     Args:
@@ -31,7 +31,7 @@ def check_access(request: Request, settings: Settings) -> None:
         raise RequestError(401, "the API key is wrong or missing", "invalid_api_key")
 
 
-def check_host(request: Request, settings: Settings) -> None:
+def check_host(request: Request, settings: ServerSettings) -> None:
     """Raises an error if there is no key, and a request was made to a host by whose name nobody may come.
 
     Args:

@@ -21,7 +21,7 @@ import numpy as np
 
 from autotts_jax.checks import callback, whole
 from autotts_jax.collect.answers import Extractor, extractor
-from autotts_jax.collect.engine import Engine, Finish, Message
+from autotts_jax.collect.engine import ChatMessage, Engine, Finish
 from autotts_jax.collect.grader import Form, Grader
 from autotts_jax.collect.graders import MATH, open_grader
 from autotts_jax.collect.trajectories import (
@@ -104,7 +104,7 @@ class Answer:
 
 def answer(
     engine: Engine,
-    question: str | Sequence[Message],
+    question: str | Sequence[ChatMessage],
     player: Any = "cmc@0.5",
     *,
     sampling: Sampling | None = None,
@@ -252,7 +252,7 @@ def _is_question(question: Any) -> bool:
     if isinstance(question, str):
         return bool(question.strip())
     messages = list(question) if isinstance(question, Sequence) else []
-    said = all(isinstance(message, Message) for message in messages)
+    said = all(isinstance(message, ChatMessage) for message in messages)
     return bool(messages) and said and messages[-1].role == "user"
 
 

@@ -8,7 +8,7 @@ import time
 import uuid
 from typing import Any, Literal
 
-from autotts_jax.collect.engine import Finish, Message
+from autotts_jax.collect.engine import ChatMessage, Finish
 from autotts_jax.collect.thinking import TAGS, Thinking
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
@@ -190,14 +190,14 @@ class Chat(_Strict):
         return "\n\n".join(message.text for message in self.messages[: self._begin]) or None
 
     @property
-    def question(self) -> str | tuple[Message, ...]:
+    def question(self) -> str | tuple[ChatMessage, ...]:
         """The user's message, or the conversation that ends with it, without what is `system`."""
         turns = self.messages[self._begin :]
         if len(turns) == 1:
             return turns[0].text
         # Few chat templates know developers, and those that do treat them as the system.
         return tuple(
-            Message("system" if turn.role == "developer" else turn.role, turn.text) for turn in turns
+            ChatMessage("system" if turn.role == "developer" else turn.role, turn.text) for turn in turns
         )
 
     @property

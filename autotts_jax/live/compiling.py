@@ -15,7 +15,7 @@ from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
 from autotts_jax.live.answering import LiveExecutor
 from autotts_jax.live.published import PUBLISHED, published
-from autotts_jax.live.settings import Settings
+from autotts_jax.live.settings import ServerSettings
 from autotts_jax.policies.player import Player
 
 _LOG = logging.getLogger("uvicorn.error")
@@ -58,7 +58,7 @@ class Compiler:
         grader: tells which answers are equal.
     """
 
-    def __init__(self, settings: Settings, grader: Grader):
+    def __init__(self, settings: ServerSettings, grader: Grader):
         self._settings = settings
         self._grader = grader
         self._locks = {name: threading.Lock() for name in PUBLISHED}

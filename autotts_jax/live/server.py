@@ -18,7 +18,7 @@ import sys
 from autotts_jax.collect.engine import Engine
 from autotts_jax.errors import InputError
 from autotts_jax.live.chat import IGNORED_HEADER, RequestError
-from autotts_jax.live.settings import Settings
+from autotts_jax.live.settings import ServerSettings
 
 try:
     import uvicorn
@@ -46,7 +46,7 @@ _LOG = logging.getLogger("uvicorn.error")
 _ACCESS_LOG = logging.getLogger("uvicorn.access")
 
 
-def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> None:
+def serve(engine: Engine, settings: ServerSettings, host: str = "127.0.0.1", port: int = 8000) -> None:
     """Serves until Ctrl-C or SIGTERM, and then returns; call it in the main thread. The engine stays open.
 
     The address is logged, and a warning if others can reach it without a key.
@@ -94,7 +94,7 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
         signal.signal(signal.SIGTERM, before)
 
 
-def create_app(engine: Engine, settings: Settings) -> Starlette:
+def create_app(engine: Engine, settings: ServerSettings) -> Starlette:
     """Makes the web application, to be run by your own server, in a process of its own, with its lifespan.
 
     Args:
@@ -122,7 +122,7 @@ def create_app(engine: Engine, settings: Settings) -> Starlette:
     return app
 
 
-def _middleware(service: Service, settings: Settings) -> list[Middleware]:
+def _middleware(service: Service, settings: ServerSettings) -> list[Middleware]:
     counted = Middleware(CountedReplies, service.counts)
     if not settings.allowed_origins:
         return [counted]

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from autotts_jax.collect.answers import extractor
-from autotts_jax.collect.engine import Cancelled, Engine, EngineError, Message
+from autotts_jax.collect.engine import Cancelled, ChatMessage, Engine, EngineError
 from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.thinking import TAGS
 from autotts_jax.collect.trajectories import ContextError, Sampling, Trajectories
@@ -33,7 +33,7 @@ from autotts_jax.live.compiling import Compiler
 from autotts_jax.live.metrics import Metrics
 from autotts_jax.live.page import page
 from autotts_jax.live.published import DEFAULT, PLAIN, PUBLISHED, published
-from autotts_jax.live.settings import Settings
+from autotts_jax.live.settings import ServerSettings
 from autotts_jax.policies.player import Player
 from autotts_jax.terminal import printable
 
@@ -47,7 +47,7 @@ _LOG = logging.getLogger("uvicorn.error")
 class _Task:
     """What a request comes to."""
 
-    question: str | tuple[Message, ...]
+    question: str | tuple[ChatMessage, ...]
     player: Player
     sampling: Sampling
     budget: int
@@ -64,7 +64,7 @@ class Service:
         InputError: no question fits into the model's context, or a setting is wrong.
     """
 
-    def __init__(self, engine: Engine, settings: Settings):
+    def __init__(self, engine: Engine, settings: ServerSettings):
         self._engine = engine
         self._settings = settings
         self._grader = open_grader(settings.grader)
@@ -274,7 +274,7 @@ class Service:
         except NoBudgetError as error:
             raise RequestError(400, f"{error}, as max_tokens", "budget_too_small") from None
 
-    def _check_length(self, question: str | tuple[Message, ...], sampling: Sampling) -> None:
+    def _check_length(self, question: str | tuple[ChatMessage, ...], sampling: Sampling) -> None:
         """Raises an `InputError` if the model's context or its chat template does not take a question."""
         Trajectories(self._engine, question, sampling, extractor(self._settings.answers))
 

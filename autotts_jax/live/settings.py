@@ -21,7 +21,7 @@ _ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[0-9]+)?")
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """What is served, and within which limits.
 
     Attributes:

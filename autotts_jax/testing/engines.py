@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from autotts_jax.collect.engine import (
     CANCEL_SECONDS,
     Cancelled,
+    ChatMessage,
     Completion,
     Engine,
     EngineError,
     Finish,
-    Message,
     Request,
 )
 from autotts_jax.collect.thinking import Thinking
@@ -48,7 +48,7 @@ def check_engine(
     """
     _require(isinstance(engine.model, str), "model is a name")
     _require(engine.running == 0, "an idle engine has no running requests")
-    prompt = engine.tokenizer.chat([Message("user", question)])
+    prompt = engine.tokenizer.chat([ChatMessage("user", question)])
     _check_tokenizer(engine, prompt)
     _require(len(prompt) + max_tokens <= engine.max_model_len, "the question does not fit; use another")
 

@@ -126,7 +126,7 @@ def privileged_features(
     return jax.tree.map(lambda feature: jnp.asarray(feature, jnp.float32), features)
 
 
-class Critic(nnx.Module):
+class PrivilegedCritic(nnx.Module):
     """Predicts a right answer and a cost, and weighs them by γ: all values of γ share both.
 
     Args:
@@ -164,6 +164,6 @@ def apply_critic(parameters: Parameters, privileged: Privileged, inputs: Inputs)
 
 
 @functools.cache
-def _structure() -> nnx.GraphDef[Critic]:
+def _structure() -> nnx.GraphDef[PrivilegedCritic]:
     with jax.ensure_compile_time_eval():
-        return nnx.split(Critic(rngs=nnx.Rngs(0)))[0]
+        return nnx.split(PrivilegedCritic(rngs=nnx.Rngs(0)))[0]

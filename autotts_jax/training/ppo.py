@@ -28,7 +28,7 @@ from autotts_jax.envs import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network, head_of
 from autotts_jax.training.advantages import advantages
-from autotts_jax.training.critic import Critic, apply_critic
+from autotts_jax.training.critic import PrivilegedCritic, apply_critic
 from autotts_jax.training.experience import Lanes, Transition, Weights, begin_lanes, play
 from autotts_jax.training.settings import Settings
 from autotts_jax.training.trainer import Metrics
@@ -196,7 +196,7 @@ def init(
         The state.
     """
     reset_key, critic_key, key = jax.random.split(key, 3)
-    critic = nnx.to_pure_dict(nnx.state(Critic(rngs=nnx.Rngs(critic_key))))
+    critic = nnx.to_pure_dict(nnx.state(PrivilegedCritic(rngs=nnx.Rngs(critic_key))))
     weights = Weights(parameters, critic)
     moments = make_optimiser(settings, 0).init(weights)
     lanes = begin_lanes(parameters, params, settings.max_branches, settings.num_envs, reset_key)

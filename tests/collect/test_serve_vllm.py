@@ -20,12 +20,12 @@ import uvicorn  # noqa: E402
 
 from autotts_jax.collect import Cancelled, EngineError, MathGrader, Sampling  # noqa: E402
 from autotts_jax.core.rollout import MAX_TOKENS  # noqa: E402
-from autotts_jax.live import Settings, answer, create_app  # noqa: E402
+from autotts_jax.live import ServerSettings, answer, create_app  # noqa: E402
 
 CLIENTS = 32
 CONTROLLER = "cmc@0.3"
 SAMPLING = Sampling(interval=16, max_tokens=160, probe_tokens=8)
-SETTINGS = Settings("tiny", SAMPLING, max_branches=16, max_requests=CLIENTS)
+SETTINGS = ServerSettings("tiny", SAMPLING, max_branches=16, max_requests=CLIENTS)
 MEMORY = 96 * 2**20
 """Bytes by which the process may grow from one wave of clients to the next."""
 

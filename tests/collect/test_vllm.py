@@ -12,11 +12,11 @@ import pytest
 
 from autotts_jax.collect import (
     Cancelled,
+    ChatMessage,
     EngineError,
     Finish,
     LocalWorkers,
     MathGrader,
-    Message,
     Plan,
     Problem,
     Request,
@@ -59,7 +59,7 @@ def run(engine, tmp_path_factory):
 
 
 def requests(engine, count, seed=0, tokens=40):
-    prompt = engine.tokenizer.chat([Message("user", "What is 1 + 2?")])
+    prompt = engine.tokenizer.chat([ChatMessage("user", "What is 1 + 2?")])
     return [Request(prompt, tokens, temperature=0.7, seed=seed + n) for n in range(count)]
 
 

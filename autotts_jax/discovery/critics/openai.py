@@ -11,7 +11,7 @@ from autotts_jax.discovery.archive.archive import Record
 from autotts_jax.discovery.archive.records import WRITTEN
 from autotts_jax.discovery.critics.critic import Opinion
 from autotts_jax.discovery.critics.report import score_of
-from autotts_jax.discovery.proposers.openai import OpenAIProposer, Reply
+from autotts_jax.discovery.proposers.openai import ModelReply, OpenAIProposer
 
 THRESHOLD = 5.5
 """The least score, of 10, of a file that is worth running."""
@@ -75,7 +75,7 @@ def _rank(parent: Record) -> float:
     return float("-inf") if score is None else score
 
 
-def _opinion(reply: Reply) -> Opinion:
+def _opinion(reply: ModelReply) -> Opinion:
     found = _SCORE.findall(reply.text or "")
     score = float(found[-1]) if found and 0 <= float(found[-1]) <= 10 else None
     accepts = score is None or score >= THRESHOLD

@@ -32,7 +32,7 @@ MESSAGE_TOKENS = 64
 """Tokens that a server may add to each message."""
 
 
-class Cost(NamedTuple):
+class PaidTokens(NamedTuple):
     """Tokens of prompts and of replies."""
 
     prompt: int
@@ -43,16 +43,16 @@ class Cost(NamedTuple):
         """All of them."""
         return self.prompt + self.reply
 
-    def plus(self, other: Cost) -> Cost:
+    def plus(self, other: PaidTokens) -> PaidTokens:
         """Adds costs.
 
         Args:
             other: the other cost.
         """
-        return Cost(self.prompt + other.prompt, self.reply + other.reply)
+        return PaidTokens(self.prompt + other.prompt, self.reply + other.reply)
 
 
-class Reply(NamedTuple):
+class ModelReply(NamedTuple):
     """What a model replied.
 
     Attributes:
@@ -124,7 +124,7 @@ class OpenAIProposer:
         """Its name in records."""
         return f"{OPENAI}:{self.model}"
 
-    def dollars(self, cost: Cost) -> Decimal | None:
+    def dollars(self, cost: PaidTokens) -> Decimal | None:
         """Computes what tokens cost, to the last digit.
 
         Args:
@@ -135,7 +135,7 @@ class OpenAIProposer:
         """
         return self._dollars(self.model, cost) if self.model in self.prices else None
 
-    def paid(self, folder: Path) -> Cost:
+    def paid(self, folder: Path) -> PaidTokens:
         """Adds up what a run has paid for; calls whose replies were lost count as if they had cost the most.
 
         Args:
@@ -144,7 +144,7 @@ class OpenAIProposer:
         Raises:
             DataError: a transcript is damaged.
         """
-        total = Cost(0, 0)
+        total = PaidTokens(0, 0)
         for cost in self._paid(folder).values():
             total = total.plus(cost)
         return total
@@ -175,7 +175,7 @@ class OpenAIProposer:
         replies = self.ask({name: asked.messages for name, asked in prompts.items()}, folder)
         return [self._draft(reply, prompts[name].parents) for name, reply in replies.items()]
 
-    def ask(self, asked: Mapping[str, list[dict[str, str]]], folder: Path) -> dict[str, Reply]:
+    def ask(self, asked: Mapping[str, list[dict[str, str]]], folder: Path) -> dict[str, ModelReply]:
         """Asks as much as the run can still pay for, all at a time; what was answered before is not asked.
 
         Args:
@@ -194,7 +194,7 @@ class OpenAIProposer:
         calls = [self._call(messages, folder / TRANSCRIPTS, name) for name, messages in asked.items()]
         paid, kept = self._paid(folder), {}
         for name, call in zip(asked, calls, strict=True):
-            after = paid | {self.model: paid.get(self.model, Cost(0, 0)).plus(call.most)}
+            after = paid | {self.model: paid.get(self.model, PaidTokens(0, 0)).plus(call.most)}
             if call.transcript.response is not None:
                 kept[name] = call
             elif self._affordable(after):
@@ -216,16 +216,16 @@ class OpenAIProposer:
 
     # --- money ---------------------------------------------------------------------------------------------
 
-    def _paid(self, folder: Path) -> dict[str, Cost]:
+    def _paid(self, folder: Path) -> dict[str, PaidTokens]:
         """What a run has paid for, by model."""
-        paid: dict[str, Cost] = {}
+        paid: dict[str, PaidTokens] = {}
         for path in sorted((folder / TRANSCRIPTS).glob("*.json")):
             transcript = Transcript.read(path)
             model = transcript.request["model"]
-            paid[model] = paid.get(model, Cost(0, 0)).plus(Cost(*transcript.cost))
+            paid[model] = paid.get(model, PaidTokens(0, 0)).plus(PaidTokens(*transcript.cost))
         return paid
 
-    def _affordable(self, paid: Mapping[str, Cost]) -> bool:
+    def _affordable(self, paid: Mapping[str, PaidTokens]) -> bool:
         if sum(cost.tokens for cost in paid.values()) > self.max_tokens:
             return False
         if self.max_dollars is None:
@@ -235,7 +235,7 @@ class OpenAIProposer:
         dollars = sum(self._dollars(model, cost) for model, cost in paid.items())
         return dollars <= Decimal(str(self.max_dollars))
 
-    def _dollars(self, model: str, cost: Cost) -> Decimal:
+    def _dollars(self, model: str, cost: PaidTokens) -> Decimal:
         prompt, reply = (Decimal(str(dollars)) for dollars in self.prices[model])
         return (prompt * cost.prompt + reply * cost.reply) / 1_000_000
 
@@ -254,7 +254,7 @@ class OpenAIProposer:
             request["temperature"] = self.temperature
         content = sum(len(message["content"].encode()) for message in messages)
         # No token is shorter than a byte.
-        most = Cost(content + MESSAGE_TOKENS * len(messages), self.reply_tokens)
+        most = PaidTokens(content + MESSAGE_TOKENS * len(messages), self.reply_tokens)
         path, transcript = Transcript.of_call(request, most, folder, name)
         return _Call(path, most, transcript)
 
@@ -279,11 +279,11 @@ class OpenAIProposer:
         answered.write(call.path)
         return answered
 
-    def _read(self, call: _Call, transcript: Transcript) -> Reply:
+    def _read(self, call: _Call, transcript: Transcript) -> ModelReply:
         assert transcript.response is not None
-        cost = Cost(*transcript.cost)
+        cost = PaidTokens(*transcript.cost)
         dollars = self.dollars(cost)
-        return Reply(
+        return ModelReply(
             transcript.response.get("text"),
             failure=transcript.response.get("failure", ""),
             cut_off=transcript.response.get("finish") == "length",
@@ -292,7 +292,7 @@ class OpenAIProposer:
             dollars=None if dollars is None else float(dollars),
         )
 
-    def _draft(self, reply: Reply, parents: tuple[int, ...]) -> Draft:
+    def _draft(self, reply: ModelReply, parents: tuple[int, ...]) -> Draft:
         source = None if reply.text is None else code_of(reply.text)
         failure = reply.failure
         if not failure and source is None:
@@ -306,5 +306,5 @@ class _Call(NamedTuple):
     """A call that is to be made: its file, what it can cost, and what is known of it."""
 
     path: Path
-    most: Cost
+    most: PaidTokens
     transcript: Transcript

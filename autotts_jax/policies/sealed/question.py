@@ -43,7 +43,7 @@ class BudgetError(BranchError):
     """The action would cost more than the token budget has left; nothing was read."""
 
 
-class Question:
+class ProgramQuestion:
     """One episode of one question.
 
     Branches are numbered in the order in which they are opened. Answers are shown as labels, which are equal

@@ -15,7 +15,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from autotts_jax.policies.sealed.question import END, NO_ANSWER, SHOWING, Ask, Question, Replies
+from autotts_jax.policies.sealed.question import END, NO_ANSWER, SHOWING, Ask, ProgramQuestion, Replies
 from autotts_jax.sandbox.channel import Channel
 from autotts_jax.sandbox.words import Words
 from autotts_jax.user_code import last_lines
@@ -58,7 +58,9 @@ def play(
             spellings = _Spellings(channel, ask) if spelled else None
             asks, table = (ask, _LABELLED) if spellings is None else (spellings.ask, spellings.table)
             try:
-                answer = program(None if config is None else dict(config)).solve(Question(asks, table, width))
+                answer = program(None if config is None else dict(config)).solve(
+                    ProgramQuestion(asks, table, width)
+                )
                 if not (answer is None or isinstance(answer, str)):
                     raise TypeError(
                         f"solve returned a {type(answer).__name__}; return an answer that was shown, a str, "
@@ -138,7 +140,7 @@ class _Spellings:
         ask: makes requests.
 
     Attributes:
-        table: see `Question`.
+        table: see `ProgramQuestion`.
     """
 
     def __init__(self, channel: Channel, ask: Ask):
