@@ -117,6 +117,16 @@ def test_several_at_once_give_the_same_rows_and_a_run_grows(whole, tmp_path):
     assert timeless(grown.answered) == timeless(whole[1].answered)
 
 
+def test_without_a_sampling_branches_are_no_longer_than_the_context_holds(tmp_path):
+    engine = Counting()
+    engine.max_model_len = 5000
+    found = run(tmp_path / "run", lambda: engine, PROBLEMS[:1], "sc@2", sampling=None)
+    assert [row.limited for row in found.answered] == [False]
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert settings["sampling"]["max_tokens"] == 4000
+    assert engine.closed == 1
+
+
 def test_questions_without_a_reference_answer_are_not_graded(tmp_path):
     found = run(tmp_path / "run", problems=[PROBLEMS[0], Problem("What is 9 + 9?", "")], player="sc@2")
     assert [row.correct is None for row in found.answered] == [False, True]

@@ -35,7 +35,7 @@ from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.schema import SchemaError, parse_as
 from autotts_jax.collect.side_by_side import side_by_side
 from autotts_jax.collect.store import Store
-from autotts_jax.collect.trajectories import Sampling
+from autotts_jax.collect.trajectories import Sampling, fitting_tokens
 from autotts_jax.commands import hide
 from autotts_jax.core.pool import StopReason
 from autotts_jax.core.rollout import check_budget
@@ -133,15 +133,16 @@ def answer_questions(
     The same call goes on where another was interrupted; it may have more questions, after the others.
 
     Args:
-        engine: the model; or a function that opens it, which is called if a question is to be answered, and
-            whose engine is closed afterwards.
+        engine: the model; or a function that opens it, which is called if a question is to be answered or
+            ``sampling`` is None, and whose engine is closed afterwards.
         questions: the questions, as `autotts_jax.collect.read_questions` reads them. Those whose reference
             answer is empty are answered and not graded.
         player: a player with a single setting, as `autotts_jax.evaluate` takes it.
         out: the folder; absent, empty, or one of a run with the same settings.
         collection: the folder of a collection with the same engine, sampling and seed. Its replay is compared
             with what was answered live, question by question.
-        sampling: how branches are sampled and probed; `Sampling()` when None.
+        sampling: how branches are sampled and probed; with None, as `Sampling` has it, but no longer
+            than the model's context holds, as `fitting_tokens` says.
         answers: how answers are found in texts, as `autotts_jax.answer` takes it by name.
         grader: which answers are equal, and so which are right, by name as well.
         max_branches: W, branches that can be opened; the environment of a policy has its own.
@@ -174,7 +175,7 @@ def answer_questions(
         [('8', False, 334), ('9', False, 342)]
     """
     callback("on_answer", on_answer, "the answered questions", "the number of all questions")
-    problems, sampling, at_once = list(questions), sampling or Sampling(), whole("at_once", at_once, 1)
+    problems, at_once = list(questions), whole("at_once", at_once, 1)
     _check_questions(problems, grader)
     check_budget(budget)
     extractor(answers)  # a bad specification is an error before anything is written
@@ -183,38 +184,42 @@ def answer_questions(
     playing.check_single()
     width = playing.width or whole("max_branches", max_branches, 1)
     playing.check(width)
-    settings = LiveSettings(
-        player=playing.names[0],
-        max_branches=width,
-        budget=budget,
-        sampling=sampling,
-        answers=answers,
-        grader=grader,
-        engine=spec and spec.without_secrets(),
-        player_sha256=source_sha256(player) if isinstance(player, str) else None,
-        answers_sha256=source_sha256(answers),
-        grader_sha256=source_sha256(grader),
-    )
-    recorded = None if collection is None else _recorded(Path(collection), settings, playing, problems)
+    with contextlib.ExitStack() as held:
+        if sampling is None:
+            engine = held.enter_context(_opened(engine))
+            sampling = Sampling(max_tokens=fitting_tokens(engine.max_model_len))
+        settings = LiveSettings(
+            player=playing.names[0],
+            max_branches=width,
+            budget=budget,
+            sampling=sampling,
+            answers=answers,
+            grader=grader,
+            engine=spec and spec.without_secrets(),
+            player_sha256=source_sha256(player) if isinstance(player, str) else None,
+            answers_sha256=source_sha256(answers),
+            grader_sha256=source_sha256(grader),
+        )
+        recorded = None if collection is None else _recorded(Path(collection), settings, playing, problems)
 
-    with _Folder.writing(files.destination(out), settings, dict(made_with or {})) as folder:
-        rows = {row.question: row for row in folder.read(problems)}
-        if missing := [question for question in range(len(problems)) if question not in rows]:
-            folder.begin()
-            with _opened(engine) as opened, grading as equal:
-                play_simulated(playing, sampling, equal, width, budget)  # lest the first answer wait for it
-                one = functools.partial(_answer_one, opened, equal, playing, settings, problems)
-                with contextlib.closing(side_by_side(one, missing, at_once, "answer")) as given:
-                    for row in given:
-                        rows[row.question] = row
-                        folder.write(ANSWERS, [rows[question] for question in sorted(rows)])
-                        if on_answer is not None:
-                            on_answer(list(rows.values()), len(problems))
-        answered = tuple(rows[question] for question in range(len(problems)))
-        compared = None
-        if recorded is not None:
-            compared = tuple(_compared(answered, recorded, playing, settings))
-            folder.write(REPLAY, compared)
+        with _Folder.writing(files.destination(out), settings, dict(made_with or {})) as folder:
+            rows = {row.question: row for row in folder.read(problems)}
+            if missing := [question for question in range(len(problems)) if question not in rows]:
+                folder.begin()
+                with _opened(engine) as opened, grading as equal:
+                    play_simulated(playing, sampling, equal, width, budget)  # so that no answer waits for it
+                    one = functools.partial(_answer_one, opened, equal, playing, settings, problems)
+                    with contextlib.closing(side_by_side(one, missing, at_once, "answer")) as given:
+                        for row in given:
+                            rows[row.question] = row
+                            folder.write(ANSWERS, [rows[question] for question in sorted(rows)])
+                            if on_answer is not None:
+                                on_answer(list(rows.values()), len(problems))
+            answered = tuple(rows[question] for question in range(len(problems)))
+            compared = None
+            if recorded is not None:
+                compared = tuple(_compared(answered, recorded, playing, settings))
+                folder.write(REPLAY, compared)
     return LiveRun(playing.names[0], answered, compared)
 
 
