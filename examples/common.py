@@ -1,74 +1,68 @@
-"""What the training examples share: the task, where policies start, and the table at the end."""
+"""What the training examples share: the task, where policies start, the command line and the scores."""
 
+import argparse
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import autotts_jax as at
-from autotts_jax.envs import WidthDepthRounds
-from autotts_jax.experiments import standard_error
-from autotts_jax.policies import as_player
-from autotts_jax.replay import synthetic
+from autotts_jax.envs import Environment
+from autotts_jax.experiments import TASKS
 
-GAMMA = 1e-4
-"""γ, the price of an interval: the default, at which SC does best with 8 branches."""
+TASK = TASKS["laptop"]
 
-SHAPE: dict[str, Any] = {"max_branches": 8, "max_advance": 4}
-"""The policies get as many branches as SC@8."""
+FLAT: dict[str, Any] = TASK.settings("train") | {"obs": "flat", "mask_in_obs": False}
+"""For networks that take one vector; the masks of actions are in ``info``."""
 
-SCALE = 10.0
-"""The rewards of an episode sum to `SCALE` times the objective; trainers divide them by it."""
+ENVS, ROUNDS, EPOCHS, MINIBATCHES = 128, 32, 4, 4
+"""An update of PPO takes 32 rounds of 128 environments, four times over, in four minibatches."""
 
-REWARD: dict[str, Any] = {"reward": "progress", "progress_weight": SCALE - 1, "gamma": SCALE * GAMMA}
-"""Nine tenths of what a right answer is worth are paid when it becomes the majority's, and taken back when it
-no longer is; one tenth when it is given. Paid at the end alone, it would drown γ in noise."""
+RATE, GAE_LAMBDA = 1e-3, 0.95
+"""The learning rate falls to 0."""
 
 DISCOUNT = 0.99
-"""Below 1 because what is truncated counts for what it would have come to: else putting the answer off, with
-nothing left to read, would cost nothing."""
+"""Below 1, because putting the answer off costs nothing where nothing is left to read."""
 
-BETAS = (0.2, 0.5)
-"""β of CMC in the table."""
+ANSWER_BIAS = -3.0
+"""First logit of ANSWER beside 0 of going on: one round in twenty answers, not every other one."""
 
 
-def first_logits(env: WidthDepthRounds) -> np.ndarray:
-    """Where policies start: open all branches, read on, answer now and then, seldom hold or prune a branch.
+def first_logits(env: Environment) -> np.ndarray:
+    """The biases of a network's last layer at first: 0, but for `ANSWER_BIAS`. Weights are random.
 
-    Uniform ones would mostly answer before anything was read. In the order of the action mask, shape (A,).
+    In the order of the action mask, shape (A,).
     """
-    answer, opening = [0, -3], [0] * env.max_branches + [4]
-    hold, prune, advance = -3, -4, 0
-    branch = [hold, prune] + [advance] * env.max_advance
-    return np.array(answer + opening + branch * env.max_branches, np.float32)
+    logits = np.zeros(env.action_space().nvec.sum(), np.float32)
+    logits[1] = ANSWER_BIAS
+    return logits
 
 
-def compare(policies: dict[str, Any], orders: int) -> None:
-    """Prints how policies do beside code controllers, on the questions and branch orders of ``repo100``.
+def run(name: str, description: str, train: Callable[[int, int], Any]) -> None:
+    """Trains policies of several seeds and lengths on the part ``train``, and scores them on ``test``.
 
     Args:
-        policies: an `EnvPolicy` or a `HostPolicy` by the name that the table gives it.
-        orders: branch orders that each question is played under.
+        name: what the table calls them.
+        description: for the command line's help.
+        train: takes a seed and a number of environment steps, and returns a policy.
     """
-    # They are shown the γ of their training.
-    trained = [as_player(policy, gamma=REWARD["gamma"], name=name) for name, policy in policies.items()]
-    players = ["sc@8", *(f"cmc@{beta}" for beta in BETAS), *trained]
-    result = at.evaluate(synthetic(), players, seeds=orders)
-    first = _worth(result, 0)[0]
-    print(f"\n{'':16}{'accuracy, %':>14}{'ktokens':>9}{'objective':>17}{'over sc@8':>18}")
-    for index, play in enumerate(result.plays):
-        rows = zip(play.player.names, play.correct, play.tokens, _worth(result, index), strict=True)
-        for name, correct, tokens, worth in rows:
-            print(
-                f"{name:16}{_figure(100 * correct.mean(axis=1), 1):>14}{tokens.mean() / 1000:9.1f}"
-                f"{_figure(worth, 4):>17}{_figure(worth - first, 4):>18}"
-            )
-    print(f"objective: mean of 1{{correct}} - {GAMMA:g} · intervals; ±: standard error over branch orders")
-
-
-def _worth(result: at.Evaluation, play: int) -> np.ndarray:
-    """The objective of a play by value and branch order. Shape (V, S)."""
-    return at.Objective(GAMMA).of(result.plays[play], result.dataset).mean(axis=2)
-
-
-def _figure(per_order: np.ndarray, digits: int) -> str:
-    return f"{per_order.mean():.{digits}f} ± {standard_error(per_order):.{digits}f}"
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument(
+        "--steps", type=int, nargs="+", choices=TASK.steps, default=TASK.steps, help="rounds to train on"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=range(5), help="training seeds")
+    parser.add_argument("--orders", type=int, default=20, help="branch orders to score on")
+    parser.add_argument("--out", help="folder for scores.csv and manifest.json")
+    arguments = parser.parse_args()
+    policies: dict[int, list[Any]] = {}
+    for steps in arguments.steps:
+        for seed in arguments.seeds:
+            began, cpu = time.perf_counter(), time.process_time()
+            policies.setdefault(steps, []).append(train(seed, steps))
+            took = f"{time.perf_counter() - began:.0f} s, {time.process_time() - cpu:.0f} s of CPU time"
+            print(f"{name}, seed {seed}: {steps} steps took {took}", flush=True)
+    result = at.bench(TASK, ["sc", "cmc", {name: policies}], seeds=arguments.orders, baseline="sc")
+    print(result.table())
+    if arguments.out is not None:
+        result.save(arguments.out)

@@ -1,22 +1,33 @@
 """PPO in one file and in PyTorch, as CleanRL has it (https://github.com/vwxyzjn/cleanrl), over ``make_vec``.
 
 Run it as ``python examples/train_cleanrl_ppo.py``; it needs ``pip install autotts-jax[examples]``.
+Weights are random at first.
 """
 
-import argparse
-import copy
-import time
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from common import DISCOUNT, REWARD, SCALE, SHAPE, compare, first_logits
+from common import (
+    DISCOUNT,
+    ENVS,
+    EPOCHS,
+    FLAT,
+    GAE_LAMBDA,
+    MINIBATCHES,
+    RATE,
+    ROUNDS,
+    TASK,
+    first_logits,
+    run,
+)
 from torch import nn
 from torch.distributions import Categorical
 
-ROUNDS, EPOCHS, MINIBATCHES = 32, 4, 8
-RATE, GAE_LAMBDA, CLIP, VALUE_WEIGHT, MAX_NORM = 1e-3, 0.95, 0.2, 0.5, 0.5
+CLIP, VALUE_WEIGHT, MAX_NORM = 0.2, 0.5, 0.5
+
+torch.set_num_threads(1)  # The network is too small to share among threads.
 
 
 def network(inputs: int, outputs: int, scale: float) -> nn.Sequential:
@@ -57,7 +68,7 @@ class Agent(nn.Module):
         return torch.stack(entries, dim=-1).numpy(), state
 
 
-def train(agent: Agent, envs: Any, updates: int, seed: int) -> None:
+def learn_from(envs: Any, agent: Agent, updates: int, seed: int) -> None:
     optimizer = torch.optim.Adam(agent.parameters(), lr=RATE, eps=1e-5)
     seen, infos = envs.reset(seed=seed)
     for update in range(updates):
@@ -67,7 +78,6 @@ def train(agent: Agent, envs: Any, updates: int, seed: int) -> None:
             mask = infos["action_mask"].astype(bool)
             action, _ = agent.predict(seen, action_masks=mask)
             following, reward, terminated, truncated, infos = envs.step(action)
-            reward = reward / SCALE
             if truncated.any():  # The episode would have gone on: what it would have come to is added.
                 last = torch.tensor(np.stack(infos["final_obs"][truncated]))
                 reward[truncated] += DISCOUNT * agent.value(last).detach().numpy()
@@ -102,31 +112,14 @@ def learn(agent, optimizer, obs, mask, action, reward, ended, following) -> None
             optimizer.step()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1_000_000, help="rounds to train on")
-    parser.add_argument("--envs", type=int, default=512, help="episodes side by side")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--orders", type=int, default=50, help="branch orders to evaluate on")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)  # The network is too small to share among threads.
-    torch.manual_seed(arguments.seed)
-
-    envs = gym.make_vec(
-        "autotts_jax:WidthDepthRounds-v0",
-        num_envs=arguments.envs,
-        obs="flat",
-        autoreset_mode="SameStep",
-        **SHAPE,
-        **REWARD,
-    )
+def train(seed: int, steps: int) -> Agent:
+    torch.manual_seed(seed)
+    name = f"autotts_jax:{TASK.environment}"
+    envs = gym.make_vec(name, num_envs=ENVS, autoreset_mode="SameStep", **FLAT)
     agent = Agent(envs)
-    untrained = copy.deepcopy(agent)
-    began = time.perf_counter()
-    train(agent, envs, max(1, arguments.steps // (arguments.envs * ROUNDS)), arguments.seed)
-    print(f"trained in {time.perf_counter() - began:.0f} s")
-    compare({"untrained": untrained, "PPO in one file": agent}, arguments.orders)
+    learn_from(envs, agent, max(1, steps // (ENVS * ROUNDS)), seed)
+    return agent
 
 
 if __name__ == "__main__":
-    main()
+    run("cleanrl", __doc__, train)

@@ -2,37 +2,37 @@
 
 Run it as ``python examples/train_purejaxrl_ppo.py``. `make_train` makes a function of a key, so that
 ``jax.vmap(train)`` trains under several seeds at once.
+Weights are random at first.
 """
 
-import argparse
 import dataclasses
 import functools
-import time
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from common import REWARD, SCALE, SHAPE, compare, first_logits
+from common import DISCOUNT, ENVS, EPOCHS, GAE_LAMBDA, MINIBATCHES, RATE, ROUNDS, TASK, first_logits, run
 
-from autotts_jax.envs import EnvParams, WidthDepthRounds
-from autotts_jax.replay import synthetic
+import autotts_jax as at
+from autotts_jax.core import COMPILER_OPTIONS
+from autotts_jax.envs import EnvParams
 
-ENV = WidthDepthRounds(**SHAPE)
+ENV, PARAMS = at.make(TASK.environment, **TASK.settings("train"))
 HIDDEN = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     steps: int
-    envs: int = 512
-    rounds: int = 32
-    epochs: int = 2
-    minibatches: int = 16
-    learning_rate: float = 1e-3
-    discount: float = 1.0
-    gae_lambda: float = 0.95
+    envs: int = ENVS
+    rounds: int = ROUNDS
+    epochs: int = EPOCHS
+    minibatches: int = MINIBATCHES
+    learning_rate: float = RATE
+    discount: float = DISCOUNT
+    gae_lambda: float = GAE_LAMBDA
     clip: float = 0.2
     value_weight: float = 0.5
     max_norm: float = 0.5
@@ -66,9 +66,6 @@ class ActorCritic(nn.Module):
         logits = Choices(head(2)(whole), opening, choice)
         first = split(first_logits(ENV))
         mask = split(obs["action_mask"])
-        # Where nothing is left to read it has to answer: undiscounted, putting it off would cost nothing.
-        more = mask.opening[..., 1:].any(-1) | mask.branch[..., 2:].any((-2, -1))
-        mask = mask._replace(answer=jnp.stack([more, jnp.ones_like(more)], -1))
         return Choices(*map(lambda m, x, bias: jnp.where(m, x + bias, -1e9), mask, logits, first)), value
 
 
@@ -105,7 +102,7 @@ class Transition(NamedTuple):
 
 
 def make_train(config: Config, params: EnvParams):
-    """A function of a key: first weights, trained ones, and the mean reward of an episode in each update."""
+    """A function of a key that returns trained weights."""
     network = ActorCritic()
     rate = optax.linear_schedule(
         config.learning_rate, 0.0, config.updates * config.epochs * config.minibatches
@@ -124,7 +121,7 @@ def make_train(config: Config, params: EnvParams):
         # What follows may begin the next episode, but a truncated one would have gone on.
         _, next_value = network.apply(weights, info["final_observation"])
         before = log_prob(logits, action)
-        seen = Transition(obs, action, before, value, next_value, reward / SCALE, terminated, truncated)
+        seen = Transition(obs, action, before, value, next_value, reward, terminated, truncated)
         return (following, state), seen
 
     def advantage(later, seen):
@@ -160,7 +157,7 @@ def make_train(config: Config, params: EnvParams):
             return jax.lax.scan(learn, learner, jax.tree.map(lambda x: x[order], batch))
 
         learner, _ = jax.lax.scan(epoch, learner, jax.random.split(learn_key, config.epochs))
-        return (learner, envs), seen.reward.sum() / (seen.terminated | seen.truncated).sum()
+        return (learner, envs), None
 
     def train(key):
         reset_key, init_key, key = jax.random.split(key, 3)
@@ -168,8 +165,8 @@ def make_train(config: Config, params: EnvParams):
         weights = network.init(init_key, envs[0])
         learner = weights, optimiser.init(weights)
         keys = jax.random.split(key, config.updates)
-        ((trained, _), _), curve = jax.lax.scan(update, (learner, envs), keys)
-        return weights, trained, curve
+        ((trained, _), _), _ = jax.lax.scan(update, (learner, envs), keys)
+        return trained
 
     return train
 
@@ -187,23 +184,14 @@ class Policy:
         return join(*(jnp.argmax(part, -1) for part in logits)), memory
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=2_500_000, help="rounds to train on")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--orders", type=int, default=50, help="branch orders to evaluate on")
-    arguments = parser.parse_args()
-    params = ENV.make_params(synthetic().matrix, **REWARD)
-    key = jax.random.key(arguments.seed)
-    began = time.perf_counter()
-    train = jax.jit(make_train(Config(arguments.steps), params)).lower(key).compile()
-    compiled = time.perf_counter()
-    untrained, trained, curve = jax.block_until_ready(train(key))
-    ended = time.perf_counter()
-    print(f"compiled in {compiled - began:.0f} s, trained in {ended - compiled:.0f} s")
-    print("mean reward:", *(f"{part.mean():.3f}" for part in jnp.array_split(curve, min(len(curve), 10))))
-    compare({"untrained": Policy(untrained), "PPO in one jit": Policy(trained)}, arguments.orders)
+@functools.lru_cache
+def compiled(steps: int):
+    return jax.jit(make_train(Config(steps), PARAMS), compiler_options=COMPILER_OPTIONS)
+
+
+def train(seed: int, steps: int) -> Policy:
+    return Policy(jax.block_until_ready(compiled(steps)(jax.random.key(seed))))
 
 
 if __name__ == "__main__":
-    main()
+    run("purejax", __doc__, train)

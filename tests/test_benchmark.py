@@ -3,6 +3,9 @@
 import csv
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -141,6 +144,24 @@ def test_the_same_call_gives_the_same_scores_to_the_digit(result, data, players)
     assert str(again.table()) == str(result.table())
 
 
+@pytest.mark.slow
+def test_two_processes_give_the_same_scores_to_the_digit(tmp_path):
+    """Whatever the number of cores, which the command line makes devices."""
+    written = []
+    for devices in ("1", "2"):
+        folder = tmp_path / devices
+        command = [sys.executable, "-m", "autotts_jax", "bench", "--controllers", "random,sc,neural"]
+        subprocess.run(
+            [*command, "--seeds", "5", "--out", folder],
+            env=os.environ | {"JAX_NUM_CPU_DEVICES": devices, "PJRT_NPROC": devices},
+            check=True,
+            capture_output=True,
+            timeout=600,
+        )
+        written.append((folder / "scores.csv").read_text())
+    assert written[0] == written[1]
+
+
 def test_the_results_are_written(result, tmp_path):
     files = result.save(tmp_path)
     assert [file.name for file in files] == ["scores.csv", "manifest.json"]
@@ -167,6 +188,20 @@ def test_seeds_are_resampled_but_are_no_questions():
     low, high = paired_bootstrap(seeds, np.ones(1), ["a"])
     error = seeds.std() / 40**0.5
     assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.1)
+
+
+def test_gains_are_measured_over_a_baseline(result, data):
+    over = bench(TINY, ["sc@4", "asc"], data=data, seeds=SEEDS, baseline="asc")
+    scores = {score.name: score for score in over.scores}
+    before = {score.name: score for score in result.scores if score.steps is None}
+    assert (scores["asc"].gain, scores["asc"].gain_low, scores["asc"].gain_high) == (0, 0, 0)
+    for name, score in scores.items():
+        assert score.gain == pytest.approx(score.objective - scores["asc"].objective)
+        assert dataclasses.replace(score, gain=0, gain_low=0, gain_high=0) == dataclasses.replace(
+            before[name], gain=0, gain_low=0, gain_high=0
+        )
+    assert "Δ asc, 95 %" in str(over.table())
+    assert "Δ asc: gain in objective over asc;" in str(over.table())
 
 
 def test_settings_of_a_task_make_its_environment(data):
@@ -200,6 +235,8 @@ def test_no_score_where_the_best_published_controller_is_no_better(data):
             "opens 2 branches",
         ),
         ({"players": "esc"}, "esc has no values to sweep"),
+        ({"baseline": "sc@2"}, "baseline is 'sc@2', but it must be sc@1, published or an entry"),
+        ({"players": "random", "baseline": "random"}, "an entry without training seeds"),
     ],
 )
 def test_bad_arguments(data, arguments, message):

@@ -1,5 +1,6 @@
-"""The training examples run, and print how their policy does beside code controllers."""
+"""The training examples run, from random weights, and print the scores of their policies."""
 
+import csv
 import importlib.util
 import re
 import subprocess
@@ -10,37 +11,44 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TORCH, SB3 = ("torch",), ("torch", "stable_baselines3", "sb3_contrib")
-SHORT = ["--steps", "1", "--orders", "2"]
-FIGURE = r" +(-?\d+\.\d+)(?: ± \d+\.\d+)?"
-ROW = re.compile(rf"^(\S.*?){FIGURE}{FIGURE}{FIGURE}{FIGURE}$", re.MULTILINE)
+SHORT = ["--steps", "10000", "--seeds", "0", "--orders", "5"]
+ROW = re.compile(r"^(\S+) +(-?\d\.\d+) ± \d\.\d+ +(\d+\.\d+) .*\]$", re.MULTILINE)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("script", "needs", "options", "trained"),
+    ("script", "needs", "name"),
     [
-        ("train_purejaxrl_ppo.py", (), [], "PPO in one jit"),
-        ("train_cleanrl_ppo.py", TORCH, ["--envs", "16"], "PPO in one file"),
-        ("train_sb3_ppo.py", SB3, ["--envs", "16"], "PPO"),
-        ("train_maskable_ppo.py", SB3, ["--envs", "16"], "MaskablePPO"),
+        ("train_purejaxrl_ppo.py", (), "purejax"),
+        ("train_cleanrl_ppo.py", TORCH, "cleanrl"),
+        ("train_sb3_ppo.py", SB3, "sb3"),
+        ("train_maskable_ppo.py", SB3, "maskable"),
     ],
 )
-def test_training_examples_run(script, needs, options, trained):
-    missing = [name for name in needs if importlib.util.find_spec(name) is None]
+def test_training_examples_run(script, needs, name, tmp_path):
+    missing = [need for need in needs if importlib.util.find_spec(need) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}: pip install autotts-jax[examples]")
-    command = [sys.executable, EXAMPLES / script, *SHORT, *options]
-    pipes = {"capture_output": True, "text": True, "timeout": 300}
-    done = subprocess.run(command, check=False, **pipes)
+    command = [sys.executable, EXAMPLES / script, *SHORT, "--out", tmp_path / "run"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    rows = {name: [float(figure) for figure in figures] for name, *figures in ROW.findall(done.stdout)}
-    assert list(rows) == ["sc@8", "cmc@0.2", "cmc@0.5", "untrained", trained], done.stdout
-    accuracy, ktokens, objective, over = rows["sc@8"]
-    assert 0 < accuracy < 100
-    assert 0 < objective < accuracy / 100
-    assert over == 0
-    # Where policies start is nearly SC@8: they open all branches and read on.
-    assert rows["untrained"][1] == pytest.approx(ktokens, rel=0.1)
+    rows = {name: float(objective) for name, objective, _ in ROW.findall(done.stdout)}
+    assert list(rows) == ["sc@1", "published", "sc", "cmc", f"{name}/10k"], done.stdout
+    scored = list(csv.DictReader((tmp_path / "run" / "scores.csv").read_text().splitlines()))
+    assert [(row["name"], row["steps"]) for row in scored[-1:]] == [(name, "10000")]
+    assert f"{float(scored[-1]['objective']):.3f}" == f"{rows[f'{name}/10k']:.3f}"
+
+
+@pytest.mark.slow
+def test_ppo_from_random_weights_beats_sc(tmp_path):
+    """The row of the reference table, for one training seed."""
+    options = ["--steps", "1000000", "--seeds", "0", "--out", tmp_path / "run"]
+    command = [sys.executable, EXAMPLES / "train_purejaxrl_ppo.py", *options]
+    subprocess.run(command, check=True, capture_output=True, timeout=900)
+    rows = csv.DictReader((tmp_path / "run" / "scores.csv").read_text().splitlines())
+    scores = {row["name"]: row for row in rows}
+    assert float(scores["sc"]["gain"]) == 0
+    assert float(scores["purejax"]["gain_low"]) > 0
 
 
 def test_a_model_is_written_where_there_is_nothing(tmp_path):

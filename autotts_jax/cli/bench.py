@@ -46,6 +46,14 @@ def bench(
         Literal["train", "validation", "test"], typer.Option(help="The questions that are scored.")
     ] = "test",
     seeds: Annotated[int, typer.Option(metavar="N", help="Play seeds 0 to N - 1; at least 5.")] = 20,
+    baseline: Annotated[
+        str,
+        typer.Option(
+            parser=utf8,
+            metavar="NAME",
+            help="What gains are measured over: published, sc@1 or an entry, as sc.",
+        ),
+    ] = "published",
     seal: SealOptions,
     out: OutOption = None,
     cache: CacheOption = True,
@@ -67,6 +75,7 @@ def bench(
             data=data,
             part=part,
             seeds=seeds,
+            baseline=baseline,
             sealing=seal.sealing(),
             on_progress=on_progress,
         )

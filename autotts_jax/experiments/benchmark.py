@@ -219,7 +219,7 @@ class Score:
         score: 0 for SC@1, and 1 for the best published controller; NaN where that is no better than SC@1.
         score_low: lower end of its 95 % interval over questions and seeds.
         score_high: upper end of it.
-        gain: objective minus that of the best published controller.
+        gain: objective minus that of the baseline.
         gain_low: lower end of its 95 % interval over questions and seeds.
         gain_high: upper end of it.
         accuracy: mean of 1{correct}, in 0 … 1.
@@ -252,6 +252,7 @@ class Benchmark:
         questions: number of distinct questions among them.
         scores: SC@1, the best published controller, and every entry.
         evaluation: the episodes, of all parts.
+        baseline: name of the entry that gains are measured over.
     """
 
     task: Task
@@ -259,6 +260,7 @@ class Benchmark:
     questions: int
     scores: tuple[Score, ...]
     evaluation: Evaluation
+    baseline: str = BEST
 
     def table(self) -> Table:
         """Shows the scores.
@@ -291,6 +293,7 @@ class Benchmark:
         manifest = self.evaluation.manifest() | {
             "task": dataclasses.asdict(self.task),
             "part": self.part,
+            "baseline": self.baseline,
         }
         with results_folder(folder, FILES) as partial:
             write_csv(partial / "scores.csv", self.summary())
@@ -308,9 +311,10 @@ class Benchmark:
         low, high = self.task.gamma
         gamma = f"{low:g}" if low == high else f"{low:g} … {high:g}"
         title = f"{self.task.name}, {self.part}: {self.questions} questions, γ = {gamma}"
-        table = numbers_table(title, ["objective", "ktokens", "score, 95 %", "Δ best, 95 %"])
+        over = "best" if self.baseline == BEST else self.baseline
+        table = numbers_table(title, ["objective", "ktokens", "score, 95 %", f"Δ {over}, 95 %"])
         for one in self.scores:
-            name = one.name if one.steps is None else f"{one.name}/{one.steps}"
+            name = one.name if one.steps is None else f"{one.name}/{_short(one.steps)}"
             score = f"{one.score:.2f} [{one.score_low:.2f}, {one.score_high:.2f}]"
             add_row(
                 table,
@@ -323,7 +327,8 @@ class Benchmark:
         yield table
         yield styled(
             "objective: mean of 1{correct} - γ·cost ± standard error over seeds; score: 0 for\n"
-            "sc@1, 1 for the best published controller; Δ best: gain in objective over it;\n"
+            f"sc@1, 1 for the best published controller; Δ {over}: gain in objective over "
+            f"{'it' if self.baseline == BEST else over};\n"
             "95 % intervals by bootstrap over questions and seeds",
             "dim",
             lines=True,
@@ -366,6 +371,7 @@ def bench(
     data: ProbeDataset | str | Path | Sequence[str | Path] | None = None,
     part: str = "test",
     seeds: int = SEEDS,
+    baseline: str = BEST,
     sealing: Sealing = SEALED,
     on_progress: OnProgress | None = None,
 ) -> Benchmark:
@@ -384,6 +390,8 @@ def bench(
         data: the questions of a task that has none of its own; see `autotts_jax.load`.
         part: the questions that are scored, ``train``, ``validation`` or ``test``.
         seeds: branch orders that each question is played under, seeds 0 … S - 1; at least 5.
+        baseline: name of the entry that gains are measured over: ``published``, ``sc@1`` or one of
+            ``players`` without training seeds.
         sealing: how code from files and modules is run; see `evaluate`.
         on_progress: see `evaluate`.
 
@@ -414,6 +422,7 @@ def bench(
         as_player(dataclasses.replace(family, name=f"{REFERENCE}{family.name}")) for family in published
     ]
     entries = list(_entries(players, task, dataset, sealing))
+    over = _baseline(baseline, entries)
     evaluation = evaluate(
         dataset,
         [
@@ -430,12 +439,24 @@ def bench(
     plays = iter(evaluation.plays)
     low = [next(plays)]
     best = [next(plays) for _ in references]
-    measure = _Measure(dataset, task, parts, part, low, best)
-    scores = [measure.score(LOWEST, None, [[low]]), measure.score(BEST, None, [[best]])]
+    played: list[tuple[str, int | None, _Runs]] = [(LOWEST, None, [[low]]), (BEST, None, [[best]])]
     for entry in entries:
-        runs = [[[next(plays)] for _ in run] for run in entry.runs]
-        scores.append(measure.score(entry.name, entry.steps, runs))
-    return Benchmark(task, part, measure.questions, tuple(scores), evaluation)
+        played.append((entry.name, entry.steps, [[[next(plays)] for _ in run] for run in entry.runs]))
+    measure = _Measure(dataset, task, parts, part, low, best, played[over][2])
+    scores = tuple(measure.score(*one) for one in played)
+    return Benchmark(task, part, measure.questions, scores, evaluation, baseline)
+
+
+def _baseline(name: str, entries: Sequence[_Entry]) -> int:
+    """Finds the place of the baseline after SC@1, the best published controller and the entries."""
+    fixed = {LOWEST: 0, BEST: 1}
+    fixed |= {entry.name: index for index, entry in enumerate(entries, 2) if len(entry.runs) == 1}
+    if name not in tuple(fixed):
+        raise InputError(
+            f"baseline is {name!r}, but it must be {LOWEST}, {BEST} or an entry without training seeds; "
+            f"{nearest(name, fixed)}"
+        )
+    return fixed[name]
 
 
 class _Measure:
@@ -449,6 +470,7 @@ class _Measure:
         part: str,
         low: Sequence[Play],
         best: Sequence[Play],
+        baseline: _Runs,
     ):
         cell = np.asarray(dataset.matrix.cell)
         self._dataset = dataset
@@ -457,8 +479,9 @@ class _Measure:
         self._known_weight = equal_weights(cell[self._known])
         self._weight = equal_weights(cell[self._scored])
         self._texts = [dataset.questions[index].text for index in self._scored]
-        self._low, self._best = (self._objective(self._chosen([[plays]])) for plays in (low, best))
-        self._unit = self._mean(self._best) - self._mean(self._low)
+        self._low, best_objective = (self._objective(self._chosen([[plays]])) for plays in (low, best))
+        self._unit = self._mean(best_objective) - self._mean(self._low)
+        self._baseline = self._objective(self._chosen(baseline))
 
     @property
     def questions(self) -> int:
@@ -472,7 +495,7 @@ class _Measure:
         by_seed = objective @ self._weight
         unit = self._unit if self._unit > 0 else np.nan
         over_low = self._interval(objective - self._low)
-        gain = objective - self._best
+        gain = objective - self._baseline
         low, high = self._interval(gain)
         several = any(len(play.player.values) > 1 for run in runs for plays in run for play in plays)
         settings = [_name(play, index) for choices in chosen for play, index in choices]
@@ -530,6 +553,14 @@ class _Measure:
 
     def _interval(self, values: Float[np.ndarray, "R S Q"]) -> tuple[float, float]:
         return paired_bootstrap(values, self._weight, self._texts)
+
+
+def _short(steps: int) -> str:
+    """Writes a number of environment steps, in thousands or millions where it is a multiple."""
+    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
+        if steps % unit == 0:
+            return f"{steps // unit}{letter}"
+    return str(steps)
 
 
 def _name(play: Play, index: int) -> str:

@@ -169,7 +169,7 @@ class HostPlayer(Player):
         budget: int | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Results:
-        """Plays every episode; as `autotts_jax.core.rollout.rollout`, with a single setting.
+        """Plays every episode on one device; as `autotts_jax.core.rollout.rollout`, with a single setting.
 
         Args:
             matrix: the probe matrix.
@@ -181,15 +181,17 @@ class HostPlayer(Player):
         Raises:
             InputError: ``predict`` failed or returned no actions.
         """
-        lanes = -(-min(len(np.asarray(episodes.question)), LANES) // jax.local_device_count())
+        # One device, so that a policy that draws, or that rounds by the size of a batch, decides the same
+        # with any number of cores.
         return rollout(
             [HostController(self.gamma, self.policy.env)],
             matrix,
             orders,
             episodes,
             budget=budget,
-            lanes=lanes,
+            lanes=min(len(np.asarray(episodes.question)), LANES),
             refill=REFILL,
+            devices=jax.local_devices()[:1],
             pause=_Predictions(self.policy),
             on_progress=on_progress,
         )
