@@ -13,6 +13,10 @@ class InputError(ValueError):
     """
 
 
+class TooLargeError(InputError):
+    """A file would be larger than this package reads; it was not written."""
+
+
 class InputWarning(UserWarning):
     """Something about the input that a user should know, although it is no error.
 

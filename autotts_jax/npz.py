@@ -19,6 +19,24 @@ MAX_UNPACKED = 2**30
 """The most bytes that the arrays of one archive may take together."""
 
 
+HEADER = 128
+"""Bytes of the header of a flat array."""
+
+
+def check_unpacked(arrays: Mapping[str, np.ndarray]) -> None:
+    """Checks that an archive of flat arrays can be read again.
+
+    Args:
+        arrays: the arrays by name.
+
+    Raises:
+        ValueError: they are too large.
+    """
+    size = sum(HEADER + array.nbytes for array in arrays.values())
+    if size > MAX_UNPACKED:
+        raise ValueError(f"it unpacks to {size:,} bytes, more than {MAX_UNPACKED:,}; split it")
+
+
 class Form(NamedTuple):
     """What the header of an array says."""
 

@@ -37,7 +37,6 @@ from autotts_jax.collect import (
     Store,
     Trajectories,
     Unit,
-    Usage,
     collect,
     collect_missing,
     collect_unit,
@@ -48,9 +47,10 @@ from autotts_jax.collect import (
 )
 from autotts_jax.collect.answers import source_sha256
 from autotts_jax.collect.simulated import END
+from autotts_jax.collect.store import MATRIX
 from autotts_jax.collect.thinking import TAGS
-from autotts_jax.errors import DataError, InputError, InputWarning
-from autotts_jax.replay import read_files, read_json
+from autotts_jax.errors import DataError, InputError, InputWarning, TooLargeError
+from autotts_jax.replay import autotts_json, load, read_files, read_json
 from autotts_jax.replay.reading import COLLECTION
 
 SAMPLING = Sampling(interval=20, max_tokens=200, seed=1)
@@ -712,6 +712,36 @@ def test_a_damaged_unit_is_named(tmp_path, content, problem):
             run.read(unit)
 
 
+def test_a_unit_and_a_matrix_that_would_not_be_read_are_not_written(tmp_path, monkeypatch):
+    with Store.writing(tmp_path / "run", DETAILED, {}) as run:
+        collected = collect_unit(SimulatedEngine(), DETAILED, run.missing()[0])
+        run.write(collected)
+        size = (run.folder / "units" / "00000-00000.json").stat().st_size
+        monkeypatch.setattr("autotts_jax.parsing.MAX_JSON", size // 2)
+        with pytest.raises(TooLargeError, match=r"00000-00000\.json: .* with a smaller chunk"):
+            run.write(collected)
+        monkeypatch.setattr("autotts_jax.parsing.MAX_JSON", size)
+        collect_missing(run, LocalWorkers(SimulatedEngine()))
+        run.export()
+        assert (run.folder / MATRIX).exists()
+        (run.folder / MATRIX).unlink()
+        monkeypatch.setattr(autotts_json, "check_size", too_large)
+        assert len(run.export()) == 1
+        assert len(load(run.folder)) == 1
+        assert not (run.folder / MATRIX).exists()
+
+
+def too_large(_content):
+    raise ValueError("it is too large")
+
+
+def test_units_that_would_not_be_read_are_not_planned():
+    sampling = dataclasses.replace(SAMPLING, interval=1, max_tokens=2**11, probes_per_prefix=3, logprobs=True)
+    plan = dataclasses.replace(PLAN, sampling=sampling, num_branches=2**11, chunk=1365)
+    with pytest.raises(InputError, match=r"a unit of 1,366 branches .* choose a smaller chunk"):
+        dataclasses.replace(plan, chunk=1366)
+
+
 def test_an_unfinished_collection_is_not_exported(tmp_path):
     with Store.writing(tmp_path / "run", PLAN, {}) as run, pytest.raises(InputError, match="9 units"):
         run.export()
@@ -828,13 +858,17 @@ DETAILED = dataclasses.replace(
 def forged(tmp_path_factory):
     """Writes changed branches of `DETAILED`, with the digest that they then have, and reads them."""
     unit = Unit(0, 0, 4)
-    whole = collect_unit(SimulatedEngine(), DETAILED, unit).branches
+    whole = collect_unit(SimulatedEngine(), DETAILED, unit)
     with Store.writing(tmp_path_factory.mktemp("forged") / "run", DETAILED, {}) as run:
 
-        def read(number: int, **changes):
-            branches = list(whole)
-            branches[number] = dataclasses.replace(branches[number], **changes)
-            run.write(Collected(unit, branches, Usage()))
+        def read(number: int | None, **changes):
+            """With changes of a branch, or of the usage."""
+            branches, usage = list(whole.branches), whole.usage
+            if number is None:
+                usage = dataclasses.replace(usage, **changes)
+            else:
+                branches[number] = dataclasses.replace(branches[number], **changes)
+            run.write(Collected(unit, branches, usage))
             return run.read(unit).branches
 
         yield read
@@ -876,6 +910,21 @@ def test_a_unit_that_cannot_be_is_named_even_if_its_digest_is_right(forged, numb
         DataError, match=rf"00000-00000\.json: damaged: branch {number}: .*{problem}.*; delete"
     ):
         forged(number, **changes)
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("generated", "generated tokens"),
+        ("forced", "tokens of forced answers"),
+        ("probes", "forced answers"),
+    ],
+)
+@pytest.mark.parametrize("change", [0, 10**9])
+def test_usage_that_is_not_that_of_the_branches_is_named(forged, field, other, change):
+    assert len(forged(None)) == 4
+    with pytest.raises(DataError, match=rf"its usage counts {change} {other}, and its branches have \d"):
+        forged(None, **{field: change})
 
 
 def test_an_unwanted_detail_of_a_unit_is_named(tmp_path):

@@ -12,19 +12,20 @@ import zlib
 
 import numpy as np
 import pytest
+from matrices import spelled_dataset
 
 from autotts_jax import replay
 from autotts_jax.cli import main as cli
 from autotts_jax.collect import Store
 from autotts_jax.commands import without_secrets
 from autotts_jax.discovery.programs.rules import Program
-from autotts_jax.errors import DataError, InputError
+from autotts_jax.errors import DataError, InputError, TooLargeError
 from autotts_jax.files import read_bytes
 from autotts_jax.live.chat import Chat, RequestError
 from autotts_jax.parsing import MAX_DEPTH, MAX_JSON, MAX_VALUES, parse_json, parse_toml
 from autotts_jax.policies import load_policy
 from autotts_jax.policies.neural.policy_file import SHIPPED
-from autotts_jax.replay import read_compact, read_files, read_json, reading
+from autotts_jax.replay import read_compact, read_files, read_json, reading, write_compact, write_json
 from autotts_jax.replay.embedded import SMOLLM2
 from autotts_jax.replay.matrix import MAX_ENTRIES
 from autotts_jax.replay.reading import COLLECTION, find_files
@@ -445,3 +446,39 @@ def test_a_file_for_which_there_is_no_memory_is_bad(tmp_path, monkeypatch, capsy
 
 def test_a_command_is_stored_without_what_is_not_utf8():
     assert without_secrets([os.fsdecode(b"run\xff")]) == ["run?"]
+
+
+DATASET = spelled_dataset(([["7", "8"], ["9", "7"]], [90, 70], "7", 50))
+"""One cell."""
+
+
+@pytest.mark.parametrize(
+    ("limited", "limit"), [("parsing.MAX_VALUES", 8), ("parsing.MAX_JSON", 99), ("npz.MAX_UNPACKED", 500)]
+)
+@pytest.mark.parametrize("name", ["x.json", "x.npz"])
+def test_what_would_not_be_read_is_not_written(tmp_path, monkeypatch, limited, limit, name):
+    write, read = (write_json, read_json) if name == "x.json" else (write_compact, read_compact)
+    path = tmp_path / name
+    write(DATASET, path)
+    monkeypatch.setattr(f"autotts_jax.{limited}", limit)
+    if (limited, name) == ("npz.MAX_UNPACKED", "x.json"):
+        assert len(read(path)) == len(DATASET)
+        return
+    with pytest.raises(DataError, match="split it"):
+        read(path)
+    with pytest.raises(TooLargeError, match=rf"{name}: .*; split it"):
+        write(DATASET, tmp_path / f"again-{name}")
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_an_archive_of_the_largest_size_is_written_and_read(tmp_path, monkeypatch):
+    path = tmp_path / "x.npz"
+    write_compact(DATASET, path)
+    with zipfile.ZipFile(path) as archive:
+        size = sum(entry.file_size for entry in archive.infolist())
+    monkeypatch.setattr("autotts_jax.npz.MAX_UNPACKED", size)
+    write_compact(DATASET, path)
+    assert len(read_compact(path)) == len(DATASET)
+    monkeypatch.setattr("autotts_jax.npz.MAX_UNPACKED", size - 1)
+    with pytest.raises(TooLargeError, match=f"unpacks to {size:,} bytes"):
+        write_compact(DATASET, path)

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 
 from autotts_jax.errors import InputError
 from autotts_jax.sandbox import Sandbox, SandboxError, confine, process
-from autotts_jax.sandbox.messages import DTYPES, MAX_BYTES, MAX_HEADER, Frames, MessageError, encode
+from autotts_jax.sandbox.messages import DTYPES, MAX_BYTES, MAX_HEADER, MAX_SAID, Frames, MessageError, encode
 from autotts_jax.sandbox.process import PACKAGE, Child, import_path, listable_places, readable_places
 
 # --- messages -------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def test_messages_arrive_as_they_were_sent(messages, chunk):
     frames, received = Frames(), []
     for first in range(0, len(stream), chunk):
         frames.feed(stream[first : first + chunk])
-        while not frames.wanted:
+        while not frames.wanted():
             received.append(frames.take())
     assert [message.says for message in received] == [says for says, _ in messages]
     for message, (_, sent) in zip(received, messages, strict=True):
@@ -60,7 +60,7 @@ def taken(stream):
     """The message that a stream begins with, or None where it is not complete."""
     frames = Frames()
     frames.feed(stream)
-    return None if frames.wanted else frames.take()
+    return None if frames.wanted() else frames.take()
 
 
 def framed(text, body=b""):
@@ -110,6 +110,15 @@ def test_axes_that_are_long_or_many_are_not_multiplied(axes):
 def test_frames_that_are_too_large_are_noticed_by_their_first_bytes(sizes):
     with pytest.raises(MessageError, match="too large"):
         taken(struct.pack("<II", *sizes))
+
+
+@pytest.mark.parametrize(("says", "sent", "most"), [("x" * MAX_SAID, 0, 0), ("x", 2, 7)])
+def test_messages_that_are_larger_than_they_can_be_are_noticed_by_their_first_bytes(says, sent, most):
+    frames = Frames()
+    frames.feed(encode({"text": says}, {"a": np.zeros(sent, np.int32)})[:8])
+    assert frames.wanted() > 0
+    with pytest.raises(MessageError, match="too large"):
+        frames.wanted(MAX_SAID, most)
 
 
 def test_messages_that_are_too_large_are_not_sent():

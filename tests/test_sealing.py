@@ -427,14 +427,28 @@ def test_a_program_in_a_file_sees_no_other_and_prints_nothing(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_questions_for_tokens_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(ledger, "MOST_FREE", 1000)
-    file = tmp_path / "asks.py"
-    file.write_text(
-        "class Program:\n    def __init__(self, config): pass\n    def solve(self, question):\n"
-        "        while True:\n            question.get_seq_and_total_tokens()\n"
-    )
-    assert "more than 1000 actions that read nothing" in refusal(f"{file}:Program", table=ORDERS[:1])
+POLLS = """
+class Program:
+    def __init__(self, config):
+        pass
+
+    def solve(self, question):
+        for _ in range({before}):
+            question.get_seq_and_total_tokens()
+        question.probe_new()
+        for _ in range({after}):
+            question.get_seq_and_total_tokens()
+"""
+
+
+@pytest.mark.parametrize(("before", "after", "most"), [(501, 0, 500), (500, 5, 505), (500, 6, 505)])
+def test_questions_for_tokens_end(tmp_path, before, after, most):
+    file = tmp_path / "asks.py"  # each question is two: for the tokens of all branches, and of the longest
+    file.write_text(POLLS.format(before=before, after=after))
+    if before + after > most:
+        assert "more than 1000 actions that read nothing" in refusal(f"{file}:Program", table=ORDERS[:1])
+    else:
+        assert sealed(f"{file}:Program", table=ORDERS[:1]).tokens > 0
 
 
 @pytest.fixture
@@ -496,10 +510,12 @@ class Program:
 OUT_OF_PROTOCOL = {
     "b'\\xff' * 4096": "is too large",
     "pickled": "is too large",
+    "struct.pack('<II', 2**18 + 1, 0)": "is too large",
+    "struct.pack('<II', 9, 1)": "is too large",
     "frame(pickled)": "no message",
-    "frame(b'[{}, []]', pickled)": "its parts do not fit together",
+    "frame(b'[{}, []]', pickled)": "is too large",
     "frame(b'[' * 100_000 + b']' * 100_000)": "no message",
-    "frame(b'[{}, [[\"asks\", \"object\", 1]]]', b'x' * 8)": "an array of 'object'",
+    'frame(b\'[{}, [["asks", "object", 1]]]\')': "an array of 'object'",
     'frame(b\'[{}, [["asks", "int64", %d]]]\' % 10**40)': "no message",
     'frame(b\'[{"go": "on"}, []]\')': "a message that nobody asked for",
     'frame(b\'[{"failed": [[]], "seat": 0}, []]\')': "a list instead of a message",
@@ -523,24 +539,40 @@ FORGED = {
     "ask(NEW), ask(FULL)": "a branch that is not the next to be opened",
     "pipe.send([-1]), time.sleep(1)": "an action that does not exist",
     "pipe.send([-(2**63)] * 5), time.sleep(1)": "an action that does not exist",
-    "pipe.send([TOKENS] * 9**5), time.sleep(1)": "it asks without reading the answers",
+    "pipe.send([TOKENS] * 9**5), time.sleep(1)": "more than 1000 actions that read nothing",
     "pipe.send([END] * 2 * 64), time.sleep(1)": "an action of no episode",
     "os.write(pipe._write, bytes(range(200, 256))), time.sleep(1)": "an action that does not exist",
     "os.closerange(3, 256), time.sleep(1)": "closed its pipe",
 }
 
 
+@pytest.fixture
+def forging(tmp_path):
+    """Writes a program that speaks for itself; returns its name."""
+
+    def write(act):
+        file = tmp_path / "forges.py"
+        file.write_text(
+            "import gc, os, time\n\nfrom autotts_jax.policies.sealed.question import *\n\n\n"
+            "class Program:\n    def __init__(self, config=None):\n        pass\n\n"
+            "    def solve(self, question):\n"
+            "        pipe = next(o for o in gc.get_objects() if type(o).__name__ == 'Words')\n"
+            f"        ask = question._ask\n        {act}\n"
+        )
+        return f"{file}:Program"
+
+    return write
+
+
 @pytest.mark.parametrize("act", FORGED)
-def test_actions_out_of_protocol_end_the_run(tmp_path, act):
-    file = tmp_path / "forges.py"
-    file.write_text(
-        "import gc, os, time\n\nfrom autotts_jax.policies.sealed.question import *\n\n\n"
-        "class Program:\n    def __init__(self, config=None):\n        pass\n\n"
-        "    def solve(self, question):\n"
-        "        pipe = next(o for o in gc.get_objects() if type(o).__name__ == 'Words')\n"
-        f"        ask = question._ask\n        {act}\n"
-    )
-    assert FORGED[act] in refusal(f"{file}:Program", table=ORDERS[:1])
+def test_actions_out_of_protocol_end_the_run(forging, act):
+    assert FORGED[act] in refusal(forging(act), table=ORDERS[:1])
+
+
+def test_who_asks_and_does_not_read_the_answers_is_not_waited_for(forging, monkeypatch):
+    monkeypatch.setattr(ledger, "MOST_FREE", 10**6)
+    program = forging("pipe.send([TOKENS] * 9**5), time.sleep(1)")
+    assert "it asks without reading the answers" in refusal(program, table=ORDERS[:1])
 
 
 @pytest.mark.parametrize(

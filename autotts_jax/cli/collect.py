@@ -84,7 +84,7 @@ def collect(
     """Sample and probe trajectories of a model: a new probe matrix.
 
     Finished units are kept, so running the same command again resumes a stopped collection. At the end the
-    folder has matrix.npz and matrix.json, and evaluate takes it as --data.
+    folder has matrix.npz and, unless that would be too large, matrix.json, and evaluate takes it as --data.
     """
     with working(f"what was collected is in {out}; run the same command to resume") as on_progress:
         from autotts_jax.collect.answers import extractor
@@ -94,7 +94,8 @@ def collect(
         from autotts_jax.collect.graders import open_grader
         from autotts_jax.collect.plan import Collected, Plan, Unit
         from autotts_jax.collect.ray_workers import RayWorkers
-        from autotts_jax.collect.store import made_with
+        from autotts_jax.collect.store import MATRIX, made_with
+        from autotts_jax.replay.reading import COLLECTED
 
         extractor(answers)  # a bad specification is an error before anything is collected
         open_grader(grader).close()
@@ -133,7 +134,8 @@ def collect(
         )
         table = experiments.questions_table(dataset)
     console().print(table)
-    say(f"wrote matrix.npz, matrix.json to {out}: {len(dataset)} questions of {branches} branches")
+    written = ", ".join(name for name in (COLLECTED, MATRIX) if (out / name).exists())
+    say(f"wrote {written} to {out}: {len(dataset)} questions of {branches} branches")
     say(f"evaluate it: autotts-jax evaluate --data {out}")
 
 

@@ -17,6 +17,7 @@ from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.trajectories import Sampling, Usage, check_differing, last_depth, majority
 from autotts_jax.commands import HIDDEN, hide
 from autotts_jax.errors import InputError
+from autotts_jax.parsing import MAX_VALUES
 from autotts_jax.replay.flat import MAX_BRANCHES, MAX_TOKENS
 from autotts_jax.replay.matrix import MAX_ENTRIES
 from autotts_jax.replay.spelling import MAX_LENGTH
@@ -122,6 +123,13 @@ class Plan:
             raise InputError(
                 f"{self.num_branches:,} branches of up to {longest:,} tokens are more than the "
                 f"{MAX_TOKENS:,} that can be counted; collect fewer or shorter branches"
+            )
+        sampling, draws = self.sampling, self.sampling.probes_per_prefix
+        values = 2 + (draws if draws > 1 else 0) + sampling.logprobs  # of each interval
+        if min(self.chunk, self.num_branches) * depths * values > MAX_VALUES:
+            raise InputError(
+                f"a unit of {self.chunk:,} branches of {depths:,} depths would have more than {MAX_VALUES:,} "
+                "values; choose a smaller chunk"
             )
         if len(texts) * self.num_branches * depths > MAX_ENTRIES:
             raise InputError(

@@ -6,8 +6,8 @@ file                     content
 ``collection.json``      the plan: all that the matrix depends on, and each run that worked on it
 ``units/QQQQQ-BBBBB.json`` branches B, B + 1, … of question Q, some at a time: answers, tokens, finish reasons
                          and a digest of all that, of the place and of the plan
-``matrix.json``          the finished probe matrix as AutoTTS JSON
-``matrix.npz``           the same as a compact file
+``matrix.npz``           the finished probe matrix as a compact file
+``matrix.json``          the same as AutoTTS JSON, unless it would be larger than such files may be
 ======================== ====================================================================================
 """
 
@@ -25,6 +25,7 @@ from typing import Any
 
 from autotts_jax import files
 from autotts_jax.collect.answers import source_sha256
+from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.grader import Grader
 from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
@@ -32,7 +33,7 @@ from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.schema import SchemaError, parse_as
 from autotts_jax.collect.trajectories import Usage
 from autotts_jax.commands import hide, without_secrets
-from autotts_jax.errors import DataError, InputError
+from autotts_jax.errors import DataError, InputError, TooLargeError
 from autotts_jax.parsing import parse_json
 from autotts_jax.replay.autotts_json import from_records, to_record, write_json
 from autotts_jax.replay.compact import write_compact
@@ -186,11 +187,17 @@ class Store:
             collected: the unit.
 
         Raises:
+            TooLargeError: it would be larger than is read.
             InputError: it cannot be written.
         """
         # A model may generate half of a surrogate pair.
         text = json.dumps(_as_json(collected.branches, collected.usage), ensure_ascii=False)
-        content = parse_json(text.encode(errors="replace"))
+        try:
+            content = parse_json(text.encode(errors="replace"))
+        except ValueError as error:
+            raise TooLargeError(
+                f"{self._path(collected.unit)}: {error}: run the same command with a smaller chunk"
+            ) from error
         digest = self._digest(VERSION, collected.unit.question, collected.unit.first, content)
         text = json.dumps(content | {"digest": digest}, ensure_ascii=False)
         files.write_atomically(self._path(collected.unit), text.encode())
@@ -249,8 +256,8 @@ class Store:
             if problem := next(branch.problems(plan), None):
                 raise _damaged(path, f"branch {b}: {problem}")
         usage = content.usage
-        if min(dataclasses.astuple(usage)) < 0 or usage.cached > usage.prompted:
-            raise _damaged(path, "its usage counts less than nothing, or more cached tokens than there were")
+        if problem := next(_usage_problems(plan, content.branches, usage), None):
+            raise _damaged(path, f"its usage {problem}")
         if content.digest is None and self._version == 1:
             return content
         # Upgrading may have been interrupted: then some units are older than others.
@@ -309,7 +316,7 @@ class Store:
         return self._to_dataset(records) if records else None
 
     def export(self) -> ProbeDataset:
-        """Writes the finished matrix as ``matrix.json`` and ``matrix.npz``.
+        """Writes the finished matrix as ``matrix.npz`` and, unless it is too large for that, ``matrix.json``.
 
         Returns:
             The dataset, its answers graded.
@@ -321,7 +328,8 @@ class Store:
             raise InputError(f"{self.folder}: {len(missing)} units are missing; collect them first")
         with open_grader(self.plan.grader) as grader:
             dataset = self._to_dataset(self._records(grader))
-        write_json(dataset, self.folder / MATRIX)
+        with contextlib.suppress(TooLargeError):
+            write_json(dataset, self.folder / MATRIX)
         write_compact(dataset, self.folder / COLLECTED)
         return dataset
 
@@ -461,6 +469,26 @@ def _place(path: Path) -> tuple[int, int]:
 
 def _damaged(path: Path, problem: str) -> DataError:
     return DataError(path, f"damaged: {problem}; delete it and collect again")
+
+
+def _usage_problems(plan: Plan, branches: Sequence[Branch], usage: Usage) -> Iterator[str]:
+    """Finds what of a unit's usage cannot be that of its branches."""
+    if min(dataclasses.astuple(usage)) < 0 or usage.cached > usage.prompted:
+        yield "counts less than nothing, or more cached tokens than there were"
+    draws, tokens = plan.sampling.probes_per_prefix, sum(branch.tokens for branch in branches)
+    # A branch of no tokens counts as one of one token.
+    if not tokens - len(branches) <= usage.generated <= tokens:
+        yield f"counts {usage.generated} generated tokens, and its branches have {tokens}"
+    depths = [-(-branch.tokens // plan.sampling.interval) for branch in branches]
+    probes = draws * (sum(depths) - sum(branch.finish is Finish.stop for branch in branches))
+    # That of a branch of one interval is its probe and its final answer.
+    forced = sum(sum(branch.probe_tokens[-depth:]) for branch, depth in zip(branches, depths, strict=True))
+    # An answer that was forced where a branch then ended is not among those of the branch.
+    more = draws * len(branches)
+    if not probes <= usage.probes <= probes + more:
+        yield f"counts {usage.probes} forced answers, and its branches have {probes}"
+    if not forced <= usage.forced <= forced + more * plan.sampling.probe_tokens:
+        yield f"counts {usage.forced} tokens of forced answers, and its branches have {forced}"
 
 
 def _grow(store: Store, plan: Plan, made_with: dict[str, Any]) -> None:

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from autotts_jax.errors import DataError, InputError
+from autotts_jax.errors import DataError, InputError, TooLargeError
 from autotts_jax.files import read_bytes, write_atomically
+from autotts_jax.parsing import check_size
 from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question, check_encoding
 from autotts_jax.replay.encoding import encode_exact, merge_equivalent
 from autotts_jax.replay.fields import check_fields, check_type, check_types
@@ -127,6 +128,7 @@ def write_json(dataset: ProbeDataset, path: str | Path) -> None:
         path: the file to write.
 
     Raises:
+        TooLargeError: the file would be larger than `read_json` reads.
         InputError: the dataset has several cells, another encoding, or an answer `NONE`; or the file cannot
             be written.
     """
@@ -143,7 +145,12 @@ def write_json(dataset: ProbeDataset, path: str | Path) -> None:
         to_record(question.text, question.gold, int(matrix.interval[q]), _triples(matrix, q, question))
         for q, question in enumerate(dataset.questions)
     ]
-    write_atomically(path, json.dumps(records, indent=2, ensure_ascii=False).encode())
+    content = json.dumps(records, indent=2, ensure_ascii=False).encode()
+    try:
+        check_size(content)
+    except ValueError as error:
+        raise TooLargeError(f"{path}: {error}, or use write_compact") from error
+    write_atomically(path, content)
 
 
 def _triples(matrix: ProbeMatrix, q: int, question: Question) -> Iterable[Triple]:

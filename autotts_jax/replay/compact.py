@@ -24,10 +24,10 @@ from pathlib import Path
 
 import numpy as np
 
-from autotts_jax.errors import DataError
+from autotts_jax.errors import DataError, TooLargeError
 from autotts_jax.files import write_atomically
-from autotts_jax.npz import Npz
-from autotts_jax.parsing import parse_json
+from autotts_jax.npz import Npz, check_unpacked
+from autotts_jax.parsing import check_size, parse_json
 from autotts_jax.replay.dataset import ENCODINGS, Cell, ProbeDataset, Question
 from autotts_jax.replay.fields import check_fields
 from autotts_jax.replay.flat import FlatMatrix, branches_per_question, check, flatten, pad
@@ -62,16 +62,23 @@ def write_compact(dataset: ProbeDataset, path: str | Path) -> None:
         path: the file to write.
 
     Raises:
+        TooLargeError: the file would be larger than `read_compact` reads.
         InputError: the file cannot be written.
     """
-    text = {
+    told = {
         "format": FORMAT,
         "version": VERSION,
         "encoding": dataset.encoding,
         "cells": [dataclasses.asdict(cell) for cell in dataset.cells],
         "questions": [dataclasses.asdict(question) for question in dataset.questions],
     }
-    arrays = vars(flatten(dataset)) | {_TEXT: np.frombuffer(json.dumps(text).encode(), np.uint8)}
+    text = json.dumps(told).encode()
+    arrays = vars(flatten(dataset)) | {_TEXT: np.frombuffer(text, np.uint8)}
+    try:
+        check_size(text)
+        check_unpacked(arrays)
+    except ValueError as error:
+        raise TooLargeError(f"{path}: {error}") from error
     archive = io.BytesIO()
     np.savez_compressed(archive, **arrays)
     write_atomically(path, archive.getvalue())

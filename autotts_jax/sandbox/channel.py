@@ -46,7 +46,7 @@ class Channel:
 
     def receive(self) -> Message:
         """Waits for a message; ends this process when the parent has closed the pipe."""
-        while self._frames.wanted:
+        while self._frames.wanted():
             data = os.read(self._read, _CHUNK)
             if not data:
                 sys.exit(0)

@@ -19,6 +19,9 @@ MAX_BYTES = 1 << 28
 MAX_HEADER = 1 << 22
 """The most bytes of the JSON part of a message."""
 
+MAX_SAID = 1 << 18
+"""The most bytes of the JSON part of a child's message: a parsed one takes up to thirty times as many."""
+
 MAX_AXES = 8
 """The most axes of an array of a message."""
 
@@ -74,17 +77,23 @@ class Frames:
         """
         self._buffer += data
 
-    @property
-    def wanted(self) -> int:
-        """Bytes that are missing of the next message; 0 when it is complete.
+    def wanted(self, most_header: int = MAX_HEADER, most: int = MAX_BYTES) -> int:
+        """Counts the bytes that are missing of the next message.
+
+        Args:
+            most_header: the most bytes that its JSON part may have.
+            most: the most bytes that its arrays may have.
+
+        Returns:
+            The bytes; 0 when it is complete.
 
         Raises:
-            MessageError: the stream does not hold a frame.
+            MessageError: the stream does not hold a frame, or a larger one.
         """
         if len(self._buffer) < _SIZES.size:
             return _SIZES.size - len(self._buffer)
         header, size = _SIZES.unpack_from(self._buffer)
-        if header > MAX_HEADER or size > MAX_BYTES:
+        if header > most_header or size > most:
             raise MessageError(f"a message of {header} and {size} bytes is too large")
         return max(0, _SIZES.size + header + size - len(self._buffer))
 

@@ -22,7 +22,7 @@ import numpy as np
 from autotts_jax.checks import whole
 from autotts_jax.errors import InputError
 from autotts_jax.sandbox.confine import KERNEL, PROCESS
-from autotts_jax.sandbox.messages import Frames, Message, MessageError, encode
+from autotts_jax.sandbox.messages import MAX_SAID, Frames, Message, MessageError, encode
 from autotts_jax.sandbox.words import Words
 
 Level = Literal["kernel", "process"]
@@ -233,37 +233,47 @@ class Child:
             except OSError:
                 self._fail_ended()
 
-    def receive(self) -> Message:
+    def receive(self, most: int = 0) -> Message:
         """Waits for a message.
 
+        Args:
+            most: the most bytes that its arrays may have.
+
         Raises:
-            SandboxError: the child has ended, takes too long or too much memory, or sends no message.
+            SandboxError: the child has ended, takes too long or too much memory, or sends no message or a
+                larger one.
         """
-        while not self.complete():
+        while not self.complete(most):
             select.select([self._read], [], [], _LOOK_AFTER)
         return self.take()
 
-    def ask(self, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> Message:
+    def ask(
+        self, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None, most: int = 0
+    ) -> Message:
         """Sends a message and waits for the answer.
 
         Args:
             says: the JSON part.
             arrays: arrays by name.
+            most: the most bytes that the arrays of the answer may have.
 
         Raises:
             SandboxError: as `send` and `receive`.
         """
         self.send(says, arrays)
-        return self.receive()
+        return self.receive(most)
 
-    def complete(self) -> bool:
+    def complete(self, most: int = 0) -> bool:
         """Reads what has come, and tells whether it completes a message.
+
+        Args:
+            most: the most bytes that its arrays may have.
 
         Raises:
             SandboxError: as `receive`.
         """
         try:
-            while wanted := self._frames.wanted:
+            while wanted := self._frames.wanted(MAX_SAID, most):
                 data = os.read(self._read, max(wanted, 1 << 16))
                 if not data:
                     self._fail_ended()

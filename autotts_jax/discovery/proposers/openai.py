@@ -266,7 +266,7 @@ class OpenAIProposer:
             return call.transcript
         pending = call.transcript.begin(call.path)
         try:
-            response = ask(client, pending.request, key, self.seconds, self.pause)
+            response = ask(client, pending.request, key, self.seconds, self.pause, call.most)
         except openai.APIError as error:
             if isinstance(error, openai.APIStatusError) or not was_sent(error):
                 pending.withdraw(call.path)

@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autotts_jax.keys import checked_key, hidden
@@ -23,9 +23,6 @@ ATTEMPTS = 6
 
 MAX_TEXT = 1 << 20
 """Characters of a reply at most."""
-
-MAX_COUNT = 1 << 32
-"""A count of tokens that is no such count any more."""
 
 _UNSENT = ("ConnectError", "ConnectTimeout", "UnsupportedProtocol")
 """What the client's transport, which differs between its versions, calls requests that were never sent."""
@@ -51,7 +48,14 @@ def was_sent(error: Exception) -> bool:
     return type(error.__cause__).__name__ not in _UNSENT
 
 
-def ask(client: Any, request: Mapping[str, Any], key: str, seconds: float, pause: float) -> dict[str, Any]:
+def ask(
+    client: Any,
+    request: Mapping[str, Any],
+    key: str,
+    seconds: float,
+    pause: float,
+    most: Sequence[int],
+) -> dict[str, Any]:
     """Makes a call, several times where the server is busy.
 
     Args:
@@ -60,10 +64,11 @@ def ask(client: Any, request: Mapping[str, Any], key: str, seconds: float, pause
         key: the key, which is taken out of what is kept.
         seconds: seconds in which the server has to say something; a call may take twice as many.
         pause: seconds before the second time; doubles with each time.
+        most: the most tokens that the prompt and the reply can have.
 
     Returns:
         What is kept of the reply: ``text`` and ``finish``, or ``failure``; and tokens ``used``, of the prompt
-        and of the reply, None where the server does not say.
+        and of the reply, None where the server does not say, or says what cannot be.
 
     Raises:
         openai.APIError: the server refuses, or does not answer.
@@ -91,7 +96,7 @@ def ask(client: Any, request: Mapping[str, Any], key: str, seconds: float, pause
             time.sleep(pause * 2**attempt)
         except (ValueError, RecursionError):  # It is no JSON.
             return _NO_COMPLETION
-    return _kept(reply, key)
+    return _kept(reply, key, most)
 
 
 def _within(seconds: float, create: Callable[..., Any], request: Mapping[str, Any]) -> Any:
@@ -114,11 +119,13 @@ def _within(seconds: float, create: Callable[..., Any], request: Mapping[str, An
     return reply
 
 
-def _kept(reply: Any, key: str) -> dict[str, Any]:
+def _kept(reply: Any, key: str, most: Sequence[int]) -> dict[str, Any]:
     """What is kept of a reply, which the client does not check."""
     usage = getattr(reply, "usage", None)
     used = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
-    counted = all(type(tokens) is int and 0 <= tokens < MAX_COUNT for tokens in used)
+    counted = all(
+        type(tokens) is int and 0 <= tokens <= limit for tokens, limit in zip(used, most, strict=True)
+    )
     response: dict[str, Any] = {"used": used if counted else None}
     try:
         choice = reply.choices[0]

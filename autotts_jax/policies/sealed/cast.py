@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autotts_jax.errors import InputError
+from autotts_jax.policies.sealed.child import LONGEST_FAILURE
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.sandbox.messages import Message
 from autotts_jax.sandbox.process import Child, Sandbox, code_files
@@ -199,7 +200,7 @@ def printable(text: Any) -> str:
     """
     if not isinstance(text, str):
         return f"(a {type(text).__name__} instead of a message)"
-    kept = "".join(c if c.isprintable() or c == "\n" else "�" for c in text[-4000:])
+    kept = "".join(c if c.isprintable() or c == "\n" else "�" for c in text[-LONGEST_FAILURE:])
     return "\n".join(kept.splitlines()[-12:])
 
 

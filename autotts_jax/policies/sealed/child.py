@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 PROGRAM, PLAYER = "program", "player"
 """What somebody's code can be."""
 
+LONGEST_FAILURE = 4000
+"""Characters of what is told of a failure."""
+
 Arrays = Mapping[str, np.ndarray]
 Says = Mapping[str, Any]
 
@@ -58,7 +61,7 @@ def main(channel: Channel) -> None:
             says, arrays = channel.receive()
             serve[says["do"]](says, arrays)
     except InputError as error:
-        channel.send({"failed": str(error)})
+        channel.send({"failed": str(error)[-LONGEST_FAILURE:]})
     except MemoryError:
         channel.send({"failed": "it ran out of memory"})
     except BaseException as error:

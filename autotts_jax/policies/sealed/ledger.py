@@ -22,8 +22,11 @@ from autotts_jax.policies.sealed.question import (
 )
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
-MOST_FREE = 100_000
-"""Actions beyond the budget and questions for tokens that an episode may ask, so that each episode ends."""
+MOST_FREE = 1000
+"""Actions beyond the budget and questions for tokens that an episode may begin with."""
+
+FREE_EACH = 10
+"""How many more of them it may have for each interval that it has read, so that each episode ends."""
 
 
 class LedgerError(ValueError):
@@ -69,6 +72,11 @@ class Bounded:
     def __init__(self) -> None:
         self._free = 0
 
+    @property
+    def intervals(self) -> int:
+        """Intervals that the episode has read."""
+        raise NotImplementedError
+
     def for_free(self, reply: int) -> int:
         """Counts an action that reads nothing, and passes its reply on.
 
@@ -79,8 +87,10 @@ class Bounded:
             LedgerError: there were too many.
         """
         self._free += 1
-        if self._free > MOST_FREE:
-            raise LedgerError(f"more than {MOST_FREE} actions that read nothing in one episode")
+        if self._free > MOST_FREE and self._free > MOST_FREE + FREE_EACH * self.intervals:
+            raise LedgerError(
+                f"more than {MOST_FREE} actions that read nothing, and {FREE_EACH} for each interval read"
+            )
         return reply
 
 
@@ -109,6 +119,11 @@ class Ledger(Bounded):
         self._reply = {NONE: 0}
         self.depth: list[int] = []
         self.answers: list[int] = []
+
+    @property
+    def intervals(self) -> int:
+        """Intervals read."""
+        return sum(self.depth)
 
     @property
     def branch_tokens(self) -> list[int]:

@@ -227,8 +227,9 @@ class SealedPlayer(Player):
             "group": np.asarray(orders.group),
         }
         says = {"do": "play", "vocabulary": size, "budget": budget, "factors": dict(factors or {})}
-        message = child.ask(says, arrays)
         done, episodes = 0, len(self.values) * orders.num_rows * questions
+        most = (1 + len(COLUMNS)) * episodes * np.dtype(np.int32).itemsize
+        message = child.ask(says, arrays, most)
         while "done" in message.says:
             before, done = done, _whole(child, message.says["done"])
             # A rollout fills up its queues with episodes that nobody asked for.
@@ -236,7 +237,7 @@ class SealedPlayer(Player):
                 raise child.broke_protocol("progress that cannot be")
             if on_progress is not None:
                 on_progress(min(done, episodes))
-            message = child.receive()
+            message = child.receive(most)
         fail_if_failed(message)
         shape = (len(self.values), orders.num_rows, questions)
         for name in ("answer", *COLUMNS):
@@ -278,10 +279,10 @@ class SealedPlayer(Player):
         def shown() -> dict[str, np.ndarray]:
             return seen(executor.pool, labels.of(np.asarray(executor.pool.revealed_keys)))
 
-        tell = on_decision is not None
+        tell, most = on_decision is not None, executor.pool.width * np.dtype(np.int32).itemsize
         child.send({"do": "episode", "setting": setting, "tell": tell}, shown())
         for _ in range(MOST_OPERATIONS):
-            message = child.receive()
+            message = child.receive(most)
             fail_if_failed(message)
             if "operation" in message.says:
                 stepper.carry_out(_operation(child, message.says, message.arrays.get("argument"), executor))

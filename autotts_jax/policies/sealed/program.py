@@ -253,7 +253,7 @@ class _Run:
         columns = {
             "answer": ledger.answer(label),
             "tokens": ledger.tokens,
-            "intervals": sum(ledger.depth),
+            "intervals": ledger.intervals,
             "probes": ledger.probes,
             "sequential_tokens": ledger.sequential_tokens,
             "branches": len(ledger.depth),
@@ -502,6 +502,10 @@ class _Stepped(Bounded, Seat):
 
     def says(self) -> str:
         return f"program {self._player.name!r} failed"
+
+    @property
+    def intervals(self) -> int:
+        return int(self._pool.intervals)
 
     def _act(self, request: int) -> int:
         pool, index = self._pool, request & BRANCHES
