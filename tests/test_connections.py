@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 
 from autotts_jax.live import connections
+from autotts_jax.live.access import OneLength
 from autotts_jax.live.connections import Connections, most_connections
 
 MOST = 8
@@ -31,7 +32,9 @@ async def hello(scope, receive, send):
 def served():
     """The port of a server in a thread."""
     protocol = Connections(MOST).protocol
-    config = uvicorn.Config(hello, port=0, http=protocol, loop="asyncio", lifespan="off", log_config=None)
+    config = uvicorn.Config(
+        OneLength(hello), port=0, http=protocol, loop="asyncio", lifespan="off", log_config=None
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -82,6 +85,19 @@ def test_a_request_that_does_not_come_ends_its_connection(begun, caplog):
         assert all(map(is_closed, three))
         until(lambda: sum(map(int, re.findall(r"closed (\d+) connections", caplog.text))) == 3)
     assert "no request came within 0.1 seconds, and 0 early" in caplog.text
+
+
+def test_a_request_of_two_lengths_is_refused_and_no_other_is_read_from_its_body():
+    other = b"0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: %d\r\n\r\n" % len(
+        other
+    )
+    with served() as port, opened(port, head + other) as (connection,):
+        reply = b""
+        while part := connection.recv(1000):
+            reply += part
+    assert reply.startswith(b"HTTP/1.1 400")
+    assert reply.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.usefixtures("impatient")

@@ -215,6 +215,7 @@ TROUBLES = {
     "too few tokens": choice(text="12", finish_reason="length", token_ids=[49, 50]),
     "too many tokens": choice(text="1" * 201, finish_reason="stop", token_ids=[49] * 201),
     "negative tokens": choice(text="12", finish_reason="stop", token_ids=[49, -50]),
+    "tokens that are none": choice(text="12", finish_reason="stop", token_ids=[49, 300]),
     "tokens that overflow": choice(text="12", finish_reason="stop", token_ids=[49, 10**30]),
     "cached tokens that are no number": one_token(cached='"x"'),
     "fewer than no cached tokens": one_token(cached="-1"),

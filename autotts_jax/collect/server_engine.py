@@ -390,7 +390,7 @@ def read_completion(request: Request, content: bytes, tokenizer: Tokenizer) -> C
     else:
         tokens = _checked(request, choice.token_ids, finish)
         # The server's text ends at the stop string, and ours has the marks of thinking.
-        text = text if request.stop else tokenizer.decode(tokens)
+        text = text if request.stop else _decoded(tokens, tokenizer)
     logprobs = choice.logprobs and choice.logprobs.token_logprobs
     mean_logprob = sum(logprobs) / len(logprobs) if logprobs else None
     if mean_logprob is not None and not math.isfinite(mean_logprob):
@@ -428,6 +428,13 @@ def _checked(request: Request, tokens: Tokens, finish: Finish) -> Tokens:
     if not all(0 <= token <= MAX_TOKEN for token in tokens):
         raise SchemaError(f"token_ids: a token is not in 0 … {MAX_TOKEN}")
     return tokens
+
+
+def _decoded(tokens: Tokens, tokenizer: Tokenizer) -> str:
+    try:
+        return tokenizer.decode(tokens)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise SchemaError(f"token_ids: one is none of the tokenizer's ({error})") from error
 
 
 def _with_stop(request: Request, choice: _Choice) -> str:

@@ -7,11 +7,36 @@ import ipaddress
 import re
 
 from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotts_jax.live.chat import RequestError
 from autotts_jax.live.settings import ServerSettings
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.-]+))(?::[0-9]*)?", re.IGNORECASE)
+
+
+class OneLength:
+    """Middleware that refuses requests of which two headers give the length.
+
+    A proxy that goes by the other header than this server would take a part of one client's request for that
+    of another.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, or replies and closes the connection."""
+        names = {name for name, _ in scope.get("headers", ())}
+        if names >= {b"content-length", b"transfer-encoding"}:
+            error = RequestError(400, "give either a content-length or a transfer-encoding")
+            await JSONResponse(error.body, error.status, {"connection": "close"})(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 def check_access(request: Request, settings: ServerSettings) -> None:

@@ -32,6 +32,7 @@ try:
 except ImportError as error:
     raise InputError("serving needs Starlette and uvicorn: pip install 'autotts-jax[serve]'") from error
 
+from autotts_jax.live.access import OneLength
 from autotts_jax.live.connections import BACKLOG, Connections, most_connections
 from autotts_jax.live.metrics import CountedReplies
 from autotts_jax.live.service import Service
@@ -123,9 +124,9 @@ def create_app(engine: Engine, settings: ServerSettings) -> Starlette:
 
 
 def _middleware(service: Service, settings: ServerSettings) -> list[Middleware]:
-    counted = Middleware(CountedReplies, service.counts)
+    always = [Middleware(CountedReplies, service.counts), Middleware(OneLength)]
     if not settings.allowed_origins:
-        return [counted]
+        return always
     shared = Middleware(
         CORSMiddleware,
         allow_origins=settings.allowed_origins,
@@ -133,7 +134,7 @@ def _middleware(service: Service, settings: ServerSettings) -> list[Middleware]:
         allow_headers=["*"],  # OpenAI's client sends many of its own
         expose_headers=["Retry-After", IGNORED_HEADER],
     )
-    return [counted, shared]
+    return [*always, shared]
 
 
 class _Server(uvicorn.Server):
