@@ -76,6 +76,12 @@ PLAYERS = {
     "Parallel-Probe": "parallel-probe@16",
     "CMC of the least budget": "cmc@0",
     "CMC": "cmc@0.3",
+    "short-m": "short-m@16",
+    "first finish": "first-finish@16",
+    "SPRT": "sprt@16",
+    "ASC by Dirichlet": "asc-dirichlet@16",
+    "ASC by entropy": "asc-entropy@16",
+    "ASC by majority": "asc-majority@16",
     "single": "single@2",
     "neural": "neural@5e-5",
     "neural, atomic": random_atomic_policy,
@@ -164,6 +170,9 @@ def in_environment(env, row, play, budget=None) -> tuple[Played, EnvironmentExec
 
 
 SLOW = (
+    "first finish",
+    "ASC by entropy",
+    "ASC by majority",
     "neural, atomic",
     "own controller",
     "SC as a program",
@@ -252,7 +261,7 @@ def assert_environment_answers(dataset, row, env, executor, played, ended):
 
 
 BUDGET = 900
-BUDGETED = ("Parallel-Probe", "CMC", "neural", "neural, atomic", "own controller")
+BUDGETED = ("Parallel-Probe", "CMC", "short-m", "neural", "neural, atomic", "own controller")
 """Players that read step by step: a full read that exceeds the budget is left out, and its steps are not."""
 
 

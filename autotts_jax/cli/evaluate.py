@@ -33,7 +33,8 @@ def evaluate(
         typer.Option(
             metavar="NAME@VALUE,...",
             help="What to play. The value is β where the controller has one, else its number of branches; a "
-            "name alone is its whole family. Names: sc, asc, esc, parallel-probe, cmc, single, neural.",
+            "name alone is its whole family. Names: sc, asc, esc, parallel-probe, cmc, short-m, "
+            "first-finish, sprt, asc-dirichlet, asc-entropy, asc-majority, single, neural.",
             show_default=DEFAULT_CONTROLLERS,
         ),
     ] = None,

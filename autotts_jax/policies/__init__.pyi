@@ -1,4 +1,5 @@
 from .adaptive_consistency import AdaptiveConsistency
+from .adaptive_rules import DirichletConsistency, EntropyConsistency, MajorityConsistency
 from .cmc import CMC
 from .early_stopping import EarlyStopping
 from .env_policy import EnvPolicy, PolicyController, as_controller
@@ -14,17 +15,22 @@ from .sealed.cast import Sealing
 from .sealed.player import SealedPlayer
 from .sealed.program import ProgramPlayer
 from .self_consistency import SelfConsistency
+from .short_m import ShortM
 from .single_branch import SingleBranch
+from .sprt import SPRTConsensus
 
 __all__ = [
     "CMC",
     "CONTROLLERS",
     "AdaptiveConsistency",
     "ControllerPlayer",
+    "DirichletConsistency",
     "EarlyStopping",
+    "EntropyConsistency",
     "EnvPolicy",
     "HostPlayer",
     "HostPolicy",
+    "MajorityConsistency",
     "NeuralPolicy",
     "ParallelProbe",
     "Play",
@@ -32,11 +38,13 @@ __all__ = [
     "PolicyController",
     "ProgramPlayer",
     "RuleController",
+    "SPRTConsensus",
     "Seal",
     "SealedPlayer",
     "Sealing",
     "Seen",
     "SelfConsistency",
+    "ShortM",
     "SingleBranch",
     "as_controller",
     "as_player",

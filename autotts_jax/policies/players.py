@@ -12,11 +12,14 @@ from autotts_jax.core.controller import Controller, Family, check_beta
 from autotts_jax.errors import InputError
 from autotts_jax.policies import (
     adaptive_consistency,
+    adaptive_rules,
     cmc,
     early_stopping,
     parallel_probe,
     self_consistency,
+    short_m,
     single_branch,
+    sprt,
 )
 from autotts_jax.policies.objects import of_family, of_object
 from autotts_jax.policies.player import Player
@@ -34,6 +37,12 @@ CONTROLLERS: dict[str, Family] = {
         early_stopping.FAMILY,
         parallel_probe.FAMILY,
         cmc.FAMILY,
+        short_m.FAMILY,
+        short_m.FIRST_FINISH,
+        sprt.FAMILY,
+        adaptive_rules.DIRICHLET,
+        adaptive_rules.ENTROPY,
+        adaptive_rules.MAJORITY,
         single_branch.FAMILY,
     )
 }

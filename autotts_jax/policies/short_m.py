@@ -1,0 +1,65 @@
+"""short-m@k: read k branches side by side, answer once m have finished (arXiv 2505.17813).
+
+With m = 1 it is first-finish search (arXiv 2505.18149).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from autotts_jax.core.controller import Controller, Family, check_branches, first_of
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.votes import Vote
+from autotts_jax.typing import Scalar
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ShortM(Controller):
+    """short-m@k reads k branches side by side until m have finished, and answers their majority.
+
+    Of several answers with as many votes, the one that was finished first wins. Branches that finish within
+    the same interval cannot be told apart by length: all of them vote, and the earlier opened counts as
+    shorter.
+
+    Attributes:
+        branches: k, branches to open.
+        quorum: m, finished branches at which it answers.
+    """
+
+    branches: int
+    quorum: int
+
+    def start(self, pool: Pool) -> tuple[None, Pool]:
+        return None, pool.open(self.branches)
+
+    def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
+        pool = pool.advance(jnp.where(pool.live, 1, 0))
+        stop = first_of(
+            (jnp.sum(pool.finished) >= self.quorum, StopReason.DECIDED),
+            (~jnp.any(pool.live), StopReason.EXHAUSTED),
+        )
+        return memory, pool, stop
+
+    def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
+        """The finished branches vote; where a budget has ended the episode before any has, all do."""
+        return pool.vote_finals(rank=pool.depth * pool.width + jnp.arange(pool.width)).or_else(
+            pool.vote(pool.active)
+        )
+
+
+FAMILY = Family(
+    "short-m",
+    (4, 8, 16, 32, 64),
+    lambda k: ShortM(check_branches(k), quorum=max(1, round(k / 4))),
+    "branches",
+)
+"""The family over k, the number of branches; m is a quarter of it."""
+
+FIRST_FINISH = Family(
+    "first-finish", (1, 4, 8, 16, 32, 64), lambda k: ShortM(check_branches(k), quorum=1), "branches"
+)
+"""The family of first-finish search over k, the number of branches."""

@@ -1,0 +1,47 @@
+"""SPRT consensus: read one by one until a sequential test decides for the majority (arXiv 2503.17587)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool
+
+from autotts_jax.core.controller import Family, check_branches
+from autotts_jax.core.pool import BranchPool
+from autotts_jax.policies.one_by_one import OneByOne
+from autotts_jax.typing import Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SPRTConsensus(OneByOne):
+    """Stops when Wald's sequential probability ratio test decides between the two leading answers.
+
+    Among the votes for one of the two, the share of the leader is ½ by the null hypothesis and ``p1`` by the
+    other; either decision stops it, and it answers the majority. With the published constants it stops at a
+    lead of three votes, or at a tie with more than 600 votes for each.
+
+    Attributes:
+        branches: n, branches to read at most.
+        p1: share of the leader by the alternative.
+        alpha: α, probability of a false alternative.
+        beta: β, probability of a false null.
+    """
+
+    p1: float = 0.5001
+    alpha: float = 0.05
+    beta: float = 0.949976
+
+    def sure(self, pool: BranchPool) -> Bool[Array, ""]:
+        vote = pool.vote_finals()
+        # The logarithms of numbers that are nearly one: log1p keeps their digits in single precision.
+        edge, power = 2 * self.p1 - 1, 1 - self.alpha - self.beta
+        ratio = vote.top1 * jnp.log1p(edge) + vote.top2 * jnp.log1p(-edge)
+        upper, lower = jnp.log1p(power / self.alpha), jnp.log1p(-power / (1 - self.alpha))
+        return (ratio >= upper) | (ratio <= lower)
+
+
+FAMILY = Family("sprt", (4, 8, 16, 32, 64), lambda n: SPRTConsensus(check_branches(n)), "branches")
+"""The family over n, the number of branches."""

@@ -1,0 +1,184 @@
+"""Published controllers without a released evaluator: every episode against a few lines over plain lists."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+
+import autotts_jax as at
+
+README = Path(__file__).parents[1] / "README.md"
+WIDTH = 64
+NOBODY = -1
+POINTS = np.linspace(0, 2 * WIDTH, 4001)
+
+
+class Branch(NamedTuple):
+    """A recorded branch: its answer at each depth, the last of which is final, and its tokens."""
+
+    answers: list[int]
+    tokens: int
+
+
+class Gamma(NamedTuple):
+    """A gamma variable at `POINTS`."""
+
+    density: np.ndarray
+    below: np.ndarray
+
+
+class Outcome(NamedTuple):
+    """What is known of an episode when it has ended."""
+
+    answer: int
+    tokens: int
+    sequential_tokens: int
+    branches: int
+
+
+def majority(answers):
+    counts = Counter(answer for answer in answers if answer != NOBODY)
+    return counts.most_common(1)[0][0] if counts else NOBODY
+
+
+def short_m(m, branches, interval):
+    until = sorted(len(branch.answers) for branch in branches)[m - 1]
+    finished = [branch.answers for branch in branches if len(branch.answers) <= until]
+    answer = majority(answers[-1] for answers in sorted(finished, key=len))
+    if answer == NOBODY:
+        answer = majority(branch.answers[:until][-1] for branch in branches)
+    tokens = [
+        max(interval * (len(branch.answers) - 1), branch.tokens)
+        if len(branch.answers) <= until
+        else interval * until
+        for branch in branches
+    ]
+    return Outcome(answer, sum(tokens), max(tokens), len(branches))
+
+
+def one_by_one(stops, branches, _interval):
+    for number in range(1, len(branches) + 1):
+        read = branches[:number]
+        finals = [branch.answers[-1] for branch in read if branch.answers[-1] != NOBODY]
+        if finals and stops(tuple(sorted(Counter(finals).values(), reverse=True))):
+            break
+    tokens = sum(branch.tokens for branch in read)
+    return Outcome(majority(finals), tokens, tokens, number)
+
+
+def sprt(counts, p1=0.5001, alpha=0.05, beta=0.949976):
+    first, second = [*counts, 0][:2]
+    ratio = first * math.log(p1 / 0.5) + second * math.log((1 - p1) / 0.5)
+    return ratio >= math.log((1 - beta) / alpha) or ratio <= math.log(beta / (1 - alpha))
+
+
+def dirichlet(counts):
+    return sum(counts) > 1 and leads(tuple([*counts, 0][: max(2, min(5, len(counts)))])) >= 0.95
+
+
+@functools.cache
+def leads(counts):
+    """The probability that the first of gamma variables is the largest."""
+    first, *others = (gamma(count) for count in counts)
+    return scipy.integrate.trapezoid(first.density * math.prod(other.below for other in others), POINTS)
+
+
+@functools.cache
+def gamma(count):
+    variable = scipy.stats.gamma(count + 1)
+    return Gamma(variable.pdf(POINTS), variable.cdf(POINTS))
+
+
+@functools.cache
+def entropy(counts):
+    compared = counts if len(counts) > 1 else (*counts, 1)
+    return sum(counts) > 1 and scipy.stats.entropy(compared) / math.log(len(compared)) <= 0.75
+
+
+def share(counts):
+    return sum(counts) > 1 and counts[0] / sum(counts) >= 0.8
+
+
+RULES = {
+    "short-m": lambda k: functools.partial(short_m, max(1, round(k / 4))),
+    "first-finish": lambda _: functools.partial(short_m, 1),
+    "sprt": lambda _: functools.partial(one_by_one, sprt),
+    "asc-dirichlet": lambda _: functools.partial(one_by_one, dirichlet),
+    "asc-entropy": lambda _: functools.partial(one_by_one, entropy),
+    "asc-majority": lambda _: functools.partial(one_by_one, share),
+}
+"""By the names of families: the play of a member on branches in the order in which they are opened, and Δ."""
+
+
+def recorded(matrix, question):
+    """The branches of a question as lists."""
+    columns = (matrix.answers[question], matrix.lengths[question], matrix.tokens[question])
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [Branch(answers[: length + 1], tokens) for answers, length, tokens in rows]
+
+
+def assert_episodes_equal(data, evaluation, seeds):
+    """Every episode of an evaluation is the one that the lists give."""
+    for q, question in enumerate(data.questions):
+        branches, interval = recorded(data.matrix, q), int(data.matrix.interval[q])
+        number = data.cells[data.matrix.cell[q]].num_branches
+        orders = [list(range(number)) for _ in range(seeds)]
+        for seed, order in enumerate(orders):
+            random.Random(seed).shuffle(order)
+        for play in evaluation.plays:
+            family, value = play.player.name, play.player.values[0]
+            play_list = RULES[family](value)
+            theirs = [play_list([branches[b] for b in order[: int(value)]], interval) for order in orders]
+            expected = [(question.answer(outcome.answer), *outcome[1:]) for outcome in theirs]
+            columns = (play.answer, play.tokens, play.sequential_tokens, play.branches)
+            ours = list(zip(*(column[0, :, q].tolist() for column in columns), strict=True))
+            assert ours == expected, f"{family}@{value}, question {q}"
+
+
+def test_every_embedded_episode_equals_that_of_plain_lists():
+    data = at.load("smollm2")
+    players = [f"{family}@{branches}" for family in RULES for branches in (4, 16)]
+    assert_episodes_equal(data, at.evaluate(data, players, seeds=4, max_branches=16), 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["synthetic", "smollm2"])
+def test_every_episode_of_64_branches_equals_that_of_plain_lists(name):
+    data = at.load(name)
+    evaluation = at.evaluate(data, [f"{family}@{WIDTH}" for family in RULES], seeds=5)
+    assert_episodes_equal(data, evaluation, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.shipped
+def test_every_recorded_episode_equals_that_of_plain_lists_and_the_readme(released):
+    evaluation = at.evaluate(released, [f"{family}@{WIDTH}" for family in RULES])
+    assert_episodes_equal(released, evaluation, 100)
+    printed, sequential = readme_figures(), {}
+    for row in evaluation.rows:
+        shown = f"{100 * row.accuracy:.1f} / {row.tokens / 1000:.0f}k"
+        assert printed[row.benchmark.upper(), row.name][row.model.partition(" ")[0]] == shown, row.name
+        sequential[row.name] = row.sequential_tokens
+    assert sequential["sprt@64"] > 20 * sequential["short-m@64"], "for the mean of models, which is last"
+
+
+def readme_figures():
+    """Cells of README's tables by benchmark and controller, then by model."""
+    figures, heading = {}, []
+    for line in README.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if re.match(r"\| AIME\d\d \|", line):
+            heading = cells
+        elif "@" in cells[0] and line.count("k |") == 5:
+            figures[heading[0], cells[0]] = dict(zip(heading[1:], cells[1:], strict=True))
+    return figures
