@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from autotts_jax.experiments.benchmark import FEWEST_SEEDS, TASKS, Agent, Task, 
 from autotts_jax.experiments.summary import paired_bootstrap
 from autotts_jax.replay import SYNTHETIC_MODELS, part_of, synthetic
 
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 GAMMA = (1e-4, 1e-2)
 TINY = Task("tiny", None, 4, GAMMA, "WidthDepthMacro-v0", (10, 20))
 OPEN_ONE, ANSWER, READ_ALL, OPEN_FOUR = 0, 1, 2, 7
@@ -170,6 +172,19 @@ def test_the_results_are_written(result, tmp_path):
     assert float(rows[2]["score"]) == pytest.approx(result.scores[2].score)
     manifest = json.loads(files[1].read_text())
     assert (manifest["task"]["name"], manifest["part"], manifest["seeds"]) == ("tiny", "test", SEEDS)
+
+
+def test_learning_curves_are_drawn_of_results(result, tmp_path):
+    result.save(tmp_path / "run")
+    command = [
+        sys.executable,
+        BENCHMARKS / "learning_curves.py",
+        tmp_path / "run",
+        "--out",
+        tmp_path / "a.png",
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_seeds_are_resampled_but_are_no_questions():

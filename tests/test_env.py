@@ -25,6 +25,7 @@ from autotts_jax.envs import (
     GLOBAL_FEATURES,
     Reward,
     WidthDepth,
+    WidthDepthMacro,
     WidthDepthRounds,
     observations,
 )
@@ -860,6 +861,14 @@ def test_spaces_still_sample_as_those_of_gymnasium():
     mask[3] = 1
     assert space.sample(mask) == 3
     assert space.sample() in space
+
+
+@pytest.mark.parametrize("kind", [WidthDepth, WidthDepthRounds, WidthDepthMacro])
+@pytest.mark.parametrize("obs", ["features", "history", "flat"])
+def test_spaces_are_shown_in_one_line(kind, obs):
+    env = kind(64, obs=obs, mask_in_obs=True)
+    shown = repr(env.action_space()), repr(env.observation_space(env.default_params))
+    assert all("\n" not in text and len(text) < 250 for text in shown), shown
 
 
 def test_names_spaces_and_equality():
