@@ -948,6 +948,7 @@ def test_a_port_that_is_taken_is_an_error_of_the_user():
     ("changes", "message"),
     [
         ({"api_key": ""}, "API key"),
+        ({"api_key": "a\nb"}, "API key"),
         ({"name": ""}, "name is empty"),
         ({"max_requests": 0}, "max_requests is 0"),
         ({"max_branches": 0}, "max_branches is 0"),

@@ -114,3 +114,42 @@ def test_commands_show_it_as_text(data, monkeypatch, capsys, line, status):
     assert not CONTROLS.search(said.replace("\n", ""))
     assert not re.search(r"^(forged|autotts-jax: forged)", said, re.MULTILINE)
     assert re.search(r"\\(u00|x)1b", said)
+
+
+@pytest.fixture
+def ends(monkeypatch, capsys):
+    """Runs the command line with something in the place of its commands; gives status and stderr."""
+
+    def ends(command):
+        monkeypatch.setattr("autotts_jax.cli.app.app", command)
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code, capsys.readouterr().err
+
+    return ends
+
+
+def test_letters_that_the_output_does_not_have_are_replaced(monkeypatch):
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "ascii"))
+    monkeypatch.setattr("autotts_jax.cli.app.app", lambda: say("κ = 0.5"))
+    cli.main()
+    assert shown.getvalue() == b"? = 0.5\n"
+
+
+def test_a_backend_that_jax_does_not_have_is_one_message(ends):
+    def start():
+        raise RuntimeError("Unable to initialize backend 'none': it is not known")
+
+    told = (
+        "autotts-jax: error: JAX cannot start: Unable to initialize backend 'none': it is not known; correct"
+    )
+    status, said = ends(start)
+    assert status == 2
+    assert said.startswith(told)
+    assert said.count("\n") == 1
+
+
+def test_other_errors_of_the_program_are_not_hidden(ends):
+    with pytest.raises(RuntimeError, match="a fault"):
+        ends(lambda: (_ for _ in ()).throw(RuntimeError("a fault")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from typing import TextIO
@@ -10,6 +11,9 @@ from autotts_jax.cli.ending import INTERRUPTED, give_up, orderly, tell
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.terminal import printable
 
+_NO_BACKEND = "Unable to initialize backend"
+"""What JAX says where the environment names a backend that it does not have."""
+
 
 def main() -> None:
     """Runs the command line, and ends the process.
@@ -17,6 +21,9 @@ def main() -> None:
     A user's error, or what the operating system refuses, is one message on stderr and exit status 2. Ctrl-C
     ends a command with status 130, and SIGTERM with 143.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # of an encoding that may lack letters which tables have
+            stream.reconfigure(errors="replace")
     with warnings.catch_warnings(), orderly():
         warnings.simplefilter("default", InputWarning)  # once each, however often a server answers
         warnings.showwarning = _show_warning
@@ -30,6 +37,11 @@ def main() -> None:
                 sys.stdout.flush()  # or the interpreter would find out at its end that it cannot be written
         except InputError as error:
             tell(f"error: {error}")
+            sys.exit(2)
+        except RuntimeError as error:
+            if _NO_BACKEND not in str(error):
+                raise
+            tell(f"error: JAX cannot start: {error}; correct JAX_PLATFORMS, or unset it")
             sys.exit(2)
         except KeyboardInterrupt:
             tell("interrupted")

@@ -65,8 +65,9 @@ class ServerSettings:
             raise InputError(f"timeout is {self.timeout:g}; it must be above 0")
         if not text("the model's name", self.name):
             raise InputError("the model's name is empty; clients need one to ask for it")
-        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):
-            raise InputError("the API key is empty or not ASCII; choose another, or none")
+        key = self.api_key
+        if key is not None and not (key.isascii() and key.isprintable() and key.strip()):
+            raise InputError("the API key is empty or holds characters that no key has; set another")
         for origin in self.allowed_origins:
             self._check_origin(origin)
         check_budget(self.budget)
