@@ -19,6 +19,7 @@ import autotts_jax as at
 from autotts_jax.cli import console, ending
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
+from autotts_jax.errors import InputError
 from autotts_jax.experiments import benchmark
 from autotts_jax.replay import SYNTHETIC_MODELS, compact, synthetic, write_compact, write_json
 
@@ -434,3 +435,14 @@ def test_without_a_terminal_a_line_says_now_and_then_how_far_the_work_is(monkeyp
     capsys.readouterr()
     with console.working(shown=False):
         assert not any(thread.name == "progress" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("status", [0, 3, None])
+def test_code_of_the_users_that_ends_the_program_is_an_error(status):
+    with (
+        pytest.raises(
+            InputError, match=r"the code that the command was given ended the program:\n(.*\n)+Sys"
+        ),
+        console.working(shown=False),
+    ):
+        sys.exit(status)
