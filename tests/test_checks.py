@@ -165,6 +165,10 @@ def counts(tokens):
         (acts(lambda pool: pool.open(pool.answer_key(None))), "pool.answer_key takes an integer"),
         (votes(lambda pool: pool.vote([0])), r"Wrong.vote: pool.vote\(voters\) takes True or False"),
         (votes(lambda pool: pool.vote(pool.live, pool.live)), r"pool.vote\(rank\) takes an integer"),
+        (
+            votes(lambda pool: pool.vote_finals(weights=pool.depth)),
+            r"pool.vote_finals\(weights\) takes a float for each of the 2 branches",
+        ),
         (votes(lambda pool: pool.vote_finals(pool.depth)), r"pool.vote_finals\(voters\) takes True or False"),
     ],
 )

@@ -59,6 +59,15 @@ def random_atomic_policy() -> NeuralPolicy:
     return NeuralPolicy(jax.tree.map(lambda leaf: 3 * leaf, parameters), 1e-4)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DeepestFirst(SelfConsistency):
+    """Answers the final of the longest branches, whatever the majority is."""
+
+    def vote(self, memory, pool):  # noqa: ARG002
+        return pool.vote_finals(weights=4.0**pool.depth)
+
+
 PROGRAMS = f"{EXAMPLES}/released_programs.py"
 
 
@@ -82,6 +91,7 @@ PLAYERS = {
     "ASC by Dirichlet": "asc-dirichlet@16",
     "ASC by entropy": "asc-entropy@16",
     "ASC by majority": "asc-majority@16",
+    "weighted": lambda: DeepestFirst(8),
     "single": "single@2",
     "neural": "neural@5e-5",
     "neural, atomic": random_atomic_policy,

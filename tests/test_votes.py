@@ -67,6 +67,7 @@ def test_the_heaviest_answer_wins(ballot, weights):
     count = Counter(int(answers[i]) for i in order)
     weight = {a: sum(weights[i] for i in order if answers[i] == a) for a in count}
     outcome = heaviest(answers, voters, np.array(weights, np.float32), rank)
+    assert jax.tree.map(int, outcome) == jax.tree.map(int, vote(answers, voters, rank, np.float32(weights)))
     equal = heaviest(answers, voters, np.ones(WIDTH, np.float32), rank)
     assert jax.tree.map(int, equal) == jax.tree.map(int, vote(answers, voters, rank))
     assert int(outcome.voters) == len(order)
@@ -77,6 +78,12 @@ def test_the_heaviest_answer_wins(ballot, weights):
     assert int(outcome.leader) == next(i for i in order if answers[i] == winner)
     assert int(outcome.top1) == count.pop(winner)
     assert int(outcome.top2) == max(count.values(), default=0)
+
+
+@pytest.mark.parametrize(("weights", "leader"), [([1, 1, 3], 2), ([1, np.nan, 0.5], 0), ([0, 0, 0], 0)])
+def test_what_is_no_weight_weighs_nothing(weights, leader):
+    outcome = votes.vote(np.array([4, 4, 7], np.int32), np.ones(3, bool), None, np.float32(weights))
+    assert [int(number) for number in (outcome.leader, outcome.voters)] == [leader, 3]
 
 
 def test_ties_go_to_the_answer_inserted_first_in_branch_order_by_default():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int, Int32
+from jaxtyping import Bool, Float, Int, Int32
 
 from autotts_jax.core import votes
 from autotts_jax.core.mdp import Admissible
@@ -93,16 +93,24 @@ class ObservedPool(_Protocol):
         keys = self.answer_keys
         return (keys == keys[branch]) & (keys != NONE) & (branch != NONE)
 
-    def vote(self, voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
-        check_vote("vote", self.width, voters, rank)
-        return votes.vote(self.answer_keys, voters, rank)
+    def vote(
+        self,
+        voters: Bool[Array, " W"],
+        rank: Int[Array, " W"] | None = None,
+        weights: Float[Array, " W"] | None = None,
+    ) -> Vote:
+        check_vote("vote", self.width, voters, rank, weights)
+        return votes.vote(self.answer_keys, voters, rank, weights)
 
     def vote_finals(
-        self, voters: Bool[Array, " W"] | None = None, rank: Int[Array, " W"] | None = None
+        self,
+        voters: Bool[Array, " W"] | None = None,
+        rank: Int[Array, " W"] | None = None,
+        weights: Float[Array, " W"] | None = None,
     ) -> Vote:
         finals = self.finished & (self.revealed_depth == self.depth)
-        check_vote("vote_finals", self.width, finals if voters is None else voters, rank)
-        return votes.vote(self.answer_keys, finals if voters is None else finals & voters, rank)
+        check_vote("vote_finals", self.width, finals if voters is None else voters, rank, weights)
+        return votes.vote(self.answer_keys, finals if voters is None else finals & voters, rank, weights)
 
     def prune(self, mask: Bool[Array, " W"]) -> ObservedPool:
         check_argument("prune", mask, np.bool_, self.width)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int, Int32, UInt32
+from jaxtyping import Bool, Float, Int, Int32, UInt32
 
 from autotts_jax.core import mdp, votes
 from autotts_jax.core.mdp import Admissible
@@ -148,25 +148,36 @@ class BranchPool(Protocol):
             A mask of the branches; no branch agrees with one that has no answer, or with ``NONE``.
         """
 
-    def vote(self, voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
+    def vote(
+        self,
+        voters: Bool[Array, " W"],
+        rank: Int[Array, " W"] | None = None,
+        weights: Float[Array, " W"] | None = None,
+    ) -> Vote:
         """Lets branches vote with their latest answers.
 
         Args:
             voters: the branches that vote.
             rank: insertion order that decides ties, smaller first; branch order by default.
+            weights: what each vote weighs, at least 0, where the heaviest answer is to win; NaN weighs 0. The
+                vote's numbers still count branches.
 
         Returns:
             The vote; its ``leader`` is ``NONE`` where nobody voted.
         """
 
     def vote_finals(
-        self, voters: Bool[Array, " W"] | None = None, rank: Int[Array, " W"] | None = None
+        self,
+        voters: Bool[Array, " W"] | None = None,
+        rank: Int[Array, " W"] | None = None,
+        weights: Float[Array, " W"] | None = None,
     ) -> Vote:
         """Lets finished branches vote with their final answers; cheaper than `vote`.
 
         Args:
             voters: the branches that vote if they are finished; all by default.
             rank: insertion order that decides ties, smaller first; branch order by default.
+            weights: as in `vote`.
 
         Returns:
             The vote; its ``leader`` is ``NONE`` where nobody voted.
@@ -309,14 +320,14 @@ def check_argument(call: str, value: Any, kind: Any, *shape: int) -> None:
     Args:
         call: the method, for the message, and the argument where it has several.
         value: the argument.
-        kind: ``np.signedinteger`` or ``np.bool_``.
+        kind: ``np.signedinteger``, ``np.floating`` or ``np.bool_``.
         *shape: its shape: (), or (W,) for an entry a branch.
 
     Raises:
         InputError: it is something else.
     """
     if not is_array(value, kind, *shape):
-        wanted = "True or False" if kind is np.bool_ else "an integer"
+        wanted = {np.bool_: "True or False", np.floating: "a float"}.get(kind, "an integer")
         wanted += f" for each of the {shape[0]} branches, shape ({shape[0]},)" if shape else ", shape ()"
         raise InputError(f"pool.{call} takes {wanted}, not {described(value)}")
 
@@ -337,7 +348,7 @@ def check_probe(call: str, probe: object) -> None:
         )
 
 
-def check_vote(call: str, width: int, voters: Any, rank: Any) -> None:
+def check_vote(call: str, width: int, voters: Any, rank: Any, weights: Any) -> None:
     """Checks the arguments of a vote.
 
     Args:
@@ -345,6 +356,7 @@ def check_vote(call: str, width: int, voters: Any, rank: Any) -> None:
         width: W.
         voters: the branches that vote.
         rank: their order; None for branch order.
+        weights: what their votes weigh; None where all weigh the same.
 
     Raises:
         InputError: one has another shape or dtype.
@@ -352,6 +364,8 @@ def check_vote(call: str, width: int, voters: Any, rank: Any) -> None:
     check_argument(f"{call}(voters)", voters, np.bool_, width)
     if rank is not None:
         check_argument(f"{call}(rank)", rank, np.signedinteger, width)
+    if weights is not None:
+        check_argument(f"{call}(weights)", weights, np.floating, width)
 
 
 class NotKeptError(Exception):
@@ -505,18 +519,26 @@ class ReplayPool(BranchPool):
         ids = self.answer_keys
         return (ids == ids[branch]) & (ids != NONE) & (branch != NONE)
 
-    def vote(self, voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
-        check_vote("vote", self.width, voters, rank)
-        return votes.vote(self.answer_keys, voters, rank)
+    def vote(
+        self,
+        voters: Bool[Array, " W"],
+        rank: Int[Array, " W"] | None = None,
+        weights: Float[Array, " W"] | None = None,
+    ) -> Vote:
+        check_vote("vote", self.width, voters, rank, weights)
+        return votes.vote(self.answer_keys, voters, rank, weights)
 
     def vote_finals(
-        self, voters: Bool[Array, " W"] | None = None, rank: Int[Array, " W"] | None = None
+        self,
+        voters: Bool[Array, " W"] | None = None,
+        rank: Int[Array, " W"] | None = None,
+        weights: Float[Array, " W"] | None = None,
     ) -> Vote:
         shown = self._state.shown > self._episode.length
-        check_vote("vote_finals", self.width, shown if voters is None else voters, rank)
+        check_vote("vote_finals", self.width, shown if voters is None else voters, rank, weights)
         voters = shown if voters is None else shown & voters
-        if self._equivalence is None:
-            return self.vote(voters, rank)
+        if self._equivalence is None or weights is not None:
+            return self.vote(voters, rank, weights)
         return votes.vote_by_masks(self._equivalence, voters, rank)
 
     # --- costs ---------------------------------------------------------------------------------------------

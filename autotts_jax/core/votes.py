@@ -1,8 +1,8 @@
 """Majority votes among branches, with Python's ``Counter.most_common`` order on ties.
 
 The answer with the most votes wins; among answers with as many, the one that was voted for first. "First" is
-given by an integer rank of each voter (smaller is earlier), so that a vote needs no sorted pool. Only in
-`elect_heaviest` votes do not all count the same.
+given by an integer rank of each voter (smaller is earlier), so that a vote needs no sorted pool. Where votes
+have weights, the heaviest answer wins.
 """
 
 from __future__ import annotations
@@ -140,17 +140,28 @@ def confidence_table(width: int, units: int = 1) -> np.ndarray:
 
 
 @checked
-def vote(answers: Int[Array, " W"], voters: Bool[Array, " W"], rank: Int[Array, " W"] | None = None) -> Vote:
+def vote(
+    answers: Int[Array, " W"],
+    voters: Bool[Array, " W"],
+    rank: Int[Array, " W"] | None = None,
+    weights: Float[Array, " W"] | None = None,
+) -> Vote:
     """Holds a vote among branches by comparing their answers.
 
     Args:
         answers: answer ids, keys or labels; ``NONE`` casts no vote.
         voters: the branches that vote.
         rank: insertion order, distinct among voters; branch order by default.
+        weights: what each branch's vote weighs, at least 0; NaN weighs 0. The answer with the largest weight
+            wins, of equally heavy ones that with the most votes. The same for all by default.
     """
     voters = voters & (answers != NONE)
     count = support(answers, voters)
-    leader, top1 = _lead(count, voters, rank)
+    eligible = voters
+    if weights is not None:
+        weight = weigh(answers, jnp.where(voters & (weights > 0), weights, 0))
+        eligible = _heaviest(weight, voters)
+    leader, top1 = _lead(count, eligible, rank)
     return _count_others(answers, count, voters, leader, top1)
 
 
@@ -292,8 +303,7 @@ def elect_heaviest(
         voters: the branches that vote; all of them have an answer.
         rank: as in `elect`.
     """
-    heaviest = voters & (weight == jnp.max(jnp.where(voters, weight, -jnp.inf)))
-    winner = elect(answers, count, heaviest, rank)
+    winner = elect(answers, count, _heaviest(weight, voters), rank)
     return _count_others(answers, count, voters, winner.leader, winner.top1)
 
 
@@ -348,6 +358,11 @@ def pack_bits(mask: Bool[Array, " W"]) -> UInt32[Array, " words"]:
     """
     bits = jnp.pad(mask, (0, -mask.shape[0] % WORD)).reshape(-1, WORD).astype(jnp.uint32)
     return jnp.sum(bits << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
+
+
+def _heaviest(weight: Float[Array, " W"], voters: Bool[Array, " W"]) -> Bool[Array, " W"]:
+    """The voters whose answer has the largest weight."""
+    return voters & (weight == jnp.max(jnp.where(voters, weight, -jnp.inf)))
 
 
 def _lead(
