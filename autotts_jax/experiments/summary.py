@@ -46,7 +46,7 @@ class Objective:
             value = getattr(self, name)
             if not isinstance(value, int | float | np.number) or not 0 <= value < np.inf:
                 raise InputError(f"{name} is {value!r}, but it must be a finite number of at least 0")
-        if self.kappa_probe and self.model.kind != "intervals":
+        if self.model.kind != "intervals" and self.kappa_probe:  # an unknown unit is refused in any case
             raise InputError(
                 f"kappa_probe is counted in intervals; leave it out where the cost is {self.model.kind}"
             )
