@@ -44,9 +44,18 @@ def lines(*rows):
 
 
 def parquet(**columns):
+    return as_parquet(pa.table(columns))
+
+
+def as_parquet(table):
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink)
+    pq.write_table(table, sink)
     return sink.getvalue().to_pybytes()
+
+
+def repeated(text, times):
+    """A column that holds a text once, for many rows."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * times, pa.int32()), pa.array([text]))
 
 
 # --- files
@@ -121,6 +130,10 @@ def test_the_answer_is_taken_out_of_a_solution(write, written, gold):
 
 
 GOOD = {"question": "a", "answer": "1"}
+TWICE = as_parquet(
+    pa.table([pa.array(["a"]), pa.array(["1"]), pa.array(["2"])], ["question", "answer", "answer"])
+)
+MANY = parquet(question=repeated("x" * 2**20, 300), answer=repeated("1", 300))
 BAD = {
     "no rows": ("q.jsonl", "\n", "holds no questions"),
     "no rows in a list": ("q.json", "[]", "holds no questions"),
@@ -156,6 +169,9 @@ BAD = {
     "one object of columns": ("q.json", json.dumps([["a", "1"]]), r"row 1 is \['a', '1'\]; make it"),
     "not UTF-8": ("q.jsonl", lines(GOOD).encode() + b"\n\xff", "line 2 is not UTF-8"),
     "Windows text": ("q.csv", "question,answer\nWieviel für 1 €?,1".encode("cp1252"), "line 2 is not UTF-8"),
+    "a column twice": ("q.csv", "question,answer,answer\na,1,2\n", "has the column 'answer' twice"),
+    "a column of Parquet twice": ("q.parquet", TWICE, "has the column 'answer' twice"),
+    "a text in many rows": ("q.parquet", MANY, "unpacks to more than 268,435,456 bytes; split it"),
     "too many values": ("q.csv", "question,answer\na,1\nb, c,1\n", "line 3 has not as many values"),
     "too few values": ("q.csv", "question,answer\na\n", "line 2 has not as many values"),
     "an open quote": ("q.csv", 'question,answer\n"a,1\n', "line 2 is not CSV: unexpected end of data"),

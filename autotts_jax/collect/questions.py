@@ -8,7 +8,7 @@ import itertools
 import math
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from autotts_jax.collect.problem import Problem
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
 from autotts_jax.files import exists, read_bytes
+from autotts_jax.parsing import MAX_JSON
 from autotts_jax.replay.equivalence import plain_form
 from autotts_jax.replay.json_values import decode, parse_values
 from autotts_jax.replay.spelling import ERROR
@@ -132,7 +133,7 @@ def _dataset_rows(source: str, split: str) -> Iterator[_Row]:
             f"{quoted(error)}; check the name, the split and the connection"
         ) from error
     # From the Arrow table, because the dataset's own rows decode images and sounds.
-    return _arrow_rows(source, table.with_format("arrow")[:])
+    return _arrow_rows(source, table.with_format("arrow")[:].to_batches(max_chunksize=1000))
 
 
 def _json_rows(source: str, content: bytes) -> Iterator[_Row]:
@@ -145,6 +146,7 @@ def _json_rows(source: str, content: bytes) -> Iterator[_Row]:
 def _csv_rows(source: str, content: bytes) -> Iterator[_Row]:
     reader = csv.DictReader(io.StringIO(decode(source, content), newline=""), strict=True)
     try:
+        _check_columns(source, reader.fieldnames or ())
         for row in reader:
             place = f"line {reader.line_num}"
             if None in row or None in row.values():
@@ -164,15 +166,27 @@ def _parquet_rows(source: str, content: bytes) -> Iterator[_Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    size = 0
     try:
-        table = pq.read_table(pa.BufferReader(content))
+        file = pq.ParquetFile(pa.BufferReader(content))
+        _check_columns(source, file.schema_arrow.names)
+        # What the file holds once may stand in millions of rows, so few are unpacked at a time.
+        for place, row in _arrow_rows(source, file.iter_batches(batch_size=16)):
+            size += sum(len(value) if isinstance(value, str) else 8 for value in row.values())
+            if size > MAX_JSON:
+                raise DataError(source, f"unpacks to more than {MAX_JSON:,} bytes; split it")
+            yield place, row
     except (pa.ArrowException, OSError) as error:
         raise DataError(source, f"not a complete Parquet file: {quoted(error)}; get it again") from error
-    return _arrow_rows(source, table)
 
 
-def _arrow_rows(source: str, table: Any) -> Iterator[_Row]:
-    batches = table.to_batches(max_chunksize=1000)
+def _check_columns(source: str, names: Sequence[str]) -> None:
+    """Checks that no column would hide another one."""
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise DataError(source, f"has the column {repeated[0]!r:.60} twice; rename one")
+
+
+def _arrow_rows(source: str, batches: Iterable[Any]) -> Iterator[_Row]:
     try:
         for n, row in enumerate(itertools.chain.from_iterable(batch.to_pylist() for batch in batches), 1):
             yield f"row {n}", row
