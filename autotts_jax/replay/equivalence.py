@@ -143,7 +143,9 @@ _IN = r"\\in(?![A-Za-z])"
 _RELATION = re.compile(r"(\\(?:leqslant|geqslant|leq?|geq?|lt|gt|neq?)(?![A-Za-z])|<=|>=|!=|<|>)")
 _SIGNS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\lt": "<", "\\gt": ">"}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}
-_VARIABLE = re.compile(r"(?:\\[a-z]+|[A-Za-z])(?: ?_ ?(?:\{\w+\}|\w))?")
+_VARIABLE = re.compile(r"(?!(?:\\pi|\\infty|e) ?$)(?:\\[a-z]+|[A-Za-z])(?: ?_ ?(?:\{\w+\}|\w))?")
+_BOTH_SIGNS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
+_BY_TURNS = {"\\pm": "+-", "\\mp": "-+"}
 _NAME = re.compile(
     r"\\?[A-Za-z]+(?: ?_ ?(?:\{\w+\}|\w))?'?(?: ?\([\w\s,]+\))?"  # x, x_1, f(x), area
     r"|(?:[A-Za-z]+ )+[A-Za-z]+|\([\w\s,]+\)"  # total cost, (x, y)
@@ -204,7 +206,7 @@ class _Reader:
             return _relation(parts[1::2], [part.strip() for part in parts[::2]], self.read)
         if (inner := _inner(text)) is not None:
             return self._brackets(text, inner)
-        if "\\pm" in text or "\\mp" in text:
+        if _BOTH_SIGNS.search(text):
             return self._both_signs(text)
         measured, unit = quantity(text)
         if unit:
@@ -251,12 +253,13 @@ class _Reader:
         return text[0] + ", ".join(self.read(part) for part in parts) + text[-1]
 
     def _both_signs(self, text: str) -> str:
-        upper = text.replace("\\pm", "+").replace("\\mp", "-")
-        lower = text.replace("\\pm", "-").replace("\\mp", "+")
         reader = _Reader(arithmetic=True)
-        return _set(
-            [reader.read(upper.strip().removeprefix("+")), reader.read(lower.strip().removeprefix("+"))]
-        )
+        return _set([reader.read(_with_sign(text, turn).strip().removeprefix("+")) for turn in (0, 1)])
+
+
+def _with_sign(text: str, turn: int) -> str:
+    """A text with the upper signs, or the lower ones, in the place of both."""
+    return _BOTH_SIGNS.sub(lambda sign: _BY_TURNS[sign[0]][turn], text)
 
 
 def _split(text: str, separator: str) -> list[str]:
@@ -302,6 +305,8 @@ def _relation(operators: list[str], sides: list[str], read: Callable[[str], str]
         UnreadableError: it is another.
     """
     signs = [_SIGNS.get(operator[:3], operator) for operator in operators]
+    if len(sides) == 2 and all(map(_VARIABLE.fullmatch, sides)):
+        raise UnreadableError  # neither bounds the other
     if len(sides) == 2 and _VARIABLE.fullmatch(sides[1]):
         sides, signs = sides[::-1], [_TURNED[signs[0]]]
     if len(sides) == 2 and _VARIABLE.fullmatch(sides[0]):
@@ -324,7 +329,7 @@ def _relation(operators: list[str], sides: list[str], read: Callable[[str], str]
 _FUNCTION = re.compile("(?:arc)?(?:sin|cos|tan)|(?:sin|cos|tan)h|cot|sec|csc|log|exp|sqrt|max|min|gcd|lcm")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _SMALL_WORD = re.compile("as|at|be|by|do|he|if|in|is|it|me|my|no|of|on|or|so|to|up|we", re.IGNORECASE)
-_NUMBERED = re.compile(r"(?<![\\A-Za-z])[A-Za-z][0-9]")  # x2, which may be x_2 or x^2
+_NUMBERED = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+ *[0-9]")  # x2, which may be x_2 or x^2; 5 ft 3 in; CO2
 
 
 def _formula(text: str, other: str | None = None) -> str:
@@ -344,8 +349,8 @@ def _formula(text: str, other: str | None = None) -> str:
 
 
 def _is_word(letters: str) -> bool:
-    """Whether letters are a word rather than a product such as ab or ABC."""
-    product = len(letters) == 2 or letters.isupper()
+    """Whether letters are a word, or an order such as BAC, rather than a product such as ab."""
+    product = len(letters) == 2
     return bool(_SMALL_WORD.fullmatch(letters)) or not (product or _FUNCTION.fullmatch(letters))
 
 

@@ -7,6 +7,7 @@ quantities with a unit, choices, words, dates and times.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from fractions import Fraction
@@ -87,9 +88,17 @@ _REWRITTEN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\rangle", ")"),
         (r"\\l?vert(?![A-Za-z])|\\rvert(?![A-Za-z])", "|"),
         (r"\\varnothing|\\\{ ?\\\}", r"\\emptyset"),
-        (r"(?<=[0-9)]) ?[xX*] ?(?=[0-9(])", r"\\times "),
-        (r"\$|(?i:^(?:USD|EUR|GBP|Rs\.?|US) ?(?=[-0-9]))", ""),
+        (r"(?<=[0-9)])(?!x(?<=^0x)[0-9A-Fa-f]+$) ?[xX*] ?(?=[0-9(])", r"\\times "),
+        (r"(?:\b(?:US|CA|AU?|C))?\$|(?i:^(?:USD|EUR|GBP|Rs\.?|US) ?(?=[-0-9]))", ""),
         (r"\*\*", "^"),
+        (r"\^ ?\(([^()]*)\)", r"^{\1}"),
+        (r"\^ ?(-[0-9]+)", r"^{\1}"),
+        (r"(?<=[0-9]) ?\^ ?\{? ?(st|nd|rd|th) ?\}?(?![A-Za-z])", r"\1"),
+        (r"^- ?\( ?([0-9./]+|\\frac\{[0-9]+\}\{[0-9]+\}) ?\)$", r"-\1"),
+        (r"(?<=[)\]]) ?U ?(?=[(\[])", r"\\cup "),
+        (r" ?\\pmod ?\{([^{}]*)\}", r" (mod \1)"),
+        (r"(?<![\\A-Za-z])log_?(2|10) ?(?=\()", r"\\log_{\1}"),
+        (r"(?<![\\A-Za-z])(sin|cos|tan|cot|ln|log|exp)(?= ?[({^\\]| [0-9a-z](?![A-Za-z]))", r"\\\1"),
         (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
     )
 )
@@ -116,6 +125,7 @@ def spelling(answer: str) -> str:
     text = re.sub(r"(?<![0-9.,])[0-9]{1,3}(?:(?:,|\{,\}|,\\!|\\,|\\ | )[0-9]{3})+(?![0-9])", _ungrouped, text)
     text = re.sub("[¼-¾⅐-⅞]", lambda match: _fraction(match[0]), text)
     text = re.sub("[⁰¹²³⁴-⁹⁻]+", lambda match: f"^{{{_plain(match[0])}}}", text)
+    text = re.sub(r"(?<![\\A-Za-z])sqrt(?![A-Za-z])", "√", text)
     text = re.sub(r"√ ?(?:\(([^()]*)\)|([0-9.]+|[A-Za-z]))", r"\\sqrt{\1\2}", text)
     for pattern, new in _REWRITTEN:
         text = pattern.sub(new, text)
@@ -255,7 +265,13 @@ def is_arithmetic(text: str) -> bool:
 # --- words, choices, dates and times --------------------------------------------------------------------
 
 _CHOICE = re.compile(r"(?i:(?:option|choice)\s*)?[(\[]?\s?([A-Ja-j])\s?[)\]]?[.:]?")
-_CHOSEN = re.compile(r"[(\[]?([A-J])[)\]][.:]?\s+[^\s+\-*/=^_\\<>,;&|].*|([A-J])[.:]\s+[0-9A-Z].*")
+_OTHER = r"(?!and\b|or\b|.*[\s(\[][A-J][)\]])"  # choice beside the first one
+_CHOSEN = re.compile(
+    rf"[(\[]?([A-J])[)\]][.:]?\s+{_OTHER}[^\s+\-*/=^_\\<>,;&|].*|([A-J])[.:]\s+{_OTHER}[0-9A-Z].*"
+)
+_GROWTH = re.compile(r"(?:\\mathcal ?\{O\}|\\Theta|\\Omega|[OΘΩ]) ?\(.+\)")
+_CODED = re.compile("0[xX][0-9A-Fa-f]+|0[bB][01]+|0[oO][0-7]+")
+_RATIO = re.compile("[0-9]+(?: ?: ?[0-9]+){2,}")
 _LETTERS = r"[^\W\d_]"
 _WORDS = re.compile(rf"{_LETTERS}(?:{_LETTERS}|[ ,.'-])*")
 _LONG_WORD = re.compile(_LETTERS + "{4}")
@@ -302,6 +318,13 @@ def text_form(text: str) -> str | None:
         if match := pattern.fullmatch(text):
             half = f" {match['half'].lower()}m" if match["half"] else ""
             return f"{int(match['hour'])}:{match['rest'] or '00'}{half}"
+    if _GROWTH.fullmatch(text):
+        return re.sub(r"\\(?:mathcal|cdot)|[\\{} ]", "", text)
+    if _CODED.fullmatch(text):
+        return text.lower()
+    if _RATIO.fullmatch(text):
+        parts = [int(part) for part in text.split(":")]
+        return ":".join(str(part // (math.gcd(*parts) or 1)) for part in parts)
     for pattern in _DATES:
         if match := pattern.fullmatch(text):
             month = next(name for name in _MONTHS if name.lower().startswith(match["month"].lower()[:3]))
@@ -330,9 +353,11 @@ _UNIT_NAME = re.compile(
 _NO_UNIT = re.compile(
     "and|not|less|than|more|least|most|times|plus|minus|over|mod|million|thousand|hundred|billion|trillion"
     "|dozen|half|quarter|squared|cubed|factorial|sin|cos|tan|cot|sec|csc|log|exp|choose|base|remainder|for"
-    "|some|any|all|where|with|when|which|since|because|but|the|are|was|solutions?",
+    "|some|any|all|where|with|when|which|since|because|but|the|are|was|solutions?"
+    "|above|below|under|north|south|east|west|right|off|ago|decrease|loss|fewer|noon|midnight",
     re.IGNORECASE,
 )
+_SIGN_OF_FIGURE = re.compile(r"\\(?:measured|spherical)?(?:angle|triangle|square|odot|circ)$")
 _ATOM = r"(?:%|[A-Za-zµμ]+\.?)(?: ?\^ ?(?:\{-?[0-9]\}|-?[0-9]))?"
 _UNIT = re.compile(rf"{_ATOM}(?:(?: ?/ ?| ?\\cdot ?| ){_ATOM})*")
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
@@ -350,6 +375,8 @@ def quantity(text: str) -> tuple[str, str]:
     """
     for place in re.finditer(r"(?<=[0-9)}\]]) ?|(?<=[A-Za-z]) ", text):
         value, unit = text[: place.start()], text[place.end() :]
+        if _SIGN_OF_FIGURE.search(value):
+            continue
         if value and unit and _UNIT.fullmatch(unit) and _measures(unit, value, place[0] == " "):
             return value, unit
     return text, ""
