@@ -6,6 +6,7 @@ import dataclasses
 import json
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,7 +46,11 @@ PLAN = Plan(
     chunk=8,
     sampling=Sampling(interval=16, max_tokens=160, seed=5, probe_tokens=8),
 )
-CONTROLLERS = ("sc@8", "asc@16", "esc@16", "parallel-probe@16", "cmc@0", "cmc@0.3", "single@2", "neural@5e-5")
+OWN = f"{Path(__file__).parents[2] / 'examples' / 'my_controller.py'}:first_finishers@0.5"
+CONTROLLERS = (
+    *("sc@8", "asc@16", "esc@16", "parallel-probe@16", "cmc@0", "cmc@0.3", "single@2", "neural@5e-5"),
+    OWN,
+)
 
 
 @pytest.fixture(scope="module")
