@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int32
 
 from autotts_jax.checks import number
 from autotts_jax.core.pool import BranchPool, Pool, StopReason, described, is_array, type_of
-from autotts_jax.core.votes import Vote
+from autotts_jax.core.votes import Vote, largest
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.typing import Array, Scalar
@@ -134,7 +134,7 @@ class Controller(abc.ABC):
         Returns:
             The tokens: at least those of the longest branch, at most those of all branches.
         """
-        return jnp.max(pool.branch_tokens)
+        return largest(pool.branch_tokens)
 
 
 @dataclasses.dataclass(frozen=True)

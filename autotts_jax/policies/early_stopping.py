@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int32
 
 from autotts_jax.core.controller import Controller, Family, check_branches, first_of
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
-from autotts_jax.core.votes import Vote
+from autotts_jax.core.votes import Vote, largest
 from autotts_jax.typing import Array, Scalar
 
 WINDOW = 8
@@ -60,7 +60,7 @@ class EarlyStopping(Controller):
             (pool.opened + self.window > self.branches, StopReason.STEP_LIMIT),
             (pool.opened < opened + self.window, StopReason.EXHAUSTED),
         )
-        longest = jnp.max(jnp.where(members, pool.branch_tokens, 0))
+        longest = largest(jnp.where(members, pool.branch_tokens, 0))
         return Window(members, unanimous, memory.sequential + longest), pool, stop
 
     def vote(self, memory: Window, pool: BranchPool) -> Vote:
