@@ -586,7 +586,7 @@ def _own_share(episodes: Episodes) -> Episodes:
 
 
 def _deal(episodes: Episodes, devices: int) -> tuple[Episodes, np.ndarray]:
-    """Deals the episodes to the devices in turn.
+    """Deals the episodes to the devices in turn, question by question, so that lanes read the same rows.
 
     Returns:
         The devices' queues one after another, filled up with the last episode, and the place of each episode
@@ -594,7 +594,9 @@ def _deal(episodes: Episodes, devices: int) -> tuple[Episodes, np.ndarray]:
     """
     number = np.arange(len(episodes.question))
     length = _bucket_size(-(-len(number) // devices))
-    place = number % devices * length + number // devices
+    by_question = np.argsort(episodes.question, kind="stable")
+    place = np.empty_like(number)
+    place[by_question] = number % devices * length + number // devices
     dealt = np.full(devices * length, number[-1])
     dealt[place] = number
     return Episodes(*(column[dealt] for column in episodes)), place
