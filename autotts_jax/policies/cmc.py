@@ -26,6 +26,8 @@ class CMCMemory(NamedTuple):
 
     Attributes:
         round: t. Shape ().
+        pooled: the finished branches' vote. It stands until branches are read on, because none ends when it
+            is opened.
         ema: smoothed confidence of the pool. Shape ().
         recent: EMA values of the last rounds, the newest first. Shape (8,).
         disagreement: consecutive rounds in which the branch's answer was not the winner.
@@ -34,6 +36,7 @@ class CMCMemory(NamedTuple):
     """
 
     round: Int32[Array, ""]
+    pooled: Vote
     ema: Float[Array, ""]
     recent: Float[Array, " 8"]
     disagreement: Int32[Array, " W"]
@@ -108,12 +111,12 @@ class CMC(Controller):
         none = jnp.zeros(pool.width, jnp.int32)
         zero = jnp.zeros_like(jnp.asarray(self.alpha))
         recent = jnp.zeros(MOMENTUM_WINDOW, zero.dtype)
-        memory = CMCMemory(jnp.int32(0), zero, recent, none, none, none)
+        memory = CMCMemory(jnp.int32(0), pool.vote_finals(), zero, recent, none, none, none)
         return memory, pool.open(self.n_init)
 
     def round(self, memory: CMCMemory, pool: Pool) -> tuple[CMCMemory, Pool, Array]:
         warm = memory.round >= self.warm_up
-        pooled = pool.vote_finals(rank=memory.completion)
+        pooled = memory.pooled
         ema = self._smooth(memory.ema, pooled)
 
         agrees = pool.agrees(pooled.leader)
@@ -147,12 +150,12 @@ class CMC(Controller):
         widen = unsure & ~early & (stop == StopReason.RUNNING)
         room = jnp.maximum(self.max_use - pool.opened, 0)
         pool = pool.open(jnp.where(widen, jnp.minimum(self.widen, room), 0))
-        memory = CMCMemory(memory.round + 1, ema, recent, disagreement, reads, completion)
+        memory = CMCMemory(memory.round + 1, pooled, ema, recent, disagreement, reads, completion)
         return memory, pool, stop
 
     def vote(self, memory: CMCMemory, pool: BranchPool) -> Vote:
         """The finished branches' vote; without one, that of the branches not abandoned."""
-        return pool.vote_finals(rank=memory.completion).or_else(pool.vote(pool.active))
+        return memory.pooled.or_else(pool.vote(pool.active))
 
     def _smooth(self, ema: Array, pooled: Vote) -> Array:
         return (1 - self.alpha) * ema + self.alpha * pooled.confidence
