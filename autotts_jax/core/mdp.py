@@ -54,9 +54,8 @@ class State:
         depth: depth l_i of each branch, 0 where unopened; kept when pruned. Shape (W,).
         active: the active set I: opened and not pruned. Shape (W,).
         full: read by one full read, which is charged T_i. Shape (W,).
-        shown: the deepest probed depth of each branch, 0 where none was. Shape (W,). None in an episode in
-            which every depth is probed when it is reached: then it is ``depth``.
-        probed: how many depths of each branch were probed, its part of |Ω|. Shape (W,). None with ``shown``.
+        shown: the deepest probed depth of each branch, 0 where none was. Shape (W,).
+        probed: how many depths of each branch were probed, its part of |Ω|. Shape (W,).
         revealed: Ω as a bit set: bit k - 1 of branch i is set when depth k was probed. Shape (W, words). None
             where it is not kept; only looking back at past probes needs it.
     """
@@ -65,28 +64,14 @@ class State:
     depth: Int32[Array, " W"]
     active: Bool[Array, " W"]
     full: Bool[Array, " W"]
-    shown: Int32[Array, " W"] | None
-    probed: Int32[Array, " W"] | None
+    shown: Int32[Array, " W"]
+    probed: Int32[Array, " W"]
     revealed: UInt32[Array, "W words"] | None
-
-    @property
-    def revealed_depth(self) -> Int32[Array, " W"]:
-        """The deepest probed depth of each branch, 0 where none was. Shape (W,)."""
-        return self.depth if self.shown is None else self.shown
-
-    @property
-    def revealed_depths(self) -> Int32[Array, " W"]:
-        """How many depths of each branch were probed. Shape (W,)."""
-        return self.depth if self.probed is None else self.probed
 
 
 @checked
 def begin(
-    matrix: ProbeMatrix,
-    question: Scalar,
-    order: Int[Array, " W"],
-    revealed: bool = True,
-    unprobed: bool = True,
+    matrix: ProbeMatrix, question: Scalar, order: Int[Array, " W"], revealed: bool = True
 ) -> tuple[Episode, State]:
     """Starts an episode: s_0 = (q, 0, {}, {}, {}, {}).
 
@@ -95,8 +80,6 @@ def begin(
         question: index of the question.
         order: the branches of the question in the order in which BRANCH opens them; its length is W.
         revealed: keep Ω itself, not only its size (static).
-        unprobed: keep which depths were reached without a probe (static). Without it, only `prune` and, with
-            ``probe``, `open_branches` and `advance` may follow.
 
     Returns:
         What is fixed in the episode, and the state in which nothing is opened.
@@ -118,8 +101,8 @@ def begin(
         depth=zeros,
         active=jnp.zeros(width, bool),
         full=jnp.zeros(width, bool),
-        shown=zeros if unprobed else None,
-        probed=zeros if unprobed else None,
+        shown=zeros,
+        probed=zeros,
         revealed=jnp.zeros((width, -(-max_depth // WORD)), jnp.uint32) if revealed else None,
     )
     return episode, state
@@ -151,7 +134,7 @@ def answers(matrix: ProbeMatrix, episode: Episode, state: State) -> Int32[Array,
     Returns:
         Answer ids; ``NONE`` where nothing was revealed.
     """
-    return _answer(matrix, episode.start, state.revealed_depth)
+    return _answer(matrix, episode.start, state.shown)
 
 
 @checked
@@ -167,7 +150,7 @@ def answer(matrix: ProbeMatrix, episode: Episode, state: State, branch: Scalar) 
     Returns:
         The answer id; ``NONE`` where nothing was revealed.
     """
-    return _answer(matrix, episode.start[branch], state.revealed_depth[branch])
+    return _answer(matrix, episode.start[branch], state.shown[branch])
 
 
 def _answer(matrix: ProbeMatrix, start: Array, shown: Array) -> Array:
@@ -209,7 +192,7 @@ def probes(state: State) -> Int32[Array, ""]:
     Args:
         state: the state.
     """
-    return jnp.sum(state.revealed_depths, dtype=jnp.int32)
+    return jnp.sum(state.probed, dtype=jnp.int32)
 
 
 @checked
@@ -273,7 +256,7 @@ def admissible(episode: Episode, state: State, budget: Scalar | None = None) -> 
     return Admissible(
         branch=branch,
         advance=going,
-        probe=state.active & (state.revealed_depth < state.depth),
+        probe=state.active & (state.shown < state.depth),
         prune=state.active,
     )
 
@@ -301,9 +284,7 @@ def budget_spent(episode: Episode, state: State, budget: Scalar | None) -> Bool[
 
 
 @checked
-def open_branches(
-    episode: Episode, state: State, count: Scalar, budget: Scalar | None = None, probe: bool = False
-) -> State:
+def open_branches(episode: Episode, state: State, count: Scalar, budget: Scalar | None = None) -> State:
     """Applies BRANCH ``count`` times: opens as many branches as width and budget allow, at depth 1.
 
     Args:
@@ -311,7 +292,6 @@ def open_branches(
         state: the state.
         count: number of branches.
         budget: token budget B; None for no limit.
-        probe: also reveal their answers, as PROBE after BRANCH would (static).
     """
     width = state.depth.shape[0]
     room = width - state.opened
@@ -319,9 +299,12 @@ def open_branches(
         room = jnp.minimum(room, (budget - tokens(episode, state)) // episode.interval)
     count = jnp.clip(count, 0, jnp.maximum(room, 0)).astype(jnp.int32)
     fresh = _between(width, state.opened, state.opened + count)
-    depth = jnp.where(fresh, 1, state.depth)
-    opened = dataclasses.replace(state, opened=state.opened + count, depth=depth, active=state.active | fresh)
-    return _reveal_depths(opened, state.depth, depth) if probe else opened
+    return dataclasses.replace(
+        state,
+        opened=state.opened + count,
+        depth=jnp.where(fresh, 1, state.depth),
+        active=state.active | fresh,
+    )
 
 
 @checked
@@ -362,7 +345,7 @@ def reveal(state: State, mask: Bool[Array, " W"]) -> State:
         mask: the branches.
     """
     chex.assert_equal_shape([mask, state.depth])
-    fresh = mask & state.active & (state.revealed_depth < state.depth)
+    fresh = mask & state.active & (state.shown < state.depth)
     return _reveal_depths(state, jnp.where(fresh, state.depth - 1, state.depth), state.depth)
 
 
@@ -435,8 +418,8 @@ def _reveal_depths(state: State, after: Int32[Array, " W"], upto: Int32[Array, "
     fresh = upto > after
     return dataclasses.replace(
         state,
-        shown=None if state.shown is None else jnp.where(fresh, upto, state.shown),
-        probed=None if state.probed is None else state.probed + jnp.where(fresh, upto - after, 0),
+        shown=jnp.where(fresh, upto, state.shown),
+        probed=state.probed + jnp.where(fresh, upto - after, 0),
         revealed=None if state.revealed is None else state.revealed | _depth_bits(state, after, upto),
     )
 

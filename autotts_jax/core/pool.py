@@ -400,7 +400,6 @@ class ReplayPool(BranchPool):
         labels: bool = True,
         revealed: bool = True,
         equivalence: bool = True,
-        unprobed: bool = True,
         finals: Int[Array, "Q N"] | None = None,
     ) -> ReplayPool:
         """Begins an episode: a pool in which nothing is opened.
@@ -415,11 +414,9 @@ class ReplayPool(BranchPool):
             revealed: keep which depths were probed, for `revealed_keys` (static).
             equivalence: find out once which branches share a final answer (static). It makes `vote_finals`
                 faster, and beginning slower.
-            unprobed: keep which depths were reached without a probe (static). Controllers that probe every
-                depth run faster without.
             finals: `ProbeMatrix.finals`, where many pools begin over one matrix.
         """
-        episode, state = mdp.begin(matrix, question, order, revealed, unprobed)
+        episode, state = mdp.begin(matrix, question, order, revealed)
         finals = matrix.finals() if finals is None else finals
         masks = votes.equivalence_masks(jnp.asarray(finals)[question][order]) if equivalence else None
         return cls(
@@ -480,7 +477,7 @@ class ReplayPool(BranchPool):
 
     @property
     def revealed_depth(self) -> Int32[Array, " W"]:
-        return self._state.revealed_depth
+        return self._state.shown
 
     @property
     def labels(self) -> Int32[Array, " W"]:
@@ -537,7 +534,7 @@ class ReplayPool(BranchPool):
         rank: Int[Array, " W"] | None = None,
         weights: Float[Array, " W"] | None = None,
     ) -> Vote:
-        shown = self.revealed_depth > self._episode.length
+        shown = self._state.shown > self._episode.length
         check_vote("vote_finals", self.width, shown if voters is None else voters, rank, weights)
         voters = shown if voters is None else shown & voters
         if self._equivalence is None or weights is not None:
@@ -571,13 +568,13 @@ class ReplayPool(BranchPool):
     def open(self, count: Scalar, probe: bool = True) -> ReplayPool:
         check_argument("open", count, np.signedinteger)
         check_probe("open", probe)
-        self._check_kept(probe)
-        return self._then(mdp.open_branches(self._episode, self._state, count, self._budget, probe))
+        opened = mdp.open_branches(self._episode, self._state, count, self._budget)
+        fresh = opened.active & (self.depth == 0)
+        return self._then(mdp.reveal(opened, fresh) if probe else opened)
 
     def advance(self, count: Int[Array, " W"], probe: bool = True) -> ReplayPool:
         check_argument("advance", count, np.signedinteger, self.width)
         check_probe("advance", probe)
-        self._check_kept(probe)
         state = mdp.advance(self._episode, self._state, count, self._budget, probe)
         return self._then(state, every_depth=probe)
 
@@ -591,13 +588,7 @@ class ReplayPool(BranchPool):
 
     def read(self, count: Scalar) -> ReplayPool:
         check_argument("read", count, np.signedinteger)
-        self._check_kept(probed=False)
         return self._then(mdp.read_full(self._episode, self._state, count, self._budget))
-
-    def _check_kept(self, probed: bool) -> None:
-        """Checks that what an operation leaves unprobed is kept."""
-        if not probed and self._state.shown is None:
-            raise NotKeptError("unprobed")
 
     def _then(self, state: mdp.State, every_depth: bool = False) -> ReplayPool:
         """Returns the pool after an action, with the answers that it revealed for the first time labelled.
@@ -614,7 +605,7 @@ class ReplayPool(BranchPool):
             fresh = (self.depth[:, None] <= depth) & (depth < state.depth[:, None])
         else:
             ids = mdp.answers(self._matrix, self._episode, state)
-            fresh = state.revealed_depth > self.revealed_depth
+            fresh = state.shown > self._state.shown
         known = jnp.asarray(self._labels)
         new = fresh & (ids != NONE) & (known[ids] == NEVER)
         place = jnp.arange(ids.size, dtype=jnp.int32).reshape(ids.shape)
@@ -679,7 +670,6 @@ class ReplayPool(BranchPool):
             matrix: the matrix.
         """
         zeros = jnp.zeros(self.width, jnp.int32)
-        kept = self._state.revealed is not None, self._state.shown is not None
-        episode, state = mdp.begin(matrix, 0, zeros, *kept)
+        episode, state = mdp.begin(matrix, 0, zeros, self._state.revealed is not None)
         episode = dataclasses.replace(episode, interval=self._episode.interval)
         return dataclasses.replace(self, _matrix=matrix, _episode=episode, _state=state)

@@ -444,7 +444,6 @@ def _lane_play(
             table.budget,
             labels="labels" in keep,
             revealed="revealed" in keep,
-            unprobed="unprobed" in keep,
             finals=finals,
         )
         memory, pool = checked_start(table.settings.controller(setting), pool)

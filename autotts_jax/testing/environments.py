@@ -513,8 +513,8 @@ def _check_leaks(play: _Play, rng: np.random.Generator, params: EnvParams) -> No
 def _revealed(tape: _Tape, episode: int, max_depth: int) -> Revealed:
     """What an episode has read and revealed."""
     before, after = (state.pool.state for state in (tape.before, tape.after))
-    upto = after.revealed_depth[:, episode, :, None]
-    past = upto - (after.revealed_depths - before.revealed_depths)[:, episode, :, None]
+    upto = after.shown[:, episode, :, None]
+    past = upto - (after.probed - before.probed)[:, episode, :, None]
     at = np.arange(1, max_depth + 1)
     return Revealed(after.depth[-1, episode], np.any((past < at) & (at <= upto), axis=0))
 
