@@ -267,7 +267,8 @@ def test_a_model_scores_files_within_the_limits_of_the_run(tmp_path):
     with serving(script) as server:
         account = OpenAIProposer("wise", server.url, count=4, reply_tokens=500, prices={"wise": (1.0, 2.0)})
         critic = as_critic("openai:wise", [account])
-        parent = file_of(0, 0.5) | {"source": "the parent", "feedback": "it is slow"}
+        # Long enough for the 1,000 tokens that the server counts.
+        parent = file_of(0, 0.5) | {"source": "the parent", "feedback": "it is slow " * 50}
         files = [file_of(n, None, [0]) | {"source": text} for n, text in enumerate(("good", "bad", "odd"), 1)]
         records = [*files, file_of(4, None) | {"source": None}, program_of(5)]
         opinions = critic.judge(records, [parent], tmp_path, 3)
