@@ -142,8 +142,8 @@ def confidence_table(width: int, units: int = 1) -> np.ndarray:
 def largest(values: Int[Array, " W"]) -> Int[Array, ""]:
     """Finds the largest of integers.
 
-    The negative of the least: XLA computes a minimum by vector instructions on a CPU, and a maximum by a chain
-    of comparisons, in eight times as long.
+    The negative of the least: on a CPU, XLA computes a minimum by vector instructions, and a maximum by a
+    chain of comparisons, in eight times as long.
 
     Args:
         values: the integers; none is the least that its dtype holds, which has no negative.
