@@ -182,6 +182,8 @@ def judging():
 @pytest.mark.slow
 def test_files_are_judged_before_they_are_run(tmp_path, measured, monkeypatch):
     with serving(judging()) as server:
+        # Less than the short prompts of the critic can have.
+        server.used = {"prompt_tokens": 400, "completion_tokens": 500, "total_tokens": 900}
         writer = OpenAIProposer("wise", server.url, count=4, reply_tokens=500, prices=PRICES, max_dollars=1.0)
         DiscoveryRun(run_data(), tmp_path, [writer], select("cmc"), 0, 8, HEATS)
         with pytest.raises(InputError, match="critic = None"):
@@ -196,8 +198,8 @@ def test_files_are_judged_before_they_are_run(tmp_path, measured, monkeypatch):
         assert not any("gated" in record for record in shadow)
         said = read_run(folder).critic()
         assert said.lift.executed == len(judged)
-        assert said.tokens == 1500 * len(judged)
-        assert said.dollars == pytest.approx(0.002 * len(judged))
+        assert said.tokens == 900 * len(judged)
+        assert said.dollars == pytest.approx(0.0014 * len(judged))
         # Once it has proven itself it decides.
         monkeypatch.setattr(Lift, "gates", True)
         monkeypatch.setattr(critic, "AUDITED", 0.0)
