@@ -39,6 +39,40 @@ def first_logits(env: Environment) -> np.ndarray:
     return logits
 
 
+def train_sb3(algorithm: type, seed: int, steps: int) -> at.Agent:
+    """Trains a policy with PPO of Stable-Baselines3, or a class that takes the same arguments.
+
+    Args:
+        algorithm: the class.
+        seed: the training seed.
+        steps: environment steps.
+
+    Returns:
+        The policy, in the environment that it was trained in.
+    """
+    import torch  # here, because other examples share this module
+
+    torch.set_num_threads(1)  # The network is too small to share among threads.
+    envs = at.sb3_vec_env(TASK.environment, ENVS, **FLAT)
+    model = algorithm(
+        "MlpPolicy",
+        envs,
+        n_steps=ROUNDS,
+        batch_size=ROUNDS * ENVS // MINIBATCHES,
+        n_epochs=EPOCHS,
+        learning_rate=lambda left: RATE * left,
+        gamma=DISCOUNT,
+        gae_lambda=GAE_LAMBDA,
+        seed=seed,
+        device="cpu",
+        policy_kwargs={"activation_fn": torch.nn.ReLU},
+    )
+    policy = model.policy
+    policy.action_net.bias.data = torch.from_numpy(first_logits(envs.envs.environment))
+    model.learn(steps)
+    return at.Agent(policy, envs.envs.environment)
+
+
 def run(name: str, description: str, train: Callable[[int, int], Any]) -> None:
     """Trains policies of several seeds and lengths on the part ``train``, and scores them on ``test``.
 
