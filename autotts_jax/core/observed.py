@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -12,20 +11,15 @@ from jaxtyping import Bool, Float, Int, Int32
 
 from autotts_jax.core import votes
 from autotts_jax.core.mdp import Admissible
-from autotts_jax.core.pool import UNREVEALED, BranchPool, check_argument, check_vote
+from autotts_jax.core.pool import UNREVEALED, LatestAnswers, check_argument, check_vote
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
 
-if TYPE_CHECKING:
-    _Protocol = BranchPool
-else:
-    _Protocol = object  # operations are left to the executor
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class ObservedPool(_Protocol):
+class ObservedPool(LatestAnswers):
     """What has been shown of an episode, as a `BranchPool` without operations but pruning.
 
     Its keys are labels: answers are numbered in the order in which they were revealed.
@@ -87,20 +81,6 @@ class ObservedPool(_Protocol):
     def answer_key(self, branch: Scalar) -> Int32[Array, ""]:
         check_argument("answer_key", branch, np.signedinteger)
         return jnp.where(jnp.asarray(branch) == NONE, NONE, self.answer_keys[branch])
-
-    def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
-        check_argument("agrees", branch, np.signedinteger)
-        keys = self.answer_keys
-        return (keys == keys[branch]) & (keys != NONE) & (branch != NONE)
-
-    def vote(
-        self,
-        voters: Bool[Array, " W"],
-        rank: Int[Array, " W"] | None = None,
-        weights: Float[Array, " W"] | None = None,
-    ) -> Vote:
-        check_vote("vote", self.width, voters, rank, weights)
-        return votes.vote(self.answer_keys, voters, rank, weights)
 
     def vote_finals(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -372,9 +372,33 @@ class NotKeptError(Exception):
     """A pool was begun without something that it is asked for; ``args[0]`` names the argument of `begin`."""
 
 
+if TYPE_CHECKING:
+    _Protocol = BranchPool
+else:
+    _Protocol = object  # the protocol's properties would stand in the way of a dataclass's fields
+
+
+class LatestAnswers(_Protocol):
+    """What a pool that knows the keys of the latest answers computes of them alone."""
+
+    def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
+        check_argument("agrees", branch, np.signedinteger)
+        keys = self.answer_keys
+        return (keys == keys[branch]) & (keys != NONE) & (branch != NONE)
+
+    def vote(
+        self,
+        voters: Bool[Array, " W"],
+        rank: Int[Array, " W"] | None = None,
+        weights: Float[Array, " W"] | None = None,
+    ) -> Vote:
+        check_vote("vote", self.width, voters, rank, weights)
+        return votes.vote(self.answer_keys, voters, rank, weights)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class ReplayPool(BranchPool):
+class ReplayPool(LatestAnswers, BranchPool):
     """A `BranchPool` over a probe matrix. Its keys are the matrix's answer ids.
 
     Controllers see the protocol only. `begin` and what follows the operations are for
@@ -513,20 +537,6 @@ class ReplayPool(BranchPool):
         """Answer ids at all depths, revealed or not."""
         at = self._episode.start[:, None] + jnp.arange(self.max_depth)
         return jnp.asarray(self._matrix.answers).reshape(-1)[at].astype(jnp.int32)
-
-    def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
-        check_argument("agrees", branch, np.signedinteger)
-        ids = self.answer_keys
-        return (ids == ids[branch]) & (ids != NONE) & (branch != NONE)
-
-    def vote(
-        self,
-        voters: Bool[Array, " W"],
-        rank: Int[Array, " W"] | None = None,
-        weights: Float[Array, " W"] | None = None,
-    ) -> Vote:
-        check_vote("vote", self.width, voters, rank, weights)
-        return votes.vote(self.answer_keys, voters, rank, weights)
 
     def vote_finals(
         self,
