@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from rich.console import RenderableType
 
 from autotts_jax.checks import whole
+from autotts_jax.collect.loading import loaded
 from autotts_jax.discovery.critics.critic import Critic, paid_of
 from autotts_jax.discovery.critics.nearest import NEAREST
 from autotts_jax.discovery.entry import discover
@@ -29,7 +30,7 @@ from autotts_jax.discovery.search import SearchProgress
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table
 from autotts_jax.files import destination, write_atomically
-from autotts_jax.replay import ProbeDataset, load
+from autotts_jax.replay import ProbeDataset
 from autotts_jax.terminal import styled
 
 DEFAULT = "default"
@@ -165,7 +166,7 @@ def ablate(
     """
     folder = destination(out)
     whole("seeds", seeds, 1)
-    data = data if isinstance(data, ProbeDataset) else load(data)
+    data = loaded(data)
     proposers = [as_proposer(proposer) for proposer in proposers]
     switches: dict[str, dict[str, Any]] = {
         DEFAULT: {},
