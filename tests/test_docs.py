@@ -176,6 +176,14 @@ def test_the_reference_has_every_exported_name_and_no_other():
     assert listed == {room: sorted(exported) for room, exported in names.items()}
 
 
+def test_contributing_names_every_module_at_the_top():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| module \| holds \|\n(.*?)^$", text, re.MULTILINE | re.DOTALL)
+    named = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines()))
+    there_are = {file.stem for file in (ROOT / "autotts_jax").glob("*.py")} - {"__init__", "__main__"}
+    assert sorted(named) == sorted(there_are)
+
+
 def test_the_lowest_gymnasium_is_the_one_of_rllib():
     """The tests run with it under `make test-clients`, for RLlib pins it, and with the latest one in CI."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
