@@ -12,14 +12,14 @@ from matrices import WIDTH, random_matrix, shared_orders
 
 import autotts_jax as at
 from autotts_jax.collect import Sampling, SimulatedEngine
-from autotts_jax.core import Episodes, ReplayPool, Scale, StopReason, rollout
+from autotts_jax.core import Episodes, ReplayPool, StopReason, rollout
 from autotts_jax.envs import WidthDepth, WidthDepthRounds, observations
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.policies import NeuralPolicy, neural_family, select
 from autotts_jax.policies.neural import actions as heads
 from autotts_jax.policies.neural import network, policy_file
 from autotts_jax.policies.neural.policy import GAMMAS, apply_network, initial_parameters
-from autotts_jax.replay import NONE, SYNTHETIC_MODELS, BranchOrders, synthetic
+from autotts_jax.replay import NONE, SYNTHETIC_MODELS, BranchOrders, Scale, synthetic
 from autotts_jax.testing import check_controller
 
 HIDDEN = 4

@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from autotts_jax.checks import callback, whole
 from autotts_jax.collect.loading import loaded
 from autotts_jax.commands import without_secrets
-from autotts_jax.core.controller import Scale
 from autotts_jax.core.costs import CostModel
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError, InputWarning
@@ -45,6 +44,7 @@ from autotts_jax.policies.players import as_players
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
+from autotts_jax.replay.scale import Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,7 +16,6 @@ from rich.console import RenderableType
 
 from autotts_jax.checks import whole
 from autotts_jax.collect.loading import loaded
-from autotts_jax.core.controller import Scale
 from autotts_jax.core.pool import UNREVEALED, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
@@ -33,6 +32,7 @@ from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.orders import recorded_orders
+from autotts_jax.replay.scale import Scale
 from autotts_jax.terminal import styled
 
 if TYPE_CHECKING:

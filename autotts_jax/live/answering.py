@@ -32,7 +32,6 @@ from autotts_jax.collect.trajectories import (
     fitting_tokens,
     last_depth,
 )
-from autotts_jax.core.controller import Scale
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
 from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Stepper, apply_operation
@@ -43,6 +42,7 @@ from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.scale import Scale
 from autotts_jax.replay.spelling import ERROR
 
 

@@ -14,13 +14,14 @@ from jaxtyping import Bool, Int
 
 from autotts_jax.checks import text
 from autotts_jax.core import stepping
-from autotts_jax.core.controller import Controller, Scale, checked_round, checked_start, checked_vote
+from autotts_jax.core.controller import Controller, checked_round, checked_start, checked_vote
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.rollout import Episodes, Results, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.replay.scale import Scale
 
 
 class Player(abc.ABC):

@@ -8,6 +8,7 @@ from .matrix import NONE, ProbeMatrix
 from .orders import BranchOrders, paper64_orders, recorded_orders, repo100_orders
 from .parts import PARTS, part_of, select_part
 from .reading import find_files, read_file, read_files
+from .scale import Scale
 from .statistics import QuestionStatistics, cell_statistics, question_statistics
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "ProbeMatrix",
     "Question",
     "QuestionStatistics",
+    "Scale",
     "SyntheticModel",
     "cell_statistics",
     "find_files",

@@ -12,13 +12,13 @@ from jaxtyping import PRNGKeyArray
 
 from autotts_jax.checks import callback
 from autotts_jax.collect.loading import load
-from autotts_jax.core.controller import Scale
 from autotts_jax.core.hosts import together
 from autotts_jax.errors import InputError
 from autotts_jax.files import destination
 from autotts_jax.policies.neural import policy_file
 from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
 from autotts_jax.replay import ProbeDataset
+from autotts_jax.replay.scale import Scale
 from autotts_jax.training.checkpoints import newest_checkpoint
 from autotts_jax.training.config import Config, read_config
 from autotts_jax.training.data import make_params, split_questions

@@ -12,7 +12,7 @@ from flax import nnx
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from autotts_jax.core import votes
-from autotts_jax.core.controller import Controller, Family, Scale, first_of
+from autotts_jax.core.controller import Controller, Family, first_of
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.envs import observations
@@ -27,6 +27,7 @@ from autotts_jax.policies.neural.network import (
     update,
     vote_inputs,
 )
+from autotts_jax.replay.scale import Scale
 from autotts_jax.typing import Array, Scalar
 
 ROUNDS = 120

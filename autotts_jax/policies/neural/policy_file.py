@@ -15,13 +15,13 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from autotts_jax.checks import number, whole
-from autotts_jax.core.controller import Scale
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import exists, write_atomically
 from autotts_jax.npz import Form, Npz
 from autotts_jax.parsing import parse_json
 from autotts_jax.policies.neural import actions, network
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, head_of, initial_parameters
+from autotts_jax.replay.scale import Scale
 from autotts_jax.terminal import quoted
 
 FORMAT = "autotts_jax neural policy"
