@@ -86,6 +86,64 @@ def text(name: str, value: Any) -> str:
     return value
 
 
+def label(name: str, value: Any, most: int = 1000) -> str:
+    """Checks that an argument can be shown as a name in tables and files.
+
+    Args:
+        name: what the argument is called, for the message.
+        value: the argument.
+        most: the most characters that it may have.
+
+    Returns:
+        The text.
+
+    Raises:
+        InputError: it is no text, empty, too long, or holds what cannot be printed.
+    """
+    value = text(name, value)
+    if not (0 < len(value) <= most and value.isprintable()):
+        raise InputError(f"{name} is {value!r:.60}, but it must be 1 to {most} printable characters")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """Checks that an argument is True or False.
+
+    Args:
+        name: what the argument is called, for the message.
+        value: the argument.
+
+    Returns:
+        The argument as a Python bool.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} is {value!r:.60}, but it must be True or False")
+    return bool(value)
+
+
+def choice(what: str, value: Any, known: Iterable[str]) -> str:
+    """Checks that an argument is one of some names.
+
+    Args:
+        what: what is chosen, for the message.
+        value: the argument.
+        known: the names that there are.
+
+    Returns:
+        The name.
+
+    Raises:
+        InputError: there is none of this name.
+    """
+    names = tuple(known)
+    if not isinstance(value, str) or value not in names:
+        raise InputError(f"unknown {what} {value!r:.60}; {nearest(value, names)}")
+    return value
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
     """Says which names there are where one is unknown, and which one was meant.
 

@@ -68,7 +68,7 @@ def exists(path: str | Path) -> bool:
 
 
 def destination(path: str | Path, name: str = "out") -> Path:
-    """Checks that results can be written to a path.
+    """Checks that results can be at a path.
 
     Args:
         path: a file or a folder; there may be none yet.

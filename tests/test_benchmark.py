@@ -239,7 +239,7 @@ def test_no_score_where_the_best_published_controller_is_no_better(data):
         ({"task": "laptpo"}, "unknown task 'laptpo'; did you mean 'laptop'"),
         ({"task": TASKS["laptop"]}, "task 'laptop' has data of its own, synthetic"),
         ({"data": None}, "task 'tiny' needs data; give the files"),
-        ({"part": "dev"}, "unknown part 'dev'; choose one of train, validation, test"),
+        ({"part": "dev"}, "unknown part 'dev'; there are train, validation, test"),
         ({"seeds": 4}, "seeds is 4"),
         (
             {"players": {"mine": {30: "sc@4"}}},

@@ -15,12 +15,13 @@ import autotts_jax as at
 from autotts_jax.checks import callback
 from autotts_jax.collect import LocalWorkers, Plan, Problem, SimulatedEngine, collect
 from autotts_jax.core.rollout import Episodes
+from autotts_jax.envs import WidthDepth
 from autotts_jax.errors import InputWarning
 from autotts_jax.experiments.evaluation import Frontiers
 from autotts_jax.experiments.files import FILES, results_folder
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import statistics_table, summary_table
-from autotts_jax.policies import CMC
+from autotts_jax.policies import CMC, SelfConsistency, load_policy
 from autotts_jax.replay import BranchOrders
 
 
@@ -286,6 +287,38 @@ def roll(data, **arguments):
             "a family's name is 'f@1', but it must be a text with",
         ),
         (lambda _: at.Family(None, (1,), CMC.of_beta), "a family's name is None"),
+        (lambda _: at.Family("f\0", (1,), CMC.of_beta), r"a family's name is 'f\\x00', .* printable"),
+        (lambda _: at.Family("f" * 5000, (1,), CMC.of_beta), "a family's name is 'f+, .* 1 to 1000"),
+        (lambda _: at.Family("f", (1,), CMC.of_beta, 3), "the value_name of f is 3, but it must be text"),
+        (lambda _: at.Family("f", (n for n in (1, 2)), CMC.of_beta), "the values of f are <generator"),
+        (lambda _: at.Family("f", {1, 2}, CMC.of_beta), "the values of f are {1, 2}; give a tuple"),
+        (lambda _: at.Family("f", b"12", CMC.of_beta), "the values of f are b'12'; give a tuple"),
+        (lambda _: at.Sealing(trusted="no"), "trusted is 'no', but it must be True or False"),
+        (lambda _: at.Sealing(spellings=1), "spellings is 1, but it must be True or False"),
+        (lambda _: at.Sealing(sandbox="kernel"), "sandbox is 'kernel', but it must be an autotts_jax.Sandb"),
+        (lambda _: at.Sandbox(level=np.array(["kernel"])), "unknown sandbox level array"),
+        (lambda _: at.Sandbox(seconds="x"), "a sandbox's seconds is 'x', but it must be a finite number"),
+        (lambda _: at.Sandbox(wall_seconds="x"), "a sandbox's wall_seconds is 'x', but it must be a fin"),
+        (lambda _: at.read_run(None), "folder is None, but it must be a path"),
+        (lambda _: load_policy(3), "the policy's path is 3, but it must be a path"),
+        (lambda _: load_policy("."), "best.npz: there is no such file"),
+        (lambda _: at.load("smollm2", encoding=np.array(["exact", "equiv"])), "unknown encoding array"),
+        (lambda _: at.load("synthetic", encoding=[]), r"unknown encoding \[\]; there are exact, equiv"),
+        (lambda data: at.evaluate(data, "sc@1", protocol=[]), r"unknown protocol \[\]; there are repo100"),
+        (lambda data: at.make("WidthDepth-v0", data, obs=[]), r"unknown observation \[\]; there are"),
+        (lambda data: at.make("WidthDepth-v0", data, reward=[]), r"unknown reward \[\]; there are outcome"),
+        (lambda data: at.make("WidthDepth-v0", data, gamma=([1], 2)), "gamma is .*, but it must be a numb"),
+        (lambda _: task(name=""), "a task's name is '', but it must be 1 to 1000 printable"),
+        (lambda _: task(data=3), "the data of task 't' is 3, but it must be text"),
+        (lambda _: task(max_branches="8"), "max_branches is '8', but it must be a whole number"),
+        (lambda _: task(gamma=1e-4), "gamma is 0.0001, but it must be the least and the largest γ"),
+        (lambda _: task(gamma=(2.0, 1.0)), r"gamma is \(2.0, 1.0\), but it must be"),
+        (lambda _: task(environment="WidthDeth-v0"), "unknown environment 'WidthDeth-v0'; did you mean"),
+        (lambda _: task(steps=10), "steps is 10, but it must be a tuple of whole numbers"),
+        (lambda _: task(steps=("10",)), "an entry of steps is '10', but it must be a whole number"),
+        (lambda _: at.Agent(3, WidthDepth(2)), "act is 3, but it must be a function of 1 argument: observ"),
+        (lambda _: at.Agent(None, WidthDepth(2)), "act is None, but it must be a function of observations"),
+        (lambda _: at.Agent(max, "WidthDepth-v0"), "env is 'WidthDepth-v0', but it must be an environment"),
         (
             lambda _: at.Family("f", (1,), None),
             "f makes its controllers by None, which is not callable; give a",
@@ -305,6 +338,26 @@ def test_arguments_that_cannot_be_meant(data, call, message):
         call(data)
     assert re.search(message, str(refused.value))
     assert len(str(refused.value)) < 500
+
+
+def task(**changed):
+    """A task, with some fields changed."""
+    fields = {"data": None, "max_branches": 8, "gamma": (1e-4, 1e-3), "steps": (10,)}
+    return at.Task(**{"name": "t", "environment": "WidthDepth-v0"} | fields | changed)
+
+
+def test_numbers_of_numpy_are_values_of_a_family(data, tmp_path):
+    family = at.Family("mine", np.arange(1, 3), SelfConsistency, "branches")
+    assert family == at.Family("mine", [1, np.int64(2)], SelfConsistency, "branches")
+    at.evaluate(data, family, seeds=1, max_branches=2).save(tmp_path)
+
+
+def test_an_agent_shows_itself_in_a_line():
+    assert repr(at.Agent(nothing_of, WidthDepth(2))) == "Agent(nothing_of) in WidthDepth with 2 branches"
+
+
+def nothing_of(observations):
+    """Takes observations."""
 
 
 def test_a_dataset_shows_itself_in_a_line(data):

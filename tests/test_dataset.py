@@ -150,7 +150,7 @@ def test_a_text_of_two_benchmarks_is_in_one_part():
 def test_bad_parts_are_refused():
     with pytest.raises(InputError, match=r"4 distinct questions, but a split into train, .* at least 5"):
         part_of(cell_dataset(questions=4))
-    with pytest.raises(InputError, match="unknown part 'dev'; choose one of train, validation, test"):
+    with pytest.raises(InputError, match="unknown part 'dev'; there are train, validation, test"):
         select_part(cell_dataset(questions=5), "dev")
 
 

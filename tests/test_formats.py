@@ -332,7 +332,7 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch, reader):
 
 
 def test_unknown_encoding(write_cell):
-    with pytest.raises(InputError, match="unknown encoding 'fuzzy'; choose one of exact, equiv"):
+    with pytest.raises(InputError, match="unknown encoding 'fuzzy'; there are exact, equiv"):
         read_json(write_cell(ITEMS), encoding="fuzzy")
     with pytest.raises(InputError, match="unknown encoding"):
         read_files([write_cell(ITEMS)], encoding="fuzzy")

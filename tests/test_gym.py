@@ -885,7 +885,7 @@ def test_bad_arguments(kind, data, arguments, message):
 def test_bad_arguments_of_a_vector(data):
     with pytest.raises(InputError, match="num_envs is 0"):
         WidthDepthVectorEnv(data, num_envs=0)
-    with pytest.raises(InputError, match="unknown autoreset_mode 'Never'; choose one of NextStep, "):
+    with pytest.raises(InputError, match="unknown autoreset_mode 'Never'; there are NextStep, "):
         WidthDepthVectorEnv(data, autoreset_mode="Never")
     with pytest.raises(InputError, match="WidthDepth has no setting 'gama'"):
         WidthDepthVectorEnv(data, gama=1.0, max_branches=WIDTH)

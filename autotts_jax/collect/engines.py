@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autotts_jax.checks import choice
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.plan import EngineSpec
 from autotts_jax.errors import InputError
@@ -148,8 +149,7 @@ def open_engine(
         from autotts_jax.collect.simulated import SimulatedEngine
 
         return _open(SimulatedEngine, options)
-    if name not in ENGINES:
-        raise InputError(f"unknown engine {name!r}; choose one of {', '.join(ENGINES)}")
+    choice("engine", name, ENGINES)
     if model is None:
         raise InputError(f"the engine {name} needs a model; give --model")
     if name == "vllm":

@@ -10,7 +10,7 @@ from autotts_jax import replay
 from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.store import Store, is_growing
 from autotts_jax.errors import InputError, InputWarning
-from autotts_jax.replay.dataset import EQUIV, EXACT, ProbeDataset, stack
+from autotts_jax.replay.dataset import EQUIV, EXACT, ProbeDataset, check_encoding, stack
 from autotts_jax.replay.embedded import EMBEDDED, places
 from autotts_jax.replay.encoding import merge_equivalent
 
@@ -42,6 +42,7 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
         >>> data.questions[0].text, data.questions[0].gold
         ('What is 17 + 16?', '33')
     """
+    check_encoding(encoding)
     named = places(data)
     growing = {Path(place): None for place in named if place not in EMBEDDED and is_growing(Path(place))}
     rest = [place for place in named if place in EMBEDDED or Path(place) not in growing]

@@ -6,7 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from autotts_jax.checks import number
+from autotts_jax.checks import label, number
 from autotts_jax.core.pool import BranchPool, Pool, StopReason, described, is_array, type_of
 from autotts_jax.core.votes import Vote, largest
 from autotts_jax.errors import InputError
@@ -96,7 +96,8 @@ class Family:
 
     Attributes:
         name: the name in results, as in ``name@0.5``.
-        values: the values that a sweep plays, increasing in budget.
+        values: the values that a sweep plays, increasing in budget; none for a family without a sweep, whose
+            members are named one by one.
         make: makes the controller at a value; raises an `InputError` for a value that has none. All
             controllers of a family are of one class.
         value_name: what the value is called in messages: ``β``, ``γ``, ``branches``.
@@ -108,15 +109,17 @@ class Family:
     value_name: str = "value"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name or "@" in self.name:
-            raise InputError(f"a family's name is {self.name!r}, but it must be a text without @")
-        try:
-            for value in self.values:
-                number(f"a value of {self.name}", value)
-        except TypeError:
-            raise InputError(
-                f"the values of {self.name} are {self.values!r}; give a tuple of numbers"
-            ) from None
+        if "@" in label("a family's name", self.name):
+            raise InputError(f"a family's name is {self.name!r:.60}, but it must be a text without @")
+        label(f"the value_name of {self.name}", self.value_name)
+        values = self.values.tolist() if isinstance(self.values, np.ndarray) else self.values
+        if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+            raise InputError(f"the values of {self.name} are {values!r:.60}; give a tuple of numbers")
+        for value in values:
+            number(f"a value of {self.name}", value)
+        # Numbers of NumPy would not be written to a manifest.
+        plain = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+        object.__setattr__(self, "values", plain)
         if not callable(self.make):
             raise InputError(
                 f"{self.name} makes its controllers by {self.make!r:.60}, which is not callable; give a "

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from autotts_jax.checks import nearest, whole
+from autotts_jax.checks import choice, whole
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.profiles import (
     Hardware,
@@ -118,8 +118,7 @@ class CostModel:
     answer_tokens: int = 16
 
     def __post_init__(self) -> None:
-        if self.kind not in tuple(UNITS):
-            raise InputError(f"unknown cost {self.kind!r}; {nearest(self.kind, UNITS)}")
+        choice("cost", self.kind, UNITS)
         if self.batch is not None:
             whole("batch", self.batch, 1)
         for name in ("prompt_tokens", "suffix_tokens", "answer_tokens"):

@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from autotts_jax.checks import number, whole
+from autotts_jax.checks import choice, number, whole
 from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, winner
 from autotts_jax.core.votes import MOST_BRANCHES, Vote
 from autotts_jax.envs import observations
@@ -91,8 +91,7 @@ class Environment(abc.ABC):
         aggregate: str | Aggregate = "majority",
         mask_in_obs: bool = False,
     ):
-        if obs not in OBSERVATIONS:
-            raise InputError(f"unknown observation {obs!r}; choose one of {', '.join(OBSERVATIONS)}")
+        choice("observation", obs, OBSERVATIONS)
         self.max_branches = whole("max_branches", max_branches, 1, MOST_BRANCHES)
         self.obs = obs
         self.aggregate = find_aggregate(aggregate)

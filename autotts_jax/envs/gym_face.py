@@ -18,7 +18,7 @@ from gymnasium.spaces import Dict, Discrete, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from jaxtyping import Int, Int32, PRNGKeyArray, UInt32
 
-from autotts_jax.checks import nearest
+from autotts_jax.checks import choice, nearest
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.gym_episodes import Chosen, Shown, Slot, view
 from autotts_jax.envs.making import split_settings
@@ -63,8 +63,8 @@ class Face:
     render_mode: str | None
 
     def _set_up(self, data: Data, encoding: str, render_mode: str | None, settings: dict[str, Any]) -> None:
-        if render_mode is not None and render_mode not in RENDER_MODES:
-            raise InputError(f"unknown render_mode {render_mode!r}; choose one of {', '.join(RENDER_MODES)}")
+        if render_mode is not None:
+            choice("render_mode", render_mode, RENDER_MODES)
         _refuse_forks()
         matrix, self._recorded = _load(data, encoding)
         of_class, of_params = split_settings(self.kind, settings)

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, PRNGKeyArray
 
+from autotts_jax.checks import choice
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.envs.gym import WidthDepthEnv
 from autotts_jax.envs.gym_episodes import Slot, Step, begin_all, play_all, select_all
@@ -69,9 +70,8 @@ class WidthDepthVectorEnv(Face, VectorEnv[Observation, Any, np.ndarray]):
     ):
         if not is_integer(num_envs) or num_envs < 1:
             raise InputError(f"num_envs is {num_envs!r}, but it must be an integer of at least 1")
-        modes = [mode.value for mode in AutoresetMode]
-        if not isinstance(autoreset_mode, AutoresetMode) and autoreset_mode not in modes:
-            raise InputError(f"unknown autoreset_mode {autoreset_mode!r}; choose one of {', '.join(modes)}")
+        if not isinstance(autoreset_mode, AutoresetMode):
+            choice("autoreset_mode", autoreset_mode, [mode.value for mode in AutoresetMode])
         self._set_up(data, encoding, render_mode, settings)
         self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotts_jax.checks import nearest
+from autotts_jax.checks import choice, nearest
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.macros import WidthDepthMacro
 from autotts_jax.envs.params import EnvParams
-from autotts_jax.envs.registry import ENVIRONMENTS, NAMESPACE
+from autotts_jax.envs.registry import ENVIRONMENTS, NAMESPACE, Registered
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.errors import InputError
@@ -56,14 +56,25 @@ def make(
         >>> observation["branches"].shape
         (8, 12)
     """
-    alone = name.removeprefix(NAMESPACE) if isinstance(name, str) else name
-    if alone not in tuple(ENVIRONMENTS):
-        raise InputError(f"unknown environment {name!r}; {nearest(name, ENVIRONMENTS)}")
+    registered = find_environment(name)
     dataset = data if isinstance(data, ProbeDataset) else load(data)
-    kind = KINDS[ENVIRONMENTS[alone].kind]
-    of_class, of_params = split_settings(kind, {**ENVIRONMENTS[alone].settings, **settings})
+    kind = KINDS[registered.kind]
+    of_class, of_params = split_settings(kind, {**registered.settings, **settings})
     env = kind(**of_class)
     return env, env.make_params(dataset.matrix, **of_params)
+
+
+def find_environment(name: str) -> Registered:
+    """Finds a registered environment.
+
+    Args:
+        name: an id in `ENVIRONMENTS`, in the namespace ``autotts_jax`` or alone.
+
+    Raises:
+        InputError: there is no such environment.
+    """
+    alone = name.removeprefix(NAMESPACE) if isinstance(name, str) else name
+    return ENVIRONMENTS[choice("environment", alone, ENVIRONMENTS)]
 
 
 def as_gymnax(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Int16, Int32, PRNGKeyArray
 
+from autotts_jax.checks import choice
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.envs.observations import History, Tracker
 from autotts_jax.envs.rewards import Reward
@@ -103,7 +104,10 @@ def gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
     Raises:
         InputError: it is something else, or negative.
     """
-    given = np.asarray(gamma)
+    try:
+        given = np.asarray(gamma)
+    except ValueError:  # lists of several lengths
+        given = np.asarray(None)
     if given.shape not in ((), (2,)) or given.dtype.kind not in "iuf":
         raise InputError(f"gamma is {gamma!r}, but it must be a number or a range (low, high) of two")
     low, high = np.broadcast_to(given, 2).tolist()
@@ -125,10 +129,7 @@ def reward_mode(name: str | Reward) -> Reward:
     """
     if isinstance(name, Reward):
         return name
-    names = [mode.name.lower() for mode in Reward]
-    if name not in names:
-        raise InputError(f"unknown reward {name!r}; choose one of {', '.join(names)}")
-    return Reward[name.upper()]
+    return Reward[choice("reward", name, [mode.name.lower() for mode in Reward]).upper()]
 
 
 def branches_of_cells(matrix: ProbeMatrix) -> np.ndarray:

@@ -15,11 +15,12 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float
 from rich.console import RenderableType
 
-from autotts_jax.checks import nearest, whole
+from autotts_jax.checks import callback, choice, label, nearest, text, whole
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.controller import Controller, Family
 from autotts_jax.envs.environment import Environment, Observation
-from autotts_jax.envs.making import make
+from autotts_jax.envs.making import find_environment, make
+from autotts_jax.envs.params import gamma_range
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate
 from autotts_jax.experiments.files import FILES, results_folder, rows_table, write_csv
@@ -68,6 +69,9 @@ class Task:
         gamma: least and largest γ, the price of an interval; equal where it is fixed.
         environment: the id of the environment that agents play in.
         steps: environment steps at which sample efficiency is reported.
+
+    Raises:
+        InputError: one of them is something else, or out of range.
     """
 
     name: str
@@ -76,6 +80,20 @@ class Task:
     gamma: tuple[float, float]
     environment: str
     steps: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        label("a task's name", self.name)
+        if self.data is not None:
+            text(f"the data of task {self.name!r}", self.data)
+        whole("max_branches", self.max_branches, 1)
+        if not isinstance(self.gamma, tuple) or len(self.gamma) != 2:
+            raise InputError(f"gamma is {self.gamma!r:.60}, but it must be the least and the largest γ")
+        gamma_range(self.gamma)
+        find_environment(self.environment)
+        if not isinstance(self.steps, tuple):
+            raise InputError(f"steps is {self.steps!r:.60}, but it must be a tuple of whole numbers")
+        for steps in self.steps:
+            whole("an entry of steps", steps, 1)
 
     @property
     def gammas(self) -> tuple[float, ...]:
@@ -152,14 +170,31 @@ class Agent:
             ``jax.jit(jax.vmap(f))`` for a function f of one observation; or a model with the ``predict`` of
             Stable-Baselines3.
         env: the functional environment that it plays in, as `autotts_jax.make` returns it.
+
+    Raises:
+        InputError: one of them is something else.
     """
 
     def __init__(self, act: Any, env: Environment):
+        self._predict = getattr(act, "predict", None)
+        if self._predict is None:
+            if act is None:
+                raise InputError("act is None, but it must be a function of observations, or a model")
+            callback("act", act, "observations")
+        elif not callable(self._predict):
+            raise InputError(f"the predict of act is {self._predict!r:.60}, but it must be a method")
+        if not isinstance(env, Environment):
+            raise InputError(
+                f"env is {env!r:.60}, but it must be an environment, as autotts_jax.make returns it first"
+            )
         self.env = env
         self._act = act
-        self._predict = getattr(act, "predict", None)
         takes = inspect.signature(self._predict).parameters if self._predict else {}
         self._takes_masks = "action_masks" in takes
+
+    def __repr__(self) -> str:
+        acting = getattr(self._act, "__name__", type(self._act).__name__)
+        return f"Agent({acting}) in {type(self.env).__name__} with {self.env.max_branches} branches"
 
     def predict(
         self,
@@ -408,11 +443,8 @@ def bench(
         ['sc@1', 'published', 'sc@8']
     """
     if not isinstance(task, Task):
-        if task not in tuple(TASKS):
-            raise InputError(f"unknown task {task!r}; {nearest(task, TASKS)}")
-        task = TASKS[task]
-    if part not in tuple(PARTS):
-        raise InputError(f"unknown part {part!r}; choose one of {', '.join(PARTS)}")
+        task = TASKS[choice("task", task, TASKS)]
+    choice("part", part, PARTS)
     seeds = whole("seeds", seeds, FEWEST_SEEDS)
     dataset = task.load(data)
     parts = part_of(dataset)

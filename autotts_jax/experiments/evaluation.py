@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from autotts_jax.checks import callback, whole
+from autotts_jax.checks import callback, choice, whole
 from autotts_jax.collect.loading import loaded
 from autotts_jax.commands import without_secrets
 from autotts_jax.core.costs import CostModel
@@ -430,8 +430,7 @@ def _reporter(player: Player, episodes: int, on_progress: OnProgress | None) -> 
 
 
 def _check_protocol(protocol: str) -> None:
-    if protocol not in tuple(PROTOCOLS):
-        raise InputError(f"unknown protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}")
+    choice("protocol", protocol, PROTOCOLS)
 
 
 def _check_distinct(players: Sequence[Player]) -> None:

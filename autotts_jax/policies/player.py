@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from autotts_jax.checks import text
+from autotts_jax.checks import label
 from autotts_jax.core import stepping
 from autotts_jax.core.controller import Controller, checked_round, checked_start, checked_vote
 from autotts_jax.core.pool import BranchPool
@@ -58,7 +58,7 @@ class Player(abc.ABC):
         Raises:
             InputError: it cannot.
         """
-        text("the name of a player", self.name)
+        label("the name of a player", self.name)
         if self.width not in (None, width):
             raise InputError(f"{self.name} opens {self.width} branches, but episodes have {width}")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from autotts_jax.checks import number, whole
+from autotts_jax.checks import choice, number, whole
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import MAX_ENTRIES, NONE, ProbeMatrix
 
@@ -29,8 +29,7 @@ def check_encoding(encoding: str) -> None:
     Raises:
         InputError: it is not one of `ENCODINGS`.
     """
-    if encoding not in ENCODINGS:
-        raise InputError(f"unknown encoding {encoding!r}; choose one of {', '.join(ENCODINGS)}")
+    choice("encoding", encoding, ENCODINGS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from autotts_jax.checks import nearest
 from autotts_jax.errors import InputError
 from autotts_jax.files import exists
-from autotts_jax.replay.dataset import EXACT, ProbeDataset, stack
+from autotts_jax.replay.dataset import EXACT, ProbeDataset, check_encoding, stack
 from autotts_jax.replay.reading import read_files
 
 SMOLLM2 = Path(__file__).with_name("smollm2.npz")
@@ -62,6 +62,7 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
             not available for the data, or one cell is in two files.
         DataError: a file is wrong.
     """
+    check_encoding(encoding)
     named = places(data)
     names = dict.fromkeys(str(place) for place in named if place in EMBEDDED)
     files = [place for place in named if place not in EMBEDDED]

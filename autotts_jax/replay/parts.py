@@ -7,6 +7,7 @@ import hashlib
 import numpy as np
 from jaxtyping import Shaped
 
+from autotts_jax.checks import choice
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import ProbeDataset
 
@@ -68,6 +69,5 @@ def select_part(dataset: ProbeDataset, part: str) -> ProbeDataset:
     Raises:
         InputError: there is no such part, or `part_of` cannot deal the questions.
     """
-    if part not in tuple(PARTS):
-        raise InputError(f"unknown part {part!r}; choose one of {', '.join(PARTS)}")
+    choice("part", part, PARTS)
     return dataset.select(np.flatnonzero(part_of(dataset) == part))

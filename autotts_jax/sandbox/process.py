@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import choice, number, whole
 from autotts_jax.errors import InputError
 from autotts_jax.sandbox.confine import KERNEL, PROCESS
 from autotts_jax.sandbox.messages import MAX_SAID, Frames, Message, MessageError, encode
@@ -96,15 +96,14 @@ class Sandbox:
     wall_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.level not in (None, KERNEL, PROCESS):
-            raise InputError(f"unknown sandbox level {self.level!r}; choose {KERNEL} or {PROCESS}")
-        if not self.seconds > 0:
-            raise InputError(f"a sandbox needs seconds above 0, not {self.seconds}")
+        if self.level is not None:
+            choice("sandbox level", self.level, (KERNEL, PROCESS))
+        number("a sandbox's seconds", self.seconds, above=0)
         whole("a sandbox's memory in bytes", self.memory, LEAST_MEMORY, 1 << 50)
         if self.cpu_seconds is not None:
             whole("a sandbox's CPU time in seconds", self.cpu_seconds, 1, 1 << 31)
-        if self.wall_seconds is not None and not self.wall_seconds > 0:
-            raise InputError(f"a sandbox needs wall_seconds above 0, not {self.wall_seconds}")
+        if self.wall_seconds is not None:
+            number("a sandbox's wall_seconds", self.wall_seconds, above=0)
 
 
 class Child:

@@ -22,7 +22,7 @@ from autotts_jax.discovery.programs.source import exported, source_of
 from autotts_jax.discovery.results.lineage import lineage_figure
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
-from autotts_jax.files import write_atomically
+from autotts_jax.files import destination, write_atomically
 from autotts_jax.policies.sealed.cast import printable
 from autotts_jax.terminal import styled
 
@@ -324,7 +324,7 @@ def read_run(folder: str | Path) -> Discovery:
         (0, [0])
         >>> source, family = found.source("First", number=0), found.family("first", number=0)
     """
-    folder = Path(folder)
+    folder = destination(folder, "folder")
     manifest = read_manifest(folder)
     found: list[Record] = []
     of_round: list[Record] = []

@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from autotts_jax.checks import number, whole
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.files import exists, write_atomically
+from autotts_jax.files import destination, exists, write_atomically
 from autotts_jax.npz import Form, Npz
 from autotts_jax.parsing import parse_json
 from autotts_jax.policies.neural import actions, network
@@ -48,7 +48,7 @@ def _architecture(parameters: Parameters) -> dict[str, Any]:
     return common | {"openings": list(actions.OPENINGS), "max_advance": actions.MAX_ADVANCE}
 
 
-def save_policy(path: Path, policy: NeuralPolicy, card: Mapping[str, Any] | None = None) -> None:
+def save_policy(path: str | Path, policy: NeuralPolicy, card: Mapping[str, Any] | None = None) -> None:
     """Writes a policy to a file, whole or not at all.
 
     Args:
@@ -76,12 +76,19 @@ def save_policy(path: Path, policy: NeuralPolicy, card: Mapping[str, Any] | None
     write_atomically(path, content.getvalue())
 
 
-def load_policy(path: Path) -> tuple[NeuralPolicy, dict[str, Any]]:
+def load_policy(path: str | Path) -> tuple[NeuralPolicy, dict[str, Any]]:
     """Reads a policy and its card from a file, or from a run's folder with a `BEST` in it.
+
+    Args:
+        path: the file or the folder.
+
+    Returns:
+        The policy, and the card that it was saved with.
 
     Raises:
         InputError: there is none, it is damaged, or it was made for another network.
     """
+    path = destination(path, "the policy's path")
     file = path / BEST if exists(path) and path.is_dir() else path
     if not exists(file):
         raise InputError(

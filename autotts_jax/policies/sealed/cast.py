@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from autotts_jax.checks import flag
 from autotts_jax.errors import InputError
 from autotts_jax.policies.sealed.child import LONGEST_FAILURE
 from autotts_jax.replay.dataset import ProbeDataset
@@ -32,6 +33,12 @@ class Sealing:
     trusted: bool = False
     spellings: bool = False
     sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
+
+    def __post_init__(self) -> None:
+        for name in ("trusted", "spellings"):
+            flag(name, getattr(self, name))
+        if not isinstance(self.sandbox, Sandbox):
+            raise InputError(f"sandbox is {self.sandbox!r:.60}, but it must be an autotts_jax.Sandbox")
 
 
 SEALED = Sealing()
