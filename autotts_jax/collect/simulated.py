@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import threading
 from collections import Counter
@@ -92,11 +93,22 @@ class SimulatedEngine:
         if stops:
             tokens, text = tokens[: min(stops)], text[: min(stops)]
         ended = stops or tokens[-1] == END or len(tokens) < request.max_tokens
-        return Completion(tokens, text, Finish.stop if ended else Finish.length)
+        mean = self._mean_logprob(request, tokens) if request.logprobs else None
+        return Completion(tokens, text, Finish.stop if ended else Finish.length, mean)
+
+    def _mean_logprob(self, request: Request, tokens: Tokens) -> float:
+        """The mean log-probability by the weights of the digits; all other tokens are certain."""
+        weights = self._weights(request) if request.temperature else []
+        chosen = [weights[DIGITS.index(token)] for token in tokens if weights and token in set(DIGITS)]
+        # The digit that ends a text may be one that is not sampled.
+        return sum(math.log(weight / sum(weights)) for weight in chosen if weight) / len(tokens)
+
+    def _weights(self, request: Request) -> list[int]:
+        question = self.tokenizer.decode(request.prompt).split("\n")[1]
+        return _restricted(request, random.Random(question).choices([1, 2, 3, 8], k=len(DIGITS)))
 
     def _think(self, request: Request) -> Tokens:
-        question = self.tokenizer.decode(request.prompt).split("\n")[1]
-        weights = _restricted(request, random.Random(question).choices([1, 2, 3, 8], k=len(DIGITS)))
+        weights = self._weights(request)
         draw = random.Random(hashlib.blake2b(repr((request.seed, request.prompt)).encode()).digest())
         tokens: list[int] = []
         while len(tokens) + 4 <= request.max_tokens:  # a digit, and room for the end

@@ -6,7 +6,7 @@ file                     content
 ``collection.json``      the plan: all that the matrix depends on, and each run that worked on it
 ``units/QQQQQ-BBBBB.json`` branches B, B + 1, … of question Q, some at a time: answers, tokens, finish reasons
                          and a digest of all that, of the place and of the plan
-``matrix.npz``           the finished probe matrix as a compact file
+``matrix.npz``           the finished probe matrix as a compact file, with the signals that were kept
 ``matrix.json``          the same as AutoTTS JSON, unless it would be larger than such files may be
 ======================== ====================================================================================
 """
@@ -31,7 +31,7 @@ from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.schema import SchemaError, parse_as
-from autotts_jax.collect.trajectories import Usage
+from autotts_jax.collect.trajectories import LOGPROB_MEAN, Usage, at_depths
 from autotts_jax.commands import hide, without_secrets
 from autotts_jax.errors import DataError, InputError, TooLargeError
 from autotts_jax.parsing import parse_json
@@ -339,7 +339,13 @@ class Store:
         for collected in self.done():
             branches.setdefault(collected.unit.question, []).extend(collected.branches)
         complete = [q for q, rows in sorted(branches.items()) if len(rows) == self.plan.num_branches]
-        return [self._record(self.plan.questions[q], branches[q], grader) for q in complete]
+        # An engine may not have said all that it was asked for.
+        told = self.plan.sampling.logprobs and all(
+            len(branch.logprobs or ()) == -(-branch.tokens // self.plan.sampling.interval)
+            for q in complete
+            for branch in branches[q]
+        )
+        return [self._record(self.plan.questions[q], branches[q], grader, told) for q in complete]
 
     def _to_dataset(self, records: list[dict[str, Any]]) -> ProbeDataset:
         return from_records(
@@ -350,14 +356,19 @@ class Store:
             benchmark=self.plan.benchmark,
         )
 
-    def _record(self, problem: Problem, branches: Sequence[Branch], grader: Grader | None) -> dict[str, Any]:
+    def _record(
+        self, problem: Problem, branches: Sequence[Branch], grader: Grader | None, logprobs: bool
+    ) -> dict[str, Any]:
         given = list(dict.fromkeys(answer for b in branches for answer in (*b.probes, b.final)))
         forms = grader.forms(given, problem.gold) if grader else given
         form = dict(zip(given, forms, strict=True))
         gold = grader.reference(problem.gold) if grader else problem.gold
         gold = problem.gold if gold == ERROR else gold  # lest branches without an answer be right
         triples = [([form[a] for a in b.probes], b.tokens, form[b.final]) for b in branches]
-        return to_record(problem.text, gold, self.plan.sampling.interval, triples)
+        signals = {}
+        if logprobs:
+            signals[LOGPROB_MEAN] = [at_depths(b.logprobs or (), len(b.probes) + 1) for b in branches]
+        return to_record(problem.text, gold, self.plan.sampling.interval, triples, signals)
 
 
 def preview(folder: Path, plan: Plan) -> tuple[list[Collected], list[Unit]]:

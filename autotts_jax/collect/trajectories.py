@@ -28,6 +28,8 @@ QUESTION = "{question}"
 MOST_TOKENS = 32_768
 """T by default, where the model's context holds as much."""
 _BEGINS_CODE = re.compile(rf"(^|\n){FENCE}[^\n]*\n\Z")
+LOGPROB_MEAN = "logprob_mean"
+"""The signal of the mean log-probabilities of intervals."""
 MAX_SEED = MAX_TOP_K = 2**31 - 1
 
 
@@ -52,7 +54,7 @@ class Sampling:
         probe_tokens: maximal tokens of a forced answer.
         probes_per_prefix: forced answers of each prefix. One is the most likely answer; several are sampled
             at the trajectories' temperature, and their majority is the probe.
-        logprobs: whether to keep the mean log-probability of each interval.
+        logprobs: whether to keep the mean log-probability of each interval, the signal `LOGPROB_MEAN`.
 
     Raises:
         InputError: a value is out of range, or no text that UTF-8 can write.
@@ -127,6 +129,19 @@ def last_depth(tokens: int, interval: int) -> int:
         The depth, at least 2.
     """
     return max(2, -(-tokens // interval))
+
+
+def at_depths(values: Sequence[float], depth: int) -> list[float]:
+    """Gives what each interval of a trajectory has at the depths that it can be read to.
+
+    Args:
+        values: a number for each interval, at least one.
+        depth: L + 1, the depth at which the trajectory is read to its end.
+
+    Returns:
+        A number for each depth. A trajectory of one interval has its number at both depths.
+    """
+    return [values[min(k, len(values) - 1)] for k in range(depth)]
 
 
 def majority(answers: Sequence[str]) -> str:

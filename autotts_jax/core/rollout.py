@@ -208,7 +208,7 @@ def rollout(
     lanes = length if hooks.after_round else lanes
     table = _Table(
         _Settings.of(controllers),
-        matrix,
+        dataclasses.replace(matrix, signals={}),  # no controller looks at them
         BranchOrders(_bucket(np.asarray(orders.table, np.int32)), np.asarray(orders.group, np.int32)),
         budget=None if budget is None else np.asarray(budget, np.int32),
         num_episodes=np.asarray(per_device, np.int32),

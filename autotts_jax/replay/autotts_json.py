@@ -5,6 +5,8 @@ Both have ``question``, ``gold_answer``, ``probe_freq`` (tokens between two prob
 
 - AutoTTS: ``each_branch``, triples of the probes' answers, the tokens and the final answer;
 - Parallel-Probe: ``probe_matrix_mxn``, rows of answers that end in nulls, and ``branch_tokens``.
+
+Both may have ``signals``: by name, for each branch a list with a number for each probe and the final answer.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import itertools
 import json
 import os
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,9 +30,10 @@ from autotts_jax.parsing import check_size
 from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question, check_encoding
 from autotts_jax.replay.encoding import encode_exact, merge_equivalent
 from autotts_jax.replay.fields import check_fields, check_type, check_types
-from autotts_jax.replay.flat import FlatMatrix, check, flatten, pad
+from autotts_jax.replay.flat import FlatMatrix, flatten, pad, to_dataset
 from autotts_jax.replay.json_values import parse_values
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.signals import DTYPE
 
 _FIELDS = {"question": str, "gold_answer": object, "probe_freq": int, "final_answers_trace": list}
 _AUTOTTS_FIELDS = _FIELDS | {"each_branch": list}
@@ -98,7 +102,13 @@ def from_records(
     return _encode(source, questions, Cell(model, benchmark, len(questions[0].tokens), source, sha256))
 
 
-def to_record(question: str, gold: str, interval: int, branches: Iterable[Triple]) -> dict[str, Any]:
+def to_record(
+    question: str,
+    gold: str,
+    interval: int,
+    branches: Iterable[Triple],
+    signals: Mapping[str, Sequence[Sequence[float]]] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Makes the JSON object of one question, with the fields and the order of the released files.
 
     Args:
@@ -106,18 +116,20 @@ def to_record(question: str, gold: str, interval: int, branches: Iterable[Triple
         gold: the reference answer.
         interval: tokens between two probes.
         branches: the branches.
+        signals: the signals by name: of each branch, a number for each probe and the final answer.
 
     Returns:
         An object for `json.dumps`.
     """
     triples = [[list(probes), tokens, final] for probes, tokens, final in branches]
-    return {
+    record = {
         "question": question,
         "final_answers_trace": [final for _, _, final in triples],
         "each_branch": triples,
         "gold_answer": gold,
         "probe_freq": interval,
     }
+    return record | {"signals": dict(signals)} if signals else record
 
 
 def write_json(dataset: ProbeDataset, path: str | Path) -> None:
@@ -142,7 +154,13 @@ def write_json(dataset: ProbeDataset, path: str | Path) -> None:
         raise InputError(f"{path}: AutoTTS JSON cannot hold an answer without text; use write_compact")
     matrix = pad(flat, dataset.cells, dataset.questions)
     records = [
-        to_record(question.text, question.gold, int(matrix.interval[q]), _triples(matrix, q, question))
+        to_record(
+            question.text,
+            question.gold,
+            int(matrix.interval[q]),
+            _triples(matrix, q, question),
+            _signals(matrix, q),
+        )
         for q, question in enumerate(dataset.questions)
     ]
     content = json.dumps(records, indent=2, ensure_ascii=False).encode()
@@ -161,6 +179,17 @@ def _triples(matrix: ProbeMatrix, q: int, question: Question) -> Iterable[Triple
         yield probes, tokens, final
 
 
+def _signals(matrix: ProbeMatrix, q: int) -> dict[str, list[list[float]]]:
+    """The signals of a question, each number with the few digits that tell it from float16's others."""
+    return {
+        name: [
+            [float(str(value)) for value in row[: length + 1]]
+            for row, length in zip(np.asarray(values)[q], matrix.lengths[q], strict=True)
+        ]
+        for name, values in matrix.signals.items()
+    }
+
+
 # --- checking records
 
 
@@ -174,6 +203,7 @@ class _Question:
     probes: Sequence[list[str]]
     tokens: Sequence[int]
     finals: Sequence[str]
+    signals: Mapping[str, np.ndarray]
 
 
 def _check_record(file: object, q: int, item: Any) -> _Question:
@@ -183,7 +213,9 @@ def _check_record(file: object, q: int, item: Any) -> _Question:
     _check_branches(file, q, probes, tokens, finals)
     if not 1 <= item["probe_freq"] <= _MAX_INT32:
         raise DataError(file, f"probe_freq is {item['probe_freq']}; give the tokens between two probes", q)
-    return _Question(item["question"], _gold(file, q, item), item["probe_freq"], probes, tokens, finals)
+    signals = _read_signals(file, q, item.get("signals", {}), [len(row) + 1 for row in probes])
+    gold = _gold(file, q, item)
+    return _Question(item["question"], gold, item["probe_freq"], probes, tokens, finals, signals)
 
 
 def _gold(file: object, q: int, item: dict[str, Any]) -> str:
@@ -262,6 +294,33 @@ def _check_branches(file: object, q: int, probes: Any, tokens: Any, finals: Any)
         raise DataError(file, f"{tokens[branch]} tokens; give a number from 1 to {_MAX_INT32}", q, branch)
 
 
+def _read_signals(file: object, q: int, signals: Any, depths: Sequence[int]) -> dict[str, np.ndarray]:
+    """The signals of a question by name, branch after branch."""
+    check_type(file, "signals", signals, dict, q)
+    flat = {}
+    for name, rows in signals.items():
+        signal = f"the signal {name!r:.60}"
+        check_type(file, signal, rows, list, q)
+        _check_count(file, q, signal, rows, len(depths), "final_answers_trace")
+        check_types(file, signal, rows, list, q)
+        for branch, (row, count) in enumerate(zip(rows, depths, strict=True)):
+            if len(row) != count:
+                raise DataError(
+                    file,
+                    f"{signal} has {len(row)} values, and the branch {count - 1} probes and a final answer; "
+                    "give one for each",
+                    q,
+                    branch,
+                )
+            if others := [value for value in row if type(value) not in (int, float)]:
+                raise DataError(file, f"{signal} has {others[0]!r:.60}; make it a number", q, branch)
+        # Integers may be too large for any float; all numbers that are too large for float16 become infinite.
+        values = [max(min(value, _MAX_INT32), -_MAX_INT32) for row in rows for value in row]
+        with np.errstate(over="ignore"):
+            flat[name] = np.array(values, DTYPE)
+    return flat
+
+
 def _check_alike(file: object, questions: Sequence[_Question]) -> None:
     """Checks what all questions of a cell must share."""
     first = questions[0]
@@ -278,6 +337,11 @@ def _check_alike(file: object, questions: Sequence[_Question]) -> None:
                 file,
                 f"probe_freq is {question.interval}, and {first.interval} in question 0; split the file",
                 q,
+            )
+        if question.signals.keys() != first.signals.keys():
+            have, had = (", ".join(sorted(one.signals)) or "none" for one in (question, first))
+            raise DataError(
+                file, f"its signals are {have}, and {had} in question 0; give every question the same", q
             )
 
 
@@ -302,6 +366,9 @@ def _encode(file: object, questions: Sequence[_Question], cell: Cell) -> ProbeDa
         gold=np.array([codes.gold for codes in encoded], np.int16),
         interval=np.array([question.interval for question in questions], np.int32),
         cell=np.zeros(len(questions), np.int32),
+        signals={
+            name: np.concatenate([question.signals[name] for question in questions])
+            for name in questions[0].signals
+        },
     )
-    check(file, flat, (cell,), texts, EXACT)
-    return ProbeDataset(pad(flat, (cell,), texts), texts, (cell,), EXACT)
+    return to_dataset(file, flat, (cell,), texts, EXACT)

@@ -11,6 +11,8 @@ interval int32 tokens between two probes, of each question
 cell     int32 index into the cells, of each question
 text     uint8 UTF-8 JSON: format, version, encoding, cells, and the questions' text and vocabulary
 ======== ===== =====================================================================================
+
+Besides, any number of signals: float16 arrays ``signal.NAME`` in the order of the answers.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ from autotts_jax.npz import Npz, check_unpacked
 from autotts_jax.parsing import check_size, parse_json
 from autotts_jax.replay.dataset import ENCODINGS, Cell, ProbeDataset, Question
 from autotts_jax.replay.fields import check_fields
-from autotts_jax.replay.flat import FlatMatrix, branches_per_question, check, flatten, pad
+from autotts_jax.replay.flat import FlatMatrix, branches_per_question, flatten, to_dataset
 from autotts_jax.replay.matrix import NONE
+from autotts_jax.replay.signals import DTYPE
 
 FORMAT = "autotts_jax probe matrix"
 VERSION = 1
@@ -46,6 +49,7 @@ _DTYPES = {
     "cell": np.int32,
     _TEXT: np.uint8,
 }
+_SIGNAL = "signal."
 _TEXT_FIELDS = {"encoding": str, "cells": list, "questions": list}
 _CELL_FIELDS = {"model": str, "benchmark": str, "num_branches": int, "source": str, "sha256": str}
 _QUESTION_FIELDS = {"index": int, "text": str, "gold": str, "vocabulary": list}
@@ -74,6 +78,7 @@ def write_compact(dataset: ProbeDataset, path: str | Path) -> None:
     }
     text = json.dumps(told).encode()
     arrays = vars(flatten(dataset)) | {_TEXT: np.frombuffer(text, np.uint8)}
+    arrays |= {_SIGNAL + name: values for name, values in arrays.pop("signals").items()}
     try:
         check_size(text)
         check_unpacked(arrays)
@@ -98,29 +103,32 @@ def read_compact(path: str | Path) -> ProbeDataset:
     """
     arrays = _read_arrays(path)
     encoding, cells, questions = _parse_text(path, arrays.pop(_TEXT).tobytes())
-    flat = FlatMatrix(**arrays)
+    names = [name for name in arrays if name not in _DTYPES]
+    signals = {name.removeprefix(_SIGNAL): arrays.pop(name) for name in names}
+    flat = FlatMatrix(**arrays, signals=signals)
     _check_questions(path, flat, cells, questions)
     _check_branches(path, flat, cells, questions)
-    check(path, flat, cells, questions, encoding)
-    return ProbeDataset(pad(flat, cells, questions), questions, cells, encoding)
+    return to_dataset(path, flat, cells, questions, encoding)
 
 
 def _read_arrays(file: str | Path) -> dict[str, np.ndarray]:
     archive = Npz(file, "write it again with write_compact")
-    if archive.forms.keys() != _DTYPES.keys():
+    names = {name for name in archive.forms if not name.startswith(_SIGNAL)}
+    if names != _DTYPES.keys():
         raise DataError(
             file,
             f"no compact file: it holds the arrays {reprlib.repr(sorted(archive.forms))}, and a compact file "
             f"{sorted(_DTYPES)}; write it with write_compact, or if it is something else, move it out of the "
             "folder or name the files to read",
         )
-    for name, dtype in _DTYPES.items():
+    dtypes = _DTYPES | dict.fromkeys(sorted(archive.forms.keys() - _DTYPES.keys()), DTYPE)
+    for name, dtype in dtypes.items():
         form = archive.forms[name]
         if form.dtype != dtype or len(form.shape) != 1:
             raise DataError(
                 file, f"{name} is {form.dtype} of shape {form.shape}; make it flat {np.dtype(dtype)}"
             )
-    return {name: archive.read(name) for name in _DTYPES}
+    return {name: archive.read(name) for name in dtypes}
 
 
 def _parse_text(file: object, content: bytes) -> tuple[str, tuple[Cell, ...], tuple[Question, ...]]:
@@ -191,12 +199,13 @@ def _check_branches(
     _check_each(file, "no probes; leave the branch out", flat.lengths >= 1, branches)
     _check_each(file, "fewer tokens than 1; correct them", flat.tokens >= 1, branches)
     depths = flat.lengths.astype(np.int64) + 1
-    if len(flat.answers) != depths.sum():
-        raise DataError(
-            file,
-            f"answers has {len(flat.answers)} entries, and the lengths add up to {depths.sum()}; "
-            "write it again with write_compact",
-        )
+    for name, values in {"answers": flat.answers, **flat.signals}.items():
+        if len(values) != depths.sum():
+            raise DataError(
+                file,
+                f"{name} has {len(values)} entries, and the lengths add up to {depths.sum()}; "
+                "write it again with write_compact",
+            )
     sizes = np.repeat([len(question.vocabulary) for question in questions], branches)
     known = (flat.answers >= NONE) & (flat.answers < np.repeat(sizes, depths))
     starts = np.cumsum(depths) - depths

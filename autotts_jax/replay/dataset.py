@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from autotts_jax.checks import choice, number, whole
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import MAX_ENTRIES, NONE, ProbeMatrix
+from autotts_jax.replay.signals import DTYPE, bad_name, first_gap, readable
 
 EXACT = "exact"
 EQUIV = "equiv"
@@ -141,6 +142,52 @@ class ProbeDataset:
             cells=tuple(self.cells[i] for i in kept),
         )
 
+    def with_signals(self, signals: Mapping[str, np.ndarray]) -> ProbeDataset:
+        """Gives the dataset other signals: numbers that a branch shows beside its answers.
+
+        Args:
+            signals: the signals by name, in place of those that it has: float16 arrays of shape (Q, N, K),
+                as ``matrix.answers``, with a finite value at every depth that can be read.
+
+        Returns:
+            A dataset of the same questions. Where there is nothing to read, its signals are NaN.
+
+        Raises:
+            InputError: a name, a dtype or a shape is wrong, a value is missing, or the dataset would be too
+                large.
+
+        Example:
+            >>> import numpy as np
+            >>> import autotts_jax as at
+            >>> data = at.load("smollm2")
+            >>> depth = np.broadcast_to(np.arange(data.matrix.max_depth), data.matrix.answers.shape)
+            >>> list(data.with_signals({"depth": depth.astype(np.float16)}).matrix.signals)
+            ['depth']
+        """
+        if not isinstance(signals, Mapping):
+            raise InputError(f"signals is {signals!r:.60}, but it must be a mapping from names to arrays")
+        if problem := bad_name(signals):
+            raise InputError(problem)
+        shape = self.matrix.answers.shape
+        for name, values in signals.items():
+            kind, size = getattr(values, "dtype", None), getattr(values, "shape", None)
+            if (kind, size) != (DTYPE, shape):
+                what = f"{values!r:.40}" if kind is None else f"{kind} of shape {size}"
+                raise InputError(
+                    f"the signal {name} is {what}; make it {DTYPE} of shape {shape}, as the answers are"
+                )
+        if (1 + len(signals)) * self.matrix.answers.size > MAX_ENTRIES:
+            raise InputError(
+                f"the answers and {len(signals)} signals have more than {MAX_ENTRIES:,} entries; select "
+                "questions, or leave signals out"
+            )
+        given = dataclasses.replace(self.matrix, signals=signals)
+        if gap := first_gap(given):
+            raise InputError(f"question {gap.question}, branch {gap.branch}: {gap.problem}")
+        there, nan = readable(self.matrix), DTYPE.type(np.nan)
+        kept = {name: np.where(there, np.asarray(values), nan) for name, values in signals.items()}
+        return dataclasses.replace(self, matrix=dataclasses.replace(given, signals=kept))
+
     def cell_questions(self, cell: int) -> np.ndarray:
         """Finds the questions of one cell.
 
@@ -201,7 +248,8 @@ def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
     """Stacks several datasets into one; a question keeps its cell.
 
     Smaller matrices are padded to the longest branch and the largest number of branches; the padding is never
-    read, because a branch order holds only the branches that its cell has.
+    read, because a branch order holds only the branches that its cell has. Signals that all datasets have are
+    kept.
 
     Args:
         datasets: the datasets, at least one.
@@ -232,10 +280,12 @@ def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
     num_branches = max(dataset.matrix.num_branches for dataset in datasets)
     max_depth = max(dataset.matrix.max_depth for dataset in datasets)
     count = sum(len(dataset) for dataset in datasets)
-    if count * num_branches * max_depth > MAX_ENTRIES:
+    names = set.intersection(*(set(dataset.matrix.signals) for dataset in datasets))
+    if count * num_branches * max_depth * (1 + len(names)) > MAX_ENTRIES:
+        arrays = f" × {1 + len(names)} arrays, the answers and signals," if names else ","
         raise InputError(
-            f"{count:,} questions × {num_branches:,} branches × {max_depth:,} depths, as many as the largest "
-            f"dataset has, are more than {MAX_ENTRIES:,}; give fewer datasets at a time"
+            f"{count:,} questions × {num_branches:,} branches × {max_depth:,} depths{arrays} as many as the "
+            f"largest dataset has, are more than {MAX_ENTRIES:,}; give fewer datasets at a time"
         )
     vocabulary = max(dataset.matrix.vocabulary for dataset in datasets)
     parts, first_cell = [], 0
@@ -243,14 +293,19 @@ def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
         matrix = dataset.matrix
         branches = (0, num_branches - matrix.num_branches)
         depths = (0, max_depth - matrix.max_depth)
+        padding = ((0, 0), branches, depths)
         parts.append(
             dataclasses.replace(
                 matrix,
-                answers=np.pad(matrix.answers, ((0, 0), branches, depths), constant_values=NONE),
+                answers=np.pad(matrix.answers, padding, constant_values=NONE),
                 lengths=np.pad(matrix.lengths, ((0, 0), branches), constant_values=0),
                 tokens=np.pad(matrix.tokens, ((0, 0), branches), constant_values=0),
                 cell=matrix.cell + np.int32(first_cell),
                 vocabulary=vocabulary,
+                signals={
+                    name: np.pad(matrix.signals[name], padding, constant_values=np.nan)
+                    for name in sorted(names)
+                },
             )
         )
         first_cell += len(dataset.cells)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from autotts_jax.errors import DataError
 from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
 from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.matrix import MAX_ENTRIES, NONE, ProbeMatrix
+from autotts_jax.replay.signals import bad_name, first_gap
 
 MAX_TOKENS = int(np.iinfo(np.int32).max)
 """The most tokens that all branches of a question together may have."""
@@ -35,6 +36,7 @@ class FlatMatrix:
         gold: id of the reference answer of each question, int16. Shape (Q,).
         interval: tokens between two probes, int32. Shape (Q,).
         cell: index into the cells, int32. Shape (Q,).
+        signals: the signals by name, in the order of the answers, float16. Each of shape (S,).
     """
 
     answers: np.ndarray
@@ -43,6 +45,7 @@ class FlatMatrix:
     gold: np.ndarray
     interval: np.ndarray
     cell: np.ndarray
+    signals: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 def branches_per_question(cells: Sequence[Cell], cell: np.ndarray) -> np.ndarray:
@@ -58,10 +61,10 @@ def branches_per_question(cells: Sequence[Cell], cell: np.ndarray) -> np.ndarray
     return np.array([cell.num_branches for cell in cells])[cell]
 
 
-def check(
+def to_dataset(
     file: object, flat: FlatMatrix, cells: Sequence[Cell], questions: Sequence[Question], encoding: str
-) -> None:
-    """Checks what every command relies on, whatever format the data comes from.
+) -> ProbeDataset:
+    """Makes a dataset, and checks what every command relies on, whatever format the data comes from.
 
     Args:
         file: where the data comes from, for messages.
@@ -70,11 +73,26 @@ def check(
         questions: the Q questions.
         encoding: `EXACT` or `EQUIV`.
 
+    Returns:
+        The dataset.
+
     Raises:
         DataError: a cell has no question or a question occurs twice, a text cannot be encoded, a gold answer
             is empty or not the one that its id means, there are more branches, answers or tokens than can be
-            counted, or the matrix is too large when it is padded.
+            counted, the matrix is too large when it is padded, or a signal has a wrong name or is not finite.
     """
+    _check(file, flat, cells, questions, encoding)
+    matrix = pad(flat, cells, questions)
+    if gap := first_gap(matrix):
+        raise DataError(file, gap.problem, gap.question, gap.branch)
+    return ProbeDataset(matrix, tuple(questions), tuple(cells), encoding)
+
+
+def _check(
+    file: object, flat: FlatMatrix, cells: Sequence[Cell], questions: Sequence[Question], encoding: str
+) -> None:
+    if problem := bad_name(flat.signals):
+        raise DataError(file, problem)
     for cell, count in zip(cells, np.bincount(flat.cell, minlength=len(cells)), strict=True):
         if not count:
             raise DataError(file, f"the cell {cell.name} has no question; leave the cell out")
@@ -88,11 +106,12 @@ def check(
             raise DataError(file, f"the cell {cell.name} has a name that is not UTF-8; rename it")
     branches = branches_per_question(cells, flat.cell)
     shape = len(questions), int(branches.max()), int(flat.lengths.max()) + 1
-    if math.prod(shape) > MAX_ENTRIES:
+    if math.prod(shape) * (1 + len(flat.signals)) > MAX_ENTRIES:
+        arrays = f" × {1 + len(flat.signals)} arrays, the answers and signals," if flat.signals else ","
         raise DataError(
             file,
-            f"{shape[0]:,} questions × {shape[1]:,} branches × {shape[2]:,} depths, as many as its longest "
-            f"branch has, are more than {MAX_ENTRIES:,}; split it, or leave out what is so long",
+            f"{shape[0]:,} questions × {shape[1]:,} branches × {shape[2]:,} depths{arrays} as many as its "
+            f"longest branch has, are more than {MAX_ENTRIES:,}; split it, or leave out what is so long",
         )
     reach = np.maximum(flat.tokens, flat.interval.repeat(branches) * (flat.lengths.astype(np.int64) + 1))
     longest = np.maximum.reduceat(reach, np.cumsum(branches) - branches)
@@ -149,14 +168,16 @@ def pad(flat: FlatMatrix, cells: Sequence[Cell], questions: Sequence[Question]) 
     """
     recorded = _recorded(cells, flat.cell)
     lengths = _spread(flat.lengths, recorded, 0)
+    readable = _readable(recorded, lengths)
     return ProbeMatrix(
-        answers=_spread(flat.answers, _readable(recorded, lengths), NONE),
+        answers=_spread(flat.answers, readable, NONE),
         lengths=lengths,
         tokens=_spread(flat.tokens, recorded, 0),
         gold=flat.gold,
         interval=flat.interval,
         cell=flat.cell,
         vocabulary=max(len(question.vocabulary) for question in questions),
+        signals={name: _spread(values, readable, np.nan) for name, values in flat.signals.items()},
     )
 
 
@@ -174,13 +195,18 @@ def flatten(dataset: ProbeDataset) -> FlatMatrix:
     branches = recorded.shape[1]
     lengths = matrix.lengths[:, :branches]
     readable = _readable(recorded, lengths)
+
+    def of_depths(values: np.ndarray) -> np.ndarray:
+        return values[:, :branches, : readable.shape[2]][readable]
+
     return FlatMatrix(
-        answers=matrix.answers[:, :branches, : readable.shape[2]][readable],
+        answers=of_depths(matrix.answers),
         lengths=lengths[recorded],
         tokens=matrix.tokens[:, :branches][recorded],
         gold=matrix.gold,
         interval=matrix.interval,
         cell=matrix.cell,
+        signals={name: of_depths(values) for name, values in matrix.signals.items()},
     )
 
 
@@ -195,7 +221,7 @@ def _readable(recorded: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return recorded[..., None] & (np.arange(lengths.max() + 1) <= lengths[..., None])
 
 
-def _spread(values: np.ndarray, where: np.ndarray, padding: int) -> Any:
+def _spread(values: np.ndarray, where: np.ndarray, padding: float) -> Any:
     padded = np.full(where.shape, padding, values.dtype)
     padded[where] = values
     return padded

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Int, Int16, Int32
+from jaxtyping import Float16, Int, Int16, Int32
 
 from autotts_jax.replay.equivalence import NONE as NONE
 from autotts_jax.typing import Array
@@ -34,6 +35,8 @@ class ProbeMatrix:
         interval: tokens between two probes, the paper's Δ. Shape (Q,).
         cell: index of the (model, benchmark) pair that the question belongs to. Shape (Q,).
         vocabulary: one more than the largest answer id (static, so that label tables have a shape).
+        signals: what branches show besides, by name: ``signals[name][q, b, k]`` is shown with the answer at
+            depth ``k + 1``, and finite there; NaN beyond the final answer. Each of shape (Q, N, K).
     """
 
     answers: Int16[Array, "Q N K"]
@@ -43,6 +46,7 @@ class ProbeMatrix:
     interval: Int32[Array, " Q"]
     cell: Int32[Array, " Q"]
     vocabulary: int = dataclasses.field(metadata={"static": True})
+    signals: Mapping[str, Float16[Array, "Q N K"]] = dataclasses.field(default_factory=dict)
 
     @property
     def num_questions(self) -> int:

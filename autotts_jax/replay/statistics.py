@@ -36,7 +36,10 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
         - ``settled_first``, ``settled_middle``, ``settled_last``: probes in that tenth of their branch (its
           length over ten, rounded up) that equal its final answer;
         - ``length_correlation``: Pearson correlation between a branch's number of probes and whether it is
-          right, mean over the questions where both vary; NaN if there are none.
+          right, mean over the questions where both vary; NaN if there are none;
+        - for each signal ``S``: ``S_mean``, ``S_min``, ``S_max`` over all depths, and ``S_auroc``, the
+          probability that a right final has a larger value than a wrong one of the same question (ties count
+          half), mean over the questions that have both; NaN if there are none.
 
     Raises:
         InputError: there is no such cell, or the dataset has none of its questions.
@@ -75,6 +78,11 @@ def cell_statistics(dataset: ProbeDataset, cell: int) -> dict[str, float | int]:
         "pass@n": float(right.any(axis=1).mean()),
         **_settled(answers == finals, lengths[..., None]),
         "length_correlation": _length_correlation(lengths, right),
+        **{
+            statistic: value
+            for name, values in matrix.signals.items()
+            for statistic, value in _of_signal(name, values[:, :branches], lengths, right).items()
+        },
     }
 
 
@@ -118,6 +126,27 @@ def _spread(name: str, values: np.ndarray) -> dict[str, float | int]:
         f"{name}_mean": float(values.mean()),
         f"{name}_min": int(values.min()),
         f"{name}_max": int(values.max()),
+    }
+
+
+def _of_signal(
+    name: str, values: np.ndarray, lengths: np.ndarray, right: np.ndarray
+) -> dict[str, float | int]:
+    """Statistics of a signal, ``values`` (q, N, K), on branches with ``lengths`` (q, N)."""
+    values = values.astype(np.float64)
+    of_finals = np.take_along_axis(values, lengths[..., None], axis=2)[..., 0]
+    larger = [
+        np.mean((hits > misses) + (hits == misses) / 2)
+        for row, good in zip(of_finals, right, strict=True)
+        if good.any() and not good.all()
+        for hits, misses in [(row[good][:, None], row[~good])]
+    ]
+    shown = values[np.arange(values.shape[2]) <= lengths[..., None]]
+    return {
+        f"{name}_mean": float(shown.mean()),
+        f"{name}_min": float(shown.min()),
+        f"{name}_max": float(shown.max()),
+        f"{name}_auroc": float(np.mean(larger)) if larger else float("nan"),
     }
 
 

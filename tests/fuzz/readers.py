@@ -94,6 +94,8 @@ _QUESTIONS = [
     _question("How many?", "7", [["1", "7"], 90, "7"], [["ERR"], 70, "1"]),
     _question("Which π?", "9", [["2"], 40, "2"], [["3", "2", "2"], 140, "4"]),
 ]
+_QUESTIONS[0]["signals"] = {"eat": [[0.5, -1e-3, 65504], [2, 1]]}
+_QUESTIONS[1]["signals"] = {"eat": [[0, 1], [3, 2, 1, 0.25]]}
 _RAW = [
     {key: value for key, value in item.items() if key != "each_branch"}
     | {
@@ -112,6 +114,8 @@ def _use(dataset: replay.ProbeDataset, folder: Path) -> None:
     again = replay.read_compact(folder / "again.npz")
     assert again.questions == dataset.questions
     np.testing.assert_array_equal(again.matrix.answers, dataset.matrix.answers)
+    for name, values in dataset.matrix.signals.items():
+        np.testing.assert_array_equal(again.matrix.signals[name], values)
     assert dataset.matrix.num_branches * int(np.max(dataset.matrix.tokens)) < 2**31
 
 

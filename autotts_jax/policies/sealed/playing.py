@@ -56,7 +56,10 @@ def play(channel: Channel, player: Player, says: Mapping[str, Any], arrays: Mapp
     size, branches = says["vocabulary"], arrays["answers"].shape[1]
     questions = len(arrays["answers"])
     matrix = ProbeMatrix(
-        **{name: arrays[name] for name in ("answers", "lengths", "tokens", "interval")},
+        answers=arrays["answers"],
+        lengths=arrays["lengths"],
+        tokens=arrays["tokens"],
+        interval=arrays["interval"],
         gold=np.full(questions, NONE, np.int16),
         cell=np.zeros(questions, np.int32),
         vocabulary=size,

@@ -1,0 +1,82 @@
+"""Signals: numbers that a branch shows beside its answers, one for each depth that can be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from autotts_jax.replay.matrix import ProbeMatrix
+
+DTYPE = np.dtype(np.float16)
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+def bad_name(names: Iterable[object]) -> str | None:
+    """Finds a name that no signal can have.
+
+    Args:
+        names: the names.
+
+    Returns:
+        What is wrong with the first one, and what to do; None if nothing is.
+    """
+    for name in names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            return (
+                f"a signal cannot be named {name!r:.60}; use at most 40 lower-case letters, digits and "
+                "underscores, a letter first"
+            )
+    return None
+
+
+class Gap(NamedTuple):
+    """Where a signal has no finite value, though the depth can be read.
+
+    Attributes:
+        question: index of the question.
+        branch: index of the branch.
+        problem: what is wrong, and what to do.
+    """
+
+    question: int
+    branch: int
+    problem: str
+
+
+def readable(matrix: ProbeMatrix) -> np.ndarray:
+    """Finds the depths that can be read, the others being padding.
+
+    Args:
+        matrix: the matrix.
+
+    Returns:
+        A mask. Shape (Q, N, K).
+    """
+    lengths = np.asarray(matrix.lengths)[..., None]
+    return (np.arange(matrix.max_depth) <= lengths) & (lengths > 0)
+
+
+def first_gap(matrix: ProbeMatrix) -> Gap | None:
+    """Finds the first gap in the signals of a matrix.
+
+    Args:
+        matrix: the matrix.
+
+    Returns:
+        The gap; None if every signal has a finite value at every depth that can be read.
+    """
+    for name, values in matrix.signals.items():
+        missing = readable(matrix) & ~np.isfinite(np.asarray(values))
+        if missing.any():
+            question, branch, k = np.argwhere(missing)[0].tolist()
+            value = np.asarray(values)[question, branch, k]
+            problem = (
+                f"the signal {name} is {value} at depth {k + 1}; give every depth a finite number, at most "
+                f"{np.finfo(DTYPE).max:g}, which is the largest of float16"
+            )
+            return Gap(question, branch, problem)
+    return None
