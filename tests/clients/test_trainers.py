@@ -1,4 +1,4 @@
-"""Trainers and data formats that take nothing but an id: Stable-Baselines3, TorchRL, Tianshou, Minari."""
+"""Trainers that take nothing but an id: Stable-Baselines3, CleanRL, TorchRL, Tianshou; and Minari."""
 
 import os
 import subprocess
@@ -36,6 +36,27 @@ def test_stable_baselines3_trains_by_id(module, algorithm, name):
     model.learn(96)
     changed = [bool((part != old).any()) for part, old in zip(model.policy.parameters(), before, strict=True)]
     assert any(changed)
+
+
+@pytest.mark.parametrize("name", ["autotts_jax:autotts_jax/WidthDepthMacroSmall-v0", ATOMIC])
+def test_ppo_of_cleanrl_trains_by_id(tmp_path, name):
+    if "CLEANRL" not in os.environ:
+        pytest.skip("set CLEANRL to a clone of vwxyzjn/cleanrl")
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    script = Path(os.environ["CLEANRL"], "cleanrl", "ppo.py").resolve()
+    subprocess.run(
+        [sys.executable, script, "--env-id", name, "--total-timesteps", "1024"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        timeout=600,
+    )
+    (written,) = (tmp_path / "runs").rglob("events.*")
+    log = events.EventAccumulator(str(written)).Reload()
+    for loss in ("losses/value_loss", "losses/policy_loss", "losses/entropy"):
+        values = [event.value for event in log.Scalars(loss)]
+        assert len(values) == 2  # updates of 4 environments and 128 steps
+        assert np.isfinite(values).all()
 
 
 @pytest.mark.parametrize("name", [ROUNDS, MACRO, ATOMIC])
