@@ -29,10 +29,10 @@ def whole(name: str, value: Any, least: int | None = 0, most: int | None = None)
         InputError: it is not an integer, or out of range.
     """
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
-        raise InputError(f"{name} is {value!r}, but it must be a whole number")
+        raise InputError(f"{name} is {value!r:.60}, but it must be a whole number")
     if (least is not None and value < least) or (most is not None and value > most):
         limits = f"at least {least}" if most is None else f"between {least} and {most}"
-        raise InputError(f"{name} is {value}, but it must be {limits}")
+        raise InputError(f"{name} is {value!s:.60}, but it must be {limits}")
     return int(value)
 
 
@@ -60,7 +60,7 @@ def number(name: str, value: Any, least: float | None = None, above: float | Non
         and (least is None or value >= least)
         and (above is None or value > above)
     ):
-        raise InputError(f"{name} is {value!r}, but it must be a finite number{limit}")
+        raise InputError(f"{name} is {value!r:.60}, but it must be a finite number{limit}")
     return float(value)
 
 
@@ -172,7 +172,7 @@ def callback(name: str, function: Callable[..., Any] | None, *given: str) -> Non
         return
     wanted = f"it must be a function of {len(given)} argument{'s' * (len(given) > 1)}: {', '.join(given)}"
     if not callable(function):
-        raise InputError(f"{name} is {function!r}, but {wanted}")
+        raise InputError(f"{name} is {function!r:.60}, but {wanted}")
     try:
         signature = inspect.signature(function)
     except ValueError:  # some built-in functions have none

@@ -61,6 +61,8 @@ def exists(path: str | Path) -> bool:
     """
     if not str(path):
         raise InputError("an empty path names nothing; give a file or a folder")
+    if "\0" in str(path):
+        raise InputError(f"{str(path)!r:.60}: no path has a NUL in it; name what is there")
     try:
         return Path(path).exists()
     except OSError as error:

@@ -55,6 +55,7 @@ WRITERS = {
         (os.fsdecode(b"a/\xff"), "UTF-8"),
         (b"x", "must be a path"),
         ("x" * 5000, "too long"),
+        ("a\0", "no path has a NUL in it"),
     ],
 )
 def test_paths_that_nothing_can_be_written_to_are_refused(tmp_path, monkeypatch, name, out, problem):

@@ -293,6 +293,22 @@ def roll(data, **arguments):
         (lambda _: at.Family("f", (n for n in (1, 2)), CMC.of_beta), "the values of f are <generator"),
         (lambda _: at.Family("f", {1, 2}, CMC.of_beta), "the values of f are {1, 2}; give a tuple"),
         (lambda _: at.Family("f", b"12", CMC.of_beta), "the values of f are b'12'; give a tuple"),
+        (lambda _: at.Objective(gamma=True), "gamma is True, but it must be a finite number of at least 0"),
+        (lambda _: at.Objective(gamma="x" * 5000), "gamma is 'x+, but it must be a finite number"),
+        (
+            lambda data: at.make("WidthDepth-v0", data, mask_in_obs=[]),
+            r"mask_in_obs is \[\], but it must be",
+        ),
+        (lambda data: at.make("WidthDepth-v0", data, fused="no"), "fused is 'no', but it must be True or F"),
+        (lambda data: at.trace(data, "sc@1", recorded="no"), "recorded is 'no', but it must be True or Fal"),
+        (lambda data: at.trace(data, "sc@1", cell=np.array(["a", "b"])), "unknown cell array"),
+        (lambda data: at.discover(data, candidates=1, beta="no"), "beta is 'no', but it must be True or F"),
+        (lambda data: at.train("missing.toml", data, resume="no"), "resume is 'no', but it must be True"),
+        (lambda data: at.evaluate(data, np.array(3)), "ndarray is neither a Controller nor"),
+        (lambda data: at.evaluate(data, "x" * 5000), "unknown player 'x+; known are sc"),
+        (lambda data: data.cell_questions([]), r"cell is \[\], but it must be a whole number"),
+        (lambda data: data.cell_questions(1), "cell is 1, but it must be between 0 and 0"),
+        (lambda _: at.read_run("a\0b"), r"'a\\x00b': no path has a NUL in it"),
         (lambda _: at.Sealing(trusted="no"), "trusted is 'no', but it must be True or False"),
         (lambda _: at.Sealing(spellings=1), "spellings is 1, but it must be True or False"),
         (lambda _: at.Sealing(sandbox="kernel"), "sandbox is 'kernel', but it must be an autotts_jax.Sandb"),
@@ -350,6 +366,12 @@ def test_numbers_of_numpy_are_values_of_a_family(data, tmp_path):
     family = at.Family("mine", np.arange(1, 3), SelfConsistency, "branches")
     assert family == at.Family("mine", [1, np.int64(2)], SelfConsistency, "branches")
     at.evaluate(data, family, seeds=1, max_branches=2).save(tmp_path)
+
+
+def test_another_objective_is_checked(data):
+    result = at.evaluate(data, "sc@1", seeds=1, max_branches=2)
+    with pytest.raises(at.InputError, match=r"objective is 0.1, but it must be an autotts_jax.Objective"):
+        dataclasses.replace(result, objective=0.1)
 
 
 def test_an_agent_shows_itself_in_a_line():

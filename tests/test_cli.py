@@ -314,7 +314,7 @@ def test_the_version_is_told(run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("trace --cell nowhere/none", "there is no cell nowhere/none"),
+        ("trace --cell nowhere/none", "unknown cell 'nowhere/none'; there are"),
         ("trace --question 3", "no question 3; it has 0 … 2"),
         ("trace --controller cmc", "cmc has 11 settings, but this takes one controller at one value"),
         ("trace --controller sc@1,asc@2", "'1,asc@2' after the @ is not a number"),

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from autotts_jax.checks import text, whole
+from autotts_jax.checks import flag, text, whole
 from autotts_jax.collect.answers import CODE, MAX_CODE
 from autotts_jax.collect.code_grader import read_tests
 from autotts_jax.collect.engine import Finish
@@ -100,6 +100,7 @@ class Plan:
     def __post_init__(self) -> None:
         for name, most in (("num_branches", MAX_BRANCHES), ("chunk", None)):
             whole(name, getattr(self, name), 1, most)
+        flag("keep_text", self.keep_text)
         check_differing(self.sampling)
         for name in ("model", "benchmark", "answers", "grader"):
             text(name, getattr(self, name))

@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from autotts_jax.checks import number, text, whole
+from autotts_jax.checks import flag, number, text, whole
 from autotts_jax.collect.answers import FENCE, Extractor, extract
 from autotts_jax.collect.engine import ChatMessage, Completion, Engine, EngineError, Finish, Request, Tokens
 from autotts_jax.collect.thinking import TAGS
@@ -81,6 +81,7 @@ class Sampling:
             object.__setattr__(self, name, whole(name, getattr(self, name), None))
         for name in ("temperature", "top_p", "min_p"):
             object.__setattr__(self, name, number(name, getattr(self, name)))
+        object.__setattr__(self, "logprobs", flag("logprobs", self.logprobs))
         for name in ("system", "suffix"):
             if getattr(self, name) is not None:
                 text(name, getattr(self, name))

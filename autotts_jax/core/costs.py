@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from autotts_jax.checks import choice, whole
+from autotts_jax.checks import choice, flag, whole
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.profiles import (
     Hardware,
@@ -121,6 +121,7 @@ class CostModel:
         choice("cost", self.kind, UNITS)
         if self.batch is not None:
             whole("batch", self.batch, 1)
+        flag("prefix_cached", self.prefix_cached)
         for name in ("prompt_tokens", "suffix_tokens", "answer_tokens"):
             whole(name, getattr(self, name))
         hardware_named(self.hardware)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autotts_jax.checks import number, whole
+from autotts_jax.checks import flag, number, whole
 from autotts_jax.collect.loading import loaded
 from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS
 from autotts_jax.discovery.critics.critic import Critic
@@ -78,6 +78,7 @@ def discover(
         cpu_minutes = number("cpu_minutes", cpu_minutes, above=0)
     if isinstance(proposers, str):
         raise InputError(f"proposers is {proposers!r}, but it must be several; write [{proposers!r}]")
+    traces, beta = flag("traces", traces), flag("beta", beta)
     data = loaded(data)
     with locked(folder):
         for transcripts in (folder / TRANSCRIPTS).glob("**/"):

@@ -57,7 +57,7 @@ def find_aggregate(aggregate: Any) -> Aggregate:
         return aggregate
     if not isinstance(aggregate, str) or aggregate not in AGGREGATES:
         raise InputError(
-            f"unknown aggregation {aggregate!r}; choose one of {', '.join(AGGREGATES)}, or give a function "
-            "of the branch pool and the tracker"
+            f"unknown aggregation {aggregate!r:.60}; choose one of {', '.join(AGGREGATES)}, or give a "
+            "function of the branch pool and the tracker"
         )
     return AGGREGATES[aggregate]

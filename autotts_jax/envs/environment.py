@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from autotts_jax.checks import choice, number, whole
+from autotts_jax.checks import choice, flag, number, whole
 from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, winner
 from autotts_jax.core.votes import MOST_BRANCHES, Vote
 from autotts_jax.envs import observations
@@ -95,7 +95,7 @@ class Environment(abc.ABC):
         self.max_branches = whole("max_branches", max_branches, 1, MOST_BRANCHES)
         self.obs = obs
         self.aggregate = find_aggregate(aggregate)
-        self.mask_in_obs = mask_in_obs
+        self.mask_in_obs = flag("mask_in_obs", mask_in_obs)
 
     def _settings(self) -> tuple[object, ...]:
         return type(self), *vars(self).items()

@@ -109,11 +109,11 @@ def gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
     except ValueError:  # lists of several lengths
         given = np.asarray(None)
     if given.shape not in ((), (2,)) or given.dtype.kind not in "iuf":
-        raise InputError(f"gamma is {gamma!r}, but it must be a number or a range (low, high) of two")
+        raise InputError(f"gamma is {gamma!r:.60}, but it must be a number or a range (low, high) of two")
     low, high = np.broadcast_to(given, 2).tolist()
     if not (0 <= low <= high < np.inf) or (low == 0 and high > 0):
         raise InputError(
-            f"gamma is {gamma!r}, but it must be a number of at least 0, or a range of positive numbers"
+            f"gamma is {gamma!r:.60}, but it must be a number of at least 0, or a range of positive numbers"
         )
     return low, high
 

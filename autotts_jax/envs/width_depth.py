@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Bool, Int
 
+from autotts_jax.checks import flag
 from autotts_jax.core.pool import BranchPool, Pool
 from autotts_jax.envs.aggregates import Aggregate
 from autotts_jax.envs.environment import Environment
@@ -50,7 +51,7 @@ class WidthDepth(Environment):
         mask_in_obs: bool = False,
     ):
         super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs)
-        self.fused = fused
+        self.fused = flag("fused", fused)
 
     @property
     def num_actions(self) -> int:

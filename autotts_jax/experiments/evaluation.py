@@ -130,6 +130,9 @@ class Evaluation:
     budget: int | None = None
     objective: Objective = DEFAULT_OBJECTIVE
 
+    def __post_init__(self) -> None:
+        _check_objective(self.objective)
+
     @functools.cached_property
     def rows(self) -> tuple[Row, ...]:
         """One row for each benchmark, model and setting, then for each benchmark the mean of its models."""
@@ -320,8 +323,7 @@ def evaluate(
     _check_protocol(protocol)
     callback("on_progress", on_progress, "what is running", "episodes that have ended", "episodes in all")
     data = loaded(data)
-    if not isinstance(objective, Objective):
-        raise InputError(f"objective is {objective!r}, but it must be an autotts_jax.Objective")
+    _check_objective(objective)
     if cost is not None:
         objective = dataclasses.replace(objective, unit=cost)
     objective.model.of_models([cell.model for cell in data.cells])
@@ -431,6 +433,11 @@ def _reporter(player: Player, episodes: int, on_progress: OnProgress | None) -> 
 
 def _check_protocol(protocol: str) -> None:
     choice("protocol", protocol, PROTOCOLS)
+
+
+def _check_objective(objective: Objective) -> None:
+    if not isinstance(objective, Objective):
+        raise InputError(f"objective is {objective!r:.60}, but it must be an autotts_jax.Objective")
 
 
 def _check_distinct(players: Sequence[Player]) -> None:

@@ -12,6 +12,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float, Int
 
+from autotts_jax.checks import number
 from autotts_jax.core.costs import CostModel, Spent, as_cost
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, name_of
@@ -43,9 +44,7 @@ class Objective:
 
     def __post_init__(self) -> None:
         for name in ("gamma", "kappa_probe"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float | np.number) or not 0 <= value < np.inf:
-                raise InputError(f"{name} is {value!r}, but it must be a finite number of at least 0")
+            number(name, getattr(self, name), least=0)
         if self.model.kind != "intervals" and self.kappa_probe:  # an unknown unit is refused in any case
             raise InputError(
                 f"kappa_probe is counted in intervals; leave it out where the cost is {self.model.kind}"

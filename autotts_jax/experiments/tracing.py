@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from rich.console import RenderableType
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import choice, flag, whole
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.pool import UNREVEALED, StopReason
 from autotts_jax.core.rollout import check_budget
@@ -244,7 +244,7 @@ def trace(
     data = loaded(data)
     question, seed = whole("question", question, least=None), whole("seed", seed, 0, MAX_SEED)
     max_branches = whole("max_branches", max_branches, 1)
-    if recorded and (seed, protocol) != (0, "repo100"):
+    if flag("recorded", recorded) and (seed, protocol) != (0, "repo100"):
         raise InputError("the recorded order is not drawn; leave the seed and the protocol out")
     playing = as_player(player, sealing=sealing)
     playing.check_single()
@@ -311,9 +311,7 @@ def follow(
 def _find(dataset: ProbeDataset, cell: str | None, question: int) -> tuple[int, str]:
     """Row of the matrix and name of the cell of a question."""
     names = [known.name for known in dataset.cells]
-    name = names[0] if cell is None else cell
-    if name not in names:
-        raise InputError(f"there is no cell {name}; there are {', '.join(names)}")
+    name = names[0] if cell is None else choice("cell", cell, names)
     rows = dataset.cell_questions(names.index(name))
     if not 0 <= question < len(rows):
         raise InputError(f"{name} has no question {question}; it has 0 … {len(rows) - 1}")

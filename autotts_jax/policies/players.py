@@ -85,7 +85,7 @@ def select(spec: str, gamma: float | None = GAMMA, sealing: Sealing = SEALED) ->
         return _of_code(name, _number(text) if at else None, gamma, sealing)
     else:
         raise InputError(
-            f"unknown player {name!r}; known are {', '.join([*CONTROLLERS, NEURAL])}, and your own as "
+            f"unknown player {name!r:.80}; known are {', '.join([*CONTROLLERS, NEURAL])}, and your own as "
             "path/to/file.py:NAME or module:NAME"
         )
     try:
@@ -135,6 +135,7 @@ def as_players(players: Any, gamma: float | None = GAMMA, sealing: Sealing = SEA
         InputError: there is none, or one of them is nothing that can play.
     """
     several = isinstance(players, Iterable) and not isinstance(players, str | bytes)
+    several = several and getattr(players, "ndim", 1) > 0  # an array without axes cannot be iterated over
     made = [as_player(player, gamma=gamma, sealing=sealing) for player in (players if several else [players])]
     if not made:
         raise InputError("there are no players; give at least one, as 'cmc@0.5'")

@@ -196,7 +196,11 @@ class ProbeDataset:
 
         Returns:
             Positions of its questions, ascending.
+
+        Raises:
+            InputError: there is no such cell.
         """
+        cell = whole("cell", cell, 0, len(self.cells) - 1)
         return np.flatnonzero(np.asarray(self.matrix.cell) == cell)
 
     def shuffle(self, seed: int) -> ProbeDataset:

@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 from jaxtyping import PRNGKeyArray
 
-from autotts_jax.checks import callback
+from autotts_jax.checks import callback, flag
 from autotts_jax.collect.loading import load
 from autotts_jax.core.hosts import together
 from autotts_jax.errors import InputError
@@ -105,6 +105,7 @@ def train(
             raise InputError("out is missing; give the run's folder, or the configuration as a file")
         out = Path("runs") / Path(config).stem
     folder = destination(out)
+    resume = flag("resume", resume)
     with together():
         callback("on_update", on_update, "the number of the update", "its metrics")
         settings = config if isinstance(config, Config) else read_config(config)
