@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import select
 import socket
 import threading
 import time
@@ -18,11 +19,19 @@ MOST = 8
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n"
 
 
+left = threading.Event()
+"""Set when a client left that waited for a reply."""
+
+
 async def hello(scope, receive, send):
-    """Says hello when the body has come."""
+    """Says hello when the body has come; to whoever asks for /never, not before he leaves."""
     assert scope["type"] == "http"
     while (message := await receive()).get("more_body"):
         pass
+    if scope["path"] == "/never":
+        while message["type"] == "http.request":
+            message = await receive()
+        left.set()
     if message["type"] == "http.request":
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
         await send({"type": "http.response.body", "body": b"hello"})
@@ -122,6 +131,55 @@ def test_others_are_served_while_many_connections_say_nothing(begun, caplog):
         assert not is_closed(many[-1]), "the latest are left"
     closed = [record.getMessage() for record in caplog.records if "closed" in record.message]
     assert len(closed) == 1, "one line, and not one for each"
+
+
+def test_unfinished_requests_hold_no_more_than_is_allowed(monkeypatch, caplog):
+    monkeypatch.setattr(connections, "MAX_UNFINISHED", MOST * 1000)
+    monkeypatch.setattr(connections, "_SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "_LOG_SECONDS", 0.05)
+    half = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3000\r\n\r\n" + b"x" * 1900
+    with served() as port, opened(port, half, MOST - 2) as many:
+        until(lambda: len(told(many)) == 2)  # the others hold as much as is allowed
+        for _ in range(3):  # which no finished request does any longer
+            assert httpx.post(f"http://127.0.0.1:{port}/", content=b"x" * 1000).text == "hello"
+        closed = told(many)
+        assert len(closed) == 3
+        assert all(map(is_closed, closed))
+        for connection in set(many) - set(closed):
+            connection.sendall(b"x" * 1100)
+            assert not is_closed(connection)
+        until(lambda: sum(map(int, re.findall(r"and (\d+) early", caplog.text))) == 3)
+    assert "held more than 8000 bytes of unfinished requests" in caplog.text
+
+
+def told(many):
+    """The connections on which the server has sent something, or the end."""
+    return select.select(many, [], [], 0)[0]
+
+
+@pytest.mark.parametrize("method", [b"POST", b"HEAD"])
+def test_who_ends_his_side_before_the_reply_is_told_and_counts_as_gone(method, caplog):
+    left.clear()
+    asked = method + b" /never HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi"
+    with served() as port, opened(port, asked) as (connection,):
+        connection.shutdown(socket.SHUT_WR)
+        reply = b""
+        while part := connection.recv(1000):
+            reply += part
+        assert left.wait(60)
+    assert reply.startswith(b"HTTP/1.1 400")
+    assert (b"keep it open" in reply) == (method == b"POST"), "a reply to HEAD has no content"
+    assert not caplog.records
+
+
+def test_who_ends_his_side_after_a_question_that_is_answered_at_once_gets_the_reply():
+    with served() as port, opened(port, HEAD + b"\r\n1234567890") as (connection,):
+        connection.shutdown(socket.SHUT_WR)
+        reply = b""
+        while part := connection.recv(1000):
+            reply += part
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert reply.endswith(b"hello")
 
 
 def test_the_limit_leaves_descriptors(monkeypatch):

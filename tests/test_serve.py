@@ -945,6 +945,20 @@ def test_a_port_that_is_taken_is_an_error_of_the_user():
 
 
 @pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("", "the host is empty"),
+        ("nowhere.invalid", "cannot listen"),
+        ("ü" * 70, "cannot"),
+    ],
+)
+def test_a_host_that_nothing_can_listen_on_is_an_error_of_the_user(monkeypatch, host, message):
+    monkeypatch.setattr(serving.uvicorn.Server, "run", lambda *_: None)
+    with pytest.raises(InputError, match=message):
+        serve(Engine(), SETTINGS, host, 0)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"api_key": ""}, "API key"),

@@ -1,13 +1,15 @@
-"""Connections that keep a server waiting: a deadline, a limit, and one line in the log for all of them."""
+"""Connections that keep a server waiting: a deadline, limits, and one line in the log for all of them."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import resource
 from pathlib import Path
 from typing import Any
 
+from h11 import LocalProtocolError
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_SECONDS = 10.0
@@ -15,6 +17,9 @@ REQUEST_SECONDS = 10.0
 
 MAX_CONNECTIONS = 1000
 """Connections that may be open at once, where the process may have descriptors enough."""
+
+MAX_UNFINISHED = 1 << 26
+"""Bytes of requests that have not come to their ends, over all connections."""
 
 BACKLOG = 32
 """Connections that the event loop accepts at a time."""
@@ -28,7 +33,7 @@ class Connections:
     """The connections of a server that have sent no request yet, or no other since the last.
 
     Those that take too long are closed; where too many connections are open, so are those that have waited
-    longest.
+    longest, and where their requests take too much memory, those of them that have sent anything.
 
     Args:
         most: connections that may be open at once.
@@ -37,6 +42,7 @@ class Connections:
     def __init__(self, most: int):
         self._most = most
         self._waiting: dict[Connection, float] = {}  # since when, in this order
+        self._received: dict[Connection, int] = {}  # bytes of a request that has begun, in this order
         self._late = self._crowded = 0  # closed since that was last logged
         self._logged = -_LOG_SECONDS
         self._sweeping = False
@@ -51,7 +57,7 @@ class Connections:
         Args:
             connection: where it waits.
         """
-        self._waiting.pop(connection, None)
+        self.done(connection)
         self._waiting[connection] = connection.loop.time()
         if len(connection.connections) > self._most:
             self._crowded += 1
@@ -60,6 +66,19 @@ class Connections:
             self._sweeping = True
             connection.loop.call_later(_SWEEP_SECONDS, self._sweep, connection.loop)
 
+    def received(self, connection: Connection, count: int) -> None:
+        """Notes that a part of a request has come.
+
+        Args:
+            connection: where it has come.
+            count: its bytes.
+        """
+        if connection in self._waiting:
+            self._received[connection] = self._received.get(connection, 0) + count
+            if sum(self._received.values()) > MAX_UNFINISHED:
+                self._crowded += 1
+                self._close(next(iter(self._received)))
+
     def done(self, connection: Connection) -> None:
         """Notes that a request has come, or cannot come any more.
 
@@ -67,6 +86,7 @@ class Connections:
             connection: where the server waited for it.
         """
         self._waiting.pop(connection, None)
+        self._received.pop(connection, None)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Closes what took too long, and logs once a minute how many connections were closed."""
@@ -77,11 +97,12 @@ class Connections:
         if self._late + self._crowded and now >= self._logged + _LOG_SECONDS:
             _LOG.warning(
                 "closed %d connections on which no request came within %g seconds, and %d early, because "
-                "more than %d were open",
+                "more than %d were open or held more than %d bytes of unfinished requests",
                 self._late,
                 REQUEST_SECONDS,
                 self._crowded,
                 self._most,
+                MAX_UNFINISHED,
             )
             self._late = self._crowded = 0
             self._logged = now
@@ -90,7 +111,7 @@ class Connections:
             loop.call_later(_SWEEP_SECONDS, self._sweep, loop)
 
     def _close(self, connection: Connection) -> None:
-        del self._waiting[connection]
+        self.done(connection)
         connection.transport.abort()
 
 
@@ -111,6 +132,22 @@ class Connection(H11Protocol):
         """Begins to wait."""
         super().connection_made(transport)
         self._told.wait(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Counts what comes."""
+        self._told.received(self, len(data))
+        super().data_received(data)
+
+    def eof_received(self) -> None:
+        """Tells a client that it gets no reply if it ends its side before there is one.
+
+        Most clients that do so have gone, and nothing tells the others from them.
+        """
+        if self.cycle is not None and not self.cycle.response_started:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            with contextlib.suppress(LocalProtocolError):  # a reply to HEAD has no content
+                self.send_400_response("The client closed its side before there was a reply; keep it open.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends waiting."""

@@ -61,12 +61,18 @@ def serve(engine: Engine, settings: ServerSettings, host: str = "127.0.0.1", por
     Raises:
         InputError: nothing can listen there, or no question fits into the model's context.
     """
+    if not host:
+        raise InputError(
+            "the host is empty, which would be every address; give 127.0.0.1, or 0.0.0.0 for all"
+        )
     app = create_app(engine, settings)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
+        host.encode("idna")  # which is a TypeError of create_server's, and leaves a socket open
         listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise InputError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
+    except (OSError, UnicodeError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen on {host}, port {port}: {problem}") from error
     config = uvicorn.Config(
         app,
         http=Connections(most_connections()).protocol,  # type: ignore[arg-type]  # called, as a class would be
