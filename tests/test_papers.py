@@ -1,5 +1,6 @@
 """Papers: metrics by hand, published values, pages and their files."""
 
+import contextlib
 import csv
 import dataclasses
 
@@ -8,9 +9,11 @@ import pyarrow as pa
 import pytest
 
 import autotts_jax as at
+from autotts_jax import files
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
 from autotts_jax.errors import InputError
+from autotts_jax.experiments import files as result_files
 from autotts_jax.experiments import papers
 from autotts_jax.experiments.evaluation import Evaluation
 from autotts_jax.experiments.metrics import anytime, normalised_regret, pass_at, vote_accuracy
@@ -213,18 +216,36 @@ def test_a_page_prints_in_80_columns_with_nothing_cut(evaluation):
     assert {f"{name}@64" for name in FAMILIES[:4]} <= set(shown.split())
 
 
-def test_files_of_an_earlier_page_of_the_paper_do_not_stay(tmp_path):
-    def of(name, sections):
-        grid = Grid("", ("", "a"), [("x", "1")])
-        parts = (Section(one, one, "text", [grid], pa.table({"a": [1.0]})) for one in sections)
-        return Page(name, name, "arXiv 0", dataset([("m", "b")]), tuple(parts))
+def paper_of(name, sections):
+    """A page with the sections of these names."""
+    grid = Grid("", ("", "a"), [("x", "1")])
+    parts = (Section(one, one, "text", [grid], pa.table({"a": [1.0]})) for one in sections)
+    return Page(name, name, "arXiv 0", dataset([("m", "b")]), tuple(parts))
 
-    of("one", ["a", "b"]).save(tmp_path)
-    of("two", ["c"]).save(tmp_path)
-    written = of("one", ["b"]).save(tmp_path)
+
+def shown_in(folder):
+    return sorted(file.name for file in folder.iterdir() if not file.name.startswith("."))
+
+
+def test_files_of_an_earlier_page_of_the_paper_do_not_stay(tmp_path):
+    paper_of("one", ["a", "b"]).save(tmp_path)
+    paper_of("two", ["c"]).save(tmp_path)
+    written = paper_of("one", ["b"]).save(tmp_path)
     assert [file.name for file in written] == ["one-b.csv", "one.md"]
-    found = sorted(file.name for file in tmp_path.iterdir() if not file.name.startswith("."))
-    assert found == ["one-b.csv", "one.md", "two-c.csv", "two.md"]
+    assert shown_in(tmp_path) == ["one-b.csv", "one.md", "two-c.csv", "two.md"]
+
+
+def test_nor_do_those_of_a_page_that_was_written_while_this_one_waited_for_the_folder(tmp_path, monkeypatch):
+    @contextlib.contextmanager
+    def after_another(*arguments):
+        monkeypatch.undo()
+        paper_of("one", ["a"]).save(tmp_path)
+        with files.locked(*arguments):
+            yield
+
+    monkeypatch.setattr(result_files, "locked", after_another)
+    paper_of("one", ["b"]).save(tmp_path)
+    assert shown_in(tmp_path) == ["one-b.csv", "one.md"]
 
 
 # --- the command ----------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ def results_folder(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
 
     Args:
         folder: where the files appear; made if need be.
-        names: the files that may be written.
+        names: the files that may be written, and that those of before have; ``*`` in a name is for any.
 
     Raises:
         InputError: the folder cannot be written to, or holds something else with a ``manifest.json``, as a
@@ -187,11 +187,10 @@ def results_folder(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
             partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder))
             try:
                 yield partial
-                for name in names:
-                    (folder / name).unlink(missing_ok=True)
-                for name in names:
-                    if (partial / name).exists():
-                        (partial / name).replace(folder / name)
+                for before in [file for name in names for file in folder.glob(name)]:
+                    before.unlink()
+                for written in [file for name in names for file in partial.glob(name)]:
+                    written.replace(folder / written.name)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
         except OSError as error:

@@ -150,9 +150,7 @@ class Page:
         """
         folder = Path(folder)
         page = f"{self.name}.md"
-        names = [self._file(section, kind) for section in self.sections for kind in ("csv", "png")]
-        before = [file.name for kind in ("csv", "png") for file in folder.glob(f"{self.name}-*.{kind}")]
-        with results_folder(folder, [*dict.fromkeys([*before, *names]), page]) as partial:
+        with results_folder(folder, (f"{self.name}-*.csv", f"{self.name}-*.png", page)) as partial:
             for section in self.sections:
                 if section.data is not None:
                     write_csv(partial / self._file(section, "csv"), section.data)
