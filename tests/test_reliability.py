@@ -2,6 +2,8 @@
 
 import contextlib
 import ctypes
+import io
+import json
 import os
 import re
 import resource
@@ -9,12 +11,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from test_train_cli import CONFIG, TOY
 
 import autotts_jax as at
+from autotts_jax import experiments
 from autotts_jax.cli import main as cli
 from autotts_jax.collect import Grader, LocalWorkers, Plan, Problem, Sampling, SimulatedEngine, collect, store
 from autotts_jax.core import devices
@@ -22,6 +26,7 @@ from autotts_jax.discovery import entry as discovery_entry
 from autotts_jax.discovery.archive.archive import Archive
 from autotts_jax.experiments import files as result_files
 from autotts_jax.experiments import live_runs, plots, tracing
+from autotts_jax.experiments.benchmark import TASKS, Benchmark, Score
 from autotts_jax.files import locked, write_atomically
 from autotts_jax.training import entry as training_entry
 
@@ -29,10 +34,13 @@ PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 SIMULATED = "--engine simulated --interval 20 --max-tokens 100"
 LINES = {
     "evaluate": "evaluate --data mine --controllers sc@2 --seeds 1 --max-branches 8 --out out",
+    "bench": "bench --task recorded --data mine --controllers sc --out out",
     "trace": "trace --data mine --controller sc@2 --max-branches 8 --out out",
+    "paper": "paper ttrl --data mine --out out",
     "collect": f"collect {SIMULATED} --questions arithmetic:2:1 --branches 8 --out out",
     "train": "train --config toy.toml --updates 6 --out out",
     "discover": "discover --data mine --candidates 8 --out out",
+    "discover ablate": "discover ablate --data mine --seeds 1 --candidates 8 --out out",
     "discover show": "discover show found --number 0 --lineage out.png --parquet out.parquet",
     "discover export": "discover export found --number 0 --out out.py",
     "data import": "data import release --out out",
@@ -42,8 +50,14 @@ LINES = {
     "answer": f"answer {SIMULATED} --controller sc@2 --max-branches 4 12+30",
 }
 WRITING = [name for name in LINES if name != "answer"]
-FOLDERS = ["evaluate", "trace", "collect", "train", "discover", "answer --questions"]
+RESULTS = ["evaluate", "bench", "trace", "paper"]
+"""Commands whose files appear together when they end."""
+
+FOLDERS = [*RESULTS, "collect", "train", "discover", "discover ablate", "answer --questions"]
 """Commands that take a folder for themselves."""
+
+TAKEN = {"discover ablate": "out/default/0"}
+"""The folder that a command takes for itself, where it is not the one that it is given."""
 
 DIALS = ("initial", "max_branches", "warm_up", "spare", "alpha", "window", "in_full", "by_completion")
 FOUND = {"dials": {name: [1, 0.0] for name in DIALS}, "stop": [[[["round", ">=", [9, 0.0]]], [1, 0.0]]]}
@@ -51,7 +65,8 @@ FOUND = {"dials": {name: [1, 0.0] for name in DIALS}, "stop": [[[["round", ">=",
 
 def archive(folder, *_, **__):
     """A run of a search with one round, in place of one that takes minutes."""
-    run = Archive(folder, {"incumbent": ["cmc@0.5"], "proposers": ["rules"], "max_branches": 64, "seed": 0})
+    manifest = {"incumbent": ["cmc@0.5"], "proposers": ["rules"], "max_branches": 64, "seed": 0}
+    run = Archive(folder, manifest)
     candidate = {
         "number": 0,
         "proposer": "start",
@@ -61,15 +76,23 @@ def archive(folder, *_, **__):
         "scores": [0.1],
     }
     if not list(run.records()):
-        run.append([{"kind": "candidate"} | candidate], {"round": 1, "cpu_seconds": 1.0})
+        tested = {"kind": "test", "number": 0, "promotes": False, "gains": [0.0, 0.0]}
+        tested |= dict.fromkeys(("gain", "low", "level"), 0.0)
+        tested |= {"falls": [0.0], "tokens": [1.0], "matched_tokens": [None], "matched_accuracy": [None]}
+        run.append([{"kind": "candidate"} | candidate, tested], {"round": 1, "cpu_seconds": 1.0})
     run.search, run.untested = (lambda *_: 1), False
     return run
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """What the commands read, and the results of an evaluation and a trace."""
+    """What the commands read, and the results of those that play."""
     folder = tmp_path_factory.mktemp("inputs")
+    return folder, prepared(folder)
+
+
+def prepared(folder):
+    """Writes what the commands read to a folder; gives the results of those that play, by their functions."""
     problems = (Problem("What is 2 + 2?", "4"), Problem("What is 2 + 3?", "5"))
     plan = Plan("sim", "sums", problems, num_branches=8, sampling=Sampling(interval=20, max_tokens=100))
     data = collect(plan, folder / "mine", LocalWorkers(SimulatedEngine()))
@@ -80,9 +103,16 @@ def inputs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:  # compiles what `train` runs, before a disk is full
         for name, value in TOY.items():
             patched.setattr(training_entry, name, value)
-        at.train(folder / "toy.toml", updates=1, out=tmp_path_factory.mktemp("warm") / "run")
+        with tempfile.TemporaryDirectory() as warm:
+            at.train(folder / "toy.toml", updates=1, out=Path(warm) / "run")
     evaluated = at.evaluate(data, ["sc@2"], seeds=1, max_branches=8)
-    return folder, evaluated, at.trace(data, "sc@2", max_branches=8)
+    scores = tuple(Score(name, None, 1, "sc@1", *[0.0] * 10) for name in ("sc@1", "published"))
+    return {
+        (at, "evaluate"): evaluated,
+        (at, "bench"): Benchmark(TASKS["laptop"], "test", 2, scores, evaluated),
+        (at, "trace"): at.trace(data, "sc@2", max_branches=8),
+        (at.papers, "ttrl"): at.papers.ttrl(data, seeds=1),
+    }
 
 
 class NoGrader(Grader):
@@ -101,15 +131,28 @@ class NoGrader(Grader):
 @pytest.fixture
 def run(inputs, tmp_path, monkeypatch, capsys):
     """Runs a command in a folder of its own; gives exit status and stderr."""
-    folder, evaluated, traced = inputs
+    folder, results = inputs
     shutil.copytree(folder, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
+    shorten(monkeypatch, results)
+
+    def run(command):
+        monkeypatch.setattr(sys, "argv", ["autotts-jax", *LINES[command].split()])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code or 0, capsys.readouterr().err
+
+    return run
+
+
+def shorten(monkeypatch, results):
+    """Puts results that are there in the place of what takes seconds or minutes."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(devices, "configure", lambda *_: None)
     for module in (store, live_runs):
         monkeypatch.setattr(module, "open_grader", NoGrader)
-    monkeypatch.setattr(at, "evaluate", lambda *_, **__: evaluated)
-    monkeypatch.setattr(at, "trace", lambda *_, **__: traced)
+    for (module, name), result in results.items():
+        monkeypatch.setattr(module, name, lambda *_, result=result, **__: result)
     monkeypatch.setattr(
         plots, "available", lambda: False
     )  # pictures take a second, and are files like others
@@ -119,14 +162,6 @@ def run(inputs, tmp_path, monkeypatch, capsys):
     )
     for name, value in TOY.items():
         monkeypatch.setattr(training_entry, name, value)
-
-    def run(command):
-        monkeypatch.setattr(sys, "argv", ["autotts-jax", *LINES[command].split()])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code or 0, capsys.readouterr().err
-
-    return run
 
 
 def files_of_run():
@@ -365,11 +400,12 @@ def test_an_answer_needs_no_folder_to_write_to(run):
 @pytest.mark.parametrize("command", FOLDERS)
 def test_a_folder_that_another_process_has_is_refused(run, command, monkeypatch):
     monkeypatch.setattr(result_files, "PATIENCE", 0)
-    with locked(Path("out")):
+    folder = TAKEN.get(command, "out")
+    with locked(Path(folder)):
         code, told = run(command)
-        assert files_of_run() == ["out/.lock"]
+        assert files_of_run() == [f"{folder}/.lock"]
     assert code == 2
-    assert told == "autotts-jax: error: out is in use by another run; wait for it, or end it\n"
+    assert told == f"autotts-jax: error: {folder} is in use by another run; wait for it, or end it\n"
     goes_on(run, command, monkeypatch)
 
 
@@ -382,14 +418,74 @@ def test_of_two_that_write_a_file_the_last_one_wins(run, command, monkeypatch):
     assert unfinished() == []
 
 
+RACING = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import test_reliability; test_reliability.race(*sys.argv[1:])
+"""
+
+
+def race(*folders):
+    """Runs each command in its folder as soon as a line comes, and tells how it ended."""
+    told = sys.stdout
+    with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as inputs:
+        shorten(monkeypatch, prepared(Path(inputs)))
+        for command, folder in zip(WRITING, folders, strict=True):
+            os.chdir(folder)
+            sys.argv = ["autotts-jax", *LINES[command].split()]
+            print("ready", file=told, flush=True)
+            sys.stdin.readline()
+            with (
+                contextlib.redirect_stdout(io.StringIO()),
+                contextlib.redirect_stderr(io.StringIO()) as said,
+                pytest.raises(SystemExit) as end,
+            ):
+                cli.main()
+            print(json.dumps([end.value.code or 0, said.getvalue()]), file=told, flush=True)
+
+
+@pytest.mark.slow
+def test_two_processes_that_begin_at_once_leave_what_one_does(inputs, run, tmp_path, monkeypatch):
+    folders = [tmp_path / str(number) for number, _ in enumerate(WRITING)]
+    for folder in folders:
+        shutil.copytree(inputs[0], folder)
+    with contextlib.ExitStack() as ended:
+        two = []
+        for _ in range(2):
+            command = [sys.executable, "-c", RACING, *folders]
+            two.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            ended.callback(two[-1].communicate)
+            ended.callback(two[-1].kill)
+        for command, folder in zip(WRITING, folders, strict=True):
+            assert [process.stdout.readline() for process in two] == ["ready\n"] * 2
+            for process in two:
+                process.stdin.write("\n")
+                process.stdin.flush()
+            ends = sorted(json.loads(process.stdout.readline()) for process in two)
+            monkeypatch.chdir(folder)
+            left = files_of_run()
+            assert unfinished() == []
+            monkeypatch.chdir(tmp_path / "here")
+            assert run(command) == (0, "")
+            assert left == files_of_run(), command
+            for written in Path().glob("out*"):
+                shutil.rmtree(written) if written.is_dir() else written.unlink()
+            assert ends[0] == [0, ""]
+            if ends[1] != [0, ""]:
+                assert command not in RESULTS
+                assert ends[1][0] == 2
+                assert re.search(r"is in use by another run|already holds a run|exists", ends[1][1])
+
+
 # --- damaged files --------------------------------------------------------------------------------------
 
 READ = {
     "evaluate": "mine/matrix.npz",
     "trace": "mine/matrix.npz",
+    "paper": "mine/matrix.npz",
     "collect": "out/collection.json",
     "train": "out/manifest.json",
     "discover": "out/archive.jsonl",
+    "discover ablate": "out/default/0/archive.jsonl",
     "answer --questions": "out/run.json",
     "discover show": "found/archive.jsonl",
     "discover export": "found/archive.jsonl",
@@ -427,6 +523,16 @@ def test_results_that_are_damaged_are_replaced(run, monkeypatch):
     assert all(Path(file).read_bytes() != b"\xff" for file in files_of_run())
 
 
+def test_a_benchmark_names_damaged_data(run, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(at, "bench", experiments.bench)  # which reads, before it plays
+        Path("mine/matrix.npz").write_bytes(b"PK")
+        code, told = run("bench")
+    assert code == 2
+    assert re.fullmatch(r"autotts-jax: error: mine/matrix\.npz.*\n", told)
+    assert files_of_run() == []
+
+
 def test_an_answer_names_a_damaged_policy(run, monkeypatch):
     Path("bad.npz").write_bytes(b"PK")
     monkeypatch.setitem(LINES, "answer", LINES["answer"].replace("sc@2", "neural:bad.npz@1e-5"))
@@ -457,15 +563,17 @@ NOTHING = "test_reliability.py::test_an_answer_needs_no_folder_to_write_to"
 TESTS = {
     "SIGINT": SIGNALS,
     "SIGTERM": SIGNALS,
-    "SIGKILL": of(
+    "SIGKILL": of("test_results_that_were_being_written_at_sigkill_are_never_mixed", RESULTS)
+    | of(
         KILLED_WRITING,
         [name for name in WRITING if name not in FOLDERS],
-        evaluate="test_reliability.py::test_results_that_were_being_written_at_sigkill_are_never_mixed",
-        trace="test_reliability.py::test_results_that_were_being_written_at_sigkill_are_never_mixed",
         collect="test_collect.py::test_killed_twenty_times_it_ends_with_the_same_files",
         train="test_training.py::test_a_killed_process_goes_on",
         **{"answer --questions": f"test_reliability.py::{KILLED_WRITING}"},
-        discover="test_killed_discovery.py::test_killed_twenty_times_a_run_loses_nothing_and_pays_for_no_reply_twice",
+        **dict.fromkeys(
+            ("discover", "discover ablate"),
+            "test_killed_discovery.py::test_killed_twenty_times_a_run_loses_nothing_and_pays_for_no_reply_twice",
+        ),
         answer=NOTHING,
         serve=SERVED,
     ),
@@ -489,6 +597,7 @@ TESTS = {
     "damaged file": of(
         "test_a_damaged_file_is_named_and_nothing_written",
         READ,
+        bench="test_reliability.py::test_a_benchmark_names_damaged_data",
         answer="test_reliability.py::test_an_answer_names_a_damaged_policy",
         serve="test_serve.py::test_an_unknown_model_is_not_found",
     ),
