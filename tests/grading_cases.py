@@ -49,6 +49,19 @@ TOPICS: dict[str, list[list[str]]] = {
         ["12.345"],
         ["1, 234", "234, 1"],
     ],
+    "decimal commas": [
+        ["3.5", "3{,}5", "$3{,}5$", "3,5 km", "3,5km", "3,5 %", r"3,5\%", r"3,5\text{ m}", "€3,50", "3,50 €", "x = 3{,}5"],
+        ["3,5", "3, 5", "5,3"],
+        ["35"],
+        ["3.05", "3,05", "+3,05", "x = 3,05"],
+        ["-0.07", "-0,07"],
+        ["0.125", "0{,}125"],
+        ["0,125", "0, 125"],
+        ["125"],
+        ["1234.56", "1.234,56", "1.234,56 €", "1,234.56"],
+        ["1.234", "1.2340"],
+        ["36.6", "36,6 °C"],
+    ],
     "scientific notation": [
         ["1500", "1.5e3", "1.5E3", "1.5e+3", r"1.5 \times 10^3", r"1.5\cdot10^{3}", "1.5 × 10³", "1.5*10^3", "1.5 x 10^3"],
         ["0.00001", "1e-5", "1E-05", r"10^{-5}", "10⁻⁵", r"1\times10^{-5}"],
@@ -148,6 +161,14 @@ TOPICS: dict[str, list[list[str]]] = {
         [r"(-\infty,0)\cup(1,\infty)", r"(1,\infty)\cup(-\infty,0)", "(-∞, 0) ∪ (1, ∞)", "x < 0 or x > 1"],
         [r"x \ne 3", r"x \neq 3", r"(-\infty,3)\cup(3,\infty)"],
         [r"\mathbb{R}", "ℝ", "all real numbers", r"(-\infty,\infty)"],
+    ],
+    "two bounds": [
+        ["(1, 2)", "1 < x < 2", "x<2 and x>1", "x > 1, x < 2", r"x > 1 \land x < 2", r"1 < x \text{ and } x < 2"],
+        ["[1, 2]", r"x \ge 1 and x \le 2", r"1 \le x \le 2"],
+        ["x<1 or x>2", r"x < 1 \lor x > 2", r"(-\infty, 1) \cup (2, \infty)"],
+        ["x < 1, x > 2", "x > 2, x < 1"],
+        ["x < 1, x < 2"],
+        ["x > 1, y < 2"],
     ],
     "matrices": [
         [
@@ -251,6 +272,28 @@ TOPICS: dict[str, list[list[str]]] = {
         ["John Smith", "john smith"],
     ],
     "roman numerals and ordinals": [["IV", "iv"], ["4"], ["VI"], ["6"], ["4th"], ["XX"], ["X"]],
+    "chemical formulas": [
+        ["CO2", "CO_2", "CO₂", r"\text{CO}_2", r"\mathrm{CO_2}", r"\mathrm{CO}_{2}", r"\ce{CO2}", "co2"],
+        ["CO"],
+        ["H2O", "H_2O", "H₂O", r"\mathrm{H_2O}"],
+        ["H2O2", "H_2O_2"],
+        ["C6H12O6", "C_6H_{12}O_6", r"\mathrm{C_6H_{12}O_6}"],
+        ["Fe2O3", r"\text{Fe}_2\text{O}_3"],
+        ["SO4^2-", r"SO_4^{2-}", r"\mathrm{SO_4^{2-}}"],
+        ["SO_4"],
+        ["Na^+", "Na^{+}"],
+        ["O(N_2)"],
+    ],
+    "for every integer": [
+        [
+            *(r"n\pi", r"\pi n", r"n\pi, n \in \mathbb{Z}", r"n\pi \text{ where } n \text{ is an integer}", "nπ, n ∈ ℤ"),
+            *(r"k\pi, k \in \mathbb{Z}", r"n\pi for any integer n", r"\{k\pi : k \in \mathbb{Z}\}"),
+            r"x = k\pi, \quad k \in \mathbb{Z}",
+        ],
+        [r"k\pi"],
+        [r"2k\pi, k \in \mathbb{Z}", r"2\pi n for all integers n"],
+        [r"\frac{\pi}{4} + k\pi, k\in\mathbb{Z}", r"\pi n + \frac{\pi}{4} \quad (n \in \mathbb{Z})"],
+    ],
     "dates and times": [
         ["10:30", "10:30."],
         ["10:30 AM", "10:30am", "10:30 a.m.", "10:30 A.M."],

@@ -136,13 +136,19 @@ def cluster(vocabulary: Sequence[str], gold: int) -> tuple[list[int], list[str]]
 
 # --- structure ------------------------------------------------------------------------------------------
 
-_AND_OR = r"[,;]|\b(?:and|or)\b|\\(?:land|lor|wedge|vee)(?![A-Za-z])"
+_AND, _OR = r"\band\b|\\(?:land|wedge)(?![A-Za-z])", r"\bor\b|\\(?:lor|vee)(?![A-Za-z])"
+_AND_OR = rf"[,;]|{_AND}|{_OR}"
 _CUP = r"\\cup(?![A-Za-z])"
 _EQUAL = r"(?<![<>!:])=(?!=)"
 _IN = r"\\in(?![A-Za-z])"
 _RELATION = re.compile(r"(\\(?:leqslant|geqslant|leq?|geq?|lt|gt|neq?)(?![A-Za-z])|<=|>=|!=|<|>)")
 _SIGNS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\lt": "<", "\\gt": ">"}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}
+_INTEGERS = r"(?:\\in ?(?:\\math(?:bb|bf) ?\{?)?Z\}?|is an(?:y| arbitrary)? integer)"
+_FOR_INTEGERS = re.compile(
+    r"(?P<formula>.+?) ?(?:[,;:|]|\\mid(?![A-Za-z]))? ?\(?(?:for|where|with)? ?(?:all|any|each|every|some)? ?"
+    rf"(?:(?<![\\A-Za-z0-9])(?P<name>[a-df-hj-z]) ?{_INTEGERS}|integers? (?P<named>[a-df-hj-z]))\)?"
+)
 _VARIABLE = re.compile(r"(?!(?:\\pi|\\infty|e) ?$)(?:\\[a-z]+|[A-Za-z])(?: ?_ ?(?:\{\w+\}|\w))?")
 _BOTH_SIGNS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 _BY_TURNS = {"\\pm": "+-", "\\mp": "-+"}
@@ -150,6 +156,7 @@ _NAME = re.compile(
     r"\\?[A-Za-z]+(?: ?_ ?(?:\{\w+\}|\w))?'?(?: ?\([\w\s,]+\))?"  # x, x_1, f(x), area
     r"|(?:[A-Za-z]+ )+[A-Za-z]+|\([\w\s,]+\)"  # total cost, (x, y)
 )
+_LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
 _COORDINATE = re.compile(r"(?<![A-Za-z\\])[xyz](?![A-Za-z])")
 _MATRIX = re.compile(r"\\begin ?\{([a-zA-Z]*matrix)\}(.*)\\end ?\{\1\}")
 _REALS = "(-\\infty, \\infty)"
@@ -194,16 +201,18 @@ class _Reader:
             return found
         if match := _MATRIX.fullmatch(text):
             return self._matrix(*match.groups())
+        if match := _FOR_INTEGERS.fullmatch(text):
+            return self.read(_of_n(match["formula"], match["name"] or match["named"]))
         if len(parts := _split(text, _CUP)) > 1:
             return " \\cup ".join(sorted({self.read(part) for part in parts}, key=_order))
         if len(parts := _split(text, _AND_OR)) > 1:
-            return self._list([part for part in parts if part.strip()], " or " in text)
+            return self._list([part for part in parts if part.strip()], text)
         if len(parts := _split(text, _EQUAL)) > 1:
             return self._equation([part.strip() for part in parts])
         if len(parts := _split(text, _IN)) > 1:
             return self.read(parts[-1])
-        if len(parts := _RELATION.split(text)) > 1:
-            return _relation(parts[1::2], [part.strip() for part in parts[::2]], self.read)
+        if _RELATION.search(text):
+            return _relation(text, self.read)
         if (inner := _inner(text)) is not None:
             return self._brackets(text, inner)
         if _BOTH_SIGNS.search(text):
@@ -220,9 +229,12 @@ class _Reader:
         name = "vmatrix" if kind == "vmatrix" else "pmatrix"
         return f"\\begin{{{name}}}" + " \\\\ ".join(" & ".join(row) for row in rows) + f"\\end{{{name}}}"
 
-    def _list(self, parts: list[str], joined: bool) -> str:
-        if joined and all(_RELATION.search(part) for part in parts):
-            return " \\cup ".join(sorted({self.read(part) for part in parts}, key=_order))
+    def _list(self, parts: list[str], text: str) -> str:
+        if all(_RELATION.search(part) for part in parts):
+            if re.search(_OR, text):
+                return " \\cup ".join(sorted({self.read(part) for part in parts}, key=_order))
+            if chain := _chain(parts, joined=re.search(_AND, text) is not None):
+                return self.read(chain)
         units = {unit for part in parts if (unit := quantity(part.strip())[1])}
         if len(units) > 1:
             raise UnreadableError
@@ -298,24 +310,66 @@ def _set(elements: Sequence[str]) -> str:
     return ", ".join(sorted(set(elements), key=_order))
 
 
-def _relation(operators: list[str], sides: list[str], read: Callable[[str], str]) -> str:
+def _of_n(formula: str, name: str) -> str:
+    """A formula that holds for every integer, which has the name n.
+
+    Raises:
+        UnreadableError: it does not depend on the integer, or has another n.
+    """
+    letters = _LETTER.findall(formula)
+    if name not in letters or (name != "n" and "n" in letters):
+        raise UnreadableError
+    return _LETTER.sub(lambda letter: "n" if letter[0] == name else letter[0], formula)
+
+
+def _sides(text: str) -> tuple[list[str], list[str]]:
+    """The sides of inequalities, and the signs between them."""
+    parts = _RELATION.split(text)
+    return [part.strip() for part in parts[::2]], [_SIGNS.get(sign[:3], sign) for sign in parts[1::2]]
+
+
+def _bound(text: str) -> tuple[str, str, str] | None:
+    """The variable, the sign and the bound of an inequality of one variable; None of another."""
+    sides, signs = _sides(text)
+    if len(sides) != 2 or all(map(_VARIABLE.fullmatch, sides)):  # where neither bounds the other
+        return None
+    for (name, other), sign in ((sides, signs[0]), (sides[::-1], _TURNED[signs[0]])):
+        if _VARIABLE.fullmatch(name):
+            return name, sign, other
+    return None
+
+
+def _chain(parts: list[str], joined: bool) -> str | None:
+    """A lower and an upper bound as a chain, ``1 < x < 2``; None where they are something else.
+
+    Bounds that are not joined by "and" may be alternatives, unless their numbers leave something between.
+    """
+    bounds = [bound for part in parts if (bound := _bound(part))]
+    if len(parts) != 2 or len(bounds) != 2 or "!=" in (bounds[0][1], bounds[1][1]):
+        return None
+    (name, low, least), (other, high, most) = sorted(bounds, key=lambda bound: bound[1], reverse=True)
+    if name != other or low[0] == high[0]:
+        return None
+    start, end = number(least, arithmetic=True), number(most, arithmetic=True)
+    between = joined if start is None or end is None else start < end
+    return f"{least} {_TURNED[low]} {name} {high} {most}" if between else None
+
+
+def _relation(text: str, read: Callable[[str], str]) -> str:
     """An inequality of one variable as its interval.
 
     Raises:
         UnreadableError: it is another.
     """
-    signs = [_SIGNS.get(operator[:3], operator) for operator in operators]
-    if len(sides) == 2 and all(map(_VARIABLE.fullmatch, sides)):
-        raise UnreadableError  # neither bounds the other
-    if len(sides) == 2 and _VARIABLE.fullmatch(sides[1]):
-        sides, signs = sides[::-1], [_TURNED[signs[0]]]
-    if len(sides) == 2 and _VARIABLE.fullmatch(sides[0]):
-        bound, sign = read(sides[1]), signs[0]
+    if found := _bound(text):
+        _, sign, side = found
+        bound = read(side)
         if sign == "!=":
             return f"(-\\infty, {bound}) \\cup ({bound}, \\infty)"
         if sign[0] == "<":
             return f"(-\\infty, {bound}" + ("]" if sign == "<=" else ")")
         return ("[" if sign == ">=" else "(") + f"{bound}, \\infty)"
+    sides, signs = _sides(text)
     if len(sides) == 3 and _VARIABLE.fullmatch(sides[1]) and signs[0][0] == signs[1][0] != "!":
         if signs[0][0] == ">":
             sides, signs = sides[::-1], signs[::-1]

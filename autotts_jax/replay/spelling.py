@@ -42,6 +42,7 @@ _UNICODE = str.maketrans(
         "∈": r"\in ",
         "∅": r"\emptyset ",
         "ℝ": r"\mathbb{R} ",
+        "ℤ": r"\mathbb{Z} ",
         "≤": r"\le ",
         "≥": r"\ge ",
         "≠": r"\ne ",
@@ -53,8 +54,13 @@ _UNICODE = str.maketrans(
         **{chr(c): chr(c - 0xFEE0) for c in range(0xFF01, 0xFF5F)},  # full width
     }
 )
-_FONT = r"\\(?:text|textbf|textit|textrm|textsf|mathrm|mathbf|mathit|mathsf|mbox|boxed|fbox)"
-_INNER_FONT = re.compile(_FONT + r"\s?\{([^{}]*)\}")
+_FONT = r"\\(?:text|textbf|textit|textrm|textsf|mathrm|mathbf|mathit|mathsf|mbox|boxed|fbox|ce)"
+_INNER_FONT = re.compile(_FONT + r"\s?\{([^{}]*(?:[_^] ?\{[0-9]*[-+]?\}[^{}]*)*)\}")
+_GROUPED = re.compile(r"(?<![0-9.,])(?!0)[0-9]{1,3}(?:(?:,|\{,\}|,\\!|\\,|\\ | )[0-9]{3})+(?![0-9])")
+_BRACED_COMMA = re.compile(r"(?<![0-9.,}])([0-9]+)\{,\}([0-9]+)(?![0-9.,{])")
+_COMMA = re.compile(
+    r"(?P<before>(?:[A-Za-z] ?= ?)?[-+]?)(?P<whole>[0-9]{1,3}(?:\.[0-9]{3})+|[0-9]+),(?P<decimals>[0-9]+)"
+)
 _WRAPPER = re.compile(
     "|".join(
         (
@@ -122,9 +128,10 @@ def spelling(answer: str) -> str:
         return ""
     while _INNER_FONT.search(text):
         text = _INNER_FONT.sub(_unwrapped, text)
-    text = re.sub(r"(?<![0-9.,])[0-9]{1,3}(?:(?:,|\{,\}|,\\!|\\,|\\ | )[0-9]{3})+(?![0-9])", _ungrouped, text)
+    text = _BRACED_COMMA.sub(r"\1.\2", _GROUPED.sub(_ungrouped, text))
     text = re.sub("[¼-¾⅐-⅞]", lambda match: _fraction(match[0]), text)
     text = re.sub("[⁰¹²³⁴-⁹⁻]+", lambda match: f"^{{{_plain(match[0])}}}", text)
+    text = re.sub("[₀-₉]+", lambda match: f"_{{{_plain(match[0])}}}", text)
     text = re.sub(r"(?<![\\A-Za-z])sqrt(?![A-Za-z])", "√", text)
     text = re.sub(r"√ ?(?:\(([^()]*)\)|([0-9.]+|[A-Za-z]))", r"\\sqrt{\1\2}", text)
     for pattern, new in _REWRITTEN:
@@ -134,7 +141,22 @@ def spelling(answer: str) -> str:
         r"\1 \\cdot 10^{\2}",
         text,
     )
-    return " ".join(text.split()).rstrip(",;:?").strip()
+    return _with_point(" ".join(text.split()).rstrip(",;:?").strip(), "€" in answer)
+
+
+def _with_point(text: str, euros: bool) -> str:
+    """Writes a decimal comma as a point, where the comma cannot stand between two values of a list.
+
+    It is one in 1.234,56 and 3,05, and before a unit of measurement, as in 3,5 km; but 3,5 may be two values.
+    """
+    value, unit = quantity(text)
+    if (match := _COMMA.fullmatch(value)) is None:
+        return text
+    names = re.findall("[A-Za-zµμ]+", unit)
+    measured = euros or (unit and all(map(_MEASURE.fullmatch, names)))
+    if not measured and "." not in match["whole"] and not re.match("0[0-9]", match["decimals"]):
+        return text
+    return f"{match['before']}{match['whole'].replace('.', '')}.{match['decimals']}{text[len(value) :]}"
 
 
 def _unwrapped(match: re.Match[str]) -> str:
@@ -269,6 +291,15 @@ _OTHER = r"(?!and\b|or\b|.*[\s(\[][A-J][)\]])"  # choice beside the first one
 _CHOSEN = re.compile(
     rf"[(\[]?([A-J])[)\]][.:]?\s+{_OTHER}[^\s+\-*/=^_\\<>,;&|].*|([A-J])[.:]\s+{_OTHER}[0-9A-Z].*"
 )
+_ELEMENT = (
+    "A[glrsu]|B[aeir]?|C[adelorsu]?|Eu|Fe?|G[ade]|H[eg]?|I[nr]?|Kr?|L[ai]|M[gno]|N[abdei]?|Os?|P[bdtu]?"
+    "|R[abehu]|S[bceimnr]?|T[ehil]|U|V|W|Xe|Yb?|Z[nr]"
+)
+_CHEMICAL = re.compile(
+    rf"(?=.*(?:[2-9]|1[0-9]|\^))(?:(?:{_ELEMENT})"
+    r"(?: ?_ ?(?:\{[1-9][0-9]*\}|[1-9][0-9]*) ?|[1-9][0-9]*)?)+"
+    r"(?: ?\^ ?(?:\{[0-9]?[-+]\}|[0-9]?[-+]))?"
+)
 _GROWTH = re.compile(r"(?:\\mathcal ?\{O\}|\\Theta|\\Omega|[OΘΩ]) ?\(.+\)")
 _CODED = re.compile("0[xX][0-9A-Fa-f]+|0[bB][01]+|0[oO][0-7]+")
 _RATIO = re.compile("[0-9]+(?: ?: ?[0-9]+){2,}")
@@ -288,7 +319,7 @@ _DATES = tuple(
 )
 _NUMERIC_DATE = re.compile("[0-9]{1,4}([-/])[0-9]{1,2}\\1[0-9]{1,4}")
 _ORDINAL = re.compile("[0-9]+(?:st|nd|rd|th)")
-_IN_BASE = re.compile(r"([0-9A-Fa-f]+) ?_ ?(?:\{([0-9]+)\}|([0-9]))")
+_IN_BASE = re.compile(r"([0-9]+|[0-9A-Fa-f]+(?= ?_ ?\{1[1-6]\})) ?_ ?(?:\{([0-9]+)\}|([0-9]))")
 _HALF_OF_DAY = r"\s?(?P<half>[ap])\.?\s?m\.?"
 _TIMES = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -320,6 +351,8 @@ def text_form(text: str) -> str | None:
             return f"{int(match['hour'])}:{match['rest'] or '00'}{half}"
     if _GROWTH.fullmatch(text):
         return re.sub(r"\\(?:mathcal|cdot)|[\\{} ]", "", text)
+    if _CHEMICAL.fullmatch(text):
+        return re.sub("[_{} ]", "", text).casefold()
     if _CODED.fullmatch(text):
         return text.lower()
     if _RATIO.fullmatch(text):
@@ -350,6 +383,7 @@ _UNIT_NAME = re.compile(
     "[nuµμmcdk]?m|in|ft|yd|mi|[nuµμmk]?g|lbs?|oz|t|m?s|secs?|mins?|h|hrs?|d|wk|yrs?|ha|[mcd]?[lL]|gal|qt|pt"
     "|k?N|[kM]?[JWVA]|mA|[CFK]|[kM]?Hz|[kM]?Pa|atm|mol|k?cal|eV|k?mph|kph|rad|deg|sq|cu"
 )
+_MEASURE = re.compile(rf"{_UNIT_NAME.pattern}|percent|degrees?|euros?|EUR|unit")
 _NO_UNIT = re.compile(
     "and|not|less|than|more|least|most|times|plus|minus|over|mod|million|thousand|hundred|billion|trillion"
     "|dozen|half|quarter|squared|cubed|factorial|sin|cos|tan|cot|sec|csc|log|exp|choose|base|remainder|for"
