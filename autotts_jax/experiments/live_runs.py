@@ -18,7 +18,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,15 +184,12 @@ def answer_questions(
     playing.check_single()
     width = playing.width or whole("max_branches", max_branches, 1)
     playing.check(width)
-    with contextlib.ExitStack() as held:
-        if sampling is None:
-            engine = held.enter_context(_opened(engine))
-            sampling = Sampling(max_tokens=fitting_tokens(engine.max_model_len))
+    with _opening(engine) as opened:
         settings = LiveSettings(
             player=playing.names[0],
             max_branches=width,
             budget=budget,
-            sampling=sampling,
+            sampling=sampling or Sampling(max_tokens=fitting_tokens(opened().max_model_len)),
             answers=answers,
             grader=grader,
             engine=spec and spec.without_secrets(),
@@ -201,21 +198,9 @@ def answer_questions(
             grader_sha256=source_sha256(grader),
         )
         recorded = None if collection is None else _recorded(Path(collection), settings, playing, problems)
-
         with _Folder.writing(files.destination(out), settings, dict(made_with or {})) as folder:
-            rows = {row.question: row for row in folder.read(problems)}
-            if missing := [question for question in range(len(problems)) if question not in rows]:
-                folder.begin()
-                with _opened(engine) as opened, grading as equal:
-                    play_simulated(playing, sampling, equal, width, budget)  # so that no answer waits for it
-                    one = functools.partial(_answer_one, opened, equal, playing, settings, problems)
-                    with contextlib.closing(side_by_side(one, missing, at_once, "answer")) as given:
-                        for row in given:
-                            rows[row.question] = row
-                            folder.write(ANSWERS, [rows[question] for question in sorted(rows)])
-                            if on_answer is not None:
-                                on_answer(list(rows.values()), len(problems))
-            answered = tuple(rows[question] for question in range(len(problems)))
+            asked = _Asked(problems, playing, settings, at_once)
+            answered = _answered(asked, folder, opened, grading, on_answer)
             compared = None
             if recorded is not None:
                 compared = tuple(_compared(answered, recorded, playing, settings))
@@ -234,29 +219,66 @@ def _check_questions(problems: Sequence[Problem], grader: str) -> None:
 
 
 @contextlib.contextmanager
-def _opened(engine: Engine | Callable[[], Engine]) -> Iterator[Engine]:
-    """An engine; one that is opened here is closed."""
+def _opening(engine: Engine | Callable[[], Engine]) -> Iterator[Callable[[], Engine]]:
+    """A function that gives an engine, and opens it when it is first called; what it opens is closed."""
     if not callable(engine):
-        yield engine
+        yield lambda: engine
         return
-    with contextlib.closing(engine()) as opened:
-        yield opened
+    with contextlib.ExitStack() as held:
+        yield functools.cache(lambda: held.enter_context(contextlib.closing(engine())))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What a run asks, and how."""
+
+    problems: list[Problem]
+    player: Player
+    settings: LiveSettings
+    at_once: int
+
+
+def _answered(
+    asked: _Asked,
+    folder: _Folder,
+    opened: Callable[[], Engine],
+    grading: Grader,
+    on_answer: Callable[[Sequence[Answered], int], None] | None,
+) -> tuple[Answered, ...]:
+    """The answers to all questions, in their order: those that the folder has, and then the others."""
+    count = len(asked.problems)
+    rows = {row.question: row for row in folder.read(asked.problems)}
+    if missing := [question for question in range(count) if question not in rows]:
+        folder.begin()
+        with contextlib.closing(_answer_all(asked, missing, opened(), grading)) as given:
+            for row in given:
+                rows[row.question] = row
+                folder.write(ANSWERS, [rows[question] for question in sorted(rows)])
+                if on_answer is not None:
+                    on_answer(list(rows.values()), count)
+    return tuple(rows[question] for question in range(count))
+
+
+def _answer_all(
+    asked: _Asked, questions: Sequence[int], engine: Engine, grading: Grader
+) -> Generator[Answered, None, None]:
+    """Answers questions live; closing the generator drops what is under way."""
+    settings = asked.settings
+    with grading as grader:
+        # Compiles the player, so that no answer waits for it.
+        play_simulated(asked.player, settings.sampling, grader, settings.max_branches, settings.budget)
+        one = functools.partial(_answer_one, engine, grader, asked)
+        yield from side_by_side(one, questions, asked.at_once, "answer")
 
 
 def _answer_one(
-    engine: Engine,
-    grader: Grader,
-    player: Player,
-    settings: LiveSettings,
-    problems: Sequence[Problem],
-    question: int,
-    cancel: threading.Event,
+    engine: Engine, grader: Grader, asked: _Asked, question: int, cancel: threading.Event
 ) -> Answered:
-    problem, began = problems[question], time.monotonic()
+    problem, settings, began = asked.problems[question], asked.settings, time.monotonic()
     found = answer(
         engine,
         problem.text,
-        player,
+        asked.player,
         sampling=settings.sampling,
         answers=settings.answers,
         max_branches=settings.max_branches,
