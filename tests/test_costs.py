@@ -54,6 +54,24 @@ def test_the_latency_of_a_question_alone():
     assert cost_of("latency").of(EPISODE) == pytest.approx(by_hand)
 
 
+def test_branches_that_are_read_later_are_waited_for():
+    """The same branches one after the other: twice as many steps, each of one branch."""
+    one_by_one = EPISODE._replace(critical_path=80)
+    by_hand = read(PROMPT, 5) + 80 * step(1, 30) + 8 * (ANSWER * step(1, 30) + read(SUFFIX, 30))
+    assert cost_of("latency").of(one_by_one) == pytest.approx(by_hand)
+    assert cost_of("kv").of(one_by_one) == pytest.approx(4 * (PROMPT + 20) * by_hand)
+    for kind in ("flops", "tokens"):
+        assert cost_of(kind).of(one_by_one) == cost_of(kind).of(EPISODE)
+
+
+@pytest.mark.parametrize("kind", ["tokens", "latency", "flops", "kv"])
+def test_a_first_interval_alone_costs_an_interval(kind):
+    first = Spent(10, 10, 1, 1, 1, interval=10, longest=100, critical_path=10)
+    assert cost_of(kind).in_intervals(first) == 1
+    ratio = cost_of(kind).of(EPISODE) / cost_of(kind).of(first)
+    assert cost_of(kind).in_intervals(EPISODE) == pytest.approx(ratio)
+
+
 def test_a_black_box_reads_prefixes_again_and_each_prompt():
     more = read(2 * PROMPT, 5) - read(PROMPT, 5) + 4 * read(2 * 2 * 20, 15)
     alone, black_box = cost_of("latency").of(EPISODE), cost_of("latency", prefix_cached=False).of(EPISODE)
@@ -118,6 +136,20 @@ def test_profiles_are_what_their_sources_say():
     assert seconds == pytest.approx(1000 * (16.4e9 + 500 * 147_456) / 3.35e12 + 16.4e9 / 3.35e12)
 
 
+def test_width_is_not_free():
+    steps = {
+        name: CostModel("latency", model=name, prompt_tokens=0, answer_tokens=0)
+        .of_models(["m"])
+        .of_cells(0)
+        .of(Spent(np.array([1, 64]) * 20_000, 20_000, 0, 0, 0, interval=500, longest=20_000))
+        for name in ("Qwen3-8B", "Qwen3-0.6B")
+    }
+    assert {name: round(wide / alone) for name, (alone, wide) in steps.items()} == {
+        "Qwen3-8B": 7,
+        "Qwen3-0.6B": 32,
+    }
+
+
 # --- as episodes grow -----------------------------------------------------------------------------------
 
 COUNTS = st.integers(0, 40)
@@ -152,7 +184,7 @@ def test_a_larger_batch_is_slower_for_one_and_faster_for_all(batch):
 @pytest.mark.parametrize("kind", ["latency", "flops", "kv"])
 def test_traced_and_in_numpy_it_is_the_same(kind):
     models = CostModel(kind).of_models(["Qwen3-0.6B", "Qwen3-8B"])
-    columns = Spent(*(np.array([of, 3 * of]) for of in EPISODE))
+    columns = Spent(*(np.array([of, 3 * of]) for of in EPISODE._replace(critical_path=60)))
     plain = models.of_cells(np.array([0, 1])).of(columns)
     traced = jax.jit(lambda model, spent: model.of_cells(jnp.array([0, 1])).of(spent))(models, columns)
     np.testing.assert_allclose(traced, plain, rtol=1e-5)
@@ -180,6 +212,15 @@ def test_rows_and_tables_are_about_the_cost(played):
     assert played.summary().column("cost")[-1].as_py() == row.cost
     assert played.paired().column("cost_ratio")[-1].as_py() == row.cost_ratio
     assert played.manifest()["objective"]["unit"] == "latency"
+
+
+def test_what_was_waited_for_is_counted_where_the_cost_depends_on_it(played):
+    for play in played.plays:
+        np.testing.assert_array_equal(play.critical_path, play.sequential_tokens)
+    other = at.evaluate("smollm2", "sc@1", seeds=1, cost="flops")
+    assert other.plays[0].critical_path is None
+    with pytest.raises(InputError, match="its episodes wait for; evaluate it with cost='kv'"):
+        dataclasses.replace(other, objective=Objective(unit="kv")).table()
 
 
 def test_frontiers_are_about_the_cost(played):

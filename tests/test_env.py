@@ -19,7 +19,8 @@ from matrices import BRANCHES, QUESTIONS, as_dataset, orders, random_matrix
 from matrices import WIDTH as W
 from scipy.special import betainc
 
-from autotts_jax.core import COMPILER_OPTIONS, ReplayPool, votes
+import autotts_jax as at
+from autotts_jax.core import COMPILER_OPTIONS, CostModel, ReplayPool, votes
 from autotts_jax.envs import (
     BRANCH_FEATURES,
     GLOBAL_FEATURES,
@@ -27,12 +28,14 @@ from autotts_jax.envs import (
     WidthDepth,
     WidthDepthMacro,
     WidthDepthRounds,
+    cost_of_models,
     observations,
 )
 from autotts_jax.errors import InputError
 from autotts_jax.replay import synthetic
 from autotts_jax.replay.dataset import stack
 from autotts_jax.replay.matrix import NONE
+from autotts_jax.testing import check_functional_env
 
 KEY = jax.random.key(0)
 KAPPA, GAMMA = 0.25, 1e-3
@@ -578,6 +581,51 @@ def test_an_inadmissible_entry_leaves_the_others_of_its_round_alone():
     assert same(both, one)
 
 
+# --- costs ----------------------------------------------------------------------------------------------
+
+
+def test_branches_read_one_after_another_are_waited_for():
+    matrix = dataclasses.replace(SHORT, lengths=np.full_like(SHORT.lengths, 30))
+    cost = cost_of_models(CostModel("latency", prompt_tokens=0), ["Qwen3-8B"])
+    params = ROUNDS.make_params(matrix, gamma=GAMMA, cost=cost)
+    both, single = hold(branch_0=4, branch_1=4), [hold(branch_0=4), hold(open=1), hold(branch_1=4)]
+
+    def spent(actions):
+        *_, (_, state, *_, info) = play(ROUNDS, params, 0, ORDER, actions)
+        return float(info["cost"]), int(info["tokens"]), int(state.critical_path)
+
+    interval = int(matrix.interval[0])
+    alone, _, _ = spent([hold(open=1)])
+    assert alone == 1
+    at_once, tokens, critical_path = spent([hold(open=2), both])
+    assert critical_path == 4 * interval
+    later, same_tokens, critical_path = spent([hold(open=1), *single])
+    assert (same_tokens, critical_path) == (tokens, 8 * interval)
+    assert later > 1.9 * at_once
+    assert parameters(ROUNDS).cost is None
+
+
+@pytest.mark.slow
+def test_an_environment_with_a_cost_passes_the_check():
+    cost = cost_of_models("latency", ["Qwen3-8B"])
+    check_functional_env(WidthDepthRounds(W), SHORT, cost=cost, gamma=GAMMA, steps=40)
+
+
+def test_costs_of_data_that_says_of_which_models_it_is():
+    _, params = at.make("WidthDepth-v0", as_dataset(SHORT, "Qwen3-4B"), max_branches=W, cost="flops")
+    assert params.cost.kind == "flops"
+    assert params.cost.model.layers == 36
+    cost = CostModel("latency", model="Qwen3-8B", batch=8)
+    _, params = at.make("WidthDepth-v0", as_dataset(SHORT), max_branches=W, cost=cost)
+    assert params.cost.batch == 8
+    _, params = at.make("WidthDepth-v0", as_dataset(SHORT), max_branches=W, cost="intervals")
+    assert params.cost is None
+    with pytest.raises(InputError, match="the model 'model' has no profile"):
+        at.make("WidthDepth-v0", as_dataset(SHORT), max_branches=W, cost="latency")
+    with pytest.raises(InputError, match="unknown cost 'latencies'; did you mean 'latency'"):
+        at.make("WidthDepth-v0", as_dataset(SHORT), max_branches=W, cost="latencies")
+
+
 # --- episodes: how they begin and end -------------------------------------------------------------------
 
 
@@ -920,6 +968,11 @@ def test_bad_settings_are_refused(arguments, message):
         ({"gamma": "1e-4"}, "gamma is '1e-4'"),
         ({"kappa_probe": "x"}, "kappa_probe is 'x', but it must be a finite number of at least 0"),
         ({"seed": "a"}, "seed is 'a', but it must be a whole number"),
+        ({"cost": "latency"}, "cost is 'latency', but it must be what autotts_jax.envs.cost_of_models"),
+        (
+            {"cost": cost_of_models("flops", ["Qwen3-8B"]), "kappa_probe": 0.5},
+            "kappa_probe is counted in intervals; leave it out where the cost is flops",
+        ),
         (
             {"matrix": as_dataset(SHORT)},
             "matrix is a ProbeDataset, but it must be a ProbeMatrix, as dataset.matrix",

@@ -894,3 +894,16 @@ def test_bad_arguments_of_a_vector(data):
 def test_a_probe_matrix_is_data_too(make, data):
     env, other = make(data=data.matrix), make()
     same(env.reset(seed=1, options={"order": 3}), other.reset(seed=1, options={"order": 3}))
+    with pytest.raises(InputError, match="data is a matrix, which does not say of which models it is"):
+        make(data=data.matrix, cost="latency")
+
+
+def test_a_cost_by_name(make, data):
+    cells = tuple(dataclasses.replace(cell, model="Qwen3-8B") for cell in data.cells)
+    env = make(data=dataclasses.replace(data, cells=cells), cost="latency")
+    env.reset(seed=0)
+    _, reward, *_, info = env.step(BRANCH)
+    assert 0.9 < info["cost"] < 1  # it is not probed
+    assert reward == pytest.approx(-1e-4 * info["cost"])
+    with pytest.raises(InputError, match="unknown cost 'latencies'"):
+        make(cost="latencies")

@@ -81,6 +81,10 @@ def glance(controller, memory, pool):
     return controller.branches + memory, pool.tokens
 
 
+def branch_tokens(controller, memory, pool):  # noqa: ARG001
+    return pool.branch_tokens
+
+
 AT_END = Hooks(at_end=look)
 
 
@@ -178,6 +182,26 @@ def test_sequential_tokens_by_controller():
     read = played["esc"].branches // 2
     expected = [row[:n].sum() for row, n in zip(windows, read, strict=True)]
     assert played["esc"].sequential_tokens.tolist() == expected
+
+
+def test_the_critical_path_adds_up_what_rounds_wait_for():
+    """What controllers read one after another is on it, and what is read of branches that are opened late."""
+    matrix, hooks = random_matrix(7), Hooks(critical_path=True)
+    for controller in (SelfConsistency(4), AdaptiveConsistency(4, threshold=2.0), EarlyStopping(4, window=2)):
+        played = rollout([controller], matrix, ORDERS, grid(1), hooks=hooks)
+        np.testing.assert_array_equal(played.critical_path, played.sequential_tokens)
+
+    hooks = Hooks(after_round=branch_tokens, rounds=150, critical_path=True)
+    played = rollout([CMC.of_beta(0.0)], matrix, ORDERS, grid(1), hooks=hooks)
+    assert StopReason.RUNNING not in played.stop_reason
+    for e, question in enumerate(grid(1).question):
+        # At the start branches are opened, at depth 1.
+        spent = np.insert(played.records[e, : played.rounds[e]], 0, 0, axis=0)
+        spent[0, : (spent[1] > 0).sum()] = matrix.interval[question]
+        expected = matrix.interval[question] + np.diff(spent, axis=0).max(axis=1).sum()
+        assert played.critical_path[e] == expected
+    assert (played.critical_path > played.sequential_tokens).any()
+    assert rollout([CMC.of_beta(0.0)], matrix, ORDERS, grid(1)).critical_path is None
 
 
 def test_early_stopping_never_reads_a_part_of_a_window():

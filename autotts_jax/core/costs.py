@@ -31,6 +31,7 @@ from autotts_jax.core.profiles import (
     model_named,
     price_named,
 )
+from autotts_jax.core.votes import largest
 from autotts_jax.errors import InputError
 from autotts_jax.typing import Array
 
@@ -46,6 +47,9 @@ UNITS: dict[CostName, str] = {
 }
 """Units of the costs by name."""
 
+WAITING: tuple[CostName, ...] = ("latency", "kv")
+"""Costs that depend on what has to be waited for."""
+
 
 class Spent(NamedTuple):
     """What an episode spent; arrays of one shape, or of shapes that broadcast.
@@ -58,6 +62,8 @@ class Spent(NamedTuple):
         branches: branches opened.
         interval: Δ, tokens of an interval.
         longest: Δ·K, tokens of the longest branch that there can be.
+        critical_path: tokens on the critical path, see `critical_tokens`; None where rounds are not known,
+            and the sequential tokens are taken for them.
     """
 
     tokens: Any
@@ -67,13 +73,33 @@ class Spent(NamedTuple):
     branches: Any
     interval: Any
     longest: Any
+    critical_path: Any = None
+
+    @property
+    def waited(self) -> Any:
+        """Tokens that had to be waited for."""
+        return self.sequential_tokens if self.critical_path is None else self.critical_path
 
 
-def spent_in(pool: BranchPool) -> Spent:
+def critical_tokens(before: BranchPool, after: BranchPool) -> Int[Array, ""]:
+    """Counts the tokens that a round has to wait for: the most that it reads of one branch.
+
+    Their sum over an episode is its critical path. What a round reads it reads side by side, so that a branch
+    that is opened later is waited for from then on, and branches read one after another all in turn.
+
+    Args:
+        before: the pool before the round.
+        after: the pool after it.
+    """
+    return largest(after.branch_tokens - before.branch_tokens)
+
+
+def spent_in(pool: BranchPool, critical_path: Int[Array, ""] | None = None) -> Spent:
     """Reads what an episode has spent from its pool, with the tokens of its longest branch one after another.
 
     Args:
         pool: the pool.
+        critical_path: tokens on the critical path so far.
     """
     return Spent(
         tokens=pool.tokens,
@@ -83,6 +109,7 @@ def spent_in(pool: BranchPool) -> Spent:
         branches=pool.opened,
         interval=pool.interval,
         longest=pool.interval * pool.max_depth,
+        critical_path=critical_path,
     )
 
 
@@ -231,19 +258,37 @@ class EpisodeCost:
         }
         return functions[self.kind](spent)
 
+    def in_intervals(self, spent: Spent) -> Float[Array, "..."]:
+        """Computes the cost of episodes in units of that of a first interval, alone and probed.
+
+        So γ keeps its meaning: it is the price of an interval that is read while nothing else is.
+
+        Args:
+            spent: what they spent.
+        """
+        once = spent.interval
+        first = Spent(once, once, 1, 1, 1, interval=once, longest=spent.longest, critical_path=once)
+        return self.of(spent) / self.of(first)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it depends on the critical path."""
+        return self.kind in WAITING
+
     # --- time -------------------------------------------------------------------------------------------
 
     def _latency(self, spent: Spent) -> Any:
         """Seconds from a question to its answer.
 
-        S·step(R, c) for S sequential tokens, with R = tokens / S branches at once, or ``batch`` sequences if
-        that is more, and for each round of probes a pass over what they read and a step for each token that
-        they write. Where the keys and values of all sequences do not fit in memory, steps are taken in turns.
+        S·step(R, c) for S tokens on the critical path, with R = tokens / S branches at once, or ``batch``
+        sequences if that is more, and for each round of probes a pass over what they read and a step for each
+        token that they write. Where the keys and values of all sequences do not fit in memory, steps are
+        taken in turns.
         """
         generated, context = self._contexts(spent)
         sharing = self._sharing(_at_once(spent))
         turns = self._turns(sharing, context)
-        writing = spent.sequential_tokens * turns * self._step(sharing / turns, context)
+        writing = spent.waited * turns * self._step(sharing / turns, context)
         rounds, probed = self._probe_rounds(spent)
         probe = self.answer_tokens * self._step(self._sharing(probed), context)
         probe = probe + self._read(probed * self.suffix_tokens, context)
@@ -348,7 +393,7 @@ class EpisodeCost:
     def _probe_rounds(self, spent: Spent) -> tuple[Any, Any]:
         """Rounds of probes, at most one for an interval that had to be waited for, and probes in each."""
         forced = _forced(spent)
-        rounds = _smaller(forced, spent.sequential_tokens / spent.interval)
+        rounds = _smaller(forced, spent.waited / spent.interval)
         return rounds, forced / _larger(rounds, 1e-9)
 
     def _written(self, spent: Spent) -> Any:
@@ -369,7 +414,7 @@ class EpisodeCost:
 
 def _at_once(spent: Spent) -> Any:
     """Branches that were written at once, on average."""
-    return spent.tokens / _larger(spent.sequential_tokens, 1)
+    return spent.tokens / _larger(spent.waited, 1)
 
 
 def _forced(spent: Spent) -> Any:

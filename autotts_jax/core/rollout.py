@@ -32,6 +32,7 @@ from autotts_jax.core.controller import (
     checked_start,
     checked_vote,
 )
+from autotts_jax.core.costs import critical_tokens
 from autotts_jax.core.lanes import (
     Lane,
     LanePlay,
@@ -99,6 +100,7 @@ class Results(NamedTuple):
         ends: what `Hooks.at_end` gave; leaves have a leading axis E.
         records: what `Hooks.after_round` gave; leaves have leading axes (E, T). Rows after an episode's end
             hold nothing of it.
+        critical_path: tokens on the critical path, see `critical_tokens`; None where hooks do not ask for it.
     """
 
     answer: np.ndarray
@@ -114,6 +116,7 @@ class Results(NamedTuple):
     run_seconds: float
     ends: Any = None
     records: Any = None
+    critical_path: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,11 +129,13 @@ class Hooks:
             episode then has a lane of its own.
         rounds: T, rounds to record; the rollout ends after them, and episodes that have not ended have the
             stop reason `RUNNING`.
+        critical_path: count the tokens on the critical path of each episode.
     """
 
     at_end: Callable[[Controller, Memory, BranchPool], Any] | None = None
     after_round: Callable[[Controller, Memory, BranchPool], Any] | None = None
     rounds: int = 0
+    critical_path: bool = False
 
 
 Pause = Callable[[Memory, Int32[np.ndarray, " L"]], Memory]
@@ -241,18 +246,19 @@ def rollout(
             if on_progress:
                 on_progress(min(int(np.sum(state.ended)), len(place)))
     packed = jax.tree.map(lambda leaf: np.asarray(leaf)[place], state.results)
-    rows, ends = unpack(packed, shapes.results)
+    rows, ends, critical_path = unpack(packed, shapes.results)
     packed = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], state.records)
     records = unpack(packed, shapes.record)
     if shared:
         total = len(episodes.question)
-        rows, ends, records = jax.tree.map(
-            lambda leaf: _interleave(leaf)[:total], multihost_utils.process_allgather((rows, ends, records))
+        rows, ends, records, critical_path = jax.tree.map(
+            lambda leaf: _interleave(leaf)[:total],
+            multihost_utils.process_allgather((rows, ends, records, critical_path)),
         )
     ended = time.perf_counter()
     results = results_of(rows, matrix, episodes, compiled - began, ended - compiled)
     _check_ends(type(controllers[0]).__name__, results)
-    return results._replace(ends=ends, records=records)
+    return results._replace(ends=ends, records=records, critical_path=critical_path)
 
 
 def _play_with_pauses(
@@ -383,11 +389,13 @@ class _Body:
         setting: its controller's hyper-parameters, but for those that all controllers share.
         pool: its branch pool, without the matrix.
         memory: what the controller remembers.
+        critical_path: tokens on the critical path so far; None where nobody asks for them.
     """
 
     setting: list[Array]
     pool: ReplayPool
     memory: Memory
+    critical_path: Int32[Array, ""] | None
 
 
 @functools.partial(jax.jit, static_argnames=("keep", "hooks", "mesh", "refill"), donate_argnames="state")
@@ -446,23 +454,28 @@ def _lane_play(
             revealed="revealed" in keep,
             finals=finals,
         )
-        memory, pool = checked_start(table.settings.controller(setting), pool)
-        return _Body(setting, pool.without_matrix(), memory)
+        memory, started = checked_start(table.settings.controller(setting), pool)
+        critical_path = critical_tokens(pool, started) if hooks.critical_path else None
+        return _Body(setting, started.without_matrix(), memory, critical_path)
 
     def opened(lane: Lane) -> tuple[Controller, Memory, ReplayPool]:
         body: _Body = lane.body
         return table.settings.controller(body.setting), body.memory, body.pool.with_matrix(table.matrix)
 
     def play_round(lane: Lane) -> tuple[_Body, Scalar]:
-        controller, memory, pool = opened(lane)
-        memory, pool, stop = checked_round(controller, memory, pool)
+        controller, memory, before = opened(lane)
+        memory, pool, stop = checked_round(controller, memory, before)
         stop = end_of_round(stop, pool, lane.rounds + 1)
-        return _Body(lane.body.setting, pool.without_matrix(), memory), stop
+        critical_path = lane.body.critical_path
+        if critical_path is not None:
+            critical_path += critical_tokens(before, pool)
+        return _Body(lane.body.setting, pool.without_matrix(), memory, critical_path), stop
 
-    def end(lane: Lane) -> tuple[Int32[Array, " C"], Any]:
+    def end(lane: Lane) -> tuple[Int32[Array, " C"], Any, Int32[Array, ""] | None]:
         controller, memory, pool = opened(lane)
         extra = None if hooks.at_end is None else hooks.at_end(controller, memory, pool)
-        return _result_row(controller, memory, pool, lane.rounds, lane.stop_reason), extra
+        row = _result_row(controller, memory, pool, lane.rounds, lane.stop_reason)
+        return row, extra, lane.body.critical_path
 
     def record(before: Lane, after: Lane) -> Any:  # noqa: ARG001
         assert hooks.after_round is not None

@@ -6,7 +6,7 @@ from .gym_vector import WidthDepthMacroVectorEnv, WidthDepthRoundsVectorEnv, Wid
 from .macros import WidthDepthMacro
 from .making import as_gymnax, make, sb3_vec_env
 from .observations import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES, Tracker
-from .params import EnvParams, EnvState
+from .params import EnvParams, EnvState, cost_of_models
 from .registry import ENVIRONMENTS
 from .rewards import Reward
 from .rounds import WidthDepthRounds
@@ -37,6 +37,7 @@ __all__ = [
     "WidthDepthRoundsVectorEnv",
     "WidthDepthVectorEnv",
     "as_gymnax",
+    "cost_of_models",
     "make",
     "play_in_environment",
     "sb3_vec_env",

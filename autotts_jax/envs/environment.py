@@ -19,6 +19,7 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from autotts_jax.checks import choice, flag, number, whole
+from autotts_jax.core.costs import EpisodeCost, critical_tokens, spent_in
 from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, winner
 from autotts_jax.core.votes import MOST_BRANCHES, Vote
 from autotts_jax.envs import observations
@@ -67,7 +68,8 @@ class Environment(abc.ABC):
 
     **End.** ANSWER terminates; the step limit truncates.
 
-    **Info**: ``invalid_action``; ``tokens``, ``intervals``, ``probes``, ``cost`` (C in intervals) so far;
+    **Info**: ``invalid_action``; ``tokens``, ``intervals``, ``probes``, ``cost`` (C in intervals, or in
+    units of a lone first one) so far;
     ``interval``, Δ in tokens; ``question``; ``answer``, the id that would be answered now, and ``correct``,
     whether it is the gold one (both for measuring, never for a policy); ``action_mask`` of the state it
     belongs to. From `step` also ``terminated``, ``truncated`` and ``final_observation``, which is the
@@ -120,6 +122,7 @@ class Environment(abc.ABC):
         regret_budget: float = 1000.0,
         invalid_penalty: float = 0.0,
         max_steps: int | None = None,
+        cost: EpisodeCost | None = None,
         seed: int = 0,
     ) -> EnvParams:
         """Makes the parameters that the environment is played with.
@@ -134,6 +137,7 @@ class Environment(abc.ABC):
             regret_budget: C0 of ``regret``, in intervals.
             invalid_penalty: taken off the reward of a step with an inadmissible action.
             max_steps: steps after which an episode is truncated; by granularity when None.
+            cost: what an episode costs, made by `cost_of_models`; None for intervals.
             seed: the seed of the branch orders, in 0 … 2³² - 1.
 
         Raises:
@@ -148,6 +152,15 @@ class Environment(abc.ABC):
         number("regret_budget", regret_budget, above=0)
         number("progress_weight", progress_weight)
         number("invalid_penalty", invalid_penalty)
+        if cost is not None and not isinstance(cost, EpisodeCost):
+            raise InputError(
+                f"cost is {cost!r:.60}, but it must be what autotts_jax.envs.cost_of_models has returned; "
+                "autotts_jax.make takes names"
+            )
+        if cost is not None and kappa_probe:
+            raise InputError(
+                f"kappa_probe is counted in intervals; leave it out where the cost is {cost.kind}"
+            )
         if budget is not None:
             whole("the token budget", budget, 0, np.iinfo(np.int32).max)
         if max_steps is not None:
@@ -185,6 +198,7 @@ class Environment(abc.ABC):
             max_steps_in_episode=jnp.int32(
                 self.default_max_steps(matrix.max_depth) if max_steps is None else max_steps
             ),
+            cost=cost,
             max_branches=width,
         )
 
@@ -356,6 +370,7 @@ class Environment(abc.ABC):
             answer=jnp.int32(NONE),
             gamma=jnp.asarray(gamma, jnp.float32),
             time=jnp.int32(0),
+            critical_path=jnp.int32(0) if params.cost is not None and params.cost.waits else None,
         )
         return self._first_observation(state, params), state
 
@@ -395,13 +410,16 @@ class Environment(abc.ABC):
                 f"aggregate returns a {type(vote).__name__}, but it must return a Vote, as pool.vote does"
             )
         answer = winner(after, vote)
-        cost = _cost(after, params.kappa_probe)
+        critical_path = state.critical_path
+        if critical_path is not None:
+            critical_path += critical_tokens(before, after)
+        cost = _cost(after, params, state.question, critical_path)
         worth = reward(
             params.reward,
             answered,
             (state.answer == state.target) & (state.answer != NONE),
             (answer == state.target) & (answer != NONE),
-            _cost(before, params.kappa_probe),
+            _cost(before, params, state.question, state.critical_path),
             cost,
             state.gamma,
             params.progress_weight,
@@ -415,6 +433,7 @@ class Environment(abc.ABC):
             history=history,
             answer=answer,
             time=state.time + 1,
+            critical_path=critical_path,
         )
         info = {
             "invalid_action": invalid,
@@ -552,9 +571,14 @@ def _default_params(env: Environment) -> EnvParams:
         return env.make_params(embedded.load("synthetic").matrix)
 
 
-def _cost(pool: BranchPool, kappa_probe: Float[Array, ""]) -> Float[Array, ""]:
-    """C = Σ l_i + κ_probe·|Ω|, in intervals."""
-    return pool.intervals + kappa_probe * pool.probes
+def _cost(
+    pool: BranchPool, params: EnvParams, question: Int[Array, ""], critical_path: Int[Array, ""] | None
+) -> Float[Array, ""]:
+    """C = Σ l_i + κ_probe·|Ω|, or another cost, in intervals."""
+    if params.cost is None:
+        return pool.intervals + params.kappa_probe * pool.probes
+    cost = params.cost.of_cells(jnp.asarray(params.matrix.cell)[question])
+    return cost.in_intervals(spent_in(pool, critical_path))
 
 
 def _box(high: np.ndarray) -> Box:

@@ -50,7 +50,8 @@ class WidthDepthEnv(Face, gymnasium.Env[Observation, Any]):
         render_mode: ``ansi`` for text, ``rgb_array`` for a picture; both show what was revealed.
         **settings: arguments of the functional environment (``max_branches``, ``obs``, ``aggregate``, and
             ``fused`` or ``max_advance``) and of its `make_params` (``gamma``, ``kappa_probe``, ``budget``,
-            ``reward``, ``progress_weight``, ``regret_budget``, ``invalid_penalty``, ``max_steps``, ``seed``).
+            ``reward``, ``progress_weight``, ``regret_budget``, ``invalid_penalty``, ``max_steps``, ``cost``,
+            ``seed``).
 
     Raises:
         InputError: a setting or the data is wrong, or worker processes would be forks of one with JAX in it.

@@ -19,10 +19,11 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from jaxtyping import Int, Int32, PRNGKeyArray, UInt32
 
 from autotts_jax.checks import choice, nearest
+from autotts_jax.core.costs import CostModel, EpisodeCost
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.gym_episodes import Chosen, Shown, Slot, view
 from autotts_jax.envs.making import split_settings
-from autotts_jax.envs.params import EnvState
+from autotts_jax.envs.params import EnvState, cost_of_models
 from autotts_jax.envs.spaces import Box
 from autotts_jax.errors import InputError
 from autotts_jax.replay import embedded
@@ -66,8 +67,10 @@ class Face:
         if render_mode is not None:
             choice("render_mode", render_mode, RENDER_MODES)
         _refuse_forks()
-        matrix, self._recorded = _load(data, encoding)
+        matrix, self._recorded, models = _load(data, encoding)
         of_class, of_params = split_settings(self.kind, settings)
+        if "cost" in of_params:
+            of_params["cost"] = _cost(of_params["cost"], models)
         self.environment = self.kind(**of_class)
         self.params = self.environment.make_params(matrix, **of_params)
         self.render_mode = render_mode
@@ -187,14 +190,23 @@ def _shown_space(env: Environment, space: gymnasium.Space[Any]) -> gymnasium.Spa
     return Dict(parts)
 
 
-def _load(data: Data, encoding: str) -> tuple[ProbeMatrix, Int[np.ndarray, " Q"]]:
-    """The probe matrix, and how many branches of each question are recorded."""
+def _load(data: Data, encoding: str) -> tuple[ProbeMatrix, Int[np.ndarray, " Q"], list[str] | None]:
+    """The probe matrix, how many branches of each question are recorded, and the model of each cell."""
     if isinstance(data, ProbeMatrix):
-        return data, np.full(data.num_questions, data.num_branches)
+        return data, np.full(data.num_questions, data.num_branches), None
     if not isinstance(data, ProbeDataset):
         data = embedded.load("synthetic" if data is None else data, encoding)
     branches = np.array([cell.num_branches for cell in data.cells])
-    return data.matrix, branches[data.matrix.cell]
+    return data.matrix, branches[data.matrix.cell], [cell.model for cell in data.cells]
+
+
+def _cost(cost: str | CostModel, models: list[str] | None) -> EpisodeCost | None:
+    """What an episode costs, of data that says of which models it is."""
+    if models is None:
+        raise InputError(
+            "data is a matrix, which does not say of which models it is; give a dataset for a cost"
+        )
+    return cost_of_models(cost, models)
 
 
 def _array(value: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autotts_jax.checks import choice, nearest
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.macros import WidthDepthMacro
-from autotts_jax.envs.params import EnvParams
+from autotts_jax.envs.params import EnvParams, cost_of_models
 from autotts_jax.envs.registry import ENVIRONMENTS, NAMESPACE, Registered
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
@@ -39,7 +39,7 @@ def make(
             one round a step, and others.
         data: the questions: a dataset, or whatever `autotts_jax.load` takes.
         **settings: settings of the class, as ``max_branches``, and of its `Environment.make_params`, as
-            ``gamma``.
+            ``gamma``. ``cost`` is a name, as ``latency``, or an `autotts_jax.core.CostModel`.
 
     Returns:
         The environment and its parameters, for ``env.reset(key, params)`` and
@@ -60,6 +60,8 @@ def make(
     dataset = data if isinstance(data, ProbeDataset) else load(data)
     kind = KINDS[registered.kind]
     of_class, of_params = split_settings(kind, {**registered.settings, **settings})
+    if "cost" in of_params:
+        of_params["cost"] = cost_of_models(of_params["cost"], [cell.model for cell in dataset.cells])
     env = kind(**of_class)
     return env, env.make_params(dataset.matrix, **of_params)
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int, Int16, Int32, PRNGKeyArray
 
 from autotts_jax.checks import choice
+from autotts_jax.core.costs import CostModel, EpisodeCost, as_cost
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.envs.observations import History, Tracker
 from autotts_jax.envs.rewards import Reward
@@ -43,6 +44,7 @@ class EnvParams:
         regret_budget: C0 of `Reward.REGRET`, in intervals.
         invalid_penalty: taken off the reward of a step with an inadmissible action.
         max_steps_in_episode: steps after which an episode is truncated.
+        cost: what an episode costs, see `EpisodeCost.in_intervals`; None for intervals themselves.
         max_branches: W of the environment that they were made for (static).
     """
 
@@ -58,6 +60,7 @@ class EnvParams:
     regret_budget: Float[Array, ""]
     invalid_penalty: Float[Array, ""]
     max_steps_in_episode: Int32[Array, ""]
+    cost: EpisodeCost | None
     max_branches: int = dataclasses.field(metadata={"static": True})
 
     def replace(self, **changes: Any) -> Self:
@@ -83,6 +86,8 @@ class EnvState:
         answer: the answer id that would be answered now. Shape ().
         gamma: γ. Shape ().
         time: steps taken. Shape ().
+        critical_path: tokens on the critical path so far, each step a round; None where the cost does not
+            depend on them. Shape ().
     """
 
     pool: ReplayPool
@@ -93,6 +98,7 @@ class EnvState:
     answer: Int32[Array, ""]
     gamma: Float[Array, ""]
     time: Int32[Array, ""]
+    critical_path: Int32[Array, ""] | None
 
 
 def gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
@@ -130,6 +136,25 @@ def reward_mode(name: str | Reward) -> Reward:
     if isinstance(name, Reward):
         return name
     return Reward[choice("reward", name, [mode.name.lower() for mode in Reward]).upper()]
+
+
+def cost_of_models(cost: str | CostModel, models: Sequence[str]) -> EpisodeCost | None:
+    """Makes what an episode of an environment costs.
+
+    Args:
+        cost: the cost's name or model.
+        models: the model of each cell.
+
+    Returns:
+        The cost; None for intervals.
+
+    Raises:
+        InputError: the cost is unknown, or a model has no profile, no price or no room in memory.
+    """
+    model = as_cost(cost)
+    if model.kind == "intervals":
+        return None
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), model.of_models(models))
 
 
 def branches_of_cells(matrix: ProbeMatrix) -> np.ndarray:

@@ -13,7 +13,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from autotts_jax.checks import number
-from autotts_jax.core.costs import CostModel, Spent, as_cost
+from autotts_jax.core.costs import WAITING, CostModel, Spent, as_cost
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
@@ -66,9 +66,15 @@ class Objective:
             The costs, in the unit of the model. Shape (V, S, Q).
 
         Raises:
-            InputError: a cell's model has no profile, or is unpriced.
+            InputError: a cell's model has no profile, or is unpriced; or the cost depends on what episodes
+                had to wait for, which was not counted when they were played.
         """
         matrix = dataset.matrix
+        if self.model.kind in WAITING and play.critical_path is None and play.seal is None:
+            raise InputError(
+                f"the cost is {self.model.kind}, but {play.player.name} was played without counting what its "
+                f"episodes wait for; evaluate it with cost={self.model.kind!r}"
+            )
         spent = Spent(
             play.tokens,
             play.sequential_tokens,
@@ -77,6 +83,7 @@ class Objective:
             play.branches,
             interval=np.asarray(matrix.interval),
             longest=np.asarray(matrix.interval) * matrix.max_depth,
+            critical_path=play.critical_path,
         )
         return self.cost_of(spent, dataset)
 

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int, Int32
 
 from autotts_jax.core import stepping
 from autotts_jax.core.pool import BranchPool, Pool
-from autotts_jax.core.rollout import Episodes, Results, rollout
+from autotts_jax.core.rollout import Episodes, Hooks, Results, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.errors import InputError
@@ -144,12 +144,20 @@ class HostPlayer(Player):
         *,
         budget: int | None = None,
         processes: int = 1,  # noqa: ARG002
+        critical_path: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> Play:
         """Plays all episodes in one rollout, with the policy asked before each step."""
 
         def play(episodes: Episodes) -> Results:
-            return self.rollout(dataset.matrix, orders, episodes, budget=budget, on_progress=on_progress)
+            return self.rollout(
+                dataset.matrix,
+                orders,
+                episodes,
+                budget=budget,
+                critical_path=critical_path,
+                on_progress=on_progress,
+            )
 
         return play_all(self, dataset, orders, play)
 
@@ -167,6 +175,7 @@ class HostPlayer(Player):
         episodes: Episodes,
         *,
         budget: int | None = None,
+        critical_path: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> Results:
         """Plays every episode on one device; as `autotts_jax.core.rollout.rollout`, with a single setting.
@@ -176,6 +185,7 @@ class HostPlayer(Player):
             orders: branch orders.
             episodes: which episodes to play; their setting is 0.
             budget: token budget B; None for no limit.
+            critical_path: count the tokens on the critical path.
             on_progress: called from time to time with the number of episodes that have ended.
 
         Raises:
@@ -192,6 +202,7 @@ class HostPlayer(Player):
             lanes=min(len(np.asarray(episodes.question)), LANES),
             refill=REFILL,
             devices=jax.local_devices()[:1],
+            hooks=Hooks(critical_path=critical_path),
             pause=_Predictions(self.policy),
             on_progress=on_progress,
         )

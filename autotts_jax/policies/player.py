@@ -16,7 +16,7 @@ from autotts_jax.checks import label
 from autotts_jax.core import stepping
 from autotts_jax.core.controller import Controller, checked_round, checked_start, checked_vote
 from autotts_jax.core.pool import BranchPool
-from autotts_jax.core.rollout import Episodes, Results, rollout
+from autotts_jax.core.rollout import Episodes, Hooks, Results, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.dataset import ProbeDataset
@@ -70,6 +70,7 @@ class Player(abc.ABC):
         *,
         budget: int | None = None,
         processes: int = 1,
+        critical_path: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> Play:
         """Plays every question under every branch order, with every setting.
@@ -79,6 +80,8 @@ class Player(abc.ABC):
             orders: S branch orders of each question, of a length W that the player can play.
             budget: token budget of an episode; None for no limit.
             processes: worker processes for players that run in Python alone.
+            critical_path: count the tokens on the critical path, where rounds are seen: not of programs, nor
+                of code in a process of its own.
             on_progress: called now and then with the number of episodes that have ended.
 
         Returns:
@@ -153,6 +156,8 @@ class Play:
         compile_seconds: wall time of tracing and compiling.
         run_seconds: wall time of running.
         seal: how code from outside this package was run; None for this package's own.
+        critical_path: tokens on the critical path, as `autotts_jax.core.costs.critical_tokens` counts them;
+            None where nobody asked for them, or the rounds are not seen.
     """
 
     player: Player
@@ -168,6 +173,7 @@ class Play:
     compile_seconds: float
     run_seconds: float
     seal: Seal | None = None
+    critical_path: Int[np.ndarray, "V S Q"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,6 +266,7 @@ class ControllerPlayer(Player):
         *,
         budget: int | None = None,
         processes: int = 1,  # noqa: ARG002
+        critical_path: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> Play:
         """Plays all episodes in one rollout."""
@@ -271,6 +278,7 @@ class ControllerPlayer(Player):
                 orders,
                 episodes,
                 budget=budget,
+                hooks=Hooks(critical_path=critical_path),
                 on_progress=on_progress,
             )
 

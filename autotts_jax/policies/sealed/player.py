@@ -81,6 +81,7 @@ class SealedPlayer(Player):
         *,
         budget: int | None = None,
         processes: int = 1,  # noqa: ARG002
+        critical_path: bool = False,  # noqa: ARG002
         on_progress: Callable[[int], None] | None = None,
     ) -> Play:
         """Plays all episodes in one rollout of the child, and checks some of them in another."""

@@ -92,6 +92,7 @@ class ProgramPlayer(Player):
         *,
         budget: int | None = None,
         processes: int = 1,
+        critical_path: bool = False,  # noqa: ARG002
         on_progress: Callable[[int], None] | None = None,
     ) -> Play:
         """Runs the program over all episodes, in one sealed process or several."""
