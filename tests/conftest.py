@@ -1,6 +1,7 @@
 """Fixtures that several test modules share."""
 
 import os
+import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -37,6 +38,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+"""What keeps Chromium from speaking to anybody by itself."""
+
 DATA = Path(os.environ.get("AUTOTTS_DATA") or Path(__file__).resolve().parents[2] / "shared")
 NO_DATA = f"no released data at {DATA}"
 
@@ -57,6 +70,19 @@ def pytest_terminal_summary(terminalreporter):
             f"{skipped} tests skipped: {NO_DATA}; set AUTOTTS_DATA to the folder with replay/ and golden/",
             yellow=True,
         )
+
+
+@pytest.fixture
+def browser():
+    """A headless Chromium."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium; on Debian: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """The page of the server, in a headless Chromium."""
 
 import contextlib
-import shutil
 import threading
 import time
 
@@ -11,22 +10,8 @@ import uvicorn
 from autotts_jax.collect import Sampling, SimulatedEngine
 from autotts_jax.live import ServerSettings, create_app
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 KEY = "secret"
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium; on Debian: apt-get install chromium"),
-]
+pytestmark = pytest.mark.slow
 
 
 class Slow(SimulatedEngine):
@@ -35,16 +20,6 @@ class Slow(SimulatedEngine):
     def generate(self, requests, cancel=None):
         time.sleep(0.03)
         return super().generate(requests, cancel)
-
-
-@pytest.fixture
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
 
 
 @contextlib.contextmanager
