@@ -124,9 +124,9 @@ def test_another_objective_needs_no_other_episodes(result):
     assert cheap["tokens"] == dear["tokens"]
 
 
-def test_without_matplotlib_everything_else_is_written(result, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+def test_without_what_draws_everything_else_is_written(result, tmp_path, monkeypatch, capsys):
+    for missing in ("altair", "matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, missing, None)
     files = result.save(tmp_path / "results")
     names = {"episodes.parquet", "frontier.csv", "manifest.json", "paired.csv", "summary.csv"}
     assert {file.name for file in files} == {file.name for file in (tmp_path / "results").iterdir()} == names
@@ -134,8 +134,9 @@ def test_without_matplotlib_everything_else_is_written(result, tmp_path, monkeyp
     assert [entry["name"] for entry in manifest["controllers"]] == ["sc", "sc", "cmc", "cmc"]
     with pytest.raises(at.InputError, match=r"a picture needs matplotlib: pip install 'autotts-jax\[plot\]'"):
         result.frontier().plot()
-    console.print_written(files)
-    assert capsys.readouterr().out.splitlines()[1] == "for pictures as well: pip install 'autotts-jax[plot]'"
+    console.print_written(files, report=True)
+    told = capsys.readouterr().out.splitlines()[1]
+    assert told == "for pictures and a report as well: pip install 'autotts-jax[plot]'"
 
 
 @pytest.mark.parametrize(

@@ -138,13 +138,16 @@ def check_folder(folder: Path | None) -> None:
             pass
 
 
-def print_written(files: Sequence[Path]) -> None:
-    """Prints which files were written, and how to get pictures if there are none.
+def print_written(files: Sequence[Path], report: bool = False) -> None:
+    """Prints which files were written, and how to get pictures, or a report, if there are none.
 
     Args:
         files: the files, all in one folder; nothing is printed without any.
+        report: whether there can be a report among them.
     """
     if files:
         say(f"wrote {', '.join(file.name for file in files)} to {files[0].parent}")
-        if not any(file.suffix == ".png" for file in files):
-            say("for pictures as well: pip install 'autotts-jax[plot]'")
+        kinds = {"pictures": ".png"} | ({"a report": ".html"} if report else {})
+        missing = [what for what, kind in kinds.items() if kind not in {file.suffix for file in files}]
+        if missing:
+            say(f"for {' and '.join(missing)} as well: pip install 'autotts-jax[plot]'")

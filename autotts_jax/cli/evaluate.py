@@ -75,8 +75,9 @@ def evaluate(
 
     Where two controllers or more are swept, over two values or more, their frontiers are compared as well.
 
-    With --out: episodes.parquet, summary.csv, paired.csv, frontier.png, frontier.svg and manifest.json, and
-    frontier.csv with the comparison. The pictures need Matplotlib.
+    With --out: report.html, a page with all of it, episodes.parquet, summary.csv, paired.csv, frontier.png,
+    frontier.svg and manifest.json, and frontier.csv with the comparison. The page needs Altair, the pictures
+    Matplotlib.
     """
     with working() as on_progress:
         from autotts_jax.core import devices
@@ -108,7 +109,7 @@ def evaluate(
     console().print(evaluation.table())
     if frontier.comparisons:
         console().print(frontier.table())
-    print_written(files)
+    print_written(files, report=True)
 
 
 def named_players(controllers: str, controller: str | None, beta: float | None) -> list[str]:

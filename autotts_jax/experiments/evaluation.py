@@ -37,6 +37,8 @@ from autotts_jax.experiments.files import (
     write_csv,
 )
 from autotts_jax.experiments.frontier import Comparison, compare
+from autotts_jax.experiments.report import charts
+from autotts_jax.experiments.report.evaluation import evaluation_report
 from autotts_jax.experiments.summary import DEFAULT_OBJECTIVE, Objective, Row, summarise
 from autotts_jax.experiments.tables import Table, comparison_table, summary_table
 from autotts_jax.policies.player import Play, Player, warn_of_distance
@@ -178,13 +180,18 @@ class Evaluation:
         Returns:
             The frontiers: ``table()``, ``plot()`` and ``summary()``.
         """
-        return Frontiers(self.rows, tuple(compare(self.dataset, self.plays, self.rows, self.objective)))
+        return Frontiers(self.rows, self._comparisons)
+
+    @functools.cached_property
+    def _comparisons(self) -> tuple[Comparison, ...]:
+        return tuple(compare(self.dataset, self.plays, self.rows, self.objective))
 
     def save(self, folder: str | Path) -> list[Path]:
         """Writes ``episodes.parquet``, ``summary.csv``, ``paired.csv``, the frontier and ``manifest.json``.
 
         The frontier is ``frontier.png`` and ``frontier.svg`` where Matplotlib is installed, and
-        ``frontier.csv`` where there are comparisons. The files appear together, when all are complete, and
+        ``frontier.csv`` where there are comparisons. ``report.html``, all of it in one page that needs no
+        network, is written where Altair is installed. The files appear together, when all are complete, and
         those of an earlier evaluation are replaced or removed.
 
         Args:
@@ -205,6 +212,8 @@ class Evaluation:
                 write_csv(partial / "frontier.csv", frontier.summary())
             if plots.available():
                 plots.save_figure(frontier.plot(), [partial / "frontier.png", partial / "frontier.svg"])
+            if charts.available():
+                (partial / "report.html").write_text(evaluation_report(self), encoding="utf-8")
             manifest = json.dumps(self.manifest(), indent=2, ensure_ascii=False)
             (partial / "manifest.json").write_text(manifest + "\n", encoding="utf-8")
             names = sorted(file.name for file in partial.iterdir())

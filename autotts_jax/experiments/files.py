@@ -45,6 +45,7 @@ FILES = (
     "scores.csv",
     "frontier.png",
     "frontier.svg",
+    "report.html",
     "manifest.json",
 )
 """The files of an evaluation or a benchmark."""

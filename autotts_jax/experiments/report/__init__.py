@@ -1,0 +1,1 @@
+"""Reports: results as one HTML file that opens anywhere, without a network."""

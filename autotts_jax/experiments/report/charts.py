@@ -1,0 +1,197 @@
+"""Charts of a report, as specifications of Vega-Lite that name their data ``rows``."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from autotts_jax.core.costs import UNITS, CostName
+from autotts_jax.experiments.summary import Row
+from autotts_jax.extras import needs
+
+COLOURS = (
+    "#4c78a8",
+    "#f58518",
+    "#54a24b",
+    "#e45756",
+    "#b279a2",
+    "#72b7b2",
+    "#9d755d",
+    "#d6a200",
+    "#ff7f9e",
+    "#7f7f7f",
+)
+"""Colours of controllers, in turn."""
+
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
+"""Marks of controllers, in turn."""
+
+ZOOM = "wheel![event.shiftKey || event.ctrlKey || event.metaKey]"
+"""A wheel alone scrolls the page."""
+
+
+def available() -> bool:
+    """Tells whether what reports need is installed."""
+    return all(importlib.util.find_spec(name) is not None for name in ("altair", "jinja2", "vl_convert"))
+
+
+class Axis(NamedTuple):
+    """A cost that charts can have on their axis.
+
+    Attributes:
+        field: the attribute of a `Row` that it is.
+        title: what it is called.
+        format: how numbers of it are written, in d3's notation.
+    """
+
+    field: str
+    title: str
+    format: str
+
+
+def axes(cost: CostName) -> list[Axis]:
+    """Gives the costs of an evaluation, the one that it is about first.
+
+    Args:
+        cost: the unit of its objective.
+    """
+    tokens = [
+        Axis("tokens", "tokens an episode", "~s"),
+        Axis("sequential_tokens", "sequential tokens an episode", "~s"),
+    ]
+    if cost == "tokens":
+        return tokens
+    own = Axis("cost", f"{cost} an episode, {UNITS[cost]}", "~g" if cost in ("latency", "usd") else "~s")
+    return [*tokens, own] if cost == "intervals" else [own, *tokens]
+
+
+class Look(NamedTuple):
+    """How a controller is drawn.
+
+    Attributes:
+        colour: its colour.
+        shape: its mark, by its name in Vega.
+    """
+
+    colour: str
+    shape: str
+
+
+def looks(controllers: Sequence[str]) -> dict[str, Look]:
+    """Gives every controller a look of its own, as far as there are some.
+
+    Args:
+        controllers: names of controllers.
+    """
+    return {
+        name: Look(COLOURS[index % len(COLOURS)], SHAPES[index % len(SHAPES)])
+        for index, name in enumerate(controllers)
+    }
+
+
+def frontier_chart(rows: Sequence[Row], axis: Axis, look: Mapping[str, Look]) -> dict[str, Any]:
+    """Draws accuracy against cost, a line for each controller, with what is the best at each cost.
+
+    Args:
+        rows: the rows of a benchmark, whose panels share the range of costs.
+        axis: the cost.
+        look: how each controller is drawn.
+
+    Returns:
+        The specification. Its rows have the name of the controller, percentages ``accuracy``, ``low`` and
+        ``high``, the costs, and the texts ``setting`` and ``accuracy_text``.
+
+    Raises:
+        InputError: Altair is missing.
+    """
+    with needs("plot", "a chart"):
+        import altair as alt
+
+    costs = [getattr(row, axis.field) for row in rows]
+    least, most = min(costs), max(costs)
+    scale = (
+        alt.Scale(type="log", domain=[least / 1.2, most * 1.2], nice=False)
+        if least > 0 and most > 4 * least
+        else alt.Scale(domain=[0, 1.1 * most or 1], nice=False)
+    )
+    x = alt.X(
+        axis.field,
+        type="quantitative",
+        title=axis.title,
+        scale=scale,
+        axis=alt.Axis(format=axis.format, tickCount=5, labelOverlap=True),
+    )
+    y = alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(zero=False, padding=12))
+    colour = alt.Color("controller:N", legend=None, scale=_of_looks(look, "colour"))
+    shape = alt.Shape("controller:N", legend=None, scale=_of_looks(look, "shape"))
+    tips = [
+        alt.Tooltip("setting:N"),
+        alt.Tooltip("accuracy_text:N", title="accuracy, %"),
+        *(alt.Tooltip(field, type="quantitative", format=",.4~g") for field in _cost_fields(axis)),
+    ]
+    base = alt.Chart(alt.NamedData("rows")).encode(x=x)
+    best = (
+        base.transform_window(
+            best="max(accuracy)",
+            sort=[alt.SortField(axis.field), alt.SortField("accuracy", "descending")],
+            frame=[None, 0],
+        )
+        .mark_line(interpolate="step-after", strokeDash=[2, 3], strokeWidth=1.5, color="#888", clip=True)
+        .encode(y="best:Q", order=alt.Order(axis.field, type="quantitative"))
+    )
+    of_controllers = base.encode(color=colour)
+    lines = of_controllers.mark_line(strokeWidth=1.5, clip=True).encode(
+        y=y, order=alt.Order(axis.field, type="quantitative")
+    )
+    errors = of_controllers.mark_rule(clip=True).encode(y="low:Q", y2="high:Q")
+    points = of_controllers.mark_point(filled=True, size=64, opacity=1, clip=True).encode(
+        y=y, shape=shape, tooltip=tips
+    )
+    zoom = alt.selection_interval(bind="scales", zoom=ZOOM)
+    chart = best + lines + errors + points.add_params(zoom)
+    return chart.properties(width="container", height=300).to_dict()
+
+
+def gains_chart(look: Mapping[str, Look]) -> dict[str, Any]:
+    """Draws gains in accuracy with their intervals, a line for each setting.
+
+    Args:
+        look: how each controller is drawn.
+
+    Returns:
+        The specification, without a height. Its rows have the controller, percentage points ``gain``,
+        ``gain_low`` and ``gain_high``, and the texts ``setting`` and ``gain_text``.
+
+    Raises:
+        InputError: Altair is missing.
+    """
+    with needs("plot", "a chart"):
+        import altair as alt
+
+    colour = alt.Color("controller:N", legend=None, scale=_of_looks(look, "colour"))
+    shape = alt.Shape("controller:N", legend=None, scale=_of_looks(look, "shape"))
+    axis = alt.Axis(format="+~f", tickCount=5, labelOverlap=True)
+    x = alt.X("gain:Q", title="Δ accuracy, points", axis=axis)
+    tips = [alt.Tooltip("setting:N"), alt.Tooltip("gain_text:N", title="Δ accuracy, 95 %")]
+    y = alt.Y("setting:N", title=None, sort=None, axis=alt.Axis(labelLimit=160))
+    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=colour)
+    zero = alt.Chart(alt.NamedData("rows")).mark_rule(color="#888", strokeDash=[2, 3]).encode(x=alt.datum(0))
+    intervals = base.mark_rule(strokeWidth=2, clip=True).encode(
+        x="gain_low:Q", x2="gain_high:Q", tooltip=tips
+    )
+    points = base.mark_point(filled=True, size=56, opacity=1, clip=True).encode(
+        x=x, shape=shape, tooltip=tips
+    )
+    return (zero + intervals + points).properties(width="container").to_dict()
+
+
+def _of_looks(look: Mapping[str, Look], part: str) -> Any:
+    import altair as alt
+
+    return alt.Scale(domain=list(look), range=[getattr(one, part) for one in look.values()])
+
+
+def _cost_fields(axis: Axis) -> list[str]:
+    """The costs that a tooltip has."""
+    return list(dict.fromkeys((axis.field, "tokens", "sequential_tokens")))

@@ -1,0 +1,211 @@
+"""The report of an evaluation."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from autotts_jax.core.costs import UNITS, CostName
+from autotts_jax.experiments.frontier import Comparison
+from autotts_jax.experiments.report.charts import axes, frontier_chart, gains_chart, looks
+from autotts_jax.experiments.report.page import Cells, CellsRow, render
+from autotts_jax.experiments.summary import Row
+from autotts_jax.experiments.tables import difference, matched, points, thousands
+
+if TYPE_CHECKING:
+    from autotts_jax.experiments.evaluation import Evaluation
+
+NO_FIGURE = "–"
+
+
+def evaluation_report(evaluation: Evaluation) -> str:
+    """Makes the report of an evaluation: frontiers, results, paired differences and the manifest.
+
+    Args:
+        evaluation: the evaluation.
+
+    Returns:
+        The HTML of a page that needs nothing else.
+
+    Raises:
+        InputError: Altair is missing.
+    """
+    rows = evaluation.rows
+    kind = evaluation.objective.model.kind
+    first = rows[0].name
+    controllers = list(dict.fromkeys(row.controller for row in rows))
+    cells = list(dict.fromkeys((row.model, row.benchmark) for row in rows))
+    # Of a benchmark, the mean of its models is last.
+    shown = {benchmark: model for model, benchmark in cells}
+    names = f"{', '.join(controllers[:4])}{' …' if len(controllers) > 4 else ''}"
+    return render(
+        "evaluation",
+        f"{names} on {', '.join(shown)}",
+        _chart_data(rows, controllers, kind),
+        facts=_facts(evaluation),
+        controllers=controllers,
+        cells=[
+            {
+                "id": _cell(model, benchmark),
+                "model": model,
+                "benchmark": benchmark,
+                "shown": shown[benchmark] == model,
+            }
+            for model, benchmark in cells
+        ],
+        costs=axes(kind),
+        first=first,
+        compared=any(row.name != first for row in rows),
+        gamma=f"{evaluation.objective.gamma:g}",
+        cost=kind,
+        results={_cell(*cell): _results(rows, *cell, kind) for cell in cells},
+        differences={_cell(*cell): _differences(rows, *cell, first, kind) for cell in cells},
+        frontiers=_frontiers(evaluation.frontier().comparisons),
+        manifest=json.dumps(evaluation.manifest(), indent=2, ensure_ascii=False),
+    )
+
+
+def _chart_data(rows: Sequence[Row], controllers: Sequence[str], kind: CostName) -> dict[str, Any]:
+    """What charts show, and how."""
+    look = looks(controllers)
+    by_benchmark: dict[str, list[Row]] = {}
+    for row in rows:
+        by_benchmark.setdefault(row.benchmark, []).append(row)
+    frontier = {
+        benchmark: {axis.field: frontier_chart(of, axis, look) for axis in axes(kind)}
+        for benchmark, of in by_benchmark.items()
+    }
+    return {
+        "first": rows[0].name,
+        "rows": [_chart_row(row) for row in rows],
+        "looks": {name: one._asdict() for name, one in look.items()},
+        "charts": {"frontier": frontier, "gains": gains_chart(look)},
+    }
+
+
+def _cell(model: str, benchmark: str) -> str:
+    return f"{model}/{benchmark}"
+
+
+def _facts(evaluation: Evaluation) -> dict[str, str]:
+    """What was played, in a line each."""
+    budget = evaluation.budget
+    episodes = sum(play.tokens.size for play in evaluation.plays)
+    return {
+        "questions": f"{len(evaluation.dataset):,}",
+        "seeds": f"{evaluation.seeds:,}",
+        "episodes": f"{episodes:,}",
+        "protocol": evaluation.protocol,
+        "most branches": f"{evaluation.max_branches}",
+        "token budget": "none" if budget is None else f"{budget:,}",
+        "answers": evaluation.dataset.encoding,
+    }
+
+
+def _chart_row(row: Row) -> dict[str, Any]:
+    """What charts show of a setting; accuracies in percent."""
+    error = 0.0 if math.isnan(row.accuracy_se) else row.accuracy_se
+    return {
+        "setting": row.name,
+        "controller": row.controller,
+        "cell": _cell(row.model, row.benchmark),
+        "benchmark": row.benchmark,
+        "accuracy": 100 * row.accuracy,
+        "accuracy_text": _accuracy(row),
+        "low": 100 * (row.accuracy - error),
+        "high": 100 * (row.accuracy + error),
+        "tokens": row.tokens,
+        "sequential_tokens": row.sequential_tokens,
+        "cost": row.cost,
+        "gain_text": points(row.gain, row.gain_low, row.gain_high),
+        "gain": 100 * row.gain,
+        "gain_low": 100 * row.gain_low,
+        "gain_high": 100 * row.gain_high,
+    }
+
+
+def _here(rows: Sequence[Row], model: str, benchmark: str) -> Iterator[Row]:
+    return (row for row in rows if (row.model, row.benchmark) == (model, benchmark))
+
+
+def _caption(model: str, benchmark: str) -> str:
+    return f"{benchmark}, {model}"
+
+
+def _accuracy(row: Row) -> str:
+    return _with_error(f"{100 * row.accuracy:.1f}", f"{100 * row.accuracy_se:.1f}")
+
+
+def _with_error(mean: str, error: str) -> str:
+    return mean if "nan" in error else f"{mean} ± {error}"
+
+
+def _results(rows: Sequence[Row], model: str, benchmark: str, kind: CostName) -> Cells:
+    """Accuracy, costs and objective of each setting on a cell."""
+    other = kind not in ("intervals", "tokens")
+
+    def cells(row: Row) -> list[str]:
+        own = [f"{row.cost:.3g}"] if other else []
+        return [
+            row.name,
+            _accuracy(row),
+            thousands(row.tokens),
+            thousands(row.sequential_tokens),
+            *own,
+            _with_error(f"{row.objective:.3f}", f"{row.objective_se:.3f}"),
+        ]
+
+    headings = ["setting", "accuracy, %", "ktokens", "sequential ktokens"]
+    headings += [f"{kind}, {UNITS[kind]}"] if other else []
+    lines = [CellsRow(cells(row), row.controller) for row in _here(rows, model, benchmark)]
+    return Cells(_caption(model, benchmark), [*headings, "objective"], lines)
+
+
+def _differences(rows: Sequence[Row], model: str, benchmark: str, first: str, kind: CostName) -> Cells:
+    """The gains of each setting over the first one on a cell."""
+    other = kind not in ("intervals", "tokens")
+
+    def ratio(of: float, low: float, high: float) -> str:
+        return NO_FIGURE if math.isnan(of) else f"{of:.2f} [{low:.2f}, {high:.2f}]"
+
+    def cells(row: Row) -> list[str]:
+        own = [ratio(row.cost_ratio, row.cost_ratio_low, row.cost_ratio_high)] if other else []
+        detectable = row.gain_detectable
+        return [
+            row.name,
+            points(row.gain, row.gain_low, row.gain_high),
+            f"{row.gain_p_adjusted:.3f}",
+            NO_FIGURE if math.isnan(detectable) else f"{100 * detectable:.1f}",
+            ratio(row.tokens_ratio, row.ratio_low, row.ratio_high),
+            *own,
+            difference(row.objective_gain, row.objective_gain_low, row.objective_gain_high),
+        ]
+
+    headings = ["setting", "Δ accuracy, 95 %", "p, adjusted", "detectable", "tokens ratio, 95 %"]
+    headings += [f"{kind} ratio, 95 %"] if other else []
+    lines = [CellsRow(cells(r), r.controller) for r in _here(rows, model, benchmark) if r.name != first]
+    return Cells(_caption(model, benchmark), [*headings, "Δ objective, 95 %"], lines)
+
+
+def _frontiers(comparisons: Sequence[Comparison]) -> dict[str, Cells]:
+    """Swept controllers at the accuracy and at the cost of the reference's settings, by cell."""
+    tables: dict[str, Cells] = {}
+    for model, benchmark in dict.fromkeys((one.model, one.benchmark) for one in comparisons):
+        here = [one for one in comparisons if (one.model, one.benchmark) == (model, benchmark)]
+        cost = here[0].cost_name
+        headings = (
+            "controller, against",
+            "accuracy, %",
+            "ktokens" if cost == "tokens" else f"{cost}, {UNITS[cost]}",
+            f"{cost} ratio, 95 %",
+            "Δ accuracy, 95 %",
+        )
+        rows = []
+        for one in here:
+            if one.controller != one.reference:
+                against, *figures = matched(one)
+                rows.append(CellsRow([f"{one.controller}, {against}", *figures], one.controller))
+        tables[_cell(model, benchmark)] = Cells(_caption(model, benchmark), headings, rows)
+    return tables

@@ -1,0 +1,113 @@
+"""A page as one HTML file: text, tables, data, style, scripts and the library that draws charts."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from autotts_jax.extras import needs
+from autotts_jax.terminal import printable
+
+
+class Cells(NamedTuple):
+    """A table of a page.
+
+    Attributes:
+        caption: what it is of.
+        headings: of the columns; the first holds names, the others numbers.
+        rows: the rows.
+    """
+
+    caption: str
+    headings: Sequence[str]
+    rows: Sequence[CellsRow]
+
+
+class CellsRow(NamedTuple):
+    """A row of a table of a page.
+
+    Attributes:
+        cells: its texts, the name first.
+        of: what the row belongs to, by which a reader picks rows; empty for nothing.
+    """
+
+    cells: Sequence[str]
+    of: str = ""
+
+
+def render(template: str, title: str, data: Mapping[str, Any], **content: Any) -> str:
+    """Makes a page.
+
+    Its policy lets it run its own scripts alone, and open no connection.
+
+    Args:
+        template: the name of the template, without its ending.
+        title: the title of the page.
+        data: what its scripts read: a JSON value, in which NaN and infinities become null.
+        **content: what the template shows.
+
+    Returns:
+        The HTML.
+
+    Raises:
+        InputError: Altair, or what it needs to draw without a network, is missing.
+    """
+    with needs("plot", "a report"):
+        import jinja2
+        from markupsafe import Markup
+
+    files = jinja2.PackageLoader("autotts_jax.experiments.report", "templates")
+    environment = jinja2.Environment(
+        loader=files, autoescape=True, finalize=_shown, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    sources = {name: files.get_source(environment, name)[0] for name in ("style.css", "script.js")}
+    scripts = (chart_library(), sources["script.js"])
+    policy = (
+        f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return environment.get_template(f"{template}.html").render(
+        title=title,
+        policy=policy,
+        style=Markup(sources["style.css"]),
+        data=Markup(_embedded(data)),
+        scripts=[Markup(script) for script in scripts],
+        **content,
+    )
+
+
+@functools.cache
+def chart_library() -> str:
+    """Gives the script of Vega, Vega-Lite and Vega-Embed."""
+    with needs("plot", "a report"):
+        import vl_convert
+
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+
+
+def _shown(value: Any) -> Any:
+    """Text from outside without what would reorder it."""
+    return printable(value, lines=True) if type(value) is str else value
+
+
+def _embedded(data: Any) -> str:
+    """JSON as it can stand in an element of a page: nothing in it ends the element."""
+    return printable(json.dumps(_finite(data), ensure_ascii=False, allow_nan=False)).replace("<", "\\u003c")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _hash(script: str) -> str:
+    """What a policy allows a script by."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

@@ -1,0 +1,121 @@
+"""Reports: what their files hold, and what a headless Chromium shows of them."""
+
+import csv
+import html
+import json
+import re
+
+import pytest
+
+import autotts_jax as at
+from autotts_jax.experiments.report.page import render
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
+
+CONTROLLERS = ("sc@1", "sc@4", "sc@8", "cmc@0.1", "cmc@0.5", "asc@8")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """The files of an evaluation of two models, with the latency as its cost."""
+    data = synthetic(models=SYNTHETIC_MODELS[1:3], questions=4, branches=10)
+    cost = at.core.CostModel("latency", model="Qwen3-8B")
+    evaluation = at.evaluate(data, CONTROLLERS, seeds=3, max_branches=8, cost=cost)
+    folder = tmp_path_factory.mktemp("results")
+    evaluation.save(folder)
+    return folder
+
+
+def table(folder, name):
+    with (folder / name).open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def embedded(text):
+    """The data that the scripts of a page read."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1])
+
+
+def test_a_report_needs_nothing_else_and_has_the_numbers_of_the_files(results):
+    text = (results / "report.html").read_text(encoding="utf-8")
+    assert "default-src 'none'" in html.unescape(text)
+    elements, _, _ = text.partition('<script type="application/json"')
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', elements), "nothing is loaded"
+    shown = embedded(text)["rows"]
+    rows = table(results, "summary.csv")
+    assert len(shown) == len(rows) == 3 * len(CONTROLLERS)
+    for one, row in zip(shown, rows, strict=True):
+        assert one["cell"] == f"{row['model']}/{row['benchmark']}"
+        assert one["accuracy"] / 100 == pytest.approx(float(row["accuracy"]))
+        for name in ("tokens", "sequential_tokens", "cost"):
+            assert one[name] == pytest.approx(float(row[name])), name
+
+
+HOSTILE = "</script><script>alert(1)</script><!--\u202e\u2028"
+
+
+def test_nothing_from_outside_ends_an_element():
+    facts = {HOSTILE: HOSTILE}
+    text = render("base", HOSTILE, {"name": HOSTILE, "none": float("nan")}, facts=facts)
+    assert "alert(1)</script>" not in text
+    assert "<!--" not in text.partition('id="data"')[2].partition("</script>")[0]
+    assert "\u202e" not in text
+    assert embedded(text) == {"name": HOSTILE, "none": None}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_an_evaluation(browser, results, width):
+    from playwright.sync_api import expect
+
+    said, asked = [], []
+    page = browser.new_context(viewport={"width": width, "height": 844}).new_page()
+    page.set_default_timeout(60_000)
+    expect.set_options(timeout=60_000)
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((results / "report.html").as_uri())
+    page.wait_for_selector("html[data-ready]", state="attached")
+
+    def fits():
+        return page.locator("html").evaluate("html => html.scrollWidth <= html.clientWidth")
+
+    assert fits()
+    # The mean of the models alone is shown, until another cell is picked; so in charts and in tables.
+    expect(page.locator("figure:visible")).to_have_count(2)
+    if width < 960:
+        page.get_by_text("What to show").click()
+    page.get_by_role("checkbox", name=SYNTHETIC_MODELS[1].name).check()
+    expect(page.locator("figure:visible svg")).to_have_count(4)
+    caption = f"synthetic, {SYNTHETIC_MODELS[1].name}"
+    summary = [r for r in table(results, "summary.csv") if r["model"] == SYNTHETIC_MODELS[1].name]
+    paired = [r for r in table(results, "paired.csv") if r["model"] == SYNTHETIC_MODELS[1].name]
+    shown = page.locator("section", has=page.get_by_role("heading", name="Results"))
+    lines = shown.get_by_role("table", name=caption).locator("tbody tr")
+    assert [line.split("\t")[:2] for line in lines.all_inner_texts()] == [
+        [
+            f"{row['controller']}@{float(row['value']):g}",
+            f"{100 * float(row['accuracy']):.1f} ± {100 * float(row['accuracy_se']):.1f}",
+        ]
+        for row in summary
+    ]
+    differences = page.locator("section", has=page.get_by_role("heading", name="Differences"))
+    gains = differences.get_by_role("table", name=caption).locator("tbody tr td:nth-child(2)")
+    assert [float(text.partition(" ")[0]) for text in gains.all_inner_texts()] == pytest.approx(
+        [100 * float(row["gain"]) for row in paired[1:]], abs=0.051
+    )
+    # A controller that is left out goes from both.
+    page.get_by_role("checkbox", name="cmc").uncheck()
+    expect(lines.locator("visible=true")).to_have_count(4)
+    marks = page.locator("figure:visible [data-chart=frontier] .mark-symbol path")
+    expect(marks).to_have_count(2 * 4)
+    # The cost that was asked for is on the axis, and another can be.
+    axis = page.locator("figure:visible [data-chart=frontier] .role-axis-title").first
+    expect(axis).to_have_text("latency an episode, s")
+    page.get_by_label("Cost on the axis").select_option("sequential tokens an episode")
+    expect(page.get_by_text("sequential tokens an episode").locator("visible=true").first).to_be_visible()
+    marks.first.hover()
+    expect(page.locator("#vg-tooltip-element")).to_contain_text("accuracy, %")
+    assert fits()
+    assert said == []
+    assert asked == [(results / "report.html").as_uri()]
