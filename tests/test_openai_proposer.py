@@ -191,8 +191,9 @@ def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(server, tmp_path, mo
         {},
         *(
             {"prompt_tokens": tokens, "completion_tokens": 7}
-            for tokens in (-1, 1.5, "3", True, None, 10**400, 10**6)
+            for tokens in (-1, 0, 1.5, "3", True, None, 10**400, 10**6)
         ),
+        {"prompt_tokens": 7, "completion_tokens": 0},
         {"prompt_tokens": 7, "completion_tokens": 1001},
         {"prompt_tokens": 7, "completion_tokens": float("nan")},
     ],
@@ -324,9 +325,37 @@ def test_the_last_code_block_is_the_file():
     assert code_of("```py\nfirst\n```\nor rather\n``` python\r\nlast\n```") == "last\n"
     assert code_of("```\nbare\n```") == "bare\n"
     assert code_of("`x`") is None
-    assert (
-        code_of("```" + " " * (1 << 20) + "x") is None
-    )  # A search that goes back to each blank takes hours.
+    for hours in (" " * (1 << 20) + "x", " " * (1 << 20) + "x`", "`" * (1 << 20) + "x", "\n```" * (1 << 18)):
+        assert code_of("```" + hours) is None  # A search that goes back to each character takes hours.
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "~~~python\n{code}~~~",
+        "````python\n{code}````",
+        "```Python3\n{code}```",
+        '```python title="a.py"\n{code}```',
+        "```python:a.py\n{code}```",
+        "```{{.python}}\n{code}```",
+        "1. As follows:\n   ```python\n   def f():\n\n     return '``` or ~~~'\n   ```\n",
+        "<think>```python\nx = 1\n```</think>\n```python\n{code}```",
+        "```bash\npip install jax\n```\nThen:\n```python\n{code}```",
+        "```python\n{code}```\nIts output\n```text\n1\n```\nand settings are\n```json\n{{}}\n```\n",
+        "```python\n{code}```\nOutput:\n```\n1 2 3\n```\n",
+        "```python\n{code}```\n```python\n```\n",
+    ],
+)
+def test_a_file_is_found_however_a_model_fences_it(reply):
+    code = "def f():\n\n  return '``` or ~~~'\n"
+    assert code_of(reply.format(code=code)) == code
+
+
+@pytest.mark.parametrize(
+    "reply", ["```diff\n+ x\n```", "```python\n```", "```bash\nls\n```\nno\n```sh\nls\n```"]
+)
+def test_another_language_is_no_file(reply):
+    assert code_of(reply) is None
 
 
 def test_the_prompt_shows_the_best_and_what_failed():

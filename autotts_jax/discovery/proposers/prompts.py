@@ -30,7 +30,13 @@ can ignore β. The objective is the mean over {prices} prices of accuracy minus 
 branch of mean length costs {first} of accuracy at the highest price and {last} at the lowest."""
 """What it is told instead where candidates have no β."""
 
-_BLOCK = re.compile(r"^```[ \t]*+(?:python|py)?[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+_OPENS = re.compile(
+    r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<language>[\w{}.+#-]*+)(?:[\s:,][^`]*+)?"
+)
+"""A line that opens a code block. It gives nothing back, for that takes hours on a line of many blanks."""
+
+_PYTHON = ("python", "python3", "py")
+"""What a block's first line may call its language."""
 
 
 class Prompt(NamedTuple):
@@ -92,10 +98,37 @@ def _request(shown: Sequence[Written], failed: Sequence[Written]) -> Iterable[st
 
 
 def code_of(reply: str) -> str | None:
-    """Finds the file in a reply: its last code block.
+    """Finds the file in a reply: its last block of Python or, without one, the last of no language.
 
     Args:
-        reply: the text of the reply.
+        reply: the text of the reply, in Markdown.
     """
-    blocks = _BLOCK.findall(reply.replace("\r\n", "\n"))
-    return blocks[-1] if blocks else None
+    blocks = [block for block in _blocks(reply) if block.code.strip()]
+    python = [block.code for block in blocks if block.language in _PYTHON]
+    found = python or [block.code for block in blocks if not block.language]
+    return found[-1] if found else None
+
+
+class _Block(NamedTuple):
+    language: str
+    code: str
+
+
+def _blocks(reply: str) -> Iterable[_Block]:
+    """Gives a reply's code blocks, but for one that nothing closes, which may have been cut off."""
+    opened, lines = None, list[str]()
+    for line in reply.replace("\r\n", "\n").split("\n"):
+        if opened is None:
+            opened, lines = _OPENS.fullmatch(line), []
+        elif _closes(line, opened["fence"]):
+            language = opened["language"].strip("{.}").lower()
+            yield _Block(language, "".join(f"{text}\n" for text in lines))
+            opened = None
+        else:
+            indent = len(opened["indent"])
+            lines.append(line[:indent].lstrip() + line[indent:])
+
+
+def _closes(line: str, fence: str) -> bool:
+    bare = line.strip()
+    return len(bare) >= len(fence) and not bare.strip(fence[0])

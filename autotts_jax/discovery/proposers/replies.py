@@ -124,7 +124,7 @@ def _kept(reply: Any, key: str, most: Sequence[int]) -> dict[str, Any]:
     usage = getattr(reply, "usage", None)
     used = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
     counted = all(
-        type(tokens) is int and 0 <= tokens <= limit for tokens, limit in zip(used, most, strict=True)
+        type(tokens) is int and 1 <= tokens <= limit for tokens, limit in zip(used, most, strict=True)
     )
     response: dict[str, Any] = {"used": used if counted else None}
     try:
