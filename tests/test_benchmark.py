@@ -4,20 +4,24 @@ import csv
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import autotts_jax as at
 from autotts_jax.experiments import benchmark
 from autotts_jax.experiments.benchmark import FEWEST_SEEDS, TASKS, Agent, Task, bench
+from autotts_jax.experiments.random_play import RandomPolicy
 from autotts_jax.experiments.summary import paired_bootstrap
 from autotts_jax.replay import SYNTHETIC_MODELS, part_of, synthetic
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+DOCS = Path(__file__).parents[1] / "docs"
 GAMMA = (1e-4, 1e-2)
 TINY = Task("tiny", None, 4, GAMMA, "WidthDepthMacro-v0", (10, 20))
 OPEN_ONE, ANSWER, READ_ALL, OPEN_FOUR = 0, 1, 2, 7
@@ -144,6 +148,42 @@ def test_the_same_call_gives_the_same_scores_to_the_digit(result, data, players)
     again = bench(TINY, players, data=data, seeds=SEEDS)
     assert again.scores == result.scores
     assert str(again.table()) == str(result.table())
+
+
+def test_random_play_of_an_episode_depends_on_nothing_beside_it(result, data):
+    def played(found):
+        plays = [play for play in found.evaluation.plays if play.player.name.startswith("random of seed")]
+        return np.stack([[play.tokens, play.branches, play.rounds] for play in plays])
+
+    more = bench(TINY, "random", data=data, seeds=SEEDS + 2)
+    np.testing.assert_array_equal(played(more)[..., :SEEDS, :], played(result))
+    assert len(np.unique(played(result).reshape(FEWEST_SEEDS, -1), axis=0)) == FEWEST_SEEDS
+
+
+@pytest.mark.parametrize("name", ["WidthDepthMacro-v0", "WidthDepthRounds-v0"])
+def test_random_play_draws_uniformly_from_what_is_admissible(data, name):
+    env, params = at.make(name, data, max_branches=4)
+    observation, _ = env.reset(jax.random.key(0), params)
+    keys = jax.random.key_data(jax.random.split(jax.random.key(1), 2000))
+    policy = RandomPolicy(keys[0], env)
+    drawn = np.asarray(jax.jit(jax.vmap(policy.act, (None, 0)))(observation, keys)[0]).reshape(2000, -1)
+    sizes = getattr(env.action_space(), "nvec", [env.num_actions])
+    masks = np.split(np.asarray(observation["action_mask"]), np.cumsum(sizes)[:-1])
+    for entry, mask in zip(drawn.T, masks, strict=True):
+        share = np.bincount(entry, minlength=len(mask)) / len(entry)
+        np.testing.assert_allclose(share, mask / mask.sum(), atol=0.05)
+
+
+def test_the_reference_table_says_what_the_command_shown_above_it_prints():
+    page = (DOCS / "benchmark.md").read_text()
+    printed = page.split("```console\n", 1)[1].split("```", 1)[0]
+    rows = re.findall(r"^\| `laptop` \| (\S+) \| \S* *\| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) == 7
+    for name, figures in rows:
+        (line,) = (
+            line for line in printed.splitlines() if line.split()[0] == name.strip("`") and "±" in line
+        )
+        assert [*line.split()[1:4], *line.split()[5:]] == figures.replace("|", "").split()
 
 
 @pytest.mark.slow

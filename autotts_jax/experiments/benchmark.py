@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from gymnasium import spaces
 from jaxtyping import Bool, Float
 from rich.console import RenderableType
 
@@ -24,6 +23,7 @@ from autotts_jax.envs.params import gamma_range
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate
 from autotts_jax.experiments.files import FILES, results_folder, rows_table, write_csv
+from autotts_jax.experiments.random_play import RandomPlayer
 from autotts_jax.experiments.summary import Objective, equal_weights, paired_bootstrap, standard_error
 from autotts_jax.experiments.tables import Table, add_row, difference, numbers_table, thousands
 from autotts_jax.policies.player import Play, Player, name_of
@@ -222,22 +222,6 @@ class Agent:
         return self._predict(
             observation, state=state, episode_start=episode_start, deterministic=deterministic, **masks
         )
-
-
-class _Random:
-    """Draws each entry of an action uniformly from its admissible options."""
-
-    def __init__(self, env: Environment, seed: int):
-        space = env.action_space()
-        self._discrete = isinstance(space, spaces.Discrete)
-        self._sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else space.nvec.tolist()
-        self._generator = np.random.default_rng(seed)
-
-    def __call__(self, observation: Observation) -> np.ndarray:
-        mask = observation["action_mask"]
-        scores = self._generator.random(mask.shape) * mask
-        entries = [part.argmax(axis=1) for part in np.split(scores, np.cumsum(self._sizes)[:-1], axis=1)]
-        return entries[0] if self._discrete else np.stack(entries, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -613,7 +597,7 @@ def _entries(players: Any, task: Task, dataset: ProbeDataset, sealing: Sealing) 
     env, _ = make(task.environment, dataset, max_branches=task.max_branches, mask_in_obs=True)
     for name, steps, specs in _named(players, task):
         if list(specs) == [RANDOM]:
-            specs = [Agent(_Random(env, seed), env) for seed in range(FEWEST_SEEDS)]
+            specs = [RandomPlayer(env, seed) for seed in range(FEWEST_SEEDS)]
             name = name or RANDOM
         runs = [_by_gamma(spec, task, env, sealing) for spec in specs]
         shown = name or (specs[0] if isinstance(specs[0], str) else runs[0][0].name)
