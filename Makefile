@@ -15,7 +15,7 @@ SHINKA := .venv-shinka/bin
 CLIENTS := .venv-clients/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 NEEDS = '.[dev,examples]'
-COLLECT_NEEDS = '.[collect-cpu,discover,ray,serve]' accelerate gguf hypothesis psutil pytest
+COLLECT_NEEDS = '.[collect-cpu,discover,ray,serve]' accelerate gguf hypothesis 'lm-eval[api]' psutil pytest
 SHINKA_NEEDS = '.[discover]' hypothesis pytest shinka-evolve
 CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
     hypothesis langchain-openai litellm 'lm-eval[api]' minari openai pytest 'ray[rllib]' rejax sb3-contrib \

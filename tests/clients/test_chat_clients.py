@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -14,12 +13,12 @@ import pytest
 lm_eval = pytest.importorskip(
     "lm_eval", reason="lm-eval is not installed; make test-clients has an environment with it"
 )
-OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-os.environ.update(OFFLINE)
+os.environ |= {"HF_HUB_OFFLINE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 import langchain_openai  # noqa: E402
 import litellm  # noqa: E402
 import openai  # noqa: E402
+from lm_eval_task import ASKED, run_lm_eval  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of the clients
 
@@ -27,35 +26,6 @@ INTERVAL, MOST = 500, 4000
 QUESTIONS = [f"What is {n} + {n % 3}?" for n in range(20)]
 SYSTEM = {"role": "system", "content": "Answer with a number."}
 HARMLESS = {"temperature": 0, "stop": ["Question:"]}
-TASK = """
-task: sums
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {questions}
-test_split: test
-output_type: generate_until
-doc_to_text: "{{{{question}}}}"
-doc_to_target: "{{{{answer}}}}"
-generation_kwargs:
-  until: ["Question:", "</s>", "<|im_end|>"]
-  do_sample: false
-  temperature: 0.0
-metric_list:
-  - metric: exact_match
-    aggregation: mean
-    higher_is_better: true
-filter_list:
-  - name: flexible-extract
-    filter:
-      - function: regex
-        group_select: -1
-        regex_pattern: "-?[0-9]+"
-      - function: take_first
-metadata:
-  version: 1.0
-"""
-"""A task like gsm8k. lm-eval sends seed=1234, and max_tokens=256, which is less than an interval."""
 
 
 @pytest.fixture(scope="module")
@@ -89,30 +59,11 @@ def user(text):
 
 @pytest.mark.parametrize("model", ["sim", "sim:sc@4", "sim:plain"])
 def test_a_generate_task_of_lm_eval(address, client, tmp_path, model):
-    questions = tmp_path / "sums.jsonl"
-    rows = [{"question": question, "answer": "7"} for question in QUESTIONS]
-    questions.write_text("\n".join(map(json.dumps, rows)))
-    (tmp_path / "sums.yaml").write_text(TASK.format(questions=questions))
-    arguments = {"base_url": f"{address}/chat/completions", "model": model, "num_concurrent": 4}
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "lm_eval", "--model", "local-chat-completions"),
-            *("--model_args", ",".join(f"{name}={value}" for name, value in arguments.items())),
-            *("--tasks", "sums", "--include_path", tmp_path, "--apply_chat_template"),
-            *("--output_path", tmp_path / "results", "--log_samples"),
-        ],
-        check=True,
-        cwd=tmp_path,
-        env=os.environ | {"HF_HOME": str(tmp_path / "cache")},
-    )
-    (logged,) = (tmp_path / "results").rglob("samples_sums_*.jsonl")
-    samples = [json.loads(line) for line in logged.read_text().splitlines()]
-    found = {sample["doc"]["question"]: sample["filtered_resps"][0] for sample in samples}
-    assert list(found) == QUESTIONS
+    samples = run_lm_eval(address, model, QUESTIONS, tmp_path)
+    assert list(samples) == QUESTIONS
+    found = {question: sample["filtered_resps"][0] for question, sample in samples.items()}
     for question in QUESTIONS[::5]:
-        reply = client.chat.completions.create(
-            model=model, messages=[user(question)], max_tokens=256, temperature=0, seed=1234
-        )
+        reply = client.chat.completions.create(model=model, messages=[user(question)], **ASKED)
         assert found[question] == reply.choices[0].message.content.rstrip("} ")[-1]
         assert model == "sim:plain" or found[question] == reply.autotts["answer"]
 

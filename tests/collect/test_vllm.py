@@ -30,7 +30,7 @@ from autotts_jax.collect import (
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import answer_questions
 from autotts_jax.live import answer
-from autotts_jax.policies import select
+from autotts_jax.policies import CONTROLLERS, select
 from autotts_jax.replay import BranchOrders, read_files
 from autotts_jax.testing import check_engine
 
@@ -47,10 +47,9 @@ PLAN = Plan(
     sampling=Sampling(interval=16, max_tokens=160, seed=5, probe_tokens=8),
 )
 OWN = f"{Path(__file__).parents[2] / 'examples' / 'my_controller.py'}:first_finishers@0.5"
-CONTROLLERS = (
-    *("sc@8", "asc@16", "esc@16", "parallel-probe@16", "cmc@0", "cmc@0.3", "single@2", "neural@5e-5"),
-    OWN,
-)
+VALUES = {"cmc": 0.3, "single": 2}
+"""Values of families where it is not the width."""
+PLAYERS = (*(f"{name}@{VALUES.get(name, WIDTH)}" for name in CONTROLLERS), "cmc@0", "neural@5e-5", OWN)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +146,7 @@ def test_a_collection_again_is_the_same_whatever_runs_at_once(engine, run, tmp_p
         assert (again.folder / name).read_bytes() == (run[0].folder / name).read_bytes()
 
 
-@pytest.mark.parametrize("spec", CONTROLLERS)
+@pytest.mark.parametrize("spec", PLAYERS)
 def test_a_live_run_is_the_replay_of_the_collection(spec, engine, run):
     dataset = read_files(str(run[0].folder))
     orders = BranchOrders(np.arange(WIDTH, dtype=np.int32)[None, None], np.zeros(len(dataset), np.int32))
