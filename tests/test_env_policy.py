@@ -10,13 +10,13 @@ from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix, shared_orders
 from test_leaks import BRANCHES as LEAK_BRANCHES
 from test_leaks import WIDTH as LEAK_WIDTH
 
-from autotts_jax.core import CostModel, Episodes, Hooks, StopReason, rollout
-from autotts_jax.core.costs import Spent
+from autotts_jax.core import CostModel, Episodes, StopReason, rollout
 from autotts_jax.envs import WidthDepth, WidthDepthRounds, cost_of_models
 from autotts_jax.errors import InputError
 from autotts_jax.policies import EnvPolicy, HostPlayer, as_controller, host_policy
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.testing import check_controller
+from autotts_jax.training.arena import costs_of, hooks_of
 
 GAMMA = 1e-3
 ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:WIDTH] for s in range(8)])
@@ -134,24 +134,14 @@ def test_a_rollout_plays_what_stepping_the_environment_does(matrix, env):
 
 
 @pytest.mark.parametrize(("env", "kind"), [(ATOMIC, "latency"), (ROUNDS, "kv")])
-def test_rewards_charge_what_an_evaluation_does(matrix, env, kind):
+def test_rewards_charge_what_a_rollout_costs(matrix, env, kind):
     policy = drawn(env)
     cost = cost_of_models(CostModel(kind, prompt_tokens=7), ["Qwen3-8B"])
     params = env.make_params(matrix, gamma=GAMMA, cost=cost)
     step = jax.jit(jax.vmap(lambda q, o: step_through(policy, params, q, o)))
     *_, answered, total = step(EPISODES.question, ORDERS.of(EPISODES.question, EPISODES.row))
-    played = rollout(
-        [as_controller(policy, GAMMA)], matrix, ORDERS, EPISODES, hooks=Hooks(critical_path=True)
-    )
-    interval = matrix.interval[EPISODES.question]
-    columns = ("tokens", "sequential_tokens", "intervals", "probes", "branches")
-    spent = Spent(
-        *(getattr(played, column) for column in columns),
-        interval,
-        interval * matrix.max_depth,
-        played.critical_path,
-    )
-    charged = cost.of_cells(0).in_intervals(spent)
+    played = rollout([as_controller(policy, GAMMA)], matrix, ORDERS, EPISODES, hooks=hooks_of(params))
+    charged = costs_of(params, played, EPISODES.question)
     np.testing.assert_allclose(total, (played.correct & answered) - GAMMA * charged, rtol=1e-4, atol=1e-6)
     assert not np.allclose(charged, played.intervals, rtol=0.01)
 

@@ -59,9 +59,9 @@ def test_all_members_of_an_arena_play_the_same_episodes(matrix):
     arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=RANGE), 16)
     scores = arena.play(lambda *_: CMC.of_beta(0.3), 3, 4, jax.random.key(0))
     assert scores.right.shape == (3, 4, 6)
-    for column in (scores.right, scores.intervals, scores.tokens):
+    for column in (scores.right, scores.costs, scores.tokens):
         np.testing.assert_array_equal(column, column[:1].repeat(3, axis=0))
     assert (np.diff(scores.gammas) > 0).all()
     assert RANGE[0] <= scores.gammas[0] <= scores.gammas[-1] <= RANGE[1]
-    worth = scores.right - scores.gammas[:, None] * scores.intervals
+    worth = scores.right - scores.gammas[:, None] * scores.costs
     np.testing.assert_allclose(scores.objective, worth.mean(axis=(1, 2)))

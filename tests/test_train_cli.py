@@ -24,7 +24,7 @@ from test_training import Toy, end_of, save_policy, two_processes, validate
 from autotts_jax.cli import console
 from autotts_jax.cli import main as cli
 from autotts_jax.cli.train import live_metrics
-from autotts_jax.core import devices
+from autotts_jax.core import CostModel, devices
 from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.envs.difficulty import vary_difficulty
 from autotts_jax.errors import InputError
@@ -417,7 +417,7 @@ def test_validation_counts_the_right_answers(monkeypatch, reward):
     dataset = dataclasses.replace(dataset, matrix=matrix)
     finals = np.asarray(matrix.finals())
 
-    def rollout(policies, played_matrix, orders, episodes):
+    def rollout(policies, played_matrix, orders, episodes, hooks):  # noqa: ARG001
         """Plays perfectly: answers with the target of every episode, worked out anew."""
         assert played_matrix is matrix
         assert [policy.gamma for policy in policies] == pytest.approx(np.geomspace(1e-4, 1e-2, 8))
@@ -456,7 +456,7 @@ def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
     )
     seen = []
 
-    def rollout(_policies, _matrix, orders, episodes):
+    def rollout(_policies, _matrix, orders, episodes, hooks):  # noqa: ARG001
         """Notes the branches that each question is played with."""
         seen.append((orders, episodes.row.reshape(-1, 16, 3)))
         nothing = 0 * episodes.question
@@ -471,6 +471,47 @@ def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
     plain = WidthDepthRounds(4).make_params(dataset.matrix, seed=7)
     trained = make_params(config, dataset, 7)
     np.testing.assert_array_equal(trained.orders.table, vary_difficulty(plain, 2.0, 7).orders.table)
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        EvolutionSettings(population=2, num_gammas=1, max_branches=4),
+        pytest.param(
+            PPOSettings(max_branches=4, num_envs=4, num_steps=8, minibatches=1), marks=pytest.mark.slow
+        ),
+    ],
+    ids=lambda trainer: trainer.kind,
+)
+def test_a_run_charges_the_cost_that_its_card_names(tmp_path, trainer):
+    dataset = synthetic(0, SYNTHETIC_MODELS[:1], 6, 8)
+    config = Config(
+        trainer=trainer,
+        run=RunSettings(1),
+        network=NetworkSettings(2),
+        objective=ObjectiveSettings((1e-3, 1e-2), cost="latency", cost_model="Qwen3-0.6B", batch=4),
+    )
+    trained = train(config, dataset, out=tmp_path / "out")
+    policy, card = policy_file.load_policy(trained.folder)
+    assert card["config"]["objective"]["cost"] == "latency"
+    assert card["config"]["objective"]["batch"] == 4
+    validate = make_validation(config, dataset)
+    assert trained.metrics == pytest.approx(validate(policy))
+    in_intervals = dataclasses.replace(config, objective=ObjectiveSettings((1e-3, 1e-2)))
+    reader, _ = policy_file.load_policy(policy_file.SHIPPED)
+    measured, other = validate(reader), make_validation(in_intervals, dataset)(reader)
+    assert (other["accuracy"], other["tokens"]) == (measured["accuracy"], measured["tokens"])
+    # It reads branches side by side, which takes less time than one after another.
+    assert other["objective"] < measured["objective"]
+
+
+def test_data_whose_model_has_no_profile_starts_no_run(tmp_path):
+    config = Config(
+        trainer=EvolutionSettings(), run=RunSettings(1), objective=ObjectiveSettings(cost="flops")
+    )
+    with pytest.raises(InputError, match="the model 'synthetic-S' has no profile"):
+        train(config, synthetic(), out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 # --- configuration --------------------------------------------------------------------------------------
@@ -538,6 +579,24 @@ def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
             ("[data]", "[objective]\ndifficulty_std = -1.0\n[data]"),
             "objective.difficulty_std is -1.0, but it must be",
         ),
+        (("[data]", '[objective]\ncost = "joules"\n[data]'), "objective.cost is 'joules': input should be"),
+        (
+            ("[data]", '[objective]\ncost = "latency"\nhardware = "h100"\n[data]'),
+            "toy.toml: objective.cost is 'latency', but the hardware 'h100' has no profile; did you mean",
+        ),
+        (
+            ("[data]", '[objective]\ncost = "flops"\ncost_model = "Qwen3-7B"\n[data]'),
+            "toy.toml: objective.cost is 'flops', but the model 'Qwen3-7B' has no profile; did you mean",
+        ),
+        (("[data]", '[objective]\ncost = "kv"\nbatch = 0\n[data]'), "but batch is 0, but it must be at"),
+        (
+            ("[data]", '[objective]\nhardware = "h200-sxm"\n[data]'),
+            "toy.toml: objective.cost is 'intervals', which does not depend on hardware, cost_model,",
+        ),
+        (
+            ("[data]", '[objective]\ncost = "latency"\n[warm_start]\nuntil_peak = true\n[data]'),
+            "toy.toml: warm_start.until_peak is true, which weighs intervals, but objective.cost is",
+        ),
         (("folds = 3", "folds = 1"), "toy.toml: data.folds is 1, but it must be at least 2"),
         (("fold = 0", "fold = 3"), "toy.toml: data.fold is 3, but it must be in 0 … 2"),
         (("fold = 0", "fold = 0\nsplit = true"), "toy.toml: data.split is true and fold is 0, but only one"),
@@ -584,6 +643,16 @@ def test_every_key_is_read(tmp_path):
     file = tmp_path / "all.toml"
     file.write_text("\n".join(lines))
     assert read_config(file) == Config(**sections)
+
+
+def test_the_keys_of_a_cost_are_read(config):
+    keys = (
+        'cost = "latency"\nhardware = "a100-sxm"\ncost_model = "Qwen3-4B"\nbatch = 8\nprefix_cached = false'
+    )
+    config.write_text(CONFIG.replace("[data]", f"[objective]\n{keys}\n[data]"))
+    settings = read_config(config)
+    assert settings.objective.cost_charged == CostModel("latency", "a100-sxm", "Qwen3-4B", 8, False)
+    assert make_params(settings, synthetic(), 0).cost.batch == 8
 
 
 # --- from Python ------------------------------------------------------------------------------------------

@@ -113,6 +113,26 @@ def spent_in(pool: BranchPool, critical_path: Int[Array, ""] | None = None) -> S
     )
 
 
+def spent_by(played: Any, interval: Int[Array, "..."], max_depth: int) -> Spent:
+    """Reads what episodes that have ended have spent.
+
+    Args:
+        played: their results, with columns of the names of `Spent`, as `Results` has them.
+        interval: Δ of each, of a shape that broadcasts to theirs.
+        max_depth: K, the largest readable depth.
+    """
+    return Spent(
+        played.tokens,
+        played.sequential_tokens,
+        played.intervals,
+        played.probes,
+        played.branches,
+        interval=interval,
+        longest=interval * max_depth,
+        critical_path=played.critical_path,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class CostModel:
     """What the cost of an episode is, and on which model and machine.

@@ -13,7 +13,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from autotts_jax.checks import number
-from autotts_jax.core.costs import WAITING, CostModel, Spent, as_cost
+from autotts_jax.core.costs import WAITING, CostModel, Spent, as_cost, spent_by
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
@@ -75,17 +75,7 @@ class Objective:
                 f"the cost is {self.model.kind}, but {play.player.name} was played without counting what its "
                 f"episodes wait for; evaluate it with cost={self.model.kind!r}"
             )
-        spent = Spent(
-            play.tokens,
-            play.sequential_tokens,
-            play.intervals,
-            play.probes,
-            play.branches,
-            interval=np.asarray(matrix.interval),
-            longest=np.asarray(matrix.interval) * matrix.max_depth,
-            critical_path=play.critical_path,
-        )
-        return self.cost_of(spent, dataset)
+        return self.cost_of(spent_by(play, np.asarray(matrix.interval), matrix.max_depth), dataset)
 
     def cost_of(self, spent: Spent, dataset: ProbeDataset) -> np.ndarray:
         """Computes the cost of what was spent on each question.

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int32, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, Int32, Num, PRNGKeyArray
 
 from autotts_jax.core.controller import Controller
-from autotts_jax.core.rollout import Episodes, rollout
+from autotts_jax.core.costs import spent_by
+from autotts_jax.core.rollout import Episodes, Hooks, Results, rollout
 from autotts_jax.envs import EnvParams
 from autotts_jax.replay.matrix import NONE
 
@@ -21,26 +22,26 @@ class Scores(NamedTuple):
     Attributes:
         gammas: the values of γ. Shape (G,).
         right: whether the answer was right. Shape (M, G, Q), as are the following.
-        intervals: Σ l_i.
+        costs: C; see `costs_of`.
         tokens: tokens charged.
     """
 
     gammas: Float[np.ndarray, " G"]
     right: Bool[np.ndarray, "M G Q"]
-    intervals: Int32[np.ndarray, "M G Q"]
+    costs: Num[np.ndarray, "M G Q"]
     tokens: Int32[np.ndarray, "M G Q"]
 
     @property
     def objective(self) -> Float[np.ndarray, " M"]:
         """Mean of 1{right} - γ·C of each member."""
-        return np.mean(self.right - self.gammas[:, None] * self.intervals, axis=(1, 2))
+        return np.mean(self.right - self.gammas[:, None] * self.costs, axis=(1, 2))
 
 
 class Arena:
     """Training questions, and draws of episodes over them.
 
     Args:
-        params: questions, branch orders, the range of γ, and the targets.
+        params: questions, branch orders, the range of γ, the targets, and what episodes cost.
         max_branches: branches that an episode can open.
         devices: local devices to share the episodes among; by default all, of all processes.
 
@@ -57,7 +58,7 @@ class Arena:
         max_branches: int,
         devices: Sequence[jax.Device] | None = None,
     ):
-        self.matrix, self._devices = params.matrix, devices
+        self.matrix, self._params, self._devices = params.matrix, params, devices
         self.orders = jax.tree.map(np.asarray, params.orders.first(max_branches))
         gold = np.asarray(params.matrix.gold)[:, None]
         targets = gold if params.targets is None else np.asarray(params.targets)
@@ -105,10 +106,39 @@ class Arena:
         setting, question = (axis.reshape(-1) for axis in np.indices((len(settings), questions)))
         rows = np.tile(row, (members, 1)).reshape(-1)
         episodes = Episodes(question, rows, setting)
-        played = rollout(settings, self.matrix, self.orders, episodes, devices=self._devices)
+        hooks = hooks_of(self._params)
+        played = rollout(settings, self.matrix, self.orders, episodes, devices=self._devices, hooks=hooks)
         right = (played.answer == self.targets[question, rows]) & (played.answer != NONE)
-        columns = (right, played.intervals, played.tokens)
+        columns = (right, costs_of(self._params, played, question), played.tokens)
         return Scores(gammas, *(column.reshape(members, num_gammas, questions) for column in columns))
+
+
+def hooks_of(params: EnvParams) -> Hooks:
+    """Makes the hooks of rollouts whose costs `costs_of` can compute.
+
+    Args:
+        params: parameters of the environment.
+    """
+    return Hooks(critical_path=params.cost is not None and params.cost.waits)
+
+
+def costs_of(params: EnvParams, played: Results, question: Int[np.ndarray, " E"]) -> Num[np.ndarray, " E"]:
+    """Computes the cost C of episodes, as the environment's rewards charge it.
+
+    Args:
+        params: parameters of the environment, with what an episode costs.
+        played: the episodes, played with `hooks_of` the parameters.
+        question: the question of each.
+
+    Returns:
+        Σ l_i, or another cost in units of a lone first interval's.
+    """
+    if params.cost is None:
+        return played.intervals
+    matrix = params.matrix
+    cost = params.cost.of_cells(np.asarray(matrix.cell)[question])
+    spent = spent_by(played, np.asarray(matrix.interval)[question], matrix.max_depth)
+    return np.asarray(cost.in_intervals(spent))
 
 
 def draw_gammas(

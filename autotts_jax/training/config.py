@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pydantic
 
+from autotts_jax.core.costs import CostModel, CostName
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import read_bytes
 from autotts_jax.parsing import parse_toml
@@ -86,17 +87,38 @@ class ObjectiveSettings(Settings):
             `poll`.
         difficulty_std: standard deviation of the questions' difficulty around the recorded one, in nats of
             log-odds; see `vary_difficulty`.
+        cost: what an episode costs, a key of `autotts_jax.core.costs.UNITS`, in training, warm start and
+            validation. Costs other than intervals are counted in that of a lone first interval.
+        hardware: the machine; see `autotts_jax.core.CostModel`, as for the following. For ``latency``,
+            ``flops``, ``kv`` and ``usd`` alone.
+        cost_model: the model whose size counts, or whose price; None for the model that each cell is of.
+        batch: sequences that the machine decodes at once.
+        prefix_cached: whether prefixes of branches are kept.
     """
 
     gamma: tuple[float, float] = (1e-5, 1e-3)
     reward: Literal["outcome", "progress", "regret", "majority"] = "outcome"
     voters: int = 0
     difficulty_std: float = 0.0
+    cost: CostName = "intervals"
+    hardware: str = CostModel.hardware  # type: ignore[assignment]
+    cost_model: str | None = None
+    batch: int | None = None
+    prefix_cached: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma[0] <= self.gamma[1]:
             raise InputError(
                 f"gamma is {list(self.gamma)}, but it must be the lowest and the highest γ, both positive"
+            )
+        try:
+            charged = self.cost_charged
+        except InputError as error:
+            raise InputError(f"cost is {self.cost!r}, but {error}") from error
+        if self.cost in ("intervals", "tokens") and charged != CostModel(self.cost):
+            raise InputError(
+                f"cost is {self.cost!r}, which does not depend on hardware, cost_model, batch or "
+                "prefix_cached; leave them out, or choose latency, flops, kv or usd"
             )
         if self.voters < 0:
             raise InputError(f"voters is {self.voters}, but it must be at least 0")
@@ -113,6 +135,11 @@ class ObjectiveSettings(Settings):
                 f"difficulty_std is {self.difficulty_std}, which needs gold answers, but reward 'majority' "
                 "has none; leave one of them out"
             )
+
+    @property
+    def cost_charged(self) -> CostModel:
+        """The cost model that the settings describe."""
+        return CostModel(self.cost, self.hardware, self.cost_model, self.batch, self.prefix_cached)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,6 +168,11 @@ class Config(Settings):
             raise InputError(
                 "warm_start is given, but its teachers decide in rounds, which a policy of atomic actions "
                 "cannot imitate; leave the section out, or choose network.actions = 'rounds'"
+            )
+        if self.warm_start is not None and self.warm_start.until_peak and self.objective.cost != "intervals":
+            raise InputError(
+                "warm_start.until_peak is true, which weighs intervals, but objective.cost is "
+                f"{self.objective.cost!r}; leave one of them out"
             )
 
     def changed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int
 
-from autotts_jax.envs import EnvParams
+from autotts_jax.envs import EnvParams, cost_of_models
 from autotts_jax.envs.difficulty import vary_difficulty
 from autotts_jax.envs.targets import poll
 from autotts_jax.errors import InputError
@@ -85,7 +85,7 @@ def fold_of(dataset: ProbeDataset, folds: int) -> Int[np.ndarray, " Q"]:
 
 
 def make_params(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
-    """Makes the episodes of a run: branch orders, the range of γ, and the targets.
+    """Makes the episodes of a run: branch orders, the range of γ, the targets, and what episodes cost.
 
     Args:
         config: the configuration.
@@ -94,11 +94,16 @@ def make_params(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
 
     Returns:
         Parameters of the environment that the configuration's ``network.actions`` name.
+
+    Raises:
+        InputError: a model of the data has no profile, no price or no room in memory, or there are too few
+            branches.
     """
     objective, max_branches = config.objective, config.trainer.max_branches
     environment = HEADS[config.network.actions].environment(max_branches)
+    cost = cost_of_models(objective.cost_charged, [cell.model for cell in dataset.cells])
     params = environment.make_params(
-        dataset.matrix, gamma=objective.gamma, reward=objective.reward, seed=seed
+        dataset.matrix, gamma=objective.gamma, reward=objective.reward, cost=cost, seed=seed
     )
     if objective.voters:
         params = poll(params, objective.voters, max_branches)

@@ -11,6 +11,7 @@ from autotts_jax.core.rollout import Episodes, rollout
 from autotts_jax.policies.neural.policy import NeuralPolicy
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
+from autotts_jax.training.arena import costs_of, hooks_of
 from autotts_jax.training.config import Config
 from autotts_jax.training.data import make_params
 
@@ -47,10 +48,11 @@ def make_validation(config: Config, dataset: ProbeDataset) -> Callable[[NeuralPo
 
     def validate(policy: NeuralPolicy) -> dict[str, float]:
         policies = [dataclasses.replace(policy, gamma=float(gamma)) for gamma in gammas]
-        played = rollout(policies, dataset.matrix, orders, Episodes(question, row, setting))
+        episodes = Episodes(question, row, setting)
+        played = rollout(policies, dataset.matrix, orders, episodes, hooks=hooks_of(params))
         right = (played.answer == target) & (played.answer != NONE)
         return {
-            "objective": float(np.mean(right - gammas[setting] * played.intervals)),
+            "objective": float(np.mean(right - gammas[setting] * costs_of(params, played, question))),
             "accuracy": float(right.mean()),
             "tokens": float(played.tokens.mean()),
         }
