@@ -304,6 +304,22 @@ def roll(data, **arguments):
         (lambda data: at.trace(data, "sc@1", cell=np.array(["a", "b"])), "unknown cell array"),
         (lambda data: at.discover(data, candidates=1, beta="no"), "beta is 'no', but it must be True or F"),
         (lambda data: at.train("missing.toml", data, resume="no"), "resume is 'no', but it must be True"),
+        (lambda data: at.discover(data, proposers=None), "proposers is None, but it must be a list of prop"),
+        (lambda data: at.discover(data, proposers=[3]), "a proposer is 3, but it must be a name, or have"),
+        (
+            lambda data: at.discover(data, critic=3),
+            "critic is 3, but it must be a name, or have a name and j",
+        ),
+        (lambda _: at.sb3_vec_env("WidthDeth-v0"), "unknown environment 'WidthDeth-v0'; did you mean"),
+        (lambda _: live(cancel=3), "cancel is 3, but it must be a threading.Event"),
+        (lambda _: live(fall_back=[]), r"fall_back is \[\], but it must be True or False"),
+        (lambda _: live(gold=42), "gold is 42, but it must be text"),
+        (lambda _: live(grader=np.array(["math", "code"])), "grader is array.*, but it must be a grader"),
+        (lambda _: at.testing.check_engine(None), "engine is None, but it must be an engine"),
+        (
+            lambda data: at.testing.check_functional_env(None, data.matrix),
+            "env is None, but it must be an autotts_jax.envs.Environment",
+        ),
         (lambda data: at.evaluate(data, np.array(3)), "ndarray is neither a Controller nor"),
         (lambda data: at.evaluate(data, "x" * 5000), "unknown player 'x+; known are sc"),
         (lambda data: data.cell_questions([]), r"cell is \[\], but it must be a whole number"),
@@ -354,6 +370,11 @@ def test_arguments_that_cannot_be_meant(data, call, message):
         call(data)
     assert re.search(message, str(refused.value))
     assert len(str(refused.value)) < 500
+
+
+def live(**changed):
+    """Answers a question live, with some arguments changed."""
+    return at.answer(SimulatedEngine(), "What is 1 + 1?", "sc@1", **changed)
 
 
 def task(**changed):

@@ -153,6 +153,21 @@ class Tokenizer(Protocol):
         """
 
 
+def check_is_engine(engine: object) -> None:
+    """Checks that an argument is an engine.
+
+    Args:
+        engine: the argument.
+
+    Raises:
+        InputError: it generates nothing.
+    """
+    if not callable(getattr(engine, "generate", None)):
+        raise InputError(
+            f"engine is {engine!r:.60}, but it must be an engine, as autotts_jax.collect.open_engine opens it"
+        )
+
+
 class Engine(Protocol):
     """A language model that continues prompts.
 

@@ -36,11 +36,11 @@ def open_grader(spec: str | Form = MATH, workers: int | None = None) -> Grader:
     Raises:
         InputError: there is no such grader, it cannot be imported, or what it needs is not installed.
     """
-    if spec == CODE:
-        return CodeGrader(workers)
-    if spec in GRADERS:
-        return MathGrader(workers, arithmetic=spec == ARITHMETIC)
     if isinstance(spec, str):
+        if spec == CODE:
+            return CodeGrader(workers)
+        if spec in GRADERS:
+            return MathGrader(workers, arithmetic=spec == ARITHMETIC)
         if ":" not in spec:
             raise InputError(
                 f"grader {spec!r}: there is no grader of this name; give one of {', '.join(GRADERS)}, "

@@ -78,6 +78,8 @@ def discover(
         cpu_minutes = number("cpu_minutes", cpu_minutes, above=0)
     if isinstance(proposers, str):
         raise InputError(f"proposers is {proposers!r}, but it must be several; write [{proposers!r}]")
+    if not isinstance(proposers, Sequence):
+        raise InputError(f"proposers is {proposers!r:.60}, but it must be a list of proposers")
     traces, beta = flag("traces", traces), flag("beta", beta)
     data = loaded(data)
     with locked(folder):

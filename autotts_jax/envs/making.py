@@ -119,6 +119,7 @@ def sb3_vec_env(
     Raises:
         InputError: there is no such setting, a value is wrong, or Stable-Baselines3 is missing.
     """
+    find_environment(name)
     from autotts_jax.envs import sb3  # here, because Stable-Baselines3 is optional, and imports PyTorch
 
     return sb3.SB3VecEnv.make(name, num_envs, reward_scale, **settings)

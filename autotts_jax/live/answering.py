@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autotts_jax.checks import callback, whole
+from autotts_jax.checks import callback, flag, text, whole
 from autotts_jax.collect.answers import Extractor, extractor
-from autotts_jax.collect.engine import ChatMessage, Engine, Finish
+from autotts_jax.collect.engine import ChatMessage, Engine, Finish, check_is_engine
 from autotts_jax.collect.grader import Form, Grader
 from autotts_jax.collect.graders import MATH, open_grader
 from autotts_jax.collect.trajectories import (
@@ -158,10 +158,7 @@ def answer(
         >>> found.answer, found.tokens
         ('7', 2500)
     """
-    if not callable(getattr(engine, "generate", None)):
-        raise InputError(
-            f"engine is {engine!r:.60}, but it must be an engine, as autotts_jax.collect.open_engine opens it"
-        )
+    check_is_engine(engine)
     if not _is_question(question):
         raise InputError(
             f"question is {question!r:.60}, but it must be text, or messages that end with the user's"
@@ -170,6 +167,11 @@ def answer(
     if budget == 0:
         raise NoBudgetError("a budget of 0 tokens is enough for no branch; give 1 at least")
     callback("on_decision", on_decision, "the `Decision`")
+    fall_back = flag("fall_back", fall_back)
+    if gold is not None:
+        text("gold", gold)
+    if cancel is not None and not callable(getattr(cancel, "is_set", None)):
+        raise InputError(f"cancel is {cancel!r:.60}, but it must be a threading.Event")
     max_branches = whole("max_branches", max_branches, 1, MOST_BRANCHES)
     if not isinstance(sampling, Sampling | None):
         raise InputError(f"sampling is {sampling!r:.60}, but it must be an autotts_jax.collect.Sampling")

@@ -16,6 +16,7 @@ from autotts_jax.collect.engine import (
     EngineError,
     Finish,
     Request,
+    check_is_engine,
 )
 from autotts_jax.collect.thinking import Thinking
 
@@ -40,12 +41,14 @@ def check_engine(
 
     Raises:
         AssertionError: the engine breaks the contract; the message says how.
+        InputError: it is no engine.
 
     Example:
         >>> from autotts_jax.collect import SimulatedEngine
         >>> from autotts_jax.testing import check_engine
         >>> check_engine(SimulatedEngine())
     """
+    check_is_engine(engine)
     _require(isinstance(engine.model, str), "model is a name")
     _require(engine.running == 0, "an idle engine has no running requests")
     prompt = engine.tokenizer.chat([ChatMessage("user", question)])

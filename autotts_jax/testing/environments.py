@@ -19,6 +19,7 @@ from autotts_jax.core.scrambling import Revealed, scramble
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.params import EnvParams, EnvState
 from autotts_jax.envs.rewards import Reward
+from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
 INFO = (
@@ -79,7 +80,10 @@ def check_functional_env(
 
     Raises:
         AssertionError: something does not hold; the message says what, and what to look at.
+        InputError: ``env`` is no environment, or a setting is wrong.
     """
+    if not isinstance(env, Environment):
+        raise InputError(f"env is {env!r:.60}, but it must be an autotts_jax.envs.Environment")
     params = env.make_params(matrix, **{"seed": seed} | settings)
     rng = np.random.default_rng(seed)
     play = _Play(env, params, episodes, steps)

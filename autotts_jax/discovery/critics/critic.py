@@ -50,6 +50,7 @@ class Opinion(NamedTuple):
 
 
 @runtime_checkable
+@runtime_checkable
 class Critic(Protocol):
     """Judges candidates before they are executed. It keeps nothing that cannot be computed again."""
 

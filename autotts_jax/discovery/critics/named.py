@@ -24,8 +24,10 @@ def as_critic(critic: str | Critic | None, proposers: Sequence[Any]) -> Critic |
     Raises:
         InputError: there is no such critic, or nobody writes the files that it judges.
     """
-    if not isinstance(critic, str):
+    if critic is None or isinstance(critic, Critic):
         return critic
+    if not isinstance(critic, str):
+        raise InputError(f"critic is {critic!r:.60}, but it must be a name, or have a name and judge")
     kind, colon, model = critic.partition(":")
     if kind == OPENAI and colon:
         if not any(isinstance(one, Writer) for one in proposers):

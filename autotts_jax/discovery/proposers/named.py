@@ -24,6 +24,10 @@ def as_proposer(proposer: str | Proposer | Writer) -> Proposer | Writer:
         InputError: there is no such proposer.
     """
     if not isinstance(proposer, str):
+        if not isinstance(proposer, Proposer | Writer):
+            raise InputError(
+                f"a proposer is {proposer!r:.60}, but it must be a name, or have a name and propose or write"
+            )
         return proposer
     kind, colon, rest = proposer.partition(":")
     if kind == OPENAI and colon:

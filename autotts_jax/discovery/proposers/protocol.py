@@ -24,6 +24,7 @@ class Proposal(NamedTuple):
     parents: tuple[int, ...] = ()
 
 
+@runtime_checkable
 class Proposer(Protocol):
     """Proposes programs. It keeps nothing between calls, so that a run can be resumed."""
 
