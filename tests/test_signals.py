@@ -1,10 +1,13 @@
-"""Signals: what every format keeps of them, and what is said about bad ones."""
+"""Signals: what every format keeps of them, what pools show of them, and what is said about bad ones."""
 
 import dataclasses
 import json
 import re
+from pathlib import Path
 
+import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from matrices import as_dataset, random_matrix
@@ -12,8 +15,20 @@ from matrices import as_dataset, random_matrix
 import autotts_jax as at
 from autotts_jax.cli.app import app
 from autotts_jax.collect import LocalWorkers, Plan, Problem, Sampling, SimulatedEngine, collect
+from autotts_jax.core import ReplayPool
+from autotts_jax.envs import play_in_environment
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.replay import cell_statistics, read_compact, read_json, stack, write_compact, write_json
+from autotts_jax.replay import (
+    SYNTHETIC_MODELS,
+    cell_statistics,
+    read_compact,
+    read_json,
+    stack,
+    synthetic,
+    write_compact,
+    write_json,
+)
+from autotts_jax.testing import check_controller
 
 QUESTION = {
     "question": "How many?",
@@ -312,3 +327,188 @@ def test_a_depth_without_a_value_is_refused(cell):
         dataset.with_signals({"eat": values})
     with pytest.raises(InputError, match="it must be a mapping from names to arrays"):
         dataset.with_signals([values])
+
+
+# --- what pools show
+
+
+def test_a_pool_shows_a_signal_at_the_deepest_revealed_depth():
+    matrix = noise(as_dataset(random_matrix(3)), "a", "b").matrix
+    order = np.array([4, 1, 5, 0], np.int32)
+    values, lengths = np.asarray(matrix.signals["a"])[1], matrix.lengths[1]
+    pool = ReplayPool.begin(matrix, 1, order)
+    assert pool.signals == ("a", "b")
+
+    def shown(pool, *depths):
+        found = pool.signal("a")
+        assert found.dtype == np.float32
+        expected = [
+            values[branch, depth - 1] if depth else np.nan
+            for branch, depth in zip(order, [*depths, 0, 0, 0, 0], strict=False)
+        ]
+        np.testing.assert_array_equal(found, np.array(expected, np.float32))
+
+    shown(pool)
+    pool = pool.open(2)
+    shown(pool, 1, 1)
+    pool = pool.open(1, probe=False)
+    shown(pool, 1, 1)
+    deeper = pool.advance(np.array([1, 1, 0, 0]), probe=False)
+    shown(deeper, 1, 1)
+    shown(deeper.probe(np.array([True, False, True, False])), 2, 1, 1)
+    shown(pool.prune(np.ones(4, bool)), 1, 1)
+    shown(pool.advance(np.full(4, 99)), *(lengths[order[:3]] + 1))
+    shown(pool.read(1), 1, 1, 0, lengths[order[3]] + 1)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Sure(at.Controller):
+    """Prunes branches whose signal is low, and lets the others vote by it; a depth is not probed."""
+
+    least: float = -1.5
+    signals = ("logprob_mean",)
+
+    def start(self, pool):
+        return None, pool.open(3)
+
+    def round(self, memory, pool):
+        pool = pool.advance(jnp.where(pool.live, 1, 0), probe=False)
+        pool = pool.probe(pool.depth % 3 > 0)
+        pool = pool.prune(pool.signal("logprob_mean") < self.least).open(1)
+        stop = at.first_of((~jnp.any(pool.live), at.StopReason.EXHAUSTED))
+        return memory, pool, stop
+
+    def vote(self, memory, pool):  # noqa: ARG002
+        weights = jnp.exp(pool.signal("logprob_mean"))
+        return pool.vote(pool.active, weights=weights).or_else(pool.vote(pool.depth > 0))
+
+
+@pytest.fixture(scope="module")
+def data():
+    plain = synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=4, branches=12)
+    return noise(plain, "logprob_mean", "unread")
+
+
+def test_a_controller_that_reads_a_signal_plays_the_same_everywhere(data):
+    check_controller(Sure(), data, max_branches=8, episodes=8)
+
+
+class Early(Sure):
+    """Reads a signal that was not revealed: deeper in a branch, or in a branch that is not open."""
+
+    def round(self, memory, pool):
+        values = pool._matrix.signals["logprob_mean"].reshape(-1)  # noqa: SLF001
+        at_branch = pool.hidden.start[self.branch] + 5
+        low = (jnp.arange(pool.width) == 0) & (values[at_branch] < 0)
+        return super().round(memory, pool.prune(low))
+
+
+@pytest.mark.parametrize("branch", [0, -1])
+def test_the_check_catches_a_controller_that_reads_an_unrevealed_signal(branch, data):
+    kind = dataclasses.dataclass(frozen=True)(
+        type("Peeks", (Early,), {"branch": branch, "signals": Sure.signals})
+    )
+    with pytest.raises(
+        AssertionError, match="fails the scramble check: the episode changes with what it did"
+    ):
+        check_controller(jax.tree_util.register_dataclass(kind)(), data, max_branches=8, episodes=8)
+
+
+def with_signals(*names, **methods):
+    return jax.tree_util.register_dataclass(
+        dataclasses.dataclass(frozen=True)(type("Other", (Sure,), {"signals": names, **methods}))
+    )()
+
+
+def test_signals_that_are_not_there_are_refused_before_anything_is_played(data):
+    missing = r"reads the signal eat, and the data has logprob_mean, unread; use data"
+    with pytest.raises(InputError, match=missing):
+        at.evaluate(data, ["sc@4", with_signals("eat")], seeds=1, max_branches=8)
+    with pytest.raises(InputError, match=missing):
+        at.trace(data, with_signals("eat"), max_branches=8)
+    with pytest.raises(InputError, match=r"reads the signal logprob_mean, and the data has none; use data"):
+        check_controller(Sure())
+    undeclared = with_signals("unread")
+    for play in (
+        lambda: at.evaluate(data, undeclared, seeds=1, max_branches=8),
+        lambda: at.trace(data, undeclared, max_branches=8),
+    ):
+        with pytest.raises(
+            InputError, match=r"pool\.signal\('logprob_mean'\): the pool shows unread; a contr"
+        ):
+            play()
+
+
+@pytest.mark.parametrize("signals", ["logprob_mean", ["logprob_mean"], ("A B",), (3,)])
+def test_names_that_no_signals_have_are_refused(signals, data):
+    kind = jax.tree_util.register_dataclass(
+        dataclasses.dataclass(frozen=True)(type("Other", (Sure,), {"signals": signals}))
+    )
+    for play in (at.evaluate, check_controller):
+        with pytest.raises(InputError, match=r"Other\.signals.* (tuple of names|be named)"):
+            play(*((data, kind()) if play is at.evaluate else (kind(), data)), max_branches=8)
+
+
+def test_the_data_of_a_matrix_are_checked_where_they_are_read(data):
+    wide = dataclasses.replace(data.matrix, signals={"logprob_mean": np.zeros(data.matrix.answers.shape)})
+    with pytest.raises(InputError, match=r"the signal logprob_mean is float64 of shape .*; make it float16"):
+        at.evaluate(dataclasses.replace(data, matrix=wide), Sure(), seeds=1, max_branches=8)
+
+
+def test_sealed_controllers_read_signals(data):
+    path = f"{Path(__file__).with_name('signal_reader.py')}:Reader"
+    sealed = at.evaluate(data, path, seeds=2, max_branches=8)
+    trusted = at.evaluate(data, path, seeds=2, max_branches=8, sealing=at.Sealing(trusted=True))
+    assert sealed.plays[0].seal.checks
+    for name in ("answer", "tokens", "branches", "stop_reason"):
+        np.testing.assert_array_equal(getattr(sealed.plays[0], name), getattr(trusted.plays[0], name))
+    assert at.trace(data, path, max_branches=8).answer == sealed.plays[0].answer[0, 0, 0]
+    with pytest.raises(InputError, match="Reader reads the signal logprob_mean, and the data has none"):
+        at.evaluate(data.with_signals({}), path, seeds=1, max_branches=8)
+
+
+def test_an_environment_shows_no_signals(data):
+    env = gym.make("autotts_jax:WidthDepth-v0", data=data, max_branches=8, obs="history")
+    with pytest.raises(InputError, match="Sure reads the signal logprob_mean, and this episode shows none"):
+        play_in_environment(Sure(), env)
+
+
+# --- live
+
+
+QUESTIONS = (Problem("What is 2 + 2?", "4"), Problem("What is 3 + 3?", "6"))
+SAMPLING = Sampling(interval=20, max_tokens=100)
+
+
+def test_live_branches_show_what_a_collection_records(tmp_path):
+    told = dataclasses.replace(SAMPLING, logprobs=True)
+    plan = Plan("simulated", "sums", QUESTIONS, num_branches=8, sampling=told)
+    data = collect(plan, tmp_path / "run", LocalWorkers(SimulatedEngine(mean_tokens=60)))
+    least = float(np.nanmedian(data.matrix.signals["logprob_mean"]))
+    run = at.answer_questions(
+        SimulatedEngine(mean_tokens=60),
+        QUESTIONS,
+        Sure(least),
+        out=tmp_path / "live",
+        sampling=SAMPLING,
+        max_branches=8,
+        collection=tmp_path / "run",
+    )
+    assert all(row.same_answer and row.same_tokens and row.same_stop_reason for row in run.compared)
+    pruned = at.trace(data, Sure(least), max_branches=8, recorded=True).pruned
+    assert 0 < sum(pruned) < len(pruned)
+
+
+def test_a_signal_that_no_model_tells_is_named():
+    with pytest.raises(
+        InputError, match=r"Other\(-1.5\) reads the signal eat, which live branches do not show, only log"
+    ):
+        at.answer(SimulatedEngine(), "What is 2 + 2?", with_signals("eat"), sampling=SAMPLING)
+
+
+def test_an_engine_that_does_not_tell_is_named():
+    with pytest.raises(
+        InputError, match="the engine of simulated did not give the log-probabilities of each"
+    ):
+        at.answer(Silent(), "What is 2 + 2?", Sure(), sampling=SAMPLING, max_branches=8)

@@ -338,6 +338,26 @@ class Trajectories:
             return f"{written}{suffix}{probe.answer}\n{FENCE}"
         return written + suffix + (f"{answer}}}" if self._boxed else f" {answer}")
 
+    def mean_logprobs(self, branch: int) -> list[float]:
+        """Returns the mean log-probability of the tokens of each interval of a branch.
+
+        Args:
+            branch: number of the branch, which has an interval.
+
+        Returns:
+            The means so far, in nats.
+
+        Raises:
+            EngineError: the engine did not say them.
+        """
+        said = [mean for mean in self[branch].logprobs if mean is not None]
+        if not said or len(said) != self.depth(branch):
+            raise EngineError(
+                f"the engine of {self._engine.model} did not give the log-probabilities of each interval; "
+                "choose a controller that does not read them, or another engine"
+            )
+        return said
+
     def read(self, upto: Mapping[int, int], probe: bool = True) -> None:
         """Generates branches up to some depth or to their ends; those that end get their final answer.
 

@@ -19,6 +19,7 @@ from autotts_jax.core.pool import BranchPool, Pool, StopReason, described, is_ar
 from autotts_jax.core.votes import Vote, largest
 from autotts_jax.errors import InputError
 from autotts_jax.replay.scale import Scale
+from autotts_jax.replay.signals import bad_name
 from autotts_jax.typing import Array, Scalar
 
 Memory = Any
@@ -36,9 +37,12 @@ class Controller(abc.ABC):
     Attributes:
         trained_on: the scale of what a learned controller was trained on; None where it was not, or does not
             say.
+        signals: names of the signals that it reads by `BranchPool.signal`. Pools show it no others, and it
+            cannot be played on data or a model without them.
     """
 
     trained_on: Scale | None = None
+    signals: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def start(self, pool: Pool) -> tuple[Memory, Pool]:
@@ -128,18 +132,23 @@ class Family:
 
 
 def check_fields(controller: Controller) -> None:
-    """Checks that the hyper-parameters of a controller can be traced.
+    """Checks that the hyper-parameters of a controller can be traced, and that its signals have names.
 
     Args:
         controller: the controller.
 
     Raises:
-        InputError: one is neither a number nor an array.
+        InputError: one is neither a number nor an array, or its signals are no tuple of names.
     """
+    kind, signals = type(controller).__name__, controller.signals
+    if not isinstance(signals, tuple):
+        raise InputError(f"{kind}.signals is {signals!r:.80}; make it a tuple of names, as ('conf_low',)")
+    if problem := bad_name(signals):
+        raise InputError(f"{kind}.signals: {problem}")
     for path, leaf in jax.tree_util.tree_leaves_with_path(controller):
         if type_of(leaf) is None:
             raise InputError(
-                f"{type(controller).__name__}{jax.tree_util.keystr(path)} is {leaf!r:.80}, but fields are "
+                f"{kind}{jax.tree_util.keystr(path)} is {leaf!r:.80}, but fields are "
                 "traced and must be numbers or arrays; mark one that never varies as static, with "
                 "dataclasses.field(metadata={'static': True})"
             )

@@ -15,7 +15,7 @@ import dataclasses
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int, Int32, Num, UInt32
+from jaxtyping import Bool, Float, Float32, Int, Int32, Num, UInt32
 
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.typing import Array, Scalar, checked
@@ -151,6 +151,24 @@ def answer(matrix: ProbeMatrix, episode: Episode, state: State, branch: Scalar) 
         The answer id; ``NONE`` where nothing was revealed.
     """
     return _answer(matrix, episode.start[branch], state.shown[branch])
+
+
+@checked
+def signal(matrix: ProbeMatrix, episode: Episode, state: State, name: str) -> Float32[Array, " W"]:
+    """Looks up a signal at the deepest revealed depth of each branch.
+
+    Args:
+        matrix: the probe matrix, which has the signal.
+        episode: what is fixed in the episode.
+        state: the state.
+        name: name of the signal.
+
+    Returns:
+        The values; NaN where nothing was revealed.
+    """
+    at = episode.start + jnp.maximum(state.shown - 1, 0)
+    values = matrix.signals[name].reshape(-1)[at].astype(jnp.float32)
+    return jnp.where(state.shown > 0, values, jnp.nan)
 
 
 def _answer(matrix: ProbeMatrix, start: Array, shown: Array) -> Array:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int32
+from jaxtyping import Bool, Float, Float32, Int, Int32
 
 from autotts_jax.core import votes
 from autotts_jax.core.mdp import Admissible
-from autotts_jax.core.pool import UNREVEALED, LatestAnswers, check_argument, check_vote
+from autotts_jax.core.pool import UNREVEALED, LatestAnswers, check_argument, check_shown, check_vote
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
@@ -36,6 +37,7 @@ class ObservedPool(LatestAnswers):
     probes: Int32[Array, ""]
     branch_tokens: Int32[Array, " W"]
     tokens: Int32[Array, ""]
+    latest_signals: Mapping[str, Float32[Array, " W"]] = dataclasses.field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -81,6 +83,14 @@ class ObservedPool(LatestAnswers):
     def answer_key(self, branch: Scalar) -> Int32[Array, ""]:
         check_argument("answer_key", branch, np.signedinteger)
         return jnp.where(jnp.asarray(branch) == NONE, NONE, self.answer_keys[branch])
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return tuple(sorted(self.latest_signals))
+
+    def signal(self, name: str) -> Float32[Array, " W"]:
+        check_shown(self, name)
+        return self.latest_signals[name]
 
     def vote_finals(
         self,

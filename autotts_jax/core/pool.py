@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int32, UInt32
+from jaxtyping import Bool, Float, Float32, Int, Int32, UInt32
 
 from autotts_jax.core import mdp, votes
 from autotts_jax.core.mdp import Admissible
 from autotts_jax.core.votes import Vote
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.signals import listed
 from autotts_jax.typing import Array, Scalar, checked
 
 NEVER = jnp.iinfo(jnp.int32).max
@@ -137,6 +138,23 @@ class BranchPool(Protocol):
     @property
     def revealed_keys(self) -> Int[Array, "W K"]:
         """Key of the answer at each depth, depth 1 first; `UNREVEALED` where it was not revealed."""
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Names of the signals that the pool shows, in alphabetical order (static)."""
+
+    def signal(self, name: str) -> Float32[Array, " W"]:
+        """Looks up a signal: what each branch shows besides its latest revealed answer.
+
+        Args:
+            name: the signal, which the controller names in `autotts_jax.Controller.signals` (static).
+
+        Returns:
+            Its value at `revealed_depth`; NaN where nothing was revealed.
+
+        Raises:
+            InputError: the pool does not show it.
+        """
 
     def agrees(self, branch: Scalar) -> Bool[Array, " W"]:
         """Finds the branches whose latest answer is that of ``branch``.
@@ -368,6 +386,23 @@ def check_vote(call: str, width: int, voters: Any, rank: Any, weights: Any) -> N
         check_argument(f"{call}(weights)", weights, np.floating, width)
 
 
+def check_shown(pool: BranchPool, name: object) -> None:
+    """Checks that a pool shows a signal.
+
+    Args:
+        pool: the pool.
+        name: name of the signal.
+
+    Raises:
+        InputError: it does not.
+    """
+    if name not in pool.signals:
+        raise InputError(
+            f"pool.signal({name!r:.60}): the pool shows {listed(pool.signals)}; a controller names what it "
+            "reads in its attribute `signals`, and plays where that is recorded"
+        )
+
+
 class NotKeptError(Exception):
     """A pool was begun without something that it is asked for; ``args[0]`` names the argument of `begin`."""
 
@@ -537,6 +572,14 @@ class ReplayPool(LatestAnswers, BranchPool):
         """Answer ids at all depths, revealed or not."""
         at = self._episode.start[:, None] + jnp.arange(self.max_depth)
         return jnp.asarray(self._matrix.answers).reshape(-1)[at].astype(jnp.int32)
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return tuple(sorted(self._matrix.signals))
+
+    def signal(self, name: str) -> Float32[Array, " W"]:
+        check_shown(self, name)
+        return mdp.signal(self._matrix, self._episode, self._state, name)
 
     def vote_finals(
         self,

@@ -47,6 +47,7 @@ from autotts_jax.core.pool import BranchPool, NotKeptError, ReplayPool, StopReas
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.replay.signals import keep_signals
 from autotts_jax.typing import Array, Scalar
 
 DEVICE_AXIS = "device"
@@ -179,7 +180,8 @@ def rollout(
 
     Raises:
         InputError: there is no controller, there are controllers of several classes, or one has a field that
-            cannot be traced or returned something other than `Controller` requires; there are no episodes, or
+            cannot be traced, reads a signal that the matrix lacks, or returned something other than
+            `Controller` requires; there are no episodes, or
             one has an index that is out of range; the branch orders are of another matrix; the budget or the
             number of lanes is out of range.
 
@@ -213,7 +215,7 @@ def rollout(
     lanes = length if hooks.after_round else lanes
     table = _Table(
         _Settings.of(controllers),
-        dataclasses.replace(matrix, signals={}),  # no controller looks at them
+        keep_signals(matrix, controllers[0].signals, type(controllers[0]).__name__),
         BranchOrders(_bucket(np.asarray(orders.table, np.int32)), np.asarray(orders.group, np.int32)),
         budget=None if budget is None else np.asarray(budget, np.int32),
         num_episodes=np.asarray(per_device, np.int32),

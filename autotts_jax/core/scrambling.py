@@ -61,8 +61,8 @@ def scramble(
 ) -> tuple[ProbeMatrix, Int[np.ndarray, " V"]]:
     """Replaces everything in a matrix that an episode did not reveal by noise, and permutes answer ids.
 
-    Deeper answers, unopened branches, lengths and tokens of unfinished branches and the gold answer become
-    noise. A controller that depends on the revealed answers alone plays the same episode again.
+    Deeper answers and signals, unopened branches, lengths and tokens of unfinished branches and the gold
+    answer become noise. A controller that depends on what is revealed alone plays the same episode again.
 
     Args:
         matrix: the probe matrix.
@@ -90,6 +90,11 @@ def scramble(
     noise = rng.integers(0, matrix.vocabulary, answers.shape).astype(np.int16)
     answers = np.where(revealed, np.where(answers < 0, answers, ids[answers]), noise)
 
+    def scrambled_signal(values: Array) -> np.ndarray:
+        recorded = np.array(values[question])
+        most = np.nanmax(np.abs(recorded), initial=1.0)  # larger than one: on both sides of any threshold
+        return np.where(revealed, recorded, rng.uniform(-most, most, recorded.shape).astype(recorded.dtype))
+
     def replaced(array: Array, row: Any) -> np.ndarray:
         array = np.array(array)
         array[question] = row
@@ -101,5 +106,9 @@ def scramble(
         lengths=replaced(matrix.lengths, lengths),
         tokens=replaced(matrix.tokens, tokens),
         gold=replaced(matrix.gold, rng.integers(0, matrix.vocabulary)),
+        signals={
+            name: replaced(values, scrambled_signal(values))
+            for name, values in sorted(matrix.signals.items())
+        },
     )
     return scrambled, ids

@@ -31,6 +31,7 @@ from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, StopReason, chec
 from autotts_jax.core.rollout import Pause, end_of_round, kind_of
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.signals import listed
 from autotts_jax.typing import Array, Scalar
 
 if TYPE_CHECKING:
@@ -358,10 +359,12 @@ def play(
         How the episode ended.
 
     Raises:
-        InputError: the controller has a field that cannot be traced, or returned something else than
-            `Controller` requires.
+        InputError: the controller has a field that cannot be traced, reads a signal that the pool does not
+            show, or returned something else than `Controller` requires.
     """
     check_fields(controller)
+    name = type(controller).__name__
+    check_signals(controller.signals, executor.pool, name)
     kind, stepper = kind_of(controller), Stepper(executor, on_decision)
     memory, stop = _step(functools.partial(_start, controller, kind=kind), stepper)
     while stop == StopReason.RUNNING:
@@ -371,7 +374,7 @@ def play(
         stepper.round += 1
         memory, stop = _step(functools.partial(_round, controller, memory, stepper.round, kind=kind), stepper)
     end = jax.device_get(_end(controller, memory, executor.pool, kind=kind))
-    name, leader, sequential_tokens = type(controller).__name__, int(end.leader), int(end.sequential_tokens)
+    leader, sequential_tokens = int(end.leader), int(end.sequential_tokens)
     if int(stop) not in set(StopReason):
         raise InputError(f"{name}.round returned the stop reason {int(stop)}; return a StopReason")
     if not NONE <= leader < end.opened:
@@ -386,6 +389,25 @@ def play(
         )
     answer = None if leader == NONE else executor.answers([leader])[0]
     return Ended(answer, leader, StopReason(int(stop)), stepper.round, sequential_tokens)
+
+
+def check_signals(names: Sequence[str], pool: BranchPool, reader: str) -> None:
+    """Checks that a pool shows signals, before an episode begins.
+
+    Args:
+        names: the signals.
+        pool: the pool.
+        reader: who reads them, for the message.
+
+    Raises:
+        InputError: it does not show one.
+    """
+    for name in names:
+        if name not in pool.signals:
+            raise InputError(
+                f"{reader} reads the signal {name}, and this episode shows {listed(pool.signals)}; play it "
+                "on data that was recorded with it"
+            )
 
 
 @jax.tree_util.register_dataclass

@@ -47,6 +47,7 @@ from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
 from autotts_jax.replay.scale import Scale
+from autotts_jax.replay.signals import keep_signals
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -346,6 +347,7 @@ def evaluate(
     scale = Scale.of(data.matrix)
     for player, width in zip(made, widths, strict=True):
         player.check(width, budget)
+        keep_signals(data.matrix, player.signals, player.name)  # before anything is played
         warn_of_distance(player, scale)
     orders = branch_orders(data, protocol, range(seeds), max(widths))
     plays = tuple(

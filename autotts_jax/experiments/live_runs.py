@@ -42,7 +42,7 @@ from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.evaluation import check_width
 from autotts_jax.experiments.live_rows import Answered, Compared, LiveRun
-from autotts_jax.live.answering import answer
+from autotts_jax.live.answering import answer, telling_signals
 from autotts_jax.live.compiling import play_simulated
 from autotts_jax.policies.player import Player
 from autotts_jax.policies.players import as_player
@@ -185,11 +185,12 @@ def answer_questions(
     width = playing.width or whole("max_branches", max_branches, 1)
     playing.check(width)
     with _opening(engine) as opened:
+        sampling = sampling or Sampling(max_tokens=fitting_tokens(opened().max_model_len))
         settings = LiveSettings(
             player=playing.names[0],
             max_branches=width,
             budget=budget,
-            sampling=sampling or Sampling(max_tokens=fitting_tokens(opened().max_model_len)),
+            sampling=telling_signals(sampling, playing),
             answers=answers,
             grader=grader,
             engine=spec and spec.without_secrets(),

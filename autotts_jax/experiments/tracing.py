@@ -33,6 +33,7 @@ from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.orders import recorded_orders
 from autotts_jax.replay.scale import Scale
+from autotts_jax.replay.signals import keep_signals
 from autotts_jax.terminal import styled
 
 if TYPE_CHECKING:
@@ -256,7 +257,8 @@ def trace(
     orders = recorded_orders(len(data), width) if recorded else branch_orders(data, protocol, [seed], width)
     order = orders.of(row, 0)
     asked = data.questions[row]
-    executor = ReplayExecutor.begin(jax.device_put(data.matrix), row, order, asked.answer, budget=budget)
+    matrix = jax.device_put(keep_signals(data.matrix, playing.signals, playing.name))
+    executor = ReplayExecutor.begin(matrix, row, order, asked.answer, budget=budget)
     finals = playing.votes_with_finals(executor.pool)
     steps, ended = follow(playing.play_episode, executor, finals)
     opened = int(executor.pool.opened)

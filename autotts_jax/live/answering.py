@@ -25,9 +25,11 @@ from autotts_jax.collect.engine import ChatMessage, Engine, Finish, check_is_eng
 from autotts_jax.collect.grader import Form, Grader
 from autotts_jax.collect.graders import MATH, open_grader
 from autotts_jax.collect.trajectories import (
+    LOGPROB_MEAN,
     Sampling,
     Trajectories,
     Usage,
+    at_depths,
     check_differing,
     fitting_tokens,
     last_depth,
@@ -37,7 +39,7 @@ from autotts_jax.core.rollout import MAX_TOKENS, check_budget
 from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Stepper, apply_operation
 from autotts_jax.core.votes import MOST_BRANCHES, confidence_table
 from autotts_jax.errors import InputError
-from autotts_jax.policies.player import warn_of_distance
+from autotts_jax.policies.player import Player, warn_of_distance
 from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.encoding import MAX_ANSWERS
@@ -57,6 +59,28 @@ class Votes:
 
     answer: str | None
     count: int
+
+
+def telling_signals(sampling: Sampling, player: Player) -> Sampling:
+    """Has a model tell the signals that a player reads.
+
+    Args:
+        sampling: how branches are sampled and probed.
+        player: the player.
+
+    Returns:
+        The same sampling, with log-probabilities where the player reads them.
+
+    Raises:
+        InputError: it reads a signal that no model tells.
+    """
+    for name in player.signals:
+        if name != LOGPROB_MEAN:
+            raise InputError(
+                f"{player.name} reads the signal {name}, which live branches do not show, only "
+                f"{LOGPROB_MEAN}; evaluate it on data that was recorded with it, or choose another controller"
+            )
+    return dataclasses.replace(sampling, logprobs=True) if player.signals else sampling
 
 
 class NoBudgetError(InputError):
@@ -180,6 +204,7 @@ def answer(
     width = playing.width or max_branches
     playing.check(width)
     sampling = sampling or Sampling(max_tokens=fitting_tokens(engine.max_model_len))
+    sampling = telling_signals(sampling, playing)
     warn_of_distance(playing, Scale(sampling.interval, sampling.interval, sampling.max_depth))
     if width > 1:
         check_differing(sampling)
@@ -195,7 +220,7 @@ def answer(
 
     grading = contextlib.nullcontext(grader) if isinstance(grader, Grader) else open_grader(grader, 1)
     with grading as equal:
-        executor = LiveExecutor(trajectories, sampling, equal, width, budget, gold)
+        executor = LiveExecutor(trajectories, sampling, equal, width, budget, gold, playing.signals)
         ended = playing.play_episode(executor, note)
         stepper = Stepper(executor, note)
         if executor.limited and not executor.pool.opened:
@@ -268,6 +293,7 @@ class LiveExecutor(Executor):
         width: W, branches that may be opened.
         budget: token budget; None for no limit.
         gold: the reference answer, for graders that compare answers by it.
+        signals: the signals to show, as `telling_signals` lets them be told.
 
     Attributes:
         limited: whether the budget kept an operation from being carried out as it was asked for, or cut a
@@ -284,6 +310,7 @@ class LiveExecutor(Executor):
         width: int,
         budget: int | None,
         gold: str | None = None,
+        signals: Sequence[str] = (),
     ):
         self._trajectories = trajectories
         self._grader, self._gold = grader, gold
@@ -301,6 +328,7 @@ class LiveExecutor(Executor):
             interval=np.full(1, sampling.interval, np.int32),
             cell=np.zeros(1, np.int32),
             vocabulary=min(width * depths + 1, MAX_ANSWERS),
+            signals={name: np.full((1, width, depths), np.nan, np.float16) for name in signals},
         )
         limit = None if budget is None else jnp.int32(budget)
         order = jnp.arange(width, dtype=jnp.int32)
@@ -374,10 +402,13 @@ class LiveExecutor(Executor):
             if written.ended:
                 self._matrix.tokens[0, b] = len(written.tokens)
                 self._matrix.lengths[0, b] = last_depth(len(written.tokens), self._sampling.interval) - 1
-            for k in range(min(depth, self._matrix.lengths[0, b] + 1)):
+            known = min(depth, int(self._matrix.lengths[0, b]) + 1)
+            for k in range(known):
                 probe = self._trajectories.at(b, k + 1)
                 if probe and self._matrix.answers[0, b, k] == NONE:
                     self._matrix.answers[0, b, k] = self._id(probe.answer)
+            for values in self._matrix.signals.values():
+                np.asarray(values)[0, b, :known] = at_depths(self._trajectories.mean_logprobs(b), known)
         # A copy, which nobody writes to while it is on its way to the device.
         matrix = jax.tree.map(np.copy, self._matrix)
         self.pool = _with_longer_matrix(self.pool, matrix)

@@ -13,7 +13,7 @@ from autotts_jax.collect.simulated import SimulatedEngine
 from autotts_jax.collect.trajectories import Sampling, Trajectories
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
-from autotts_jax.live.answering import LiveExecutor
+from autotts_jax.live.answering import LiveExecutor, telling_signals
 from autotts_jax.live.published import PUBLISHED, published
 from autotts_jax.live.settings import ServerSettings
 from autotts_jax.policies.player import Player
@@ -43,8 +43,10 @@ def play_simulated(
         Cancelled: ``cancel`` was set.
     """
     engine = SimulatedEngine(mean_tokens=5 * sampling.interval)
+    sampling = telling_signals(sampling, player)
     trajectories = Trajectories(engine, "Which digit?", sampling, extractor("auto"), cancel)
-    player.play_episode(LiveExecutor(trajectories, sampling, grader, width, budget))
+    executor = LiveExecutor(trajectories, sampling, grader, width, budget, signals=player.signals)
+    player.play_episode(executor)
 
 
 class Compiler:

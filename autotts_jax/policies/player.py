@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 
 from autotts_jax.checks import label
 from autotts_jax.core import stepping
-from autotts_jax.core.controller import Controller, checked_round, checked_start, checked_vote
+from autotts_jax.core.controller import Controller, check_fields, checked_round, checked_start, checked_vote
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.rollout import Episodes, Hooks, Results, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
@@ -36,12 +36,14 @@ class Player(abc.ABC):
         values: the value of each setting; None for a setting without one.
         width: branches that its episodes can open; None where the caller chooses.
         trusted: whether it is code from outside this package that runs in this process, unchecked.
+        signals: names of the signals that it reads; it cannot be played without them.
     """
 
     name: str
     values: tuple[float | None, ...]
     width: int | None = None
     trusted: bool = False
+    signals: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -255,8 +257,10 @@ class ControllerPlayer(Player):
     trusted: bool = False
 
     def check(self, width: int, budget: int | None = None) -> None:
-        """Checks that no setting reads more branches than an episode can open."""
+        """Checks the controllers' fields, and that none reads more branches than an episode can open."""
         super().check(width, budget)
+        for controller in self.controllers:
+            check_fields(controller)
         check_branches_of(self, width)
 
     def play(
@@ -290,6 +294,11 @@ class ControllerPlayer(Player):
         """Plays one episode with the controller."""
         self.check_single()
         return stepping.play(self.controllers[0], executor, on_decision)
+
+    @property
+    def signals(self) -> tuple[str, ...]:  # type: ignore[override]  # the controllers say it
+        """Names of the signals that the controllers read."""
+        return self.controllers[0].signals
 
     @property
     def trained_on(self) -> Scale | None:

@@ -27,6 +27,7 @@ from autotts_jax.policies.sealed.cast import SEALED, Cast, Sealing, printable
 from autotts_jax.policies.sealed.child import PROGRAM, is_program
 from autotts_jax.policies.sealed.player import SealedPlayer
 from autotts_jax.policies.sealed.program import ProgramPlayer
+from autotts_jax.replay.signals import bad_name
 from autotts_jax.user_code import UserCode, find_code
 
 CONTROLLERS: dict[str, Family] = {
@@ -51,8 +52,8 @@ CONTROLLERS: dict[str, Family] = {
 NEURAL = "neural"
 """Name of learned policies; their parameters are in files."""
 
-MOST_VALUES, LARGEST_VALUE = 1000, 1e9
-"""Bounds of what somebody else's code can have as values."""
+MOST_VALUES, LARGEST_VALUE, MOST_SIGNALS = 1000, 1e9, 100
+"""Bounds of what somebody else's code can have as values and as signals."""
 
 GAMMA = 1e-4
 """γ that policies for environments are shown where nothing else is said."""
@@ -177,10 +178,13 @@ def of_code(
     numbers = numbers and (value is None or values == [value])
     if not numbers or not (width is None or (isinstance(width, int) and width > 0)):
         raise InputError(f"player {code.path!r} does not say what its values are")
+    signals = says.get("signals")
+    if not isinstance(signals, list) or len(signals) > MOST_SIGNALS or bad_name(signals):
+        raise InputError(f"player {code.path!r} does not say which signals it reads")
     # With a name of its own choice it could pass for another player.
     name = said if isinstance(said, str) and said.replace("-", "_") == code.name else code.name
     value_name = printable(says.get("value_name"))[:20]
-    return SealedPlayer(name, cast, tuple(values or ()), value_name, width)
+    return SealedPlayer(name, cast, tuple(values or ()), value_name, width, signals=tuple(signals))
 
 
 def _is_value(value: Any) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
+from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import ProbeMatrix
 
 DTYPE = np.dtype(np.float16)
@@ -80,3 +82,42 @@ def first_gap(matrix: ProbeMatrix) -> Gap | None:
             )
             return Gap(question, branch, problem)
     return None
+
+
+def keep_signals(matrix: ProbeMatrix, names: Iterable[str], reader: str) -> ProbeMatrix:
+    """Leaves out all signals but some.
+
+    Args:
+        matrix: the matrix.
+        names: the signals to keep.
+        reader: who reads them, for the message.
+
+    Returns:
+        The matrix with these signals.
+
+    Raises:
+        InputError: the matrix lacks one of them, or has it in another dtype or shape than the answers'.
+    """
+    kept = {}
+    for name in names:
+        if name not in matrix.signals:
+            raise InputError(
+                f"{reader} reads the signal {name}, and the data has {listed(matrix.signals)}; use data that "
+                "was recorded with it, or give it by ProbeDataset.with_signals"
+            )
+        kept[name] = values = matrix.signals[name]
+        if (values.dtype, values.shape) != (DTYPE, matrix.answers.shape):
+            raise InputError(
+                f"the signal {name} is {values.dtype} of shape {values.shape}; make it {DTYPE} of shape "
+                f"{matrix.answers.shape}, as ProbeDataset.with_signals checks"
+            )
+    return dataclasses.replace(matrix, signals=kept)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names signals in a message.
+
+    Args:
+        names: the names.
+    """
+    return ", ".join(sorted(names)) or "none"

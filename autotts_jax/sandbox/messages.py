@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float32")
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "float32")
 """Dtypes of the arrays that a message may hold."""
 
 MAX_BYTES = 1 << 28

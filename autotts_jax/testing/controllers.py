@@ -19,7 +19,7 @@ from jaxtyping import Int
 
 from autotts_jax.checks import whole
 from autotts_jax.core import stepping
-from autotts_jax.core.controller import Controller, Family, Memory
+from autotts_jax.core.controller import Controller, Family, Memory, check_fields
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.rollout import COLUMNS, Episodes, Hooks, rollout
 from autotts_jax.core.scrambling import Revealed, scramble
@@ -29,6 +29,7 @@ from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.generator import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.replay.signals import keep_signals
 from autotts_jax.testing.executors import WrittenAheadExecutor
 from autotts_jax.typing import Array
 
@@ -78,8 +79,8 @@ def check_controller(
     2. *Purity*: an episode is the same when it is played again, and when it is played alone, with the
        episodes in another order.
     3. *Scramble*: an episode is the same when everything that it did not reveal is replaced by noise (deeper
-       answers, unopened branches, lengths and tokens of unfinished branches, the gold answer), and the ids of
-       answers are permuted.
+       answers and signals, unopened branches, lengths and tokens of unfinished branches, the gold answer),
+       and the ids of answers are permuted.
     4. *Equality*: a few episodes are the same when they are played one operation at a time, and when the
        matrix holds only what was read so far, as with a running language model.
 
@@ -93,7 +94,8 @@ def check_controller(
     Raises:
         AssertionError: a check failed. The message names it, shows the first decision that differed, and says
             what to do.
-        InputError: a method returns something else than `Controller` requires, or an argument is wrong.
+        InputError: a method returns something else than `Controller` requires, the data lacks a signal that
+            the controller reads, or an argument is wrong.
 
     Example:
         >>> from autotts_jax.policies import SelfConsistency
@@ -230,6 +232,9 @@ class _Trial:
     ) -> _Trial:
         """Draws the branch orders of the episodes."""
         matrix = data.matrix if isinstance(data, ProbeDataset) else data
+        name, first = next(iter(members.items()))
+        check_fields(first)
+        matrix = keep_signals(matrix, first.signals, name)
         source = np.arange(episodes) % matrix.num_questions
         recorded = [np.flatnonzero(lengths) for lengths in np.asarray(matrix.lengths)[source]]
         width = min(max_branches, *map(len, recorded))

@@ -44,6 +44,7 @@ class WrittenAheadExecutor(ReplayExecutor):
             lengths=np.full_like(matrix.lengths, matrix.max_depth - 1),
             tokens=np.full_like(matrix.tokens, MOST_TOKENS),
             gold=np.full_like(matrix.gold, NONE),
+            signals={name: np.full_like(values, np.nan) for name, values in matrix.signals.items()},
         )
         pool = ReplayPool.begin(jax.device_put(self._written), question, order, equivalence=False)
         super().__init__(pool, spell)
@@ -56,6 +57,8 @@ class WrittenAheadExecutor(ReplayExecutor):
             length = int(recorded.lengths[question, branch])
             known = min(depth, length + 1)
             written.answers[question, branch, :known] = recorded.answers[question, branch, :known]
+            for name, values in recorded.signals.items():
+                written.signals[name][question, branch, :known] = values[question, branch, :known]
             if depth > length:
                 written.lengths[question, branch] = length
                 written.tokens[question, branch] = recorded.tokens[question, branch]

@@ -54,6 +54,7 @@ def main(channel: Channel) -> None:
                     "values": player.values,
                     "value_name": getattr(player, "value_name", "value"),
                     "width": player.width,
+                    "signals": player.signals,
                 }
             )
             serve = _services(channel, player)

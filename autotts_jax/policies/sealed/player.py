@@ -23,6 +23,7 @@ from autotts_jax.core.stepping import (
     Operation,
     ReplayExecutor,
     Stepper,
+    check_signals,
     results_of,
 )
 from autotts_jax.policies.player import Play, Player, Seal, answer_texts, check_branches_of
@@ -31,6 +32,7 @@ from autotts_jax.policies.sealed.playing import COLUMNS, MOST_CONSTANTS, Labels,
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.replay.signals import keep_signals
 from autotts_jax.sandbox.process import Child, SandboxError
 
 CHECKED = 8
@@ -66,6 +68,7 @@ class SealedPlayer(Player):
         values: the value of each setting.
         value_name: what the values are called.
         width: branches that an episode can open, where the code says so.
+        signals: names of the signals that it reads.
     """
 
     name: str
@@ -73,6 +76,7 @@ class SealedPlayer(Player):
     values: tuple[float | None, ...] = (None,)
     value_name: str = "value"
     width: int | None = None
+    signals: tuple[str, ...] = ()
 
     def play(
         self,
@@ -87,18 +91,19 @@ class SealedPlayer(Player):
         """Plays all episodes in one rollout of the child, and checks some of them in another."""
         self.check(orders.width, budget)
         began = time.perf_counter()
+        matrix = keep_signals(dataset.matrix, self.signals, self.name)
         with (
             self.cast.children(1, fresh=1) as ((child,), (fresh,)),
             concurrent.futures.ThreadPoolExecutor(1) as beside,
         ):
-            check = _Check(self, dataset.matrix, orders, budget)
+            check = _Check(self, matrix, orders, budget)
             warming = time.perf_counter()
             # Both at the same time: nothing that they are given depends on what will be checked.
             for one in (child, fresh):
                 one.resume()
             warm = beside.submit(check.warm_up, fresh)
             try:
-                self.rollout(child, _short(dataset.matrix), orders, budget)
+                self.rollout(child, _short(matrix), orders, budget)
                 warm.result()
             except BaseException:
                 fresh.close()
@@ -111,7 +116,7 @@ class SealedPlayer(Player):
             check.play(fresh, checked)
             fresh.close()
             child.resume()
-            played = self.rollout(child, dataset.matrix, orders, budget, on_progress)
+            played = self.rollout(child, matrix, orders, budget, on_progress)
             check.compare(
                 played,
                 {
@@ -144,11 +149,12 @@ class SealedPlayer(Player):
         Raises:
             InputError: the player failed.
         """
+        matrix = keep_signals(dataset.matrix, self.signals, self.name)
         with self.cast.child() as child:
 
             def play(factors: Mapping[str, float]) -> Play:
                 began = time.perf_counter()
-                played = self.rollout(child, dataset.matrix, orders, None, factors=factors)
+                played = self.rollout(child, matrix, orders, None, factors=factors)
                 return self._graded(dataset, played, began, Seal(child.level))
 
             message = child.ask({"do": "constants"}, {})
@@ -274,6 +280,7 @@ class SealedPlayer(Player):
             InputError: the player failed, or asked for what cannot be.
         """
         told: list[Decision] = []
+        check_signals(self.signals, executor.pool, self.name)
         stepper = Stepper(executor, None if on_decision is None else told.append)
         labels = Labels(executor.pool.num_keys)
 
@@ -397,7 +404,13 @@ def draw_checked(settings: int, rows: int, questions: int) -> list[_Checked]:
 def _short(matrix: ProbeMatrix) -> ProbeMatrix:
     """A matrix of the same shape that says nothing of the questions, and takes no time to play."""
     ones = np.ones_like(matrix.lengths)
-    return dataclasses.replace(matrix, answers=np.zeros_like(matrix.answers), lengths=ones, tokens=ones)
+    return dataclasses.replace(
+        matrix,
+        answers=np.zeros_like(matrix.answers),
+        lengths=ones,
+        tokens=ones,
+        signals={name: np.zeros_like(values) for name, values in matrix.signals.items()},
+    )
 
 
 def _of_episode(played: Mapping[str, Any], at: tuple[int, int, int]) -> dict[str, int]:

@@ -27,18 +27,22 @@ COLUMNS = tuple(name for name in RESULTS if name != "answer")
 """What a child says of each episode besides the answer."""
 
 
+SIGNAL = "signal."
+"""What the names of signals begin with among arrays."""
+
 MOST_CONSTANTS, LONGEST_NAME = 64, 100
 """Constants of a controller that are tuned, and characters of the name of one, at most."""
 
 
 def matrix_arrays(matrix: ProbeMatrix) -> dict[str, np.ndarray]:
-    """What a child is told of a probe matrix: all but gold and cells.
+    """What a child is told of a probe matrix: all but gold and cells; `SIGNAL` begins the names of signals.
 
     Args:
         matrix: the matrix.
     """
     names = ("answers", "lengths", "tokens", "interval")
-    return {name: np.asarray(getattr(matrix, name)) for name in names}
+    signals = {SIGNAL + name: np.asarray(values) for name, values in matrix.signals.items()}
+    return {name: np.asarray(getattr(matrix, name)) for name in names} | signals
 
 
 def play(channel: Channel, player: Player, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
@@ -63,6 +67,7 @@ def play(channel: Channel, player: Player, says: Mapping[str, Any], arrays: Mapp
         gold=np.full(questions, NONE, np.int16),
         cell=np.zeros(questions, np.int32),
         vocabulary=size,
+        signals=_signals(arrays),
     )
     spelled = tuple(map(str, range(size)))
     dataset = ProbeDataset(
@@ -166,7 +171,17 @@ class PipeExecutor(Executor):
 def _pool(arrays: Mapping[str, np.ndarray]) -> ObservedPool:
     parts = dict(arrays)
     allowed = Admissible(*(parts.pop(f"admissible_{name}") for name in _ACTIONS))
-    return ObservedPool(admissible=allowed, **{"budget": None, **parts})  # type: ignore[abstract, arg-type]
+    shown = {"budget": None, **{name: part for name, part in parts.items() if not name.startswith(SIGNAL)}}
+    return ObservedPool(  # type: ignore[abstract]
+        admissible=allowed,
+        latest_signals=_signals(arrays),
+        **shown,  # type: ignore[arg-type]
+    )
+
+
+def _signals(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The signals among arrays, by name."""
+    return {name.removeprefix(SIGNAL): array for name, array in arrays.items() if name.startswith(SIGNAL)}
 
 
 def seen(pool: BranchPool, labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -186,7 +201,8 @@ def seen(pool: BranchPool, labels: np.ndarray) -> dict[str, np.ndarray]:
 @jax.jit
 def _look(pool: BranchPool) -> dict[str, Any]:
     names = ("depth", "active", "finished", "admissible", "interval", "intervals", "probes", "branch_tokens")
-    return {name: getattr(pool, name) for name in (*names, "tokens")}
+    signals = {SIGNAL + name: pool.signal(name) for name in pool.signals}
+    return {name: getattr(pool, name) for name in (*names, "tokens")} | signals
 
 
 class Labels:
