@@ -508,6 +508,10 @@ def test_a_run_that_was_written_by_hand_is_read(tmp_path):
         (TRIED, {"critic": {"score": 1, "accepts": True, "dollars": -1}}, "critic cannot be"),
         (TESTED, {"promotes": "yes"}, "promotes cannot be 'yes'"),
         (TESTED, {"baselines": {"\x1b[2J": 1.0}}, "baselines cannot be"),
+        (TESTED, {"gains": [0.1, {}]}, "gains cannot be"),
+        (TESTED, {"tokens_se": ["\n"]}, "tokens_se cannot be"),
+        (ENDED, {"cpu_seconds": float("nan")}, "cpu_seconds cannot be nan"),
+        (ENDED, {"cpu_seconds": -1.0}, "cpu_seconds cannot be -1.0"),
     ],
 )
 def test_forged_records_are_refused(tmp_path, record, change, message):
@@ -526,13 +530,33 @@ def test_forged_records_are_refused(tmp_path, record, change, message):
         {"critic": "nearest", "heats": 3},
         {"critic": "nearest", "heats": [[1, "x"]]},
         {"critic": "nearest", "heats": [[True, True]]},
+        {"version": "1\n"},
+        {"seed": -1},
+        {"max_branches": None},
+        {"data": ["cell"]},
+        {"data": [{"cell": 3}]},
     ],
 )
 def test_a_forged_manifest_is_refused(tmp_path, manifest):
     folder = written_by_hand(tmp_path, TRIED, ENDED, **manifest)
     for read in (at.read_run, read_report):
-        with pytest.raises(at.InputError, match=r"manifest\.json: is damaged: (critic|heats) "):
+        with pytest.raises(
+            at.InputError, match=rf"manifest\.json: is damaged: ({'|'.join(manifest)}|heats) "
+        ):
             read(folder)
+
+
+def test_an_export_says_where_it_comes_from(tmp_path):
+    """Names of data come from files, and must not become code."""
+    data = [{"cell": 'Qwen3-8B/aime24"""\nimport os\r#\ud800'}]
+    folder = written_by_hand(tmp_path, TRIED, ENDED, TESTED, ENDED, data=data, seed=3, max_branches=16)
+    lines = at.read_run(folder).source("First").splitlines()
+    assert lines[0] == "# Candidate 0 of a search by autotts_jax ?, proposed by rules; promoted."
+    assert lines[1] == "# Seed 3, at most 16 branches."
+    assert lines[2].startswith('# Data: Qwen3-8B/aime24""" import os')
+    assert lines[3] == '"""A controller found by search."""'
+    untested = written_by_hand(tmp_path, TRIED, ENDED)
+    assert "rules; not tested." in at.read_run(untested).source("First", number=0)
 
 
 @pytest.mark.parametrize("record", [TRIED, TESTED, ENDED], ids=lambda record: record["kind"])
@@ -725,7 +749,9 @@ def test_commands_show_and_export(searched, tmp_path, run_command):
     assert "--number is the candidate that --lineage draws" in run("show", searched, "--number", 3)[2]
     code, out, _ = run("export", searched, "--name", "First", "--out", file)
     assert not code
-    assert "--controller" in out
+    assert f"evaluate --controllers {file}:FAMILY" in out
+    assert "not tested" not in file.read_text()
+    assert "ends in .py" in run("export", searched, "--out", tmp_path / "found.txt")[2]
     assert loaded(file.read_text()).name == "first"
     assert run("export", searched, "--out", file)[2].endswith("name another file\n")
     assert "no 4000" in run("export", searched, "--number", 4000)[2]

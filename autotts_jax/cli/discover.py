@@ -299,10 +299,12 @@ def export(
     with working(shown=False):
         source = at.read_run(folder).source(name, number)
         if out is not None:
+            if out.suffix != ".py":
+                raise InputError(f"--out {out}: name a file that ends in .py, so that it can be played")
             if out.exists():
                 raise InputError(f"{out} exists; name another file")
             write_atomically(out, source.encode())
     if out is None:
         say(*source.splitlines())
     else:
-        say(f"wrote {out}: play it with --controller {out}:FAMILY")
+        say(f"wrote {out}: play it with evaluate --controllers {out}:FAMILY")

@@ -108,7 +108,7 @@ _FIELDS: dict[str, dict[str, Check]] = {
         "tokens": is_count,
         "dollars": _or_null(_is_number),
     },
-    "round": {"round": is_count, "cpu_seconds": _is_number},
+    "round": {"round": is_count, "cpu_seconds": is_amount},
     "test": {
         "number": is_count,
         **dict.fromkeys(("gain", "low", "level"), _is_number),
@@ -124,6 +124,17 @@ _OPTIONAL: dict[str, Check] = {
     "critic": _is_opinion,
     "objective": _is_number,
     "baselines": _all_named,
+    "gains": _list_of(_is_number),
+    "tokens_se": _list_of(_is_number),
+}
+
+_BEGUN: dict[str, Check] = {
+    "version": is_name,
+    "data": _list_of(lambda value: isinstance(value, dict) and isinstance(value.get("cell"), str)),
+    "seed": is_count,
+    "max_branches": is_count,
+    "critic": _or_null(is_name),
+    "heats": _list_of(_is_heat),
 }
 
 
@@ -135,10 +146,9 @@ def problem_of_manifest(manifest: Any) -> str | None:
     """
     if not isinstance(manifest, dict):
         return "it is no JSON object"
-    if not _or_null(is_name)(manifest.get("critic")):
-        return f"critic cannot be {manifest['critic']!r:.40}"
-    if not _list_of(_is_heat)(manifest.get("heats", [])):
-        return f"heats cannot be {manifest['heats']!r:.40}"
+    for name, check in _BEGUN.items():
+        if name in manifest and not check(manifest[name]):
+            return f"{name} cannot be {manifest[name]!r:.40}"
     judged = manifest.get("critic") is not None
     return "heats is missing" if judged and not manifest.get("heats") else None
 

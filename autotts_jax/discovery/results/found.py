@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import RenderableType
 
@@ -45,6 +46,7 @@ class Discovery:
             ``candidate`` or ``code``.
         test: the record of the last test; None before the first. See `docs/discovery.md`.
         cpu_seconds: CPU time spent.
+        begun: what the run was begun with, as its manifest says.
     """
 
     folder: Path
@@ -52,6 +54,7 @@ class Discovery:
     candidates: list[Record]
     test: Record | None
     cpu_seconds: float
+    begun: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def promoted(self) -> bool:
@@ -111,7 +114,9 @@ class Discovery:
         return family(name, self.program(number))
 
     def source(self, name: str = "Found", number: int | None = None) -> str:
-        """Writes a candidate as the source of a controller; see `source_of`.
+        """Writes a candidate as the source of a controller, which begins with where it comes from.
+
+        See `source_of`.
 
         Args:
             name: the class's name; of a candidate that is a file, its family's name in results.
@@ -125,10 +130,27 @@ class Discovery:
         """
         record = self._record(number)
         if record["kind"] != WRITTEN:
-            return source_of(self.program(number), name)
-        if record["source"] is None:
+            source = source_of(self.program(number), name)
+        elif record["source"] is None:
             raise InputError(f"candidate {record['number']} has no source: {printable(record['feedback'])}")
-        return exported(record["source"], name)
+        else:
+            source = exported(record["source"], name)
+        return f"{self._origin(record)}\n{source}"
+
+    def _origin(self, record: Record) -> str:
+        """Comments that say where a candidate comes from and what its test has said."""
+        tested = self.test is not None and self.number == record["number"]
+        verdict = ("promoted" if self.promoted else "not promoted") if tested else "not tested"
+        cells = ", ".join(cell["cell"] for cell in self.begun.get("data", ()))
+        lines = (
+            f"Candidate {record['number']} of a search by autotts_jax {self.begun.get('version', '?')}, "
+            f"proposed by {record['proposer']}; {verdict}.",
+            f"Seed {self.begun.get('seed', '?')}, at most {self.begun.get('max_branches', '?')} branches.",
+            f"Data: {printable(cells)}.",
+        )
+        return "\n".join(
+            textwrap.fill(line, 100, initial_indent="# ", subsequent_indent="# ") for line in lines
+        )
 
     def lineage(self, number: int | None = None) -> list[int]:
         """Lists a candidate's ancestors.
@@ -346,4 +368,4 @@ def read_run(folder: str | Path) -> Discovery:
             "does not name the incumbent: it is damaged, or no search's; give the folder of a search",
         )
     name = names[0].rpartition("@")[0]
-    return Discovery(folder, name, found, test, cpu_seconds)
+    return Discovery(folder, name, found, test, cpu_seconds, manifest)
