@@ -160,14 +160,20 @@ _LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
 _COORDINATE = re.compile(r"(?<![A-Za-z\\])[xyz](?![A-Za-z])")
 _MATRIX = re.compile(r"\\begin ?\{([a-zA-Z]*matrix)\}(.*)\\end ?\{\1\}")
 _REALS = "(-\\infty, \\infty)"
-_SETS = {"\\mathbb{R}": _REALS, "all real numbers": _REALS, "all reals": _REALS, "empty set": "\\emptyset"}
-_SETS["\\emptyset"] = "\\emptyset"
+_NAMED = {"\\mathbb{R}": _REALS, "all real numbers": _REALS, "all reals": _REALS, "empty set": "\\emptyset"}
+_NAMED |= dict.fromkeys(("\\emptyset", "no solution", "no solutions"), "\\emptyset")
+_NAMED |= {
+    "infinity": "\\infty",
+    "-infinity": "-\\infty",
+    "negative infinity": "-\\infty",
+    "dne": "does not exist",
+}
 
 
 def _plain(text: str, arithmetic: bool) -> str | None:
     """The form of what needs no mathematics."""
-    if text in _SETS or text.casefold() in _SETS:
-        return _SETS.get(text) or _SETS[text.casefold()]
+    if text in _NAMED or text.casefold() in _NAMED:
+        return _NAMED.get(text) or _NAMED[text.casefold()]
     if (words := text_form(text)) is not None:  # before numbers: 10:30 is no ratio
         return words
     if (value := number(text, arithmetic)) is not None:

@@ -57,6 +57,7 @@ _UNICODE = str.maketrans(
 _FONT = r"\\(?:text|textbf|textit|textrm|textsf|mathrm|mathbf|mathit|mathsf|mbox|boxed|fbox|ce)"
 _INNER_FONT = re.compile(_FONT + r"\s?\{([^{}]*(?:[_^] ?\{[0-9]*[-+]?\}[^{}]*)*)\}")
 _GROUPED = re.compile(r"(?<![0-9.,])(?!0)[0-9]{1,3}(?:(?:,|\{,\}|,\\!|\\,|\\ | )[0-9]{3})+(?![0-9])")
+_GROUPED_BY_POINTS = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:\.[0-9]{3}){2,}(?![0-9.,])")
 _BRACED_COMMA = re.compile(r"(?<![0-9.,}])([0-9]+)\{,\}([0-9]+)(?![0-9.,{])")
 _COMMA = re.compile(
     r"(?P<before>(?:[A-Za-z] ?= ?)?[-+]?)(?P<whole>[0-9]{1,3}(?:\.[0-9]{3})+|[0-9]+),(?P<decimals>[0-9]+)"
@@ -128,7 +129,8 @@ def spelling(answer: str) -> str:
         return ""
     while _INNER_FONT.search(text):
         text = _INNER_FONT.sub(_unwrapped, text)
-    text = _BRACED_COMMA.sub(r"\1.\2", _GROUPED.sub(_ungrouped, text))
+    text = _GROUPED_BY_POINTS.sub(_ungrouped, _GROUPED.sub(_ungrouped, text))
+    text = _BRACED_COMMA.sub(r"\1.\2", text)
     text = re.sub("[¼-¾⅐-⅞]", lambda match: _fraction(match[0]), text)
     text = re.sub("[⁰¹²³⁴-⁹⁻]+", lambda match: f"^{{{_plain(match[0])}}}", text)
     text = re.sub("[₀-₉]+", lambda match: f"_{{{_plain(match[0])}}}", text)
@@ -302,6 +304,7 @@ _CHEMICAL = re.compile(
 )
 _GROWTH = re.compile(r"(?:\\mathcal ?\{O\}|\\Theta|\\Omega|[OΘΩ]) ?\(.+\)")
 _CODED = re.compile("0[xX][0-9A-Fa-f]+|0[bB][01]+|0[oO][0-7]+")
+_ROW = re.compile(r"[0-9]+(?:\.[0-9]+)*(?: [0-9]+(?:\.[0-9]+)*)+|[0-9]+(?:\.[0-9]+){2,}")
 _RATIO = re.compile("[0-9]+(?: ?: ?[0-9]+){2,}")
 _LETTERS = r"[^\W\d_]"
 _WORDS = re.compile(rf"{_LETTERS}(?:{_LETTERS}|[ ,.'-])*")
@@ -331,7 +334,7 @@ _TIMES = tuple(
 
 
 def text_form(text: str) -> str | None:
-    """Writes a choice, words, a date, a time or a number in another base; letters' case is nothing to them.
+    """Writes a choice, words, a date, a time, numbers in a row or in another base, whatever their case.
 
     Args:
         text: a spelling.
@@ -341,7 +344,7 @@ def text_form(text: str) -> str | None:
     """
     if match := _CHOICE.fullmatch(text) or _CHOSEN.fullmatch(text):
         return (match[1] or match[2]).upper()
-    if _NUMERIC_DATE.fullmatch(text) or _ORDINAL.fullmatch(text):
+    if any(kind.fullmatch(text) for kind in (_NUMERIC_DATE, _ORDINAL, _ROW)):
         return text
     if match := _IN_BASE.fullmatch(text):
         return f"{match[1].upper()}_{{{match[2] or match[3]}}}"
