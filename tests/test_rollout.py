@@ -125,7 +125,7 @@ def test_processes_share_the_episodes(monkeypatch):
         monkeypatch.setattr(jax, "process_index", lambda process=process: process)
         with pytest.raises(SentError):
             rollout(controllers, matrix, ORDERS, episodes, hooks=AT_END)
-    assert {len(rows) for rows, _, _ in shares} == {-(-len(episodes.question) // 4)}
+    assert {len(rows) for rows, *_ in shares} == {-(-len(episodes.question) // 4)}
     gathered = jax.tree.map(lambda *leaves: np.stack(leaves), *shares)
     monkeypatch.setattr(multihost_utils, "process_allgather", lambda _: gathered)
     together = rollout(controllers, matrix, ORDERS, episodes, hooks=AT_END)
@@ -147,6 +147,39 @@ def test_one_compilation_serves_all_settings_orders_and_matrices_of_a_shape(hook
     reverse = dataclasses.replace(ORDERS, table=ORDERS.table[:, ::-1])
     rollout([Plain(1, 1), Plain(3, 2)], random_matrix(1), reverse, grid(2), lanes=4, hooks=asked())
     assert len(Plain.traces) == traces
+
+
+def test_watched_episodes_are_the_same_and_need_no_other_compilation():
+    controllers, matrix, episodes = [Plain(2, 3), Plain(4, 9)], random_matrix(0), grid(2)
+    played = rollout(controllers, matrix, ORDERS, episodes, lanes=4)
+    traces = len(Plain.traces)
+    few = np.array([len(episodes.question) - 1, 0, 7])
+    chosen = Episodes(*(column[few] for column in episodes))
+    room = len(episodes.question)
+    watched = rollout(controllers, matrix, ORDERS, chosen, lanes=4, watch=True, room=room)
+    assert len(Plain.traces) == traces
+    seen, results = watched.shown, watched._replace(shown=None)
+    chex.assert_trees_all_equal(figures(results), {k: v[few] for k, v in figures(played).items()})
+    # They show what the stepping driver shows after each round, and stand still when they have ended.
+    for e, (question, row, setting) in enumerate(zip(*chosen, strict=True)):
+        executor = ReplayExecutor.begin(matrix, question, ORDERS.of(question, row), str)
+        told = {}
+        stepping.play(
+            controllers[setting],
+            executor,
+            lambda decision, told=told, executor=executor: told.update(
+                {decision.round: (decision.tokens, np.asarray(executor.pool.depth))}
+            ),
+        )
+        pool, last = executor.pool, max(told)
+        for number in range(seen.tokens.shape[1]):
+            tokens, depth = told[min(number, last)]
+            assert seen.tokens[e, number] == tokens
+            np.testing.assert_array_equal(seen.depth[e, number], depth)
+        for name in ("revealed_depth", "probed", "active"):
+            np.testing.assert_array_equal(getattr(seen, name)[e, -1], getattr(pool, name))
+    with pytest.raises(InputError, match="cannot be watched in 1 lanes; give fewer"):
+        rollout(controllers, matrix, ORDERS, chosen, lanes=1, watch=True, devices=jax.devices()[:1])
 
 
 def test_the_ledger_of_a_played_episode():

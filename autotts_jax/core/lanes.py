@@ -145,8 +145,13 @@ def play_lanes(
             row = jnp.where(counted, state.lanes.episode, column.shape[0])
             return jnp.asarray(column).at[row].set(rows, mode="drop")
 
+        lanes = jax.tree.map(functools.partial(_where, out), coming, state.lanes)
+        # What was played last stays to be seen in a lane that gets nothing else.
+        body = jax.tree.map(
+            functools.partial(_where, out & (number < num_episodes)), coming.body, state.lanes.body
+        )
         return state._replace(
-            lanes=jax.tree.map(functools.partial(_where, out), coming, state.lanes),
+            lanes=dataclasses.replace(lanes, body=body),
             taken=state.taken + jnp.sum(out, dtype=jnp.int32),
             ended=state.ended + jnp.sum(counted, dtype=jnp.int32),
             results=jax.tree.map(write, state.results, end(state.lanes)),
@@ -162,11 +167,8 @@ def play_lanes(
         out = replaceable(lanes, state.taken)
         # Without the records, which a conditional would copy.
         state = state._replace(lanes=lanes, time=time, records={})
-        if until is None:
-            state = replace(state, out)
-        else:
-            state = jax.lax.cond(jnp.sum(out) >= want, replace, lambda state, _: state, state, out)
-        return state._replace(records=records)
+        # Where time is up, there may be too few.
+        return replace(state, out & (jnp.sum(out) >= want))._replace(records=records)
 
     def goes_on(state: RolloutState) -> Bool[Array, ""]:
         # Whatever the time, the first episodes are taken from the queue.

@@ -539,6 +539,11 @@ class ReplayPool(LatestAnswers, BranchPool):
         return self._state.shown
 
     @property
+    def probed(self) -> Int32[Array, " W"]:
+        """How many depths of each branch were probed."""
+        return self._state.probed
+
+    @property
     def labels(self) -> Int32[Array, " W"]:
         if self._labels is None:
             raise NotKeptError("labels")

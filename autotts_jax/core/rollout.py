@@ -65,6 +65,9 @@ LANES = {"cpu": 64, "gpu": 8192, "tpu": 4096}
 NO_LEADER = np.iinfo(np.int32).min
 """In the column of answers: the leader of the controller's vote is no opened branch."""
 
+FOREVER = np.int32(np.iinfo(np.int32).max)
+"""Rounds that no rollout has."""
+
 SEGMENTS = 100
 """Stops of the compiled loop in which progress can be reported."""
 
@@ -81,6 +84,26 @@ class Episodes(NamedTuple):
     question: Int[Array, " E"]
     row: Int[Array, " E"]
     setting: Int[Array, " E"]
+
+
+class Shown(NamedTuple):
+    """What pools show after each round: E episodes, T rounds, the first of which is the start.
+
+    What an episode showed last stands after its end.
+
+    Attributes:
+        depth: intervals read of each branch. Shape (E, T, W).
+        revealed_depth: the deepest probed depth. Shape (E, T, W).
+        probed: how many depths were probed. Shape (E, T, W).
+        active: whether the branch is open and was not pruned. Shape (E, T, W).
+        tokens: tokens charged so far. Shape (E, T).
+    """
+
+    depth: Array
+    revealed_depth: Array
+    probed: Array
+    active: Array
+    tokens: Array
 
 
 class Results(NamedTuple):
@@ -102,6 +125,7 @@ class Results(NamedTuple):
         records: what `Hooks.after_round` gave; leaves have leading axes (E, T). Rows after an episode's end
             hold nothing of it.
         critical_path: tokens on the critical path, see `critical_tokens`; None where hooks do not ask for it.
+        shown: what the pools showed; None where that was not asked for.
     """
 
     answer: np.ndarray
@@ -118,6 +142,7 @@ class Results(NamedTuple):
     ends: Any = None
     records: Any = None
     critical_path: np.ndarray | None = None
+    shown: Shown | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +180,8 @@ def rollout(
     devices: Sequence[jax.Device] | None = None,
     hooks: Hooks = Hooks(),  # it is immutable
     pause: Pause | None = None,
+    watch: bool = False,
+    room: int = 0,
     on_progress: Callable[[int], None] | None = None,
 ) -> Results:
     """Plays every episode with its controller.
@@ -173,6 +200,8 @@ def rollout(
         hooks: functions whose values are returned besides.
         pause: a function that replaces the controllers' memories before each round, for which the rollout is
             played round by round; None to play in one go.
+        watch: whether to play round by round, and return what the pools show; each episode needs a lane.
+        room: episodes to make room for; rollouts with as much room share a compilation, watched or not.
         on_progress: called from time to time with the number of episodes that have ended in this process.
 
     Returns:
@@ -183,7 +212,7 @@ def rollout(
             cannot be traced, reads a signal that the matrix lacks, or returned something other than
             `Controller` requires; there are no episodes, or
             one has an index that is out of range; the branch orders are of another matrix; the budget or the
-            number of lanes is out of range.
+            number of lanes is out of range, or there are more episodes to watch than lanes.
 
     Any other exception of a controller's code is passed on.
 
@@ -209,9 +238,11 @@ def rollout(
     mesh = Mesh(np.array(devices or jax.local_devices()), (DEVICE_AXIS,))
     lanes = lanes or LANES.get(mesh.devices.flat[0].platform, LANES["cpu"])
     shared = devices is None and jax.process_count() > 1
-    queue, place = _deal(_own_share(episodes) if shared else episodes, mesh.size)
+    queue, place = _deal(_own_share(episodes) if shared else episodes, mesh.size, room)
     per_device = -(-len(place) // mesh.size)
     length = len(queue.question) // mesh.size
+    if watch and per_device > lanes:
+        raise InputError(f"{per_device} episodes a device cannot be watched in {lanes} lanes; give fewer")
     lanes = length if hooks.after_round else lanes
     table = _Table(
         _Settings.of(controllers),
@@ -231,20 +262,24 @@ def rollout(
     refill = 0 if hooks.after_round else refill
     static = {"keep": keep, "hooks": hooks, "mesh": mesh, "refill": max(1, int(lanes * refill))}
     zero = np.int32(0)
-    until = zero if step_by_step else None
-    play = _play.lower(table, queue, state, zero, until, **static).compile(COMPILER_OPTIONS)
+    play = _play.lower(table, queue, state, zero, zero, **static).compile(COMPILER_OPTIONS)
     # Plays nothing: JAX readies later calls in the first.
-    state = jax.block_until_ready(play(table, queue, state, zero, until))
+    state = jax.block_until_ready(play(table, queue, state, zero, zero))
     compiled = time.perf_counter()
+    shown = None
     if pause is not None:
         state = _play_with_pauses(
             functools.partial(play, table, queue), state, per_device, pause, on_progress
         )
+    elif watch:
+        state, looks = _play_and_look(functools.partial(play, table, queue), state, per_device)
+        lane = place // length * lanes + place % length
+        shown = Shown(*(np.stack(column, axis=1)[lane] for column in zip(*looks, strict=True)))
     elif step_by_step:
         state = play(table, queue, state, np.int32(per_device), np.int32(hooks.rounds))
     else:
         for segment in range(1, SEGMENTS + 1) if on_progress else (SEGMENTS,):
-            state = play(table, queue, state, np.int32(-(-per_device * segment // SEGMENTS)), None)
+            state = play(table, queue, state, np.int32(-(-per_device * segment // SEGMENTS)), FOREVER)
             if on_progress:
                 on_progress(min(int(np.sum(state.ended)), len(place)))
     packed = jax.tree.map(lambda leaf: np.asarray(leaf)[place], state.results)
@@ -260,7 +295,7 @@ def rollout(
     ended = time.perf_counter()
     results = results_of(rows, matrix, episodes, compiled - began, ended - compiled)
     _check_ends(type(controllers[0]).__name__, results)
-    return results._replace(ends=ends, records=records, critical_path=critical_path)
+    return results._replace(ends=ends, records=records, critical_path=critical_path, shown=shown)
 
 
 def _play_with_pauses(
@@ -282,6 +317,26 @@ def _play_with_pauses(
         if on_progress:
             on_progress(int(np.sum(state.ended)))
     return state
+
+
+def _play_and_look(
+    play: Callable[..., RolloutState], state: RolloutState, per_device: int
+) -> tuple[RolloutState, list[Shown]]:
+    """Plays round by round, and looks at the lanes after each."""
+    total, rounds = per_device * len(state.time), 0
+    looks = []
+    while True:
+        state = play(state, np.int32(per_device), np.int32(rounds))
+        looks.append(jax.device_get(_look(state.lanes.body.pool)))
+        if int(np.sum(state.ended)) == total:
+            return state, looks
+        rounds += 1
+
+
+@jax.jit
+@jax.vmap
+def _look(pool: ReplayPool) -> Shown:
+    return Shown(pool.depth, pool.revealed_depth, pool.probed, pool.active, pool.tokens)
 
 
 def _interleave(gathered: np.ndarray) -> np.ndarray:
@@ -406,7 +461,7 @@ def _play(
     queue: Episodes,
     state: RolloutState,
     target: Int32[Array, ""],
-    until: Int32[Array, ""] | None,
+    until: Int32[Array, ""],
     *,
     keep: frozenset[str],
     hooks: Hooks,
@@ -416,7 +471,7 @@ def _play(
     """Plays until ``target`` episodes of each device have ended; ``state`` has the device axis in front."""
 
     def play_shard(
-        table: _Table, queue: Episodes, state: RolloutState, target: Array, until: Array | None
+        table: _Table, queue: Episodes, state: RolloutState, target: Array, until: Array
     ) -> RolloutState:
         play = _lane_play(table, queue, keep, hooks, table.matrix.finals())
         scalars = {name: getattr(state, name)[0] for name in ("taken", "ended", "time")}
@@ -600,7 +655,7 @@ def _own_share(episodes: Episodes) -> Episodes:
     return Episodes(*(column[own] for column in episodes))
 
 
-def _deal(episodes: Episodes, devices: int) -> tuple[Episodes, np.ndarray]:
+def _deal(episodes: Episodes, devices: int, room: int) -> tuple[Episodes, np.ndarray]:
     """Deals the episodes to the devices in turn, question by question, so that lanes read the same rows.
 
     Returns:
@@ -608,7 +663,7 @@ def _deal(episodes: Episodes, devices: int) -> tuple[Episodes, np.ndarray]:
         in them.
     """
     number = np.arange(len(episodes.question))
-    length = _bucket_size(-(-len(number) // devices))
+    length = _bucket_size(-(-max(len(number), room) // devices))
     by_question = np.argsort(episodes.question, kind="stable")
     place = np.empty_like(number)
     place[by_question] = number % devices * length + number // devices

@@ -93,6 +93,30 @@ class Player(abc.ABC):
             InputError: the player failed.
         """
 
+    def watch(
+        self,
+        dataset: ProbeDataset,  # noqa: ARG002
+        orders: BranchOrders,  # noqa: ARG002
+        episodes: Episodes,  # noqa: ARG002
+        *,
+        budget: int | None = None,  # noqa: ARG002
+    ) -> Results | None:
+        """Plays a few episodes of those that `play` plays, and looks at them after each round.
+
+        Args:
+            dataset: Q questions.
+            orders: S branch orders of each question.
+            episodes: question, branch order and setting of each episode.
+            budget: token budget of an episode; None for no limit.
+
+        Returns:
+            The results with what was ``shown``; None of a player that has no rounds, or plays elsewhere.
+
+        Raises:
+            InputError: there are more episodes than can be watched.
+        """
+        return None
+
     @abc.abstractmethod
     def play_episode(
         self, executor: Executor, on_decision: Callable[[Decision], None] | None = None
@@ -287,6 +311,20 @@ class ControllerPlayer(Player):
             )
 
         return play_all(self, dataset, orders, play)
+
+    def watch(
+        self,
+        dataset: ProbeDataset,
+        orders: BranchOrders,
+        episodes: Episodes,
+        *,
+        budget: int | None = None,
+    ) -> Results | None:
+        """Plays the episodes by what `play` has compiled, if that was with as many branch orders."""
+        room = len(self.values) * orders.num_rows * len(dataset)
+        return rollout(
+            self.controllers, dataset.matrix, orders, episodes, budget=budget, watch=True, room=room
+        )
 
     def play_episode(
         self, executor: Executor, on_decision: Callable[[Decision], None] | None = None
