@@ -5,24 +5,32 @@ import html
 import json
 import re
 
+import pyarrow.parquet as pq
 import pytest
 
 import autotts_jax as at
+from autotts_jax.core import CostModel
 from autotts_jax.experiments.report.page import render
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
 CONTROLLERS = ("sc@1", "sc@4", "sc@8", "cmc@0.1", "cmc@0.5", "asc@8")
 
 
+DATA = synthetic(models=SYNTHETIC_MODELS[1:3], questions=4, branches=10)
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """The files of an evaluation of two models, with the latency as its cost."""
-    data = synthetic(models=SYNTHETIC_MODELS[1:3], questions=4, branches=10)
-    cost = at.core.CostModel("latency", model="Qwen3-8B")
-    evaluation = at.evaluate(data, CONTROLLERS, seeds=3, max_branches=8, cost=cost)
+    cost = CostModel("latency", model="Qwen3-8B")
+    evaluation = at.evaluate(DATA, CONTROLLERS, seeds=3, max_branches=8, cost=cost)
     folder = tmp_path_factory.mktemp("results")
     evaluation.save(folder)
     return folder
+
+
+def name_of(row):
+    return f"{row['controller']}@{row['value']:g}"
 
 
 def table(folder, name):
@@ -51,6 +59,41 @@ def test_a_report_needs_nothing_else_and_has_the_numbers_of_the_files(results):
 
 
 HOSTILE = "</script><script>alert(1)</script><!--\u202e\u2028"
+
+
+@pytest.mark.parametrize("controller", ["cmc", "asc"])
+def test_an_episode_is_the_one_that_trace_plays(results, controller):
+    """Which depths were read and revealed in which round is told from few numbers a round."""
+    shown = embedded((results / "report.html").read_text(encoding="utf-8"))["episodes"]
+    assert len(shown) == len(DATA)
+    assert len({(one["cell"], one["question"]) for one in shown}) == len(shown)
+    one = shown[1]
+    play = one["plays"][controller]
+    trace = at.trace(
+        DATA,
+        play["setting"],
+        cell=one["cell"],
+        question=one["question"],
+        seed=one["seed"],
+        max_branches=8,
+    )
+    assert (play["answer"], one["gold"]) == (trace.answer, trace.gold)
+    assert (play["stop"], len(play["tokens"]) - 1) == (
+        trace.stop_reason.name.lower().replace("_", " "),
+        trace.rounds,
+    )
+    by_round = {step.round: step.tokens for step in trace.steps}
+    assert {number: play["tokens"][number] for number in by_round} == by_round
+    for number, (read, seen, pruned) in enumerate(play["branches"]):
+        revealed = [at_round >= 0 for at_round in seen or read]
+        answers = [one["answers"][key] if key >= 0 else None for key in one["shown"][number]]
+        assert [
+            answer if is_shown else None for answer, is_shown in zip(answers, revealed, strict=False)
+        ] == trace.shown[number]
+        assert (pruned >= 0) == trace.pruned[number]
+        assert (len(read) == one["ends"][number]) == trace.finished[number]
+        opened = next(s.round for s in trace.steps if number in s.decision.branches)
+        assert read[0] == opened
 
 
 def test_nothing_from_outside_ends_an_element():
@@ -117,5 +160,47 @@ def test_a_browser_shows_an_evaluation(browser, results, width):
     marks.first.hover()
     expect(page.locator("#vg-tooltip-element")).to_contain_text("accuracy, %")
     assert fits()
+    # The accuracies of the questions are those of the episodes.
+    episodes = pq.read_table(results / "episodes.parquet").to_pylist()
+    shown = embedded((results / "report.html").read_text(encoding="utf-8"))["episodes"]
+    button = page.locator("[data-episode]:visible").first
+    one = shown[int(button.get_attribute("data-episode"))]
+    played = [
+        row
+        for row in episodes
+        if (f"{row['model']}/{row['benchmark']}", row["question"]) == (one["cell"], one["question"])
+    ]
+    listed = button.locator("xpath=ancestor::tr/td[@data-controller]").all_text_contents()
+    assert [int(text) for text in listed] == [
+        round(100 * sum(row["correct"] for row in played if name_of(row) == play["setting"]) / 3)
+        for play in one["plays"].values()
+    ]
+    # The viewer shows the end of the episode, and steps by keys.
+    button.click()
+    viewer = page.get_by_role("dialog")
+    expect(viewer.get_by_role("heading", name=f"{one['cell']}, question {one['question']}")).to_be_visible()
+    for side, (name, play) in enumerate(list(one["plays"].items())[:2]):
+        assert viewer.locator("select").nth(side).input_value() == name
+        (row,) = (row for row in played if name_of(row) == play["setting"] and row["seed"] == one["seed"])
+        outcome = viewer.locator(".outcome").nth(side)
+        expect(outcome).to_contain_text("right" if row["correct"] else "wrong")
+        expect(outcome).to_contain_text(f"round {row['rounds']}, {row['tokens']:,} tokens")
+    rounds = max(len(play["tokens"]) - 1 for play in list(one["plays"].values())[:2])
+    now = viewer.locator("output")
+    expect(now).to_have_text(f"{rounds} / {rounds}")
+    page.keyboard.press("Home")
+    expect(now).to_have_text(f"0 / {rounds}")
+    left = next(iter(one["plays"].values()))
+    expect(viewer.locator(".doing").first).to_contain_text(f"{left['tokens'][0]:,} tokens")
+    cells = viewer.locator(".picture").first.locator(".mark-rect path")
+    expect(cells).to_have_count(sum(at_round == 0 for read, _, _ in left["branches"] for at_round in read))
+    page.keyboard.press("ArrowRight")
+    expect(now).to_have_text(f"1 / {rounds}")
+    page.keyboard.press(" ")
+    expect(now).to_have_text(f"{rounds} / {rounds}")
+    expect(viewer.get_by_role("button", name="Play")).to_be_visible()
+    assert viewer.evaluate("viewer => viewer.scrollWidth <= viewer.clientWidth")
+    page.keyboard.press("Escape")
+    expect(viewer).not_to_be_visible()
     assert said == []
     assert asked == [(results / "report.html").as_uri()]

@@ -214,11 +214,15 @@ class Evaluation:
             if plots.available():
                 plots.save_figure(frontier.plot(), [partial / "frontier.png", partial / "frontier.svg"])
             if charts.available():
-                (partial / "report.html").write_text(evaluation_report(self), encoding="utf-8")
+                (partial / "report.html").write_text(self._report(), encoding="utf-8")
             manifest = json.dumps(self.manifest(), indent=2, ensure_ascii=False)
             (partial / "manifest.json").write_text(manifest + "\n", encoding="utf-8")
             names = sorted(file.name for file in partial.iterdir())
         return [Path(folder) / name for name in names]
+
+    def _report(self) -> str:
+        width = max(play.player.width or self.max_branches for play in self.plays)
+        return evaluation_report(self, branch_orders(self.dataset, self.protocol, range(self.seeds), width))
 
     def __repr__(self) -> str:
         names = ", ".join(name for play in self.plays for name in play.player.names)

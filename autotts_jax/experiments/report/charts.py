@@ -186,6 +186,77 @@ def gains_chart(look: Mapping[str, Look]) -> dict[str, Any]:
     return (zero + intervals + points).properties(width="container").to_dict()
 
 
+def episode_chart() -> dict[str, Any]:
+    """Draws an episode: branches as rows, depth as columns, coloured by answer.
+
+    Returns:
+        The specification, without a height. Its ``rows`` are depths of branches, with the ends ``x``, ``x2``,
+        ``y``, ``y2``, a ``colour`` and texts; its ``marks`` are ends of branches with ``x``, ``y`` and a
+        ``shape``. Its parameters ``depths`` and ``branches`` are how much room there is.
+
+    Raises:
+        InputError: Altair is missing.
+    """
+    with needs("plot", "a chart"):
+        import altair as alt
+
+    depths, branches = alt.param("depths", value=1), alt.param("branches", value=1)
+    x = alt.X(
+        "x:Q",
+        title="depth, intervals",
+        scale=alt.Scale(domain=[0, alt.expr("depths + 1")], nice=False),
+        axis=alt.Axis(grid=False, tickMinStep=1),
+    )
+    y = alt.Y(
+        "y:Q",
+        title="branch, in opening order",
+        scale=alt.Scale(domain=[0, alt.expr("branches")], nice=False, reverse=True),
+        axis=alt.Axis(grid=False, tickMinStep=1),
+    )
+    tips = [alt.Tooltip(f"{name}:N") for name in ("branch", "depth", "answer", "round")]
+    cells = (
+        alt.Chart(alt.NamedData("rows"))
+        .mark_rect()
+        .encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=alt.Color("colour:N", scale=None), tooltip=tips)
+    )
+    marks = (
+        alt.Chart(alt.NamedData("marks"))
+        .mark_point(size=20, strokeWidth=1.25, color="#888", opacity=1)
+        .encode(x="x:Q", y="y:Q", shape=alt.Shape("shape:N", scale=None))
+    )
+    return (cells + marks).add_params(depths, branches).properties(width="container").to_dict()
+
+
+def votes_chart() -> dict[str, Any]:
+    """Draws how many branches say what, round by round.
+
+    Returns:
+        The specification. Its ``rows`` have a ``round``, an ``answer``, its ``votes`` and its ``colour``; its
+        ``now`` is a row with the ``round`` that is shown. Its parameter ``rounds`` is how many there are.
+
+    Raises:
+        InputError: Altair is missing.
+    """
+    with needs("plot", "a chart"):
+        import altair as alt
+
+    rounds = alt.param("rounds", value=1)
+    x = alt.X(
+        "round:Q",
+        title="round",
+        scale=alt.Scale(domain=[0, alt.expr("rounds")], nice=False),
+        axis=alt.Axis(grid=False, tickMinStep=1),
+    )
+    y = alt.Y("votes:Q", title="votes", axis=alt.Axis(tickCount=4, tickMinStep=1))
+    lines = (
+        alt.Chart(alt.NamedData("rows"))
+        .mark_line(interpolate="step-after", strokeWidth=1.5)
+        .encode(x=x, y=y, color=alt.Color("colour:N", scale=None), detail="answer:N")
+    )
+    now = alt.Chart(alt.NamedData("now")).mark_rule(color="#888", strokeDash=[2, 3]).encode(x="round:Q")
+    return (lines + now).add_params(rounds).properties(width="container", height=110).to_dict()
+
+
 def _of_looks(look: Mapping[str, Look], part: str) -> Any:
     import altair as alt
 

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotts_jax.core.costs import UNITS, CostName
 from autotts_jax.experiments.frontier import Comparison
-from autotts_jax.experiments.report.charts import axes, frontier_chart, gains_chart, looks
+from autotts_jax.experiments.report.charts import (
+    axes,
+    episode_chart,
+    frontier_chart,
+    gains_chart,
+    looks,
+    votes_chart,
+)
+from autotts_jax.experiments.report.episodes import (
+    LISTED,
+    Chosen,
+    best_settings,
+    by_disagreement,
+    watched_episodes,
+)
 from autotts_jax.experiments.report.page import Cells, CellsRow, render
-from autotts_jax.experiments.summary import Row
+from autotts_jax.experiments.summary import ALL_MODELS, Row
 from autotts_jax.experiments.tables import difference, matched, points, thousands
+from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.orders import BranchOrders
 
 if TYPE_CHECKING:
     from autotts_jax.experiments.evaluation import Evaluation
@@ -20,11 +36,12 @@ if TYPE_CHECKING:
 NO_FIGURE = "–"
 
 
-def evaluation_report(evaluation: Evaluation) -> str:
-    """Makes the report of an evaluation: frontiers, results, paired differences and the manifest.
+def evaluation_report(evaluation: Evaluation, orders: BranchOrders) -> str:
+    """Makes the report of an evaluation: frontiers, results, differences, questions, episodes, the manifest.
 
     Args:
         evaluation: the evaluation.
+        orders: its branch orders, by which some episodes are played again.
 
     Returns:
         The HTML of a page that needs nothing else.
@@ -39,11 +56,14 @@ def evaluation_report(evaluation: Evaluation) -> str:
     cells = list(dict.fromkeys((row.model, row.benchmark) for row in rows))
     # Of a benchmark, the mean of its models is last.
     shown = {benchmark: model for model, benchmark in cells}
+    chosen = best_settings(evaluation)
+    ranked = by_disagreement(evaluation.dataset, chosen)
+    episodes = watched_episodes(evaluation, chosen, ranked, orders)
     names = f"{', '.join(controllers[:4])}{' …' if len(controllers) > 4 else ''}"
     return render(
         "evaluation",
         f"{names} on {', '.join(shown)}",
-        _chart_data(rows, controllers, kind),
+        _chart_data(rows, controllers, kind) | {"episodes": episodes},
         facts=_facts(evaluation),
         controllers=controllers,
         cells=[
@@ -63,6 +83,10 @@ def evaluation_report(evaluation: Evaluation) -> str:
         results={_cell(*cell): _results(rows, *cell, kind) for cell in cells},
         differences={_cell(*cell): _differences(rows, *cell, first, kind) for cell in cells},
         frontiers=_frontiers(evaluation.frontier().comparisons),
+        questions=_questions(evaluation.dataset, chosen, ranked[:LISTED].tolist(), episodes),
+        listed=min(len(ranked), LISTED),
+        settings={name: one.name for name, one in chosen.items()},
+        watched=list(episodes[0]["plays"]) if episodes else [],
         manifest=json.dumps(evaluation.manifest(), indent=2, ensure_ascii=False),
     )
 
@@ -81,7 +105,12 @@ def _chart_data(rows: Sequence[Row], controllers: Sequence[str], kind: CostName)
         "first": rows[0].name,
         "rows": [_chart_row(row) for row in rows],
         "looks": {name: one._asdict() for name, one in look.items()},
-        "charts": {"frontier": frontier, "gains": gains_chart(look)},
+        "charts": {
+            "frontier": frontier,
+            "gains": gains_chart(look),
+            "episode": episode_chart(),
+            "votes": votes_chart(),
+        },
     }
 
 
@@ -187,6 +216,34 @@ def _differences(rows: Sequence[Row], model: str, benchmark: str, first: str, ki
     headings += [f"{kind} ratio, 95 %"] if other else []
     lines = [CellsRow(cells(r), r.controller) for r in _here(rows, model, benchmark) if r.name != first]
     return Cells(_caption(model, benchmark), [*headings, "Δ objective, 95 %"], lines)
+
+
+def _questions(
+    dataset: ProbeDataset,
+    chosen: Mapping[str, Chosen],
+    questions: Sequence[int],
+    episodes: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """How often each controller is right on each question."""
+    watched = {(one["cell"], one["question"]): number for number, one in enumerate(episodes)}
+    accuracy = {name: one.correct.mean(axis=0) for name, one in chosen.items()}
+    found = []
+    for question in questions:
+        asked, cell = dataset.questions[question], dataset.cells[int(dataset.matrix.cell[question])]
+        percent = {name: 100 * of[question] for name, of in accuracy.items()}
+        found.append(
+            {
+                "name": f"{asked.index}",
+                "text": asked.text,
+                "cell": _cell(cell.model, cell.benchmark),
+                "mean": _cell(ALL_MODELS, cell.benchmark),
+                "where": _caption(cell.model, cell.benchmark),
+                "accuracy": {name: f"{of:.0f}" for name, of in percent.items()},
+                "spread": f"{max(percent.values()) - min(percent.values()):.0f}",
+                "episode": watched.get((cell.name, asked.index)),
+            }
+        )
+    return found
 
 
 def _frontiers(comparisons: Sequence[Comparison]) -> dict[str, Cells]:
