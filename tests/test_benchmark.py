@@ -132,7 +132,14 @@ def test_learners_are_scored_by_training_seed_and_length(result):
         ("learner", 10, 5),
         ("learner", 20, 5),
     ]
-    assert "learner/10" in str(result.table())
+    shown = str(result.table())
+    assert "learner/10: 5 training seeds\n" in shown
+    assert "learner/20: 5 training seeds" in shown
+
+
+def test_too_few_training_seeds_are_said(data):
+    few = bench(TINY, {"learner": {10: ["sc@4"]}}, data=data, seeds=SEEDS)
+    assert "learner/10: 1 training seeds, fewer than 5" in str(few.table())
 
 
 def test_agents_play_the_episodes_of_controllers(result):
@@ -290,8 +297,19 @@ def test_no_score_where_the_best_published_controller_is_no_better(data):
             "opens 2 branches",
         ),
         ({"players": "esc"}, "esc has no values to sweep"),
+        ({"players": {"mine": {10.0: "sc@4"}}}, "mine was trained for 10.0 steps"),
+        ({"players": {"mine": []}}, "mine has no policies; give one of each training seed"),
+        ({"players": {"mine": {10: []}}}, "mine has no policies"),
+        ({"players": {"mine": {}}}, "mine has no policies"),
+        ({"players": {1: "sc@4"}}, "the name of an entry is 1, but it must be text"),
+        ({"players": {"": "sc@4"}}, "the name of an entry is ''"),
+        ({"players": {"published": "sc@4"}}, "an entry is called published, but so is a reference"),
+        ({"players": [{"a": "sc@4"}, {"a": "sc@2"}]}, "a: given more than once; give different names"),
+        ({"players": [{"a": {10: "sc@4"}}, {"a": {10: "sc@2"}}]}, "a/10: given more than once"),
+        ({"players": np.array(["sc@4", "sc@2"])}, "ndarray is neither a Controller"),
         ({"baseline": "sc@2"}, "baseline is 'sc@2', but it must be sc@1, published or an entry"),
-        ({"players": "random", "baseline": "random"}, "an entry without training seeds"),
+        ({"players": "random", "baseline": "random"}, "an entry with one training seed and one length"),
+        ({"players": {"a": {10: "sc@4", 20: "sc@2"}}, "baseline": "a"}, "an entry with one training seed"),
     ],
 )
 def test_bad_arguments(data, arguments, message):

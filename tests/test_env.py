@@ -847,6 +847,7 @@ def test_default_parameters_are_made_once_also_under_jit():
         ({"order": 3}, r"order has shape \(\), but it must name"),
         ({"question": QUESTIONS}, f"question is {QUESTIONS}, but it must be between 0 and {QUESTIONS - 1}"),
         ({"question": np.int64(-1)}, "question is -1"),
+        ({"gamma": -1e-3}, "gamma is -0.001, but it must be a finite number of at least 0"),
     ],
 )
 def test_functional_inputs_are_checked_when_they_are_traced(changes, message):

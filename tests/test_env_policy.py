@@ -1,6 +1,7 @@
 """Policies of environments in rollouts and on the host."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -168,6 +169,47 @@ def assert_same(results, others):
     for column, ours, theirs in zip(results._fields, results, others, strict=True):
         if np.ndim(ours):
             np.testing.assert_array_equal(ours, theirs, err_msg=column)
+
+
+class Acting:
+    """What returns the same actions always."""
+
+    env = ROUNDS
+
+    def __init__(self, actions):
+        self.actions = actions
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):  # noqa: ARG002
+        return self.actions, state
+
+
+OPENING = np.zeros((len(EPISODES.question), 2 + WIDTH), int)
+
+
+@pytest.mark.parametrize(
+    ("actions", "given"),
+    [
+        (OPENING * np.nan, "float64[16, 6]"),
+        (OPENING > 0, "bool[16, 6]"),
+        (OPENING[:3], "int64[3, 6]"),
+        (OPENING.astype("<U1"), "<U1[16, 6]"),
+        (None, "object[]"),
+    ],
+)
+def test_what_is_no_action_is_refused_by_the_name_of_the_player(matrix, actions, given):
+    player = HostPlayer(Acting(actions), GAMMA, "mine")
+    with pytest.raises(
+        InputError, match=re.escape(f"policy mine: its action is {given}, but it must be int")
+    ):
+        player.rollout(matrix, ORDERS, EPISODES)
+
+
+def test_numbers_that_int32_does_not_hold_are_out_of_range(matrix):
+    """2³² + 1 is no ANSWER, as it is none in Gymnasium."""
+    actions = OPENING.copy()
+    actions[:, 0] = np.resize([2**32 + 1, 2**31, -1, 1 - 2**32], len(actions))
+    played = HostPlayer(Acting(actions), GAMMA).rollout(matrix, ORDERS, EPISODES)
+    assert set(played.stop_reason.tolist()) == {StopReason.STEP_LIMIT}
 
 
 def test_policies_that_differ_in_arrays_or_in_gamma_share_a_compilation(matrix):

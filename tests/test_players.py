@@ -217,7 +217,7 @@ def test_policies_stand_in_the_table_of_the_controllers(play, tmp_path):
             "p.py:Shape",
             "policy Shape: its action is int32[2], but it must be int of shape () for Discrete(14)",
         ),
-        ("p.py:Kind", "policy Kind: its action is float32[]"),
+        ("p.py:Kind", "policy Kind: its action is float64[]"),
         ("p.py:Forgets", "was given the memory float32[3] and returned float32[2]"),
         ("p.py:HostRaises", "policy HostRaises: predict failed:"),
         ("p.py:HostShape", "but it must be int of shape (6,)"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -333,11 +334,10 @@ class Benchmark:
         over = "best" if self.baseline == BEST else self.baseline
         table = numbers_table(title, ["objective", "ktokens", "score, 95 %", f"Δ {over}, 95 %"])
         for one in self.scores:
-            name = one.name if one.steps is None else f"{one.name}/{_short(one.steps)}"
             score = f"{one.score:.2f} [{one.score_low:.2f}, {one.score_high:.2f}]"
             add_row(
                 table,
-                name,
+                _shown(one.name, one.steps),
                 f"{one.objective:.3f} ± {one.objective_se:.3f}",
                 thousands(one.tokens),
                 "" if np.isnan(one.score) else score,
@@ -357,8 +357,11 @@ class Benchmark:
         for one in self.scores:
             if one.setting:
                 yield styled(f"{one.name}: {one.setting}, chosen on train and validation", "dim")
-            if one.training_seeds > 1:
-                yield styled(f"{one.name}: {one.training_seeds} training seeds", "dim")
+            if one.steps is not None or one.training_seeds > 1:
+                few = "" if one.training_seeds >= FEWEST_SEEDS else f", fewer than {FEWEST_SEEDS}"
+                yield styled(
+                    f"{_shown(one.name, one.steps)}: {one.training_seeds} training seeds{few}", "dim"
+                )
 
 
 _Choice = tuple[Play, int]
@@ -438,6 +441,7 @@ def bench(
         as_player(dataclasses.replace(family, name=f"{REFERENCE}{family.name}")) for family in published
     ]
     entries = list(_entries(players, task, dataset, sealing))
+    _check_names(entries)
     over = _baseline(baseline, entries)
     evaluation = evaluate(
         dataset,
@@ -463,14 +467,24 @@ def bench(
     return Benchmark(task, part, measure.questions, scores, evaluation, baseline)
 
 
+def _check_names(entries: Sequence[_Entry]) -> None:
+    """Checks that the rows of the table can be told apart."""
+    counts = Counter((entry.name, entry.steps) for entry in entries)
+    if twice := [_shown(*row) for row, count in counts.items() if count > 1]:
+        raise InputError(f"{', '.join(twice)}: given more than once; give different names to your own")
+
+
 def _baseline(name: str, entries: Sequence[_Entry]) -> int:
     """Finds the place of the baseline after SC@1, the best published controller and the entries."""
+    names = [entry.name for entry in entries]
     fixed = {LOWEST: 0, BEST: 1}
-    fixed |= {entry.name: index for index, entry in enumerate(entries, 2) if len(entry.runs) == 1}
+    for index, entry in enumerate(entries, 2):
+        if len(entry.runs) == 1 and names.count(entry.name) == 1:
+            fixed.setdefault(entry.name, index)
     if name not in tuple(fixed):
         raise InputError(
-            f"baseline is {name!r}, but it must be {LOWEST}, {BEST} or an entry without training seeds; "
-            f"{nearest(name, fixed)}"
+            f"baseline is {name!r}, but it must be {LOWEST}, {BEST} or an entry with one training seed and "
+            f"one length; {nearest(name, fixed)}"
         )
     return fixed[name]
 
@@ -571,12 +585,14 @@ class _Measure:
         return paired_bootstrap(values, self._weight, self._texts)
 
 
-def _short(steps: int) -> str:
-    """Writes a number of environment steps, in thousands or millions where it is a multiple."""
+def _shown(name: str, steps: int | None) -> str:
+    """Writes a name with the environment steps, in thousands or millions where these are a multiple."""
+    if steps is None:
+        return name
     for unit, letter in ((1_000_000, "M"), (1_000, "k")):
         if steps % unit == 0:
-            return f"{steps // unit}{letter}"
-    return str(steps)
+            return f"{name}/{steps // unit}{letter}"
+    return f"{name}/{steps}"
 
 
 def _name(play: Play, index: int) -> str:
@@ -596,7 +612,7 @@ def _entries(players: Any, task: Task, dataset: ProbeDataset, sealing: Sealing) 
     """Yields whom a user gives, with names that tell them apart."""
     env, _ = make(task.environment, dataset, max_branches=task.max_branches, mask_in_obs=True)
     for name, steps, specs in _named(players, task):
-        if list(specs) == [RANDOM]:
+        if len(specs) == 1 and isinstance(specs[0], str) and specs[0] == RANDOM:
             specs = [RandomPlayer(env, seed) for seed in range(FEWEST_SEEDS)]
             name = name or RANDOM
         runs = [_by_gamma(spec, task, env, sealing) for spec in specs]
@@ -625,14 +641,22 @@ def _named(players: Any, task: Task) -> Iterator[tuple[str | None, int | None, S
             yield from _named(one, task)
     elif isinstance(players, Mapping):
         for name, given in players.items():
+            if label("the name of an entry", name) in (LOWEST, BEST):
+                raise InputError(f"an entry is called {name}, but so is a reference; give it another name")
             lengths = given if isinstance(given, Mapping) else {None: given}
-            for steps, specs in lengths.items():
-                if steps not in (None, *task.steps):
+            listed = {
+                steps: specs if isinstance(specs, list | tuple) else [specs]
+                for steps, specs in lengths.items()
+            }
+            if not listed or not all(listed.values()):
+                raise InputError(f"{name} has no policies; give one of each training seed")
+            for steps, specs in listed.items():
+                if steps is not None and (isinstance(steps, bool | float) or steps not in task.steps):
                     raise InputError(
                         f"{name} was trained for {steps!r} steps, but task {task.name!r} compares at "
                         f"{', '.join(map(str, task.steps))}; give policies of these"
                     )
-                yield name, steps, specs if isinstance(specs, list | tuple) else [specs]
+                yield name, steps, specs
     else:
         yield None, None, [players]
 

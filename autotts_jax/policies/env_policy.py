@@ -267,9 +267,11 @@ def check_action(name: str, space: spaces.Space[Any], action: Any, batch: tuple[
         InputError: the action does not fit the space.
     """
     shape = (*batch, *(space.shape or ()))
-    if np.shape(action) != shape or not jnp.issubdtype(jnp.result_type(action), jnp.integer):
+    given = action if isinstance(action, jax.Array) else np.asarray(action)
+    if given.shape != shape or not jnp.issubdtype(given.dtype, jnp.integer):
         raise InputError(
-            f"policy {name}: its action is {_shapes(action)}, but it must be int of shape {shape} for {space}"
+            f"policy {name}: its action is {given.dtype}{list(given.shape)}, but it must be int of shape "
+            f"{shape} for {space}"
         )
 
 

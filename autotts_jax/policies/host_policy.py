@@ -166,7 +166,7 @@ class HostPlayer(Player):
     ) -> Ended:
         """Plays one episode, with the policy asked before each step."""
         controller = HostController(self.gamma, self.policy.env)
-        return stepping.play(controller, executor, on_decision, pause=_Predictions(self.policy))
+        return stepping.play(controller, executor, on_decision, pause=_Predictions(self.policy, self.name))
 
     def rollout(
         self,
@@ -203,7 +203,7 @@ class HostPlayer(Player):
             refill=REFILL,
             devices=jax.local_devices()[:1],
             hooks=Hooks(critical_path=critical_path),
-            pause=_Predictions(self.policy),
+            pause=_Predictions(self.policy, self.name),
             on_progress=on_progress,
         )
 
@@ -211,15 +211,14 @@ class HostPlayer(Player):
 class _Predictions:
     """Asks a policy for the actions of all lanes, and carries its state from call to call."""
 
-    def __init__(self, policy: HostPolicy):
-        self._policy = policy
+    def __init__(self, policy: HostPolicy, name: str):
+        self._policy, self._name = policy, name
         self._state: Any = None
 
     def __call__(self, memory: PolicyMemory, rounds: Int32[np.ndarray, " L"]) -> PolicyMemory:
         exchange: Exchange = memory.own
         # Copies, which the policy may write to.
         seen, mask = jax.tree.map(np.array, (exchange.observation, exchange.mask))
-        name = type(self._policy).__name__
         starting = rounds == 0
         try:
             masks = {"action_masks": mask} if self._takes_masks else {}
@@ -227,10 +226,12 @@ class _Predictions:
                 seen, state=self._state, episode_start=starting, deterministic=True, **masks
             )
         except Exception as error:
-            raise InputError(f"policy {name}: predict failed:\n{last_lines(error)}") from error
-        check_action(name, self._policy.env.action_space(), action, starting.shape)
+            raise InputError(f"policy {self._name}: predict failed:\n{last_lines(error)}") from error
+        check_action(self._name, self._policy.env.action_space(), action, starting.shape)
         placed = exchange.action.sharding if isinstance(exchange.action, jax.Array) else None
-        decided = jax.device_put(np.asarray(action, np.int32), placed)
+        # Numbers that int32 does not hold stay out of range.
+        decided = np.clip(np.asarray(action).astype(np.int64), -1, np.iinfo(np.int32).max).astype(np.int32)
+        decided = jax.device_put(decided, placed)
         return memory._replace(own=exchange._replace(action=decided))
 
     @functools.cached_property
