@@ -20,7 +20,8 @@ QUESTIONS = 6
 
 @pytest.fixture(scope="module")
 def data():
-    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=QUESTIONS, branches=BRANCHES)
+    models = SYNTHETIC_MODELS[1:2]
+    return synthetic(seed=1, models=models, questions=QUESTIONS, branches=BRANCHES, signals=True)
 
 
 FAMILIES = [*CONTROLLERS.values(), neural_family(as_player("neural").controllers[0])]

@@ -19,7 +19,7 @@ app = typer.Typer(
 
 DataArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PATH", help="File, folder, glob, synthetic or smollm2.", show_default=False),
+    typer.Argument(metavar="PATH", help="File, folder, glob, or name of built-in data.", show_default=False),
 ]
 FilesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="PATH", help="Files, folders or globs.", show_default=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+from autotts_jax.collect.trajectories import LOGPROB_MEAN
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, select
@@ -17,8 +18,12 @@ DEFAULT = "cmc@0.5"
 PLAIN = "plain"
 """One branch, passed through as the model writes it."""
 
-PUBLISHED = (*CONTROLLERS, NEURAL, PLAIN)
-"""What a client can name; import paths and files are for the command line."""
+_LIVE = tuple(
+    name for name, family in CONTROLLERS.items() if {*family.make(family.values[0]).signals} <= {LOGPROB_MEAN}
+)
+PUBLISHED = (*_LIVE, NEURAL, PLAIN)
+"""What a client can name, none that reads a signal which no model tells; import paths and files are for the
+command line."""
 
 _LONGEST = 64
 """Characters of what a client can name; what is longer would fill the cache of `published`."""

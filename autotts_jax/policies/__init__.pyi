@@ -1,7 +1,12 @@
 from .adaptive_consistency import AdaptiveConsistency
 from .adaptive_rules import DirichletConsistency, EntropyConsistency, MajorityConsistency
+from .cisc import CISC
 from .cmc import CMC
+from .deepconf import DeepConf, DeepConfOffline
+from .deer import DEER
+from .dynasor import Dynasor
 from .early_stopping import EarlyStopping
+from .eat import EAT
 from .env_policy import EnvPolicy, PolicyController, as_controller
 from .host_policy import HostPlayer, HostPolicy
 from .neural.policy import NeuralPolicy, neural_family
@@ -20,11 +25,17 @@ from .single_branch import SingleBranch
 from .sprt import SPRTConsensus
 
 __all__ = [
+    "CISC",
     "CMC",
     "CONTROLLERS",
+    "DEER",
+    "EAT",
     "AdaptiveConsistency",
     "ControllerPlayer",
+    "DeepConf",
+    "DeepConfOffline",
     "DirichletConsistency",
+    "Dynasor",
     "EarlyStopping",
     "EntropyConsistency",
     "EnvPolicy",

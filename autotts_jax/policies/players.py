@@ -13,8 +13,13 @@ from autotts_jax.errors import InputError
 from autotts_jax.policies import (
     adaptive_consistency,
     adaptive_rules,
+    cisc,
     cmc,
+    deepconf,
+    deer,
+    dynasor,
     early_stopping,
+    eat,
     parallel_probe,
     self_consistency,
     short_m,
@@ -45,6 +50,12 @@ CONTROLLERS: dict[str, Family] = {
         adaptive_rules.ENTROPY,
         adaptive_rules.MAJORITY,
         single_branch.FAMILY,
+        cisc.FAMILY,
+        deepconf.OFFLINE,
+        deepconf.FAMILY,
+        dynasor.FAMILY,
+        deer.FAMILY,
+        eat.FAMILY,
     )
 }
 """The controllers of this package by their names."""

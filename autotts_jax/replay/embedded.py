@@ -33,16 +33,20 @@ def smollm2(encoding: str = EXACT) -> ProbeDataset:
     return read_files(SMOLLM2, encoding)
 
 
-@functools.lru_cache(maxsize=1)  # generated once: every environment without data of its own replays it
-def _synthetic(encoding: str) -> ProbeDataset:
+@functools.lru_cache(maxsize=2)  # generated once: every environment without data of its own replays it
+def _synthetic(encoding: str, signals: bool = False) -> ProbeDataset:
     if encoding != EXACT:
         raise InputError(f"the synthetic data has only the {EXACT} encoding; name other data for {encoding}")
     from autotts_jax.replay.generator import synthetic  # SciPy takes a while to import.
 
-    return synthetic()
+    return synthetic(signals=signals)
 
 
-EMBEDDED: Mapping[str, Callable[[str], ProbeDataset]] = {"synthetic": _synthetic, "smollm2": smollm2}
+EMBEDDED: Mapping[str, Callable[[str], ProbeDataset]] = {
+    "synthetic": _synthetic,
+    "synthetic-signals": functools.partial(_synthetic, signals=True),
+    "smollm2": smollm2,
+}
 """The embedded datasets: a function of the encoding for each name."""
 
 

@@ -25,8 +25,15 @@ from scipy.special import expit, logit, ndtri
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question, stack
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.signals import DTYPE
 
 BENCHMARK = "synthetic"
+SIGNALS = (
+    *("conf_mean", "conf_low", "conf_tail", "logprob_mean"),
+    *("probe_p_mean", "probe_p_geo", "probe_hedge", "eat"),
+)
+"""The signals that `synthetic` can give branches."""
+WINDOW = 4  # intervals of the windows of confidence, about 2,048 tokens
 INTERVAL = 500
 MIN_PROBES, MAX_PROBES = 3, 80
 TOKEN_LIMIT = 41_500  # where a branch is cut off
@@ -134,6 +141,7 @@ def synthetic(
     models: Sequence[SyntheticModel] = SYNTHETIC_MODELS,
     questions: int = 30,
     branches: int = 128,
+    signals: bool = False,
 ) -> ProbeDataset:
     """Generates a dataset, one cell a model.
 
@@ -145,6 +153,8 @@ def synthetic(
         models: the models; their names must differ.
         questions: Q, questions of the benchmark.
         branches: N, branches of each model for each question.
+        signals: whether the branches have signals, those of `SIGNALS`. They are made up, so that controllers
+            have something to read, and fitted to nothing; the answers are the same without.
 
     Returns:
         Cells ``<model>/synthetic`` in the order of ``models``, in encoding `EXACT`, with an interval of 500
@@ -159,7 +169,13 @@ def synthetic(
             "give at least one of each and a seed that is not negative"
         )
     benchmark = _benchmark(np.random.default_rng(seed), questions)
-    return stack([_cell(model, benchmark, branches, seed) for model in models])
+    cells = [_cell(model, benchmark, branches, seed) for model in models]
+    if signals:
+        cells = [
+            cell.with_signals(_signals(np.random.default_rng([seed, *model.name.encode(), 1]), cell.matrix))
+            for cell, model in zip(cells, models, strict=True)
+        ]
+    return stack(cells)
 
 
 def _cell(model: SyntheticModel, benchmark: _Benchmark, branches: int, seed: int) -> ProbeDataset:
@@ -318,3 +334,29 @@ def _encode(
         ids[question, numbers[:, RIGHT]],
         [tuple("ERR" if n == ERR else str(n) for n in np.flatnonzero(row)) for row in occurs],
     )
+
+
+def _signals(rng: np.random.Generator, matrix: ProbeMatrix) -> dict[str, np.ndarray]:
+    """Signals by which right and settled branches look a little surer. Each of shape (Q, N, K)."""
+    answers, shape = np.asarray(matrix.answers), matrix.answers.shape
+    finals = np.asarray(matrix.finals())[..., None]
+    settled = answers == finals
+    right = finals == np.asarray(matrix.gold)[:, None, None]
+    sure = rng.standard_normal((*shape[:2], 1)) + 0.7 * right
+    confidence = 12 + 1.5 * sure + rng.standard_normal(shape)
+    sums = np.cumsum(np.pad(confidence, ((0, 0), (0, 0), (1, 0))), axis=2)
+    depth = np.arange(1, shape[2] + 1)
+    first = np.maximum(depth - WINDOW, 0)
+    tail = (sums[..., depth] - sums[..., first]) / (depth - first)
+    probability = expit(1 + 1.5 * settled + 0.5 * sure + rng.standard_normal(shape))
+    signals = {
+        "conf_mean": confidence,
+        "conf_low": tail - 0.5 * np.abs(rng.standard_normal(shape)),
+        "conf_tail": tail,
+        "logprob_mean": -np.exp(-1 - 0.3 * sure + 0.2 * rng.standard_normal(shape)),
+        "probe_p_mean": probability,
+        "probe_p_geo": probability**1.3,
+        "probe_hedge": rng.random(shape) < np.where(settled, 0.1, 0.6),
+        "eat": 2 * np.exp(-1.2 * settled - 0.2 * sure + 0.3 * rng.standard_normal(shape)),
+    }
+    return {name: signals[name].astype(DTYPE) for name in SIGNALS}

@@ -105,7 +105,8 @@ def check_controller(
     members = _members(controller)
     _check_one_compilation(members)
     if data is None:
-        data = synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32)
+        reads = bool(next(iter(members.values())).signals)
+        data = synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32, signals=reads)
     rng = np.random.default_rng(seed)
     trial = _Trial.draw(
         members,

@@ -1,0 +1,49 @@
+"""CISC: self-consistency in which votes weigh by the model's confidence (arXiv 2502.06233)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from autotts_jax.core.controller import Controller, Family, check_branches
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.votes import Vote
+from autotts_jax.typing import Scalar
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class CISC(Controller):
+    """Reads n branches in full; each final answer weighs exp(c/T), c being the branch's confidence.
+
+    The confidence is the probability of a token in the branch's last interval, the geometric mean; the
+    paper's response probability is that of the whole branch. Dividing the weights by their sum, as the paper
+    does, changes no vote.
+
+    Attributes:
+        branches: n, branches to read.
+        temperature: T; the paper chooses one for each model.
+    """
+
+    branches: int
+    temperature: float = 0.1
+
+    signals = ("logprob_mean",)
+
+    def start(self, pool: Pool) -> tuple[None, Pool]:
+        return None, pool.read(self.branches)
+
+    def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
+        read = pool.opened >= self.branches
+        return memory, pool, jnp.where(read, StopReason.DECIDED, StopReason.BUDGET)
+
+    def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
+        confidence = jnp.exp(pool.signal("logprob_mean"))
+        # From the largest possible confidence down, so that no weight is infinite.
+        return pool.vote_finals(weights=jnp.exp((confidence - 1) / self.temperature))
+
+
+FAMILY = Family("cisc", (4, 8, 16, 32, 64), lambda n: CISC(check_branches(n)), "branches")
+"""The family over n, the number of branches."""
