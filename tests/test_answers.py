@@ -94,6 +94,7 @@ LONG_TEXTS = {
     "stars": "**" * 50_000,
     "spaces": "answer" + " " * 100_000,
     "words": "the answer is a box " * 5_000,
+    "a stated row": "the answer is " + "1111111, (x^2 and " * 5_000,
 }
 
 

@@ -53,7 +53,7 @@ _BOX_OR_BRACE = re.compile(
 # A minus is a sign unless it stands after what it could be subtracted from.
 _SIGN = r"(?P<sign>(?<![0-9A-Za-z)\]}])[-−]\\?[$€£¥]?)?"
 # Digits alone, or in groups of three as 1,234 or, in LaTeX, 1{,}234 and 1\,234 and 1,\!234.
-_DIGITS = r"(?:[0-9]{1,3}(?:(?:,(?:\\!)?|\{,\}|\\,)[0-9]{3})+(?![0-9])|[0-9]+)"
+_DIGITS = r"(?:(?!0)[0-9]{1,3}(?:(?:,(?:\\!)?|\{,\}|\\,)[0-9]{3})+(?![0-9])|[0-9]+)"
 _NUMBER = re.compile(
     rf"""
     (?=[-−0-9.\\]) {_SIGN}
@@ -96,7 +96,18 @@ _MATHEMATICS = re.compile(r"\$([^$\n]+)\$|\\\(([^\n]+?)\\\)|\\\[([^\n]+?)\\\]")
 _STATED_CHOICE = re.compile(
     r"(?:option|choice)?\s*[(\[]?(?:[B-HJ]|[AI](?!\s+[a-z]))(?:[)\]]|(?![A-Za-z0-9_'^+*/=-]))"
 )
-_OPERATION = re.compile(r"\s*(?:[-+*/×÷]|\\times|\\cdot)\s*[0-9(]")
+# Terms hold no spaces, and after the last one no word goes on: 3\sqrt{2}, 2x + 3; (2, 3), x > 1 and x < 2.
+_TERM = (
+    r"(?:(?>[0-9]*\.?[0-9]+(?:\.[0-9]+)*)|\\[A-Za-z]++\ ?|(?![aAI](?:\s|$))[A-Za-z](?![A-Za-z])"
+    r"|[-+−√π∞()\[\]{}|!^_%°'])++"
+)
+_JOINT, _LISTED = r"[-+−*/×÷±=<>≤≥≠^]", r"[,;:]|\b(?:and|or)\b"
+_EXPRESSION, _FORMULAS = (
+    re.compile(rf"{_TERM}(?:\s*(?:{joint})\s*{_TERM})*(?![A-Za-z0-9])")
+    for joint in (_JOINT, f"{_JOINT}|{_LISTED}")
+)
+_UNIT_LETTER = re.compile("(?<=[0-9])[CFJKLNVWghlms]$")
+"""What stands for a unit rather than a factor behind a number that is stated to be the answer: 5m."""
 _MAX_WORDS = 3
 """Words that a stated answer without a number may have."""
 
@@ -274,11 +285,28 @@ def _said(text: str) -> str | None:
     sentence = _SENTENCE.match(text)
     said = sentence[0].strip(" *_`") if sentence else ""
     number = _NUMBER.search(said.rpartition("=")[2])
+    if formula := _formula(said):
+        return formula
     if number is None:
         return said if 0 < len(said.split()) <= _MAX_WORDS else None
-    if "=" not in said and _OPERATION.match(said[number.end() :]):
-        return said  # arithmetic, which is no answer
     return _spelled(number)
+
+
+def _formula(said: str) -> str | None:
+    """The mathematics that a sentence begins with; None where that is a number, or nothing."""
+    short = len(said.split()) <= _MAX_WORDS
+    found = _FORMULAS.match(said)
+    if found and said[0] not in "([{\\" and found.end() < len(said) and not short:
+        found = _EXPRESSION.match(said)  # 12, 5 more than 7
+    if found is None or any(
+        found[0].count(left) != found[0].count(right) for left, right in ("()", "[]", "{}")
+    ):
+        return None
+    formula = found[0].strip()
+    value = formula if re.search(_LISTED, formula) else formula.rpartition("=")[2].strip()
+    if _NUMBER.fullmatch(_UNIT_LETTER.sub("", value)):
+        return None
+    return said if short else formula
 
 
 _BY_NAME: dict[str, Extractor] = {
