@@ -221,7 +221,7 @@ def test_any_episode_can_be_drawn(traces, shown, tmp_path):
     ("spec", "arguments", "message"),
     [
         ("cmc", {}, "cmc has 11 settings, but this takes one controller at one value"),
-        ("sc@1", {"cell": "model/bench"}, "no cell model/bench; there are synthetic-M/synthetic, "),
+        ("sc@1", {"cell": "model/bench"}, "unknown cell .model/bench.; there are synthetic-M/synthetic, "),
         ("sc@1", {"question": 3}, "no question 3; it has 0 … 2"),
         ("sc@1", {"question": -1}, "no question -1"),
         ("sc@1", {"protocol": "none"}, "unknown protocol"),
