@@ -427,8 +427,8 @@ def test_signals_that_are_not_there_are_refused_before_anything_is_played(data):
         at.evaluate(data, ["sc@4", with_signals("eat")], seeds=1, max_branches=8)
     with pytest.raises(InputError, match=missing):
         at.trace(data, with_signals("eat"), max_branches=8)
-    with pytest.raises(InputError, match=r"reads the signal logprob_mean, and the data has none; use data"):
-        check_controller(Sure())
+    with pytest.raises(InputError, match=r"reads the signal unread, and the data has conf_low, .*; use data"):
+        check_controller(with_signals("unread"))
     undeclared = with_signals("unread")
     for play in (
         lambda: at.evaluate(data, undeclared, seeds=1, max_branches=8),
