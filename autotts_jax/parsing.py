@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from typing import Any
@@ -73,8 +74,12 @@ def parse_toml(content: bytes) -> dict[str, Any]:
     Raises:
         ValueError: the content is not UTF-8 or not TOML, or is nested too deep.
     """
+    text = content.decode()
+    # The time that a key takes grows with the square of its parts.
+    if _DEEP_KEY.search(text):
+        raise ValueError(_TOO_DEEP)
     try:
-        tables = tomllib.loads(content.decode())
+        tables = tomllib.loads(text)
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
     _check_depth(tables)
@@ -82,6 +87,9 @@ def parse_toml(content: bytes) -> dict[str, Any]:
 
 
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep"
+
+_PART = r"""(?:[\w-]+|'[^'\n]{0,200}'|"(?:[^"\\\n]|\\.){0,200}")"""
+_DEEP_KEY = re.compile(rf"(?<![\w\\-])(?:{_PART}[ \t]*\.[ \t]*){{{MAX_DEPTH}}}", re.ASCII)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -86,6 +86,26 @@ def test_toml_that_is_refused(content):
         parse_toml(content)
 
 
+@pytest.mark.parametrize("part", ["a", "'a'", r'"\""', " a "])
+def test_a_key_of_many_parts_is_refused_before_it_takes_hours(part):
+    """What is below would take tomllib hours, so the deadline leaves room for any machine."""
+    found = f"""if True:
+        from autotts_jax.parsing import parse_toml
+        try:
+            parse_toml((".".join([{part!r}] * (2**20 // {len(part) + 1})) + " = 1").encode())
+        except ValueError as error:
+            print(error)
+    """
+    child = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, timeout=60)
+    assert child.stdout == "it is nested more than 64 deep\n", child.stderr
+
+
+@pytest.mark.parametrize("text", ['"' + r"\"" * 2**19, "'" * 2**20, "a" * 2**20, "a." * 63 + "x " * 2**19])
+def test_text_that_is_no_deep_key_is_looked_at_in_one_pass(text):
+    with pytest.raises(ValueError, match=r"\(at "):
+        parse_toml(text.encode())
+
+
 def test_a_configuration_with_a_number_too_long_to_be_written_is_refused(tmp_path):
     (tmp_path / "train.toml").write_text(f"[run]\nupdates = 0x{'f' * 5000}\n")
     with pytest.raises(DataError, match="not TOML: Exceeds the limit"):

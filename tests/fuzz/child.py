@@ -25,7 +25,10 @@ MEMORY = 2**30
 """Bytes of address space that reading may take beyond what the libraries have."""
 
 SECONDS = 20
-"""An input that takes longer hangs."""
+"""An input that takes more time of a processor hangs."""
+
+WAIT = 600
+"""Seconds after which an input hangs that waits for something."""
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _PATHS = {
@@ -39,8 +42,8 @@ class Escape(BaseException):
 
 
 def hang(*_: object) -> None:
-    """Ends an input that takes too long; a handler of SIGALRM."""
-    raise Escape(f"an input took more than {SECONDS} seconds")
+    """Ends an input that takes too long; a handler of SIGPROF and SIGALRM."""
+    raise Escape(f"an input took more than {SECONDS} seconds of a processor, or {WAIT} in all")
 
 
 def confine(folder: Path) -> None:
@@ -94,7 +97,8 @@ def read_many(reader: Reader, inputs: int, seed: int) -> tuple[int, int]:
     def read(example: bytes, number: int) -> None:
         content = reader.change(example, Random(number))
         counts["inputs"] += 1
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.alarm(WAIT)
         try:
             reader.read(content)
             counts["accepted"] += 1
@@ -103,6 +107,7 @@ def read_many(reader: Reader, inputs: int, seed: int) -> tuple[int, int]:
                 error.add_note(f"The input was {content[:4000]!r}")
                 raise
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.alarm(0)
 
     read()
@@ -116,7 +121,8 @@ def main() -> None:
     set_hypothesis_home_dir(folder)
     os.chdir(folder)
 
-    signal.signal(signal.SIGALRM, hang)
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, hang)
     warnings.simplefilter("ignore")
     made = list(readers(folder))
     confine(folder)
