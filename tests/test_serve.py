@@ -32,7 +32,7 @@ from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
-from autotts_jax.live import compiling, service
+from autotts_jax.live import compiling, connections, service
 from autotts_jax.live import server as serving
 from autotts_jax.live.chat import Reply
 from autotts_jax.live.metrics import tokens_saved
@@ -768,9 +768,11 @@ def test_what_is_compiled_answers_while_others_are_compiled(monkeypatch):
     with served(Engine()) as address, ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(ask, address, "2 + 2", "sim:sc@4")
         until(lambda: health(address)["requests"] == 1)
-        assert ask(address, "2 + 2", timeout=60).choices[0].message.content
-        assert not waiting.done()
-        Held.gate.set()
+        try:
+            assert ask(address, "2 + 2", timeout=60).choices[0].message.content
+            assert not waiting.done()
+        finally:
+            Held.gate.set()
         assert waiting.result().choices[0].message.content
 
 
@@ -828,7 +830,7 @@ def test_when_the_server_behind_it_dies_each_client_is_told_within_seconds(monke
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_server_and_what_is_under_way(caplog, number):
+def test_a_signal_ends_the_server_and_what_is_under_way(monkeypatch, caplog, number):
     caplog.set_level("INFO", "uvicorn.error")
     engine = Engine()
     address = f"http://127.0.0.1:{free_port()}"
@@ -840,16 +842,23 @@ def test_a_signal_ends_the_server_and_what_is_under_way(caplog, number):
         half = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         half += f"authorization: Bearer {KEY}\r\ncontent-length: 10\r\n\r\n12345".encode()
         place = ("127.0.0.1", int(address.rpartition(":")[2]))
-        unfinished = clients.enter_context(socket.create_connection(place))
-        unfinished.sendall(half)
-        with ThreadPoolExecutor(1) as threads:
+        with (
+            socket.create_connection(place, timeout=60) as unfinished,
+            ThreadPoolExecutor(1) as threads,
+            contextlib.suppress(ConnectionResetError),
+        ):
+            unfinished.sendall(half)
             waiting = threads.submit(ask, address, "wait")
             until(lambda: engine.running)
             os.kill(os.getpid(), number)
             with pytest.raises(openai.InternalServerError, match="the server is ending"):
                 waiting.result()
+            assert unfinished.recv(1) == b"", "the server does not wait for its end"
 
-    with contextlib.ExitStack() as clients, ThreadPoolExecutor(1) as threads:
+    # What the server gives clients to read, and what a request may take, ends nothing here.
+    monkeypatch.setattr(serving, "GRACE_SECONDS", 3600)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 3600)
+    with ThreadPoolExecutor(1) as threads:
         told = threads.submit(ask_and_end)
         serve(engine, SETTINGS, port=int(address.rpartition(":")[2]))
         told.result()
