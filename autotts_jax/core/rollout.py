@@ -86,7 +86,7 @@ class Episodes(NamedTuple):
     setting: Int[Array, " E"]
 
 
-class Shown(NamedTuple):
+class ShownRounds(NamedTuple):
     """What pools show after each round: E episodes, T rounds, the first of which is the start.
 
     What an episode showed last stands after its end.
@@ -142,7 +142,7 @@ class Results(NamedTuple):
     ends: Any = None
     records: Any = None
     critical_path: np.ndarray | None = None
-    shown: Shown | None = None
+    shown: ShownRounds | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,7 +274,7 @@ def rollout(
     elif watch:
         state, looks = _play_and_look(functools.partial(play, table, queue), state, per_device)
         lane = place // length * lanes + place % length
-        shown = Shown(*(np.stack(column, axis=1)[lane] for column in zip(*looks, strict=True)))
+        shown = ShownRounds(*(np.stack(column, axis=1)[lane] for column in zip(*looks, strict=True)))
     elif step_by_step:
         state = play(table, queue, state, np.int32(per_device), np.int32(hooks.rounds))
     else:
@@ -321,7 +321,7 @@ def _play_with_pauses(
 
 def _play_and_look(
     play: Callable[..., RolloutState], state: RolloutState, per_device: int
-) -> tuple[RolloutState, list[Shown]]:
+) -> tuple[RolloutState, list[ShownRounds]]:
     """Plays round by round, and looks at the lanes after each."""
     total, rounds = per_device * len(state.time), 0
     looks = []
@@ -335,8 +335,8 @@ def _play_and_look(
 
 @jax.jit
 @jax.vmap
-def _look(pool: ReplayPool) -> Shown:
-    return Shown(pool.depth, pool.revealed_depth, pool.probed, pool.active, pool.tokens)
+def _look(pool: ReplayPool) -> ShownRounds:
+    return ShownRounds(pool.depth, pool.revealed_depth, pool.probed, pool.active, pool.tokens)
 
 
 def _interleave(gathered: np.ndarray) -> np.ndarray:

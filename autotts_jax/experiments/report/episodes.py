@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from autotts_jax.core.pool import StopReason
-from autotts_jax.core.rollout import Episodes, Results, Shown
+from autotts_jax.core.rollout import Episodes, Results, ShownRounds
 from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
@@ -24,7 +24,7 @@ LISTED = 500
 """Questions that a report lists."""
 
 
-class Chosen(NamedTuple):
+class BestSetting(NamedTuple):
     """The setting of a controller that a report shows question by question: that of the best objective.
 
     Attributes:
@@ -55,12 +55,12 @@ class Watched(NamedTuple):
         shown: what they showed.
     """
 
-    one: Chosen
+    one: BestSetting
     results: Results
-    shown: Shown
+    shown: ShownRounds
 
 
-def best_settings(evaluation: Evaluation) -> dict[str, Chosen]:
+def best_settings(evaluation: Evaluation) -> dict[str, BestSetting]:
     """Chooses a setting of each controller, by its mean objective over all questions.
 
     Args:
@@ -69,17 +69,17 @@ def best_settings(evaluation: Evaluation) -> dict[str, Chosen]:
     Returns:
         The settings by the names of the controllers.
     """
-    best: dict[str, tuple[float, Chosen]] = {}
+    best: dict[str, tuple[float, BestSetting]] = {}
     for play in evaluation.plays:
         worth = evaluation.objective.of(play, evaluation.dataset).mean(axis=(1, 2))
         setting = int(np.argmax(worth))
         name = play.player.name
         if name not in best or worth[setting] > best[name][0]:
-            best[name] = float(worth[setting]), Chosen(play, setting)
+            best[name] = float(worth[setting]), BestSetting(play, setting)
     return {name: chosen for name, (_, chosen) in best.items()}
 
 
-def by_disagreement(dataset: ProbeDataset, chosen: Mapping[str, Chosen]) -> np.ndarray:
+def by_disagreement(dataset: ProbeDataset, chosen: Mapping[str, BestSetting]) -> np.ndarray:
     """Orders questions by how much the accuracies of the controllers differ, the most first.
 
     Questions on which they differ as much come in the order of how uncertain their answers are.
@@ -98,7 +98,7 @@ def by_disagreement(dataset: ProbeDataset, chosen: Mapping[str, Chosen]) -> np.n
 
 
 def watched_episodes(
-    evaluation: Evaluation, chosen: Mapping[str, Chosen], ranked: np.ndarray, orders: BranchOrders
+    evaluation: Evaluation, chosen: Mapping[str, BestSetting], ranked: np.ndarray, orders: BranchOrders
 ) -> list[dict[str, Any]]:
     """Plays an episode of some questions again, and notes what every controller did in each round.
 
@@ -125,7 +125,7 @@ def watched_episodes(
         width = one.play.player.width or evaluation.max_branches
         results = one.play.player.watch(dataset, orders.first(width), episodes, budget=evaluation.budget)
         if results is not None and results.shown is not None:
-            watched[name] = Watched(one, results, Shown(*map(np.asarray, results.shown)))
+            watched[name] = Watched(one, results, ShownRounds(*map(np.asarray, results.shown)))
     if not watched:
         return []
     return [

@@ -19,7 +19,7 @@ from autotts_jax.experiments.report.charts import (
 )
 from autotts_jax.experiments.report.episodes import (
     LISTED,
-    Chosen,
+    BestSetting,
     best_settings,
     by_disagreement,
     watched_episodes,
@@ -220,7 +220,7 @@ def _differences(rows: Sequence[Row], model: str, benchmark: str, first: str, ki
 
 def _questions(
     dataset: ProbeDataset,
-    chosen: Mapping[str, Chosen],
+    chosen: Mapping[str, BestSetting],
     questions: Sequence[int],
     episodes: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
