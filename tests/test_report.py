@@ -10,6 +10,7 @@ import pytest
 
 import autotts_jax as at
 from autotts_jax.core import CostModel
+from autotts_jax.experiments.papers import autotts_page
 from autotts_jax.experiments.report.page import render
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
@@ -20,10 +21,15 @@ DATA = synthetic(models=SYNTHETIC_MODELS[1:3], questions=4, branches=10)
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """The files of an evaluation of two models, with the latency as its cost."""
+def evaluation():
+    """An evaluation of two models, with the latency as its cost."""
     cost = CostModel("latency", model="Qwen3-8B")
-    evaluation = at.evaluate(DATA, CONTROLLERS, seeds=3, max_branches=8, cost=cost)
+    return at.evaluate(DATA, CONTROLLERS, seeds=3, max_branches=8, cost=cost)
+
+
+@pytest.fixture(scope="module")
+def results(evaluation, tmp_path_factory):
+    """Its files."""
     folder = tmp_path_factory.mktemp("results")
     evaluation.save(folder)
     return folder
@@ -105,20 +111,45 @@ def test_nothing_from_outside_ends_an_element():
     assert embedded(text) == {"name": HOSTILE, "none": None}
 
 
+def opened(browser, file, width):
+    """A page whose charts are drawn, and lists of what it says and of what it asks for."""
+    said, asked = [], []
+    page = browser.new_context(viewport={"width": width, "height": 844}).new_page()
+    page.set_default_timeout(60_000)
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-ready]", state="attached")
+    return page, said, asked
+
+
+@pytest.mark.slow
+def test_a_browser_shows_a_paper(browser, evaluation, tmp_path):
+    paper = autotts_page.page(evaluation, {})
+    paper.save(tmp_path)
+    page, said, asked = opened(browser, tmp_path / "autotts.html", 390)
+    assert page.locator("html").evaluate("html => html.scrollWidth <= html.clientWidth")
+    for section in paper.sections:
+        part = page.locator("section", has=page.get_by_role("heading", name=section.title, exact=True))
+        texts = [
+            part.locator("table").nth(n).locator("tbody tr").all_inner_texts()
+            for n, _ in enumerate(section.grids)
+        ]
+        lines = [["\t".join(line).strip() for line in grid.lines] for grid in section.grids]
+        assert [[text.strip() for text in of] for of in texts] == lines
+    (chart,) = page.locator("[data-drawn] svg").all()
+    assert chart.locator(".mark-symbol.role-mark path").count() == len(CONTROLLERS)
+    assert (said, asked) == ([], [(tmp_path / "autotts.html").as_uri()])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_shows_an_evaluation(browser, results, width):
     from playwright.sync_api import expect
 
-    said, asked = [], []
-    page = browser.new_context(viewport={"width": width, "height": 844}).new_page()
-    page.set_default_timeout(60_000)
+    page, said, asked = opened(browser, results / "report.html", width)
     expect.set_options(timeout=60_000)
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto((results / "report.html").as_uri())
-    page.wait_for_selector("html[data-ready]", state="attached")
 
     def fits():
         return page.locator("html").evaluate("html => html.scrollWidth <= html.clientWidth")

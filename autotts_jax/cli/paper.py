@@ -38,8 +38,8 @@ def paper(
 ) -> None:
     """Compute a paper's tables and figures on any data, with its published figures beside ours.
 
-    Written are NAME.md, a page to read, and NAME-SECTION.csv with all of its numbers; a picture needs
-    Matplotlib. Several papers can have the same folder.
+    Written are NAME.md, a page to read, NAME.html, the same with charts, and NAME-SECTION.csv with all of its
+    numbers; a picture needs Matplotlib, the HTML Altair. Several papers can have the same folder.
     """
     with working() as on_progress:
         from autotts_jax.core import devices

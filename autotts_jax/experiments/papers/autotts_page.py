@@ -264,6 +264,7 @@ def _scaling(evaluation: Evaluation) -> Section:
         evaluation.summary(),
         printed=False,
         figure=plots.frontier_figure(evaluation.rows) if plots.available() else None,
+        rows=evaluation.rows,
     )
 
 

@@ -14,12 +14,18 @@ from rich.console import RenderableType
 
 from autotts_jax.experiments import plots
 from autotts_jax.experiments.files import results_folder, write_csv
+from autotts_jax.experiments.report import charts
+from autotts_jax.experiments.report.page import Cells, CellsRow, Part, render_parts
+from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import Table, add_row, numbers_table
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.terminal import printable, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+CELL_HEADINGS = ("cell", "questions", "branches", "SHA-256 begins with")
 
 
 class Grid(NamedTuple):
@@ -48,6 +54,7 @@ class Section:
         data: all of its numbers; None of a section that has none of its own.
         printed: whether a terminal shows it as well as the page.
         figure: the picture of it; None for none.
+        rows: results whose frontiers it shows; none of a section without.
     """
 
     name: str
@@ -57,6 +64,7 @@ class Section:
     data: pa.Table | None = None
     printed: bool = True
     figure: Figure | None = None
+    rows: Sequence[Row] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,7 +128,12 @@ class Page:
                 lines.append(f"![{section.title}]({self._file(section, 'png')})")
             if section.data is not None:
                 lines.append(f"All numbers: [{self._file(section, 'csv')}]({self._file(section, 'csv')})")
-        cells = [
+        lines += ["## Data", _markdown(Grid("", CELL_HEADINGS, self._cells()))]
+        return "\n\n".join(lines) + "\n"
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        """What the page is computed from, a line each cell."""
+        return [
             (
                 cell.name,
                 str(len(self.dataset.cell_questions(index))),
@@ -129,14 +142,39 @@ class Page:
             )
             for index, cell in enumerate(self.dataset.cells)
         ]
-        headings = ("cell", "questions", "branches", "SHA-256 begins with")
-        lines += ["## Data", _markdown(Grid("", headings, cells))]
-        return "\n\n".join(lines) + "\n"
+
+    def html(self) -> str:
+        """Writes the whole page as one that needs nothing else, with charts in place of pictures.
+
+        Returns:
+            HTML.
+
+        Raises:
+            InputError: Altair is missing.
+        """
+        parts = [
+            Part(
+                section.title,
+                section.text,
+                charts.frontiers(section.rows),
+                [
+                    Cells(grid.title or section.title, grid.headings, [CellsRow(line) for line in grid.lines])
+                    for grid in section.grids
+                ],
+            )
+            for section in self.sections
+        ]
+        data = Cells("Data", CELL_HEADINGS, [CellsRow(line) for line in self._cells()])
+        facts = {"source": self.source, "answers": self.dataset.encoding}
+        return render_parts(
+            "paper", self.title, facts, [*parts, Part("Data", "What the numbers are of.", (), [data])]
+        )
 
     def save(self, folder: str | Path) -> list[Path]:
         """Writes the page as ``NAME.md`` and its numbers as ``NAME-SECTION.csv``.
 
-        Pictures are written too where Matplotlib is installed. The files appear together, when all are
+        Pictures are written too where Matplotlib is installed, and ``NAME.html``, the page in one file with
+        charts, where Altair is. The files appear together, when all are
         complete; those of an earlier page of the same paper are replaced or removed.
 
         Args:
@@ -149,13 +187,15 @@ class Page:
             InputError: the folder cannot be written to.
         """
         folder = Path(folder)
-        page = f"{self.name}.md"
-        with results_folder(folder, (f"{self.name}-*.csv", f"{self.name}-*.png", page)) as partial:
+        page, html = f"{self.name}.md", f"{self.name}.html"
+        with results_folder(folder, (f"{self.name}-*.csv", f"{self.name}-*.png", html, page)) as partial:
             for section in self.sections:
                 if section.data is not None:
                     write_csv(partial / self._file(section, "csv"), section.data)
                 if section.figure is not None:
                     plots.save_figure(section.figure, [partial / self._file(section, "png")])
+            if charts.available():
+                (partial / html).write_text(self.html(), encoding="utf-8")
             (partial / page).write_text(self.markdown(), encoding="utf-8")
             written = sorted(file.name for file in partial.iterdir())
         return [folder / name for name in written]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from autotts_jax.core.costs import UNITS, CostName
+from autotts_jax.experiments.report.page import Drawn
 from autotts_jax.experiments.summary import Row
+from autotts_jax.experiments.tables import points
 from autotts_jax.extras import needs
 
 COLOURS = (
@@ -90,13 +93,96 @@ def looks(controllers: Sequence[str]) -> dict[str, Look]:
     }
 
 
-def frontier_chart(rows: Sequence[Row], axis: Axis, look: Mapping[str, Look]) -> dict[str, Any]:
+def cell_name(model: str, benchmark: str) -> str:
+    """Names a model on a benchmark.
+
+    Args:
+        model: the model.
+        benchmark: the benchmark.
+    """
+    return f"{model}/{benchmark}"
+
+
+def accuracy_text(row: Row) -> str:
+    """Writes an accuracy and its standard error in percent.
+
+    Args:
+        row: the results of a setting.
+    """
+    return with_error(f"{100 * row.accuracy:.1f}", f"{100 * row.accuracy_se:.1f}")
+
+
+def with_error(mean: str, error: str) -> str:
+    """Writes a mean and its standard error.
+
+    Args:
+        mean: the mean.
+        error: the error; left out where it is NaN.
+    """
+    return mean if "nan" in error else f"{mean} ± {error}"
+
+
+def chart_row(row: Row) -> dict[str, Any]:
+    """Gives what charts show of a setting.
+
+    Args:
+        row: its results.
+
+    Returns:
+        Costs, percentages and texts by name.
+    """
+    error = 0.0 if math.isnan(row.accuracy_se) else row.accuracy_se
+    return {
+        "setting": row.name,
+        "controller": row.controller,
+        "cell": cell_name(row.model, row.benchmark),
+        "benchmark": row.benchmark,
+        "accuracy": 100 * row.accuracy,
+        "accuracy_text": accuracy_text(row),
+        "low": 100 * (row.accuracy - error),
+        "high": 100 * (row.accuracy + error),
+        "tokens": row.tokens,
+        "sequential_tokens": row.sequential_tokens,
+        "cost": row.cost,
+        "gain_text": points(row.gain, row.gain_low, row.gain_high),
+        "gain": 100 * row.gain,
+        "gain_low": 100 * row.gain_low,
+        "gain_high": 100 * row.gain_high,
+    }
+
+
+def frontiers(rows: Sequence[Row]) -> list[Drawn]:
+    """Draws accuracy against tokens for each benchmark, of the mean of its models where there are several.
+
+    Args:
+        rows: the summary of an evaluation.
+
+    Returns:
+        The charts; none without rows.
+
+    Raises:
+        InputError: Altair is missing.
+    """
+    look = looks(list(dict.fromkeys(row.controller for row in rows)))
+    last = {row.benchmark: row.model for row in rows}
+    drawn = []
+    for benchmark, model in last.items():
+        here = [row for row in rows if (row.model, row.benchmark) == (model, benchmark)]
+        spec = frontier_chart(here, axes("tokens")[0], look, legend=True)
+        drawn.append(Drawn(f"{benchmark}, {model}", spec, [chart_row(row) for row in here]))
+    return drawn
+
+
+def frontier_chart(
+    rows: Sequence[Row], axis: Axis, look: Mapping[str, Look], legend: bool = False
+) -> dict[str, Any]:
     """Draws accuracy against cost, a line for each controller, with what is the best at each cost.
 
     Args:
         rows: the rows of a benchmark, whose panels share the range of costs.
         axis: the cost.
         look: how each controller is drawn.
+        legend: whether the chart says so; not where the page does.
 
     Returns:
         The specification. Its rows have the name of the controller, percentages ``accuracy``, ``low`` and
@@ -123,8 +209,9 @@ def frontier_chart(rows: Sequence[Row], axis: Axis, look: Mapping[str, Look]) ->
         axis=alt.Axis(format=axis.format, tickCount=5, labelOverlap=True),
     )
     y = alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(zero=False, padding=12))
-    colour = alt.Color("controller:N", legend=None, scale=_of_looks(look, "colour"))
-    shape = alt.Shape("controller:N", legend=None, scale=_of_looks(look, "shape"))
+    told = alt.Legend(orient="bottom", columns=3, title=None) if legend else None
+    colour = alt.Color("controller:N", legend=told, scale=_of_looks(look, "colour"))
+    shape = alt.Shape("controller:N", legend=told, scale=_of_looks(look, "shape"))
     tips = [
         alt.Tooltip("setting:N"),
         alt.Tooltip("accuracy_text:N", title="accuracy, %"),

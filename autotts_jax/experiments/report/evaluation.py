@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 from autotts_jax.core.costs import UNITS, CostName
 from autotts_jax.experiments.frontier import Comparison
 from autotts_jax.experiments.report.charts import (
+    accuracy_text,
     axes,
+    cell_name,
+    chart_row,
     episode_chart,
     frontier_chart,
     gains_chart,
     looks,
     votes_chart,
+    with_error,
 )
 from autotts_jax.experiments.report.episodes import (
     LISTED,
@@ -68,7 +72,7 @@ def evaluation_report(evaluation: Evaluation, orders: BranchOrders) -> str:
         controllers=controllers,
         cells=[
             {
-                "id": _cell(model, benchmark),
+                "id": cell_name(model, benchmark),
                 "model": model,
                 "benchmark": benchmark,
                 "shown": shown[benchmark] == model,
@@ -80,8 +84,8 @@ def evaluation_report(evaluation: Evaluation, orders: BranchOrders) -> str:
         compared=any(row.name != first for row in rows),
         gamma=f"{evaluation.objective.gamma:g}",
         cost=kind,
-        results={_cell(*cell): _results(rows, *cell, kind) for cell in cells},
-        differences={_cell(*cell): _differences(rows, *cell, first, kind) for cell in cells},
+        results={cell_name(*cell): _results(rows, *cell, kind) for cell in cells},
+        differences={cell_name(*cell): _differences(rows, *cell, first, kind) for cell in cells},
         frontiers=_frontiers(evaluation.frontier().comparisons),
         questions=_questions(evaluation.dataset, chosen, ranked[:LISTED].tolist(), episodes),
         listed=min(len(ranked), LISTED),
@@ -103,7 +107,7 @@ def _chart_data(rows: Sequence[Row], controllers: Sequence[str], kind: CostName)
     }
     return {
         "first": rows[0].name,
-        "rows": [_chart_row(row) for row in rows],
+        "rows": [chart_row(row) for row in rows],
         "looks": {name: one._asdict() for name, one in look.items()},
         "charts": {
             "frontier": frontier,
@@ -112,10 +116,6 @@ def _chart_data(rows: Sequence[Row], controllers: Sequence[str], kind: CostName)
             "votes": votes_chart(),
         },
     }
-
-
-def _cell(model: str, benchmark: str) -> str:
-    return f"{model}/{benchmark}"
 
 
 def _facts(evaluation: Evaluation) -> dict[str, str]:
@@ -133,42 +133,12 @@ def _facts(evaluation: Evaluation) -> dict[str, str]:
     }
 
 
-def _chart_row(row: Row) -> dict[str, Any]:
-    """What charts show of a setting; accuracies in percent."""
-    error = 0.0 if math.isnan(row.accuracy_se) else row.accuracy_se
-    return {
-        "setting": row.name,
-        "controller": row.controller,
-        "cell": _cell(row.model, row.benchmark),
-        "benchmark": row.benchmark,
-        "accuracy": 100 * row.accuracy,
-        "accuracy_text": _accuracy(row),
-        "low": 100 * (row.accuracy - error),
-        "high": 100 * (row.accuracy + error),
-        "tokens": row.tokens,
-        "sequential_tokens": row.sequential_tokens,
-        "cost": row.cost,
-        "gain_text": points(row.gain, row.gain_low, row.gain_high),
-        "gain": 100 * row.gain,
-        "gain_low": 100 * row.gain_low,
-        "gain_high": 100 * row.gain_high,
-    }
-
-
 def _here(rows: Sequence[Row], model: str, benchmark: str) -> Iterator[Row]:
     return (row for row in rows if (row.model, row.benchmark) == (model, benchmark))
 
 
 def _caption(model: str, benchmark: str) -> str:
     return f"{benchmark}, {model}"
-
-
-def _accuracy(row: Row) -> str:
-    return _with_error(f"{100 * row.accuracy:.1f}", f"{100 * row.accuracy_se:.1f}")
-
-
-def _with_error(mean: str, error: str) -> str:
-    return mean if "nan" in error else f"{mean} ± {error}"
 
 
 def _results(rows: Sequence[Row], model: str, benchmark: str, kind: CostName) -> Cells:
@@ -179,11 +149,11 @@ def _results(rows: Sequence[Row], model: str, benchmark: str, kind: CostName) ->
         own = [f"{row.cost:.3g}"] if other else []
         return [
             row.name,
-            _accuracy(row),
+            accuracy_text(row),
             thousands(row.tokens),
             thousands(row.sequential_tokens),
             *own,
-            _with_error(f"{row.objective:.3f}", f"{row.objective_se:.3f}"),
+            with_error(f"{row.objective:.3f}", f"{row.objective_se:.3f}"),
         ]
 
     headings = ["setting", "accuracy, %", "ktokens", "sequential ktokens"]
@@ -235,8 +205,8 @@ def _questions(
             {
                 "name": f"{asked.index}",
                 "text": asked.text,
-                "cell": _cell(cell.model, cell.benchmark),
-                "mean": _cell(ALL_MODELS, cell.benchmark),
+                "cell": cell_name(cell.model, cell.benchmark),
+                "mean": cell_name(ALL_MODELS, cell.benchmark),
                 "where": _caption(cell.model, cell.benchmark),
                 "accuracy": {name: f"{of:.0f}" for name, of in percent.items()},
                 "spread": f"{max(percent.values()) - min(percent.values()):.0f}",
@@ -264,5 +234,5 @@ def _frontiers(comparisons: Sequence[Comparison]) -> dict[str, Cells]:
             if one.controller != one.reference:
                 against, *figures = matched(one)
                 rows.append(CellsRow([f"{one.controller}, {against}", *figures], one.controller))
-        tables[_cell(model, benchmark)] = Cells(_caption(model, benchmark), headings, rows)
+        tables[cell_name(model, benchmark)] = Cells(_caption(model, benchmark), headings, rows)
     return tables

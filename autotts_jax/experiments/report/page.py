@@ -40,6 +40,59 @@ class CellsRow(NamedTuple):
     of: str = ""
 
 
+class Drawn(NamedTuple):
+    """A chart of a page.
+
+    Attributes:
+        caption: what it is of.
+        spec: its specification of Vega-Lite, which names its data ``rows``.
+        rows: the data.
+    """
+
+    caption: str
+    spec: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+
+
+class Part(NamedTuple):
+    """A part of a page that is told from top to bottom.
+
+    Attributes:
+        title: its heading.
+        text: what it is about.
+        charts: its charts.
+        tables: its tables.
+    """
+
+    title: str
+    text: str
+    charts: Sequence[Drawn] = ()
+    tables: Sequence[Cells] = ()
+
+
+def render_parts(kind: str, title: str, facts: Mapping[str, str], parts: Sequence[Part]) -> str:
+    """Makes a page of parts one below the other.
+
+    Args:
+        kind: what it is, in a word.
+        title: the title of the page.
+        facts: what stands at its beginning, by name.
+        parts: the parts.
+
+    Returns:
+        The HTML.
+
+    Raises:
+        InputError: Altair, or what it needs to draw without a network, is missing.
+    """
+    numbered: list[dict[str, Any]] = []
+    drawn: list[dict[str, Any]] = []
+    for part in parts:
+        numbered.append({"part": part, "first": len(drawn)})
+        drawn += [{"spec": chart.spec, "rows": chart.rows} for chart in part.charts]
+    return render("parts-page", title, {"drawn": drawn}, kind=kind, facts=facts, parts=numbered)
+
+
 def render(template: str, title: str, data: Mapping[str, Any], **content: Any) -> str:
     """Makes a page.
 

@@ -45,6 +45,7 @@ function theme() {
     background: "transparent",
     font: style.fontFamily,
     view: { stroke: null },
+    legend: { labelColor: text, labelFontSize: 12 },
     axis: {
       labelColor: faint, titleColor: text, gridColor: line, domainColor: line, tickColor: line,
       labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", gridOpacity: 0.6, titlePadding: 8,
@@ -110,6 +111,22 @@ if (picks) {
     show();
   });
   show();
+}
+
+async function drawAll() {
+  await Promise.all(Array.from(document.querySelectorAll("[data-drawn]"), async (element) => {
+    const { spec, rows } = data.drawn[Number(element.dataset.drawn)];
+    const copy = structuredClone(spec);
+    copy.datasets = { rows };
+    copy.description = `${element.previousElementSibling.textContent}. The tables have the same numbers.`;
+    await embed(element, copy);
+  }));
+  document.documentElement.dataset.ready = "";
+}
+
+if (data.drawn) {
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  drawAll();
 }
 
 // --- the episode viewer -------------------------------------------------------------------------------------
