@@ -114,6 +114,7 @@ class Evaluation:
     """What `evaluate` played: tables, data frames, frontiers and files of it.
 
     ``dataclasses.replace(result, objective=Objective(1e-3))`` is the same evaluation under another objective.
+    What ``latency`` and ``kv`` depend on is counted only where `evaluate` is asked for them.
 
     Attributes:
         dataset: the questions.
