@@ -139,7 +139,7 @@ def test_learners_are_scored_by_training_seed_and_length(result):
 
 def test_too_few_training_seeds_are_said(data):
     few = bench(TINY, {"learner": {10: ["sc@4"]}}, data=data, seeds=SEEDS)
-    assert "learner/10: 1 training seeds, fewer than 5" in str(few.table())
+    assert "learner/10: 1 training seed, fewer than 5" in str(few.table())
 
 
 def test_agents_play_the_episodes_of_controllers(result):

@@ -358,10 +358,9 @@ class Benchmark:
             if one.setting:
                 yield styled(f"{one.name}: {one.setting}, chosen on train and validation", "dim")
             if one.steps is not None or one.training_seeds > 1:
+                seeds = f"{one.training_seeds} training seed{'s' * (one.training_seeds > 1)}"
                 few = "" if one.training_seeds >= FEWEST_SEEDS else f", fewer than {FEWEST_SEEDS}"
-                yield styled(
-                    f"{_shown(one.name, one.steps)}: {one.training_seeds} training seeds{few}", "dim"
-                )
+                yield styled(f"{_shown(one.name, one.steps)}: {seeds}{few}", "dim")
 
 
 _Choice = tuple[Play, int]
