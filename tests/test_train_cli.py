@@ -152,7 +152,17 @@ def test_train_says_what_it_made(run_train, config):
     assert manifest["config"] == {
         "data": {"paths": None, "encoding": "exact", "folds": 3, "fold": 0, "split": False},
         "network": {"hidden": 4, "actions": "rounds"},
-        "objective": {"gamma": [1e-5, 1e-3], "reward": "outcome", "voters": 0, "difficulty_std": 0.0},
+        "objective": {
+            "gamma": [1e-5, 1e-3],
+            "reward": "outcome",
+            "voters": 0,
+            "difficulty_std": 0.0,
+            "cost": "intervals",
+            "hardware": "h100-sxm",
+            "cost_model": None,
+            "batch": None,
+            "prefix_cached": True,
+        },
         "warm_start": None,
         "trainer": dataclasses.asdict(EvolutionSettings(max_branches=8)),
         "run": {"updates": 30, "validate_every": 3, "checkpoint_every": 4, "patience": None, "seed": 5},
