@@ -243,7 +243,10 @@ def roll(data, **arguments):
             lambda _: at.load("smolm2"),
             "nothing found at 'smolm2'; did you mean 'smollm2'. There are synthetic, ",
         ),
-        (lambda _: at.load("nope"), "nothing found at 'nope'; there are synthetic, smollm2, files and"),
+        (
+            lambda _: at.load("nope"),
+            "nothing found at 'nope'; there are synthetic, synthetic-signals, smollm2, files and",
+        ),
         (lambda data: at.evaluate(data, "sc@2", sealing=None), "sealing is None, but it must be"),
         (lambda data: at.trace(data, "sc@2", sealing=True), "sealing is True, but it must be"),
         (lambda data: at.evaluate(data, "sc@2", protocol=["repo100"]), r"unknown protocol \['repo100'\]"),

@@ -352,8 +352,10 @@ def check_branches(value: float, least: int = 1) -> int:
         least: the least number allowed.
 
     Raises:
-        InputError: it is not whole, or too small.
+        InputError: it is not whole, too small, or more than int32 holds.
     """
+    if value > np.iinfo(np.int32).max:
+        raise InputError(f"the number of branches is {value:g}, more than can be counted; give fewer")
     if not float(value).is_integer() or value < least:
         raise InputError(f"the number of branches is {value:g}, but it must be a whole number >= {least}")
     return int(value)

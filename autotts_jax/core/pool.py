@@ -306,7 +306,7 @@ def type_of(value: Any) -> jax.core.ShapedArray | None:
     """
     try:
         return jax.typeof(value)
-    except TypeError:
+    except (TypeError, OverflowError):  # an int may be more than int32 holds
         return None
 
 
