@@ -393,6 +393,7 @@ def test_proposers_by_name():
     ("fields", "message"),
     [
         ({"count": 0}, "count is 0"),
+        ({"count": 10**8}, "count is 100000000, but it must be between 1 and 128"),
         ({"prices": {"wise": (-1, 0)}}, "dollars for a million tokens"),
         ({"prices": PRICES, "max_dollars": float("nan")}, "max_dollars is nan"),
     ],

@@ -31,6 +31,9 @@ OPENAI = "openai"
 MESSAGE_TOKENS = 64
 """Tokens that a server may add to each message."""
 
+MAX_FILES = 128
+"""Files that a round can ask for."""
+
 
 class PaidTokens(NamedTuple):
     """Tokens of prompts and of replies."""
@@ -81,7 +84,7 @@ class OpenAIProposer:
     Attributes:
         model: the name under which the server serves the model.
         base_url: the server, e.g. ``http://127.0.0.1:8000/v1``; ``OPENAI_BASE_URL`` or OpenAI's own if None.
-        count: files that a round asks for, all at a time.
+        count: files that a round asks for, all at a time, each in a thread; at most `MAX_FILES`.
         temperature: of sampling; the server's own if None.
         reply_tokens: tokens of a reply at most.
         max_tokens: tokens that a run may pay for, prompts and replies of all models together.
@@ -109,7 +112,8 @@ class OpenAIProposer:
     def __post_init__(self) -> None:
         if not text("the model", self.model):
             raise InputError("there is no model; give one, as openai:MODEL")
-        for name in ("count", "reply_tokens", "max_tokens"):
+        whole("count", self.count, 1, MAX_FILES)
+        for name in ("reply_tokens", "max_tokens"):
             whole(name, getattr(self, name), 1)
         price = self.prices.get(self.model)
         if price is not None and not all(0 <= dollars < 1e6 for dollars in price):
