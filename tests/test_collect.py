@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -776,7 +777,10 @@ def test_the_command_makes_data_that_evaluate_takes(tmp_path, capsys, monkeypatc
     folder = tmp_path / "run"
     line = ["collect", "--engine", "simulated", "--questions", "arithmetic:2", "--out", str(folder)]
     settings = ["--branches", "8", "--interval", "20", "--max-tokens", "100"]
-    assert "2 questions of 8 branches" in main([*line, *settings], monkeypatch, capsys)
+    said = main([*line, *settings], monkeypatch, capsys)
+    assert "2 questions of 8 branches" in said
+    _, told = said.splitlines()[-1].split("evaluate it: autotts-jax ")
+    assert "cmc@0.5" in main([*shlex.split(told), "--seeds", "1"], monkeypatch, capsys)
     assert "simulated/arithmetic" in main(["data", "info", str(folder)], monkeypatch, capsys)
     manifest = json.loads((folder / COLLECTION).read_text())
     assert [run["engine"] for run in manifest["runs"]] == ["simulated"]

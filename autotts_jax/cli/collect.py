@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
@@ -136,7 +137,9 @@ def collect(
     console().print(table)
     written = ", ".join(name for name in (COLLECTED, MATRIX) if (out / name).exists())
     say(f"wrote {written} to {out}: {len(dataset)} questions of {branches} branches")
-    say(f"evaluate it: autotts-jax evaluate --data {out}")
+    # Episodes open 64 branches where nothing else is said, and so do the widest controllers.
+    fewer = f" --controllers sc@{branches},cmc@0.5 --max-branches {branches}" if branches < 64 else ""
+    say(f"evaluate it: autotts-jax evaluate --data {shlex.quote(str(out))}{fewer}")
 
 
 def _shown(on_progress: Callable[..., None]) -> Callable[[CollectionProgress], None]:
