@@ -141,6 +141,12 @@ def nothing_left(engine, address):
     until(lambda: idle(engine, address))
 
 
+@pytest.fixture
+def compiled(address):  # noqa: ARG001
+    """The server of this module compiles nothing any more."""
+    until(lambda: not any(thread.name == "compile" for thread in threading.enumerate()))
+
+
 def client(address, key=KEY, **options):
     return openai.OpenAI(base_url=f"{address}/v1", api_key=key, max_retries=0, **options)
 
@@ -761,6 +767,7 @@ class Held(SimulatedEngine):
         return super().generate(requests, cancel)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_what_is_compiled_answers_while_others_are_compiled(monkeypatch):
     monkeypatch.setattr(Held, "gate", threading.Event(), raising=False)
     monkeypatch.setattr(Held, "made", 0)
@@ -776,6 +783,7 @@ def test_what_is_compiled_answers_while_others_are_compiled(monkeypatch):
         assert waiting.result().choices[0].message.content
 
 
+@pytest.mark.usefixtures("compiled")
 def test_the_server_ends_while_controllers_are_compiled(monkeypatch):
     monkeypatch.setattr(Held, "gate", threading.Event(), raising=False)
     monkeypatch.setattr(Held, "made", 0)
@@ -829,6 +837,7 @@ def test_when_the_server_behind_it_dies_each_client_is_told_within_seconds(monke
 # --- the server -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_server_and_what_is_under_way(monkeypatch, caplog, number):
     caplog.set_level("INFO", "uvicorn.error")
