@@ -30,6 +30,7 @@ from autotts_jax.collect import (
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import answer_questions
 from autotts_jax.live import answer
+from autotts_jax.live.published import PUBLISHED
 from autotts_jax.policies import CONTROLLERS, select
 from autotts_jax.replay import BranchOrders, read_files
 from autotts_jax.testing import check_engine
@@ -44,12 +45,14 @@ PLAN = Plan(
     tuple(Problem(f"What is {n} + {n}?", str(2 * n)) for n in range(1, 5)),
     num_branches=WIDTH,
     chunk=8,
-    sampling=Sampling(interval=16, max_tokens=160, seed=5, probe_tokens=8),
+    sampling=Sampling(interval=16, max_tokens=160, seed=5, probe_tokens=8, logprobs=True),
 )
 OWN = f"{Path(__file__).parents[2] / 'examples' / 'my_controller.py'}:first_finishers@0.5"
 VALUES = {"cmc": 0.3, "single": 2}
 """Values of families where it is not the width."""
-PLAYERS = (*(f"{name}@{VALUES.get(name, WIDTH)}" for name in CONTROLLERS), "cmc@0", "neural@5e-5", OWN)
+LIVE = [name for name in PUBLISHED if name in CONTROLLERS]
+"""The others read signals that no live model tells."""
+PLAYERS = (*(f"{name}@{VALUES.get(name, WIDTH)}" for name in LIVE), "cmc@0", "neural@5e-5", OWN)
 
 
 @pytest.fixture(scope="module")
