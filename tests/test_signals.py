@@ -153,15 +153,18 @@ def test_info_prints_them(cell, capsys):
     assert re.search(r"^low_auroc +0\.000$", capsys.readouterr().out, re.MULTILINE)
 
 
+SUM = Plan(
+    "simulated",
+    "sums",
+    (Problem("What is 2 + 2?", "4"),),
+    num_branches=8,
+    sampling=Sampling(interval=20, max_tokens=100, logprobs=True),
+)
+"""A collection that keeps log-probabilities."""
+
+
 def test_a_collection_has_the_log_probabilities_that_it_kept(tmp_path):
-    plan = Plan(
-        "simulated",
-        "sums",
-        (Problem("What is 2 + 2?", "4"),),
-        num_branches=8,
-        sampling=Sampling(interval=20, max_tokens=100, logprobs=True),
-    )
-    data = collect(plan, tmp_path / "run", LocalWorkers(SimulatedEngine(mean_tokens=30)))
+    data = collect(SUM, tmp_path / "run", LocalWorkers(SimulatedEngine(mean_tokens=30)))
     (unit,) = (json.loads(path.read_text()) for path in (tmp_path / "run" / "units").iterdir())
     values = signals_of(data)["logprob_mean"][0]
     assert {len(branch["logprobs"]) for branch in unit["branches"]} >= {1, 2}
@@ -181,14 +184,7 @@ class Silent(SimulatedEngine):
 
 
 def test_a_collection_of_which_some_were_not_told_has_no_signal(tmp_path):
-    plan = Plan(
-        "simulated",
-        "sums",
-        (Problem("What is 2 + 2?", "4"),),
-        num_branches=8,
-        sampling=Sampling(interval=20, max_tokens=100, logprobs=True),
-    )
-    data = collect(plan, tmp_path / "run", LocalWorkers(Silent()))
+    data = collect(SUM, tmp_path / "run", LocalWorkers(Silent()))
     assert not data.matrix.signals
 
 

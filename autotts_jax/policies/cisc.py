@@ -7,15 +7,15 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from autotts_jax.core.controller import Controller, Family, check_branches
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.controller import Family, check_branches
+from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.votes import Vote
-from autotts_jax.typing import Scalar
+from autotts_jax.policies.self_consistency import SelfConsistency
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class CISC(Controller):
+class CISC(SelfConsistency):
     """Reads n branches in full; each final answer weighs exp(c/T), c being the branch's confidence.
 
     The confidence is the probability of a token in the branch's last interval, the geometric mean; the
@@ -27,17 +27,9 @@ class CISC(Controller):
         temperature: T; the paper chooses one for each model.
     """
 
-    branches: int
     temperature: float = 0.1
 
     signals = ("logprob_mean",)
-
-    def start(self, pool: Pool) -> tuple[None, Pool]:
-        return None, pool.read(self.branches)
-
-    def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
-        read = pool.opened >= self.branches
-        return memory, pool, jnp.where(read, StopReason.DECIDED, StopReason.BUDGET)
 
     def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
         confidence = jnp.exp(pool.signal("logprob_mean"))

@@ -12,13 +12,14 @@ from jaxtyping import Bool, Float32, Int32
 from autotts_jax.core.controller import Controller, Family, check_branches, first_of
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote, largest
+from autotts_jax.policies.self_consistency import SelfConsistency
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class DeepConfOffline(Controller):
+class DeepConfOffline(SelfConsistency):
     """Reads n branches in full; the η % with the highest confidence at their end vote, weighed by it.
 
     Attributes:
@@ -26,17 +27,9 @@ class DeepConfOffline(Controller):
         keep: η, percent of the branches with an answer that vote: 10 or 90 in the paper.
     """
 
-    branches: int
     keep: float = 10.0
 
     signals = ("conf_tail",)
-
-    def start(self, pool: Pool) -> tuple[None, Pool]:
-        return None, pool.read(self.branches)
-
-    def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
-        read = pool.opened >= self.branches
-        return memory, pool, jnp.where(read, StopReason.DECIDED, StopReason.BUDGET)
 
     def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
         score = pool.signal("conf_tail")
