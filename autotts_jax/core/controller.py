@@ -354,8 +354,8 @@ def check_branches(value: float, least: int = 1) -> int:
     Raises:
         InputError: it is not whole, too small, or more than int32 holds.
     """
-    if value > np.iinfo(np.int32).max:
-        raise InputError(f"the number of branches is {value:g}, more than can be counted; give fewer")
     if not float(value).is_integer() or value < least:
         raise InputError(f"the number of branches is {value:g}, but it must be a whole number >= {least}")
+    if value > np.iinfo(np.int32).max:
+        raise InputError(f"the number of branches is {value:g}, more than can be counted; give fewer")
     return int(value)
