@@ -35,9 +35,13 @@ class DataError(InputError):
     """
 
     def __init__(self, file: object, problem: str, question: int | None = None, branch: int | None = None):
-        place = [printable(file)]
+        super().__init__(printable(file), problem, question, branch)  # pickling gives them back to it
+
+    def __str__(self) -> str:
+        file, problem, question, branch = self.args
+        place = [file]
         if question is not None:
             place.append(f"question {question}")
         if branch is not None:
             place.append(f"branch {branch}")
-        super().__init__(f"{', '.join(place)}: {problem}")
+        return f"{', '.join(place)}: {problem}"

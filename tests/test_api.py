@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import pickle
 import pydoc
 import subprocess
 import sys
@@ -29,6 +30,14 @@ def dataset():
 @pytest.fixture(scope="module")
 def result(dataset):
     return at.evaluate(dataset, ["sc@1", "sc@8", "cmc@0.2", "cmc@0.5"], seeds=2, max_branches=8)
+
+
+def test_what_a_worker_returns_can_be_sent(dataset, result):
+    data, copy = pickle.loads(pickle.dumps((dataset, result)))
+    assert (repr(data), str(copy.table())) == (repr(dataset), str(result.table()))
+    assert copy.episodes() == result.episodes()
+    trace = at.trace(dataset, "sc@2", max_branches=2)
+    assert pickle.loads(pickle.dumps(trace)).steps == trace.steps
 
 
 def test_importing_it_registers_the_environments_and_imports_nothing_heavy():

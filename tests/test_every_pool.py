@@ -1,4 +1,7 @@
-"""Every player on every pool: in batches, step by step in replay, on a running model, in an environment."""
+"""Every player on every pool: in batches, step by step in replay, on a running model, in an environment.
+
+The batches are played by what another process would be given.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 from matrices import BRANCHES, random_matrix, shared_orders
 from matrices import WIDTH as SMALL_WIDTH
+from test_pickling import copied
 
 import autotts_jax  # noqa: F401  # registers the environments
 from autotts_jax.collect import MathGrader, Plan, Problem, Sampling, SimulatedEngine, Store, collect_unit
@@ -199,7 +203,7 @@ def played_by(names):
 
 @pytest.mark.parametrize("name", played_by(PLAYERS))
 def test_a_player_plays_the_same_episode_everywhere(name, dataset, grader, environment):
-    batch = player(name).play(dataset, ORDERS)
+    batch = copied(player(name)).play(dataset, ORDERS)
     for row, question in enumerate(QUESTIONS):
         replay = replayed(dataset, row, player(name).play_episode)
         decisions, ended, pool = replay

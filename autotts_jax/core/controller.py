@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ from autotts_jax.errors import InputError
 from autotts_jax.replay.scale import Scale
 from autotts_jax.replay.signals import bad_name
 from autotts_jax.typing import Array, Scalar
+
+Made = TypeVar("Made", bound="Controller")
 
 Memory = Any
 """A pytree of arrays that a controller carries from round to round."""
@@ -342,6 +344,21 @@ def check_beta(value: float) -> float:
     if not isinstance(value, numbers.Real) or not 0.0 <= value <= 1.0:
         raise InputError(f"β is {value!r}, but it must be a number between 0 and 1")
     return float(value)
+
+
+def of_branches(kind: Callable[..., Made], value: float, least: int = 1, **fields: Any) -> Made:
+    """Makes the member of a family over the number of branches, which pickles as a lambda would not.
+
+    Args:
+        kind: the class, whose first field is the number.
+        value: the number.
+        least: the least number allowed.
+        **fields: further fields of the controller.
+
+    Raises:
+        InputError: see `check_branches`.
+    """
+    return kind(check_branches(value, least), **fields)
 
 
 def check_branches(value: float, least: int = 1) -> int:

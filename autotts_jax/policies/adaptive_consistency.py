@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 from jaxtyping import Bool
 
-from autotts_jax.core.controller import Family, check_branches
+from autotts_jax.core.controller import Family, of_branches
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.policies.one_by_one import OneByOne
 from autotts_jax.typing import Array
@@ -31,5 +32,5 @@ class AdaptiveConsistency(OneByOne):
         return (pool.vote_finals().confidence > self.threshold) & (pool.opened >= 2)
 
 
-FAMILY = Family("asc", (1, 4, 8, 16, 32, 64), lambda n: AdaptiveConsistency(check_branches(n)), "branches")
+FAMILY = Family("asc", (1, 4, 8, 16, 32, 64), functools.partial(of_branches, AdaptiveConsistency), "branches")
 """The family over n, the number of branches."""

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32
 
 from autotts_jax.core import votes
-from autotts_jax.core.controller import Family, check_branches
+from autotts_jax.core.controller import Family, of_branches
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.policies.one_by_one import OneByOne
 from autotts_jax.replay.matrix import NONE
@@ -150,11 +150,11 @@ def _gamma_tables(width: int) -> tuple[np.ndarray, np.ndarray]:
 
 _VALUES = (4, 8, 16, 32, 64)
 
-DIRICHLET = Family("asc-dirichlet", _VALUES, lambda n: DirichletConsistency(check_branches(n)), "branches")
+DIRICHLET = Family("asc-dirichlet", _VALUES, functools.partial(of_branches, DirichletConsistency), "branches")
 """The family of the Dirichlet rule over n, the number of branches."""
 
-ENTROPY = Family("asc-entropy", _VALUES, lambda n: EntropyConsistency(check_branches(n)), "branches")
+ENTROPY = Family("asc-entropy", _VALUES, functools.partial(of_branches, EntropyConsistency), "branches")
 """The family of the entropy rule over n, the number of branches."""
 
-MAJORITY = Family("asc-majority", _VALUES, lambda n: MajorityConsistency(check_branches(n)), "branches")
+MAJORITY = Family("asc-majority", _VALUES, functools.partial(of_branches, MajorityConsistency), "branches")
 """The family of the majority rule over n, the number of branches."""

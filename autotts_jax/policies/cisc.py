@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 
-from autotts_jax.core.controller import Family, check_branches
+from autotts_jax.core.controller import Family, of_branches
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.votes import Vote
 from autotts_jax.policies.self_consistency import SelfConsistency
@@ -37,5 +38,5 @@ class CISC(SelfConsistency):
         return pool.vote_finals(weights=jnp.exp((confidence - 1) / self.temperature))
 
 
-FAMILY = Family("cisc", (4, 8, 16, 32, 64), lambda n: CISC(check_branches(n)), "branches")
+FAMILY = Family("cisc", (4, 8, 16, 32, 64), functools.partial(of_branches, CISC), "branches")
 """The family over n, the number of branches."""

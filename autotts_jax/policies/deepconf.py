@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float32, Int32
 
-from autotts_jax.core.controller import Controller, Family, check_branches, first_of
+from autotts_jax.core.controller import Controller, Family, first_of, of_branches
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote, largest
 from autotts_jax.policies.self_consistency import SelfConsistency
@@ -121,9 +122,9 @@ def bar_of(score: Float32[Array, " W"], branches: Bool[Array, " W"], keep: float
 
 
 OFFLINE = Family(
-    "deepconf-offline", (4, 8, 16, 32, 64), lambda n: DeepConfOffline(check_branches(n)), "branches"
+    "deepconf-offline", (4, 8, 16, 32, 64), functools.partial(of_branches, DeepConfOffline), "branches"
 )
 """The family of the offline variant over n, the number of branches, with η = 10."""
 
-FAMILY = Family("deepconf", (24, 32, 48, 64), lambda n: DeepConf(check_branches(n)), "branches")
+FAMILY = Family("deepconf", (24, 32, 48, 64), functools.partial(of_branches, DeepConf), "branches")
 """The family over n, the number of branches, with η = 10 and 16 first branches."""

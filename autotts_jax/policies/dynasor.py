@@ -58,5 +58,9 @@ class Dynasor(EarlyExit):
         return state, state.length >= self.bar
 
 
-FAMILY = Family("dynasor", (2, 3, 5, 8), lambda bar: Dynasor(1, check_patience(bar)), "probes")
+def _of_bar(bar: float) -> Dynasor:
+    return Dynasor(1, check_patience(bar))
+
+
+FAMILY = Family("dynasor", (2, 3, 5, 8), _of_bar, "probes")
 """The family over the bar, in probes, with a single branch."""

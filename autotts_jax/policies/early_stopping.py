@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
-from autotts_jax.core.controller import Controller, Family, check_branches, first_of
+from autotts_jax.core.controller import Controller, Family, first_of, of_branches
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote, largest
 from autotts_jax.typing import Array, Scalar
@@ -71,5 +72,5 @@ class EarlyStopping(Controller):
         return memory.sequential
 
 
-FAMILY = Family("esc", (16, 32, 64), lambda n: EarlyStopping(check_branches(n, least=WINDOW)), "branches")
+FAMILY = Family("esc", (16, 32, 64), functools.partial(of_branches, EarlyStopping, least=WINDOW), "branches")
 """The family over n, the number of branches."""

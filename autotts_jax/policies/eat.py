@@ -69,5 +69,9 @@ class EAT(EarlyExit):
         return state, (state.probes > self.warm_up) & (state.variance < self.threshold)
 
 
-FAMILY = Family("eat", (0.3, 0.1, 0.03, 0.01), lambda delta: EAT(1, number("δ", delta, above=0)), "δ")
+def _of_delta(delta: float) -> EAT:
+    return EAT(1, number("δ", delta, above=0))
+
+
+FAMILY = Family("eat", (0.3, 0.1, 0.03, 0.01), _of_delta, "δ")
 """The family over δ, with a single branch."""

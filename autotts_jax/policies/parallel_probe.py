@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Int32
 
-from autotts_jax.core.controller import Controller, Family, check_branches, first_of
+from autotts_jax.core.controller import Controller, Family, first_of, of_branches
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
@@ -85,6 +86,6 @@ class ParallelProbe(Controller):
 
 
 FAMILY = Family(
-    "parallel-probe", (1, 4, 8, 16, 32, 64), lambda n: ParallelProbe(check_branches(n)), "branches"
+    "parallel-probe", (1, 4, 8, 16, 32, 64), functools.partial(of_branches, ParallelProbe), "branches"
 )
 """The family over n, the number of branches."""

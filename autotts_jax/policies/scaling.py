@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -66,7 +67,11 @@ def tuned(make: Callable[[float], Made], factors: Mapping[str, float]) -> Callab
         >>> tuned(CMC.of_beta, {"max_use": 0.5})(1.0).max_use
         32
     """
-    return lambda value: scaled(make(value), factors)
+    return functools.partial(_tuned, make, factors)
+
+
+def _tuned(make: Callable[[float], Made], factors: Mapping[str, float], value: float) -> Made:
+    return scaled(make(value), factors)
 
 
 def _name(path: Any) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 
-from autotts_jax.core.controller import Controller, Family, check_branches
+from autotts_jax.core.controller import Controller, Family, of_branches
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.typing import Scalar
@@ -35,5 +36,5 @@ class SelfConsistency(Controller):
         return pool.vote_finals()
 
 
-FAMILY = Family("sc", (1, 4, 8, 16, 32, 64), lambda n: SelfConsistency(check_branches(n)), "branches")
+FAMILY = Family("sc", (1, 4, 8, 16, 32, 64), functools.partial(of_branches, SelfConsistency), "branches")
 """The family over n, the number of branches."""

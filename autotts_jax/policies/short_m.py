@@ -6,11 +6,12 @@ With m = 1 it is first-finish search (arXiv 2505.18149).
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 
-from autotts_jax.core.controller import Controller, Family, check_branches, first_of
+from autotts_jax.core.controller import Controller, Family, first_of, of_branches
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.typing import Scalar
@@ -51,15 +52,14 @@ class ShortM(Controller):
         )
 
 
-FAMILY = Family(
-    "short-m",
-    (4, 8, 16, 32, 64),
-    lambda k: ShortM(check_branches(k), quorum=max(1, round(k / 4))),
-    "branches",
-)
+def _short_m(branches: float) -> ShortM:
+    return of_branches(ShortM, branches, quorum=max(1, round(branches / 4)))
+
+
+FAMILY = Family("short-m", (4, 8, 16, 32, 64), _short_m, "branches")
 """The family over k, the number of branches; m is a quarter of it."""
 
 FIRST_FINISH = Family(
-    "first-finish", (1, 4, 8, 16, 32, 64), lambda k: ShortM(check_branches(k), quorum=1), "branches"
+    "first-finish", (1, 4, 8, 16, 32, 64), functools.partial(of_branches, ShortM, quorum=1), "branches"
 )
 """The family of first-finish search over k, the number of branches."""

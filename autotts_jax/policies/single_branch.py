@@ -70,5 +70,9 @@ def check_patience(value: float) -> int:
     return int(value)
 
 
-FAMILY = Family("single", (4, 8, 12, 16, 24), lambda n: SingleBranch(check_patience(n)), "probes")
+def _of_patience(patience: float) -> SingleBranch:
+    return SingleBranch(check_patience(patience))
+
+
+FAMILY = Family("single", (4, 8, 12, 16, 24), _of_patience, "probes")
 """The family over the patience, in probes."""

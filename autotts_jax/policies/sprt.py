@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
-from autotts_jax.core.controller import Family, check_branches
+from autotts_jax.core.controller import Family, of_branches
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.policies.one_by_one import OneByOne
 from autotts_jax.typing import Array
@@ -43,5 +44,5 @@ class SPRTConsensus(OneByOne):
         return (ratio >= upper) | (ratio <= lower)
 
 
-FAMILY = Family("sprt", (4, 8, 16, 32, 64), lambda n: SPRTConsensus(check_branches(n)), "branches")
+FAMILY = Family("sprt", (4, 8, 16, 32, 64), functools.partial(of_branches, SPRTConsensus), "branches")
 """The family over n, the number of branches."""

@@ -94,12 +94,12 @@ def neural_family(policy: NeuralPolicy, name: str = "neural") -> Family:
         policy: the policy.
         name: the family's name in results.
     """
+    return Family(name, GAMMAS, functools.partial(_with_gamma, policy), "γ")
 
-    def make(gamma: float) -> NeuralPolicy:
-        check_gamma(gamma)
-        return dataclasses.replace(policy, gamma=gamma)
 
-    return Family(name, GAMMAS, make, "γ")
+def _with_gamma(policy: NeuralPolicy, gamma: float) -> NeuralPolicy:
+    check_gamma(gamma)
+    return dataclasses.replace(policy, gamma=gamma)
 
 
 def head_of(parameters: Parameters) -> ActionHead:

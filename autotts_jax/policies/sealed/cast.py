@@ -72,6 +72,10 @@ class Cast:
         self._job = {"code": dataclasses.asdict(code), "value": value, "gamma": gamma}
         self._of_thread = threading.local()
 
+    def __reduce__(self) -> tuple[type[Cast], tuple[object, ...]]:
+        """Another process starts children of its own."""
+        return Cast, (self.code, self._sandbox, self._job["value"], self._gamma)
+
     def at(self, value: float | None) -> Cast:
         """Gives children of another setting.
 
