@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from autotts_jax.collect.arithmetic import arithmetic
+from autotts_jax.collect.grading import MathGrader
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import evaluate
 from autotts_jax.policies.players import select
@@ -50,6 +51,13 @@ def test_the_recorded_data_is_what_its_card_says(recorded):
 def test_the_recorded_questions_are_those_of_the_generator(recorded):
     asked = arithmetic(64)[:40]
     assert [(q.text, q.gold) for q in recorded.questions] == [(q.text, q.gold) for q in asked]
+
+
+def test_the_recorded_answers_are_those_of_the_grader_as_it_is(recorded):
+    with MathGrader(1) as grader:
+        for question in recorded.questions:
+            assert grader.forms(question.vocabulary) == list(question.vocabulary)
+            assert grader.reference(question.gold) == question.gold
 
 
 def test_the_card_says_how_each_topic_went(recorded):

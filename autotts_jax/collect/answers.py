@@ -24,7 +24,7 @@ from collections.abc import Callable
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 from autotts_jax.files import read_bytes
-from autotts_jax.replay.spelling import ERROR, MAX_LENGTH
+from autotts_jax.replay.spelling import ERROR, MAX_LENGTH, ROW
 from autotts_jax.user_code import find_code, last_lines, load_object
 
 Extractor = Callable[[str], str | None]
@@ -277,13 +277,15 @@ def _stated(text: str) -> str | None:
 
 
 def _said(text: str) -> str | None:
-    """The answer that a sentence begins with: a choice, mathematics, a number or a few words."""
+    """The answer that a sentence begins with: a choice, mathematics, a row, a number or a few words."""
     if choice := _STATED_CHOICE.match(text):
         return choice[0].strip()
     if mathematics := _MATHEMATICS.match(text):
         return mathematics[mathematics.lastindex or 0].strip()
     sentence = _SENTENCE.match(text)
     said = sentence[0].strip(" *_`") if sentence else ""
+    if ROW.fullmatch(row := " ".join(said.split())):
+        return row
     number = _NUMBER.search(said.rpartition("=")[2])
     if formula := _formula(said):
         return formula

@@ -304,7 +304,8 @@ _CHEMICAL = re.compile(
 )
 _GROWTH = re.compile(r"(?:\\mathcal ?\{O\}|\\Theta|\\Omega|[OΘΩ]) ?\(.+\)")
 _CODED = re.compile("0[xX][0-9A-Fa-f]+|0[bB][01]+|0[oO][0-7]+")
-_ROW = re.compile(r"[0-9]+(?:\.[0-9]+)*(?: [0-9]+(?:\.[0-9]+)*)+|[0-9]+(?:\.[0-9]+){2,}")
+ROW = re.compile(r"[0-9]+(?:\.[0-9]+)*(?: [0-9]+(?:\.[0-9]+)*)+|[0-9]+(?:\.[0-9]+){2,}")
+"""Numbers in a row, as 1 2 3 and 192.168.1.1, which are neither a product nor one number."""
 _RATIO = re.compile("[0-9]+(?: ?: ?[0-9]+){2,}")
 _LETTERS = r"[^\W\d_]"
 _WORDS = re.compile(rf"{_LETTERS}(?:{_LETTERS}|[ ,.'-])*")
@@ -344,7 +345,7 @@ def text_form(text: str) -> str | None:
     """
     if match := _CHOICE.fullmatch(text) or _CHOSEN.fullmatch(text):
         return (match[1] or match[2]).upper()
-    if any(kind.fullmatch(text) for kind in (_NUMERIC_DATE, _ORDINAL, _ROW)):
+    if any(kind.fullmatch(text) for kind in (_NUMERIC_DATE, _ORDINAL, ROW)):
         return text
     if match := _IN_BASE.fullmatch(text):
         return f"{match[1].upper()}_{{{match[2] or match[3]}}}"
