@@ -220,6 +220,7 @@ def seen_at_random(seed, width=16):
     return Seen(**pool, **branch)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(members, st.integers(0, 2**32 - 1), st.floats(0, 1))
 def test_exported_rules_say_what_the_program_says(program, seed, beta):

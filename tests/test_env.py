@@ -499,7 +499,7 @@ def test_a_tie_of_finals_goes_to_the_one_revealed_first(first):
     assert int(info["answer"]) == finals[first]
 
 
-@pytest.mark.parametrize("width", [64, 200, 300])
+@pytest.mark.parametrize("width", [64, pytest.param(200, marks=pytest.mark.slow), 300])
 def test_votes_and_ranks_are_right_at_any_width(width):
     """Counts and scores of many branches do not fit in the words that hold those of few."""
     rng = np.random.default_rng(width)

@@ -52,7 +52,11 @@ def weighing(policy: NeuralPolicy, *coefficients: float) -> NeuralPolicy:
 
 @pytest.mark.parametrize(
     ("actions", "seed", "width"),
-    [("rounds", 0, 24), ("rounds", 3, 24), pytest.param("atomic", 12, 8, marks=pytest.mark.slow)],
+    [
+        ("rounds", 0, 24),
+        pytest.param("rounds", 3, 24, marks=pytest.mark.slow),
+        pytest.param("atomic", 12, 8, marks=pytest.mark.slow),
+    ],
 )
 def test_a_policy_passes_the_check_of_controllers(matrix, actions, seed, width):
     chosen = weighing(policy(seed, scale=3.0, actions=actions), 1, -2, 1)
@@ -116,6 +120,7 @@ def test_it_remembers_disagreement_and_confidence(matrix, atomic):
     assert rounds == most + atomic  # the first branch was a round, too
 
 
+@pytest.mark.slow
 def test_the_width_of_the_pool_makes_no_difference(matrix):
     """As long as it is not exhausted: it opens what fits."""
     chosen = [policy(seed, scale=3.0) for seed in range(8)]

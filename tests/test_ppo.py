@@ -480,6 +480,7 @@ def atomic():
     return PPO(SETTINGS, params, initial_parameters(4, KEY, "atomic"), ONE_DEVICE), params
 
 
+@pytest.mark.slow
 def test_an_update_by_atomic_actions(atomic):
     trainer, _ = atomic
     first = trainer.init(KEY)

@@ -230,6 +230,7 @@ INSIDE, OUTSIDE, KNOWING = functions("inside"), functions("outside"), functions(
 ASKING = [*INSIDE, *OUTSIDE, *KNOWING]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "cheat"), ASKING, ids=ids(ASKING))
 def test_cheats_beat_honest_play_where_nothing_seals_them(write, file, cheat, monkeypatch):
     monkeypatch.setattr(builtins, "sum", sum)
@@ -623,7 +624,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("end", ["os._exit(0)", "raise SystemExit(0)"])
+@pytest.mark.parametrize("end", ["os._exit(0)", pytest.param("raise SystemExit(0)", marks=pytest.mark.slow)])
 def test_no_command_ends_well_because_code_that_it_was_given_ends_it(tmp_path, end):
     file = tmp_path / "ends.py"
     file.write_text(ENDS.format(end=end))

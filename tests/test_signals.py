@@ -452,6 +452,7 @@ def test_the_data_of_a_matrix_are_checked_where_they_are_read(data):
         at.evaluate(dataclasses.replace(data, matrix=wide), Sure(), seeds=1, max_branches=8)
 
 
+@pytest.mark.slow
 def test_sealed_controllers_read_signals(data):
     path = f"{Path(__file__).with_name('signal_reader.py')}:Reader"
     sealed = at.evaluate(data, path, seeds=2, max_branches=8)

@@ -269,7 +269,8 @@ def test_a_port_that_is_taken(run_train, config):
     assert err.endswith("; give a free port\n")
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config, number):
     run_train("--config", config, "--out", "whole")
     environment = os.environ | {
@@ -483,13 +484,12 @@ def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
     np.testing.assert_array_equal(trained.orders.table, vary_difficulty(plain, 2.0, 7).orders.table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trainer",
     [
         EvolutionSettings(population=2, num_gammas=1, max_branches=4),
-        pytest.param(
-            PPOSettings(max_branches=4, num_envs=4, num_steps=8, minibatches=1), marks=pytest.mark.slow
-        ),
+        PPOSettings(max_branches=4, num_envs=4, num_steps=8, minibatches=1),
     ],
     ids=lambda trainer: trainer.kind,
 )
