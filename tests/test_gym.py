@@ -160,7 +160,7 @@ def test_forked_workers_are_refused_within_a_deadline(tmp_path):
 def test_an_environment_is_refused_in_any_fork(make, monkeypatch):
     make()
     monkeypatch.setattr(os, "getpid", lambda: 0)  # what a fork is told; a real one could wait for ever
-    with pytest.raises(InputError, match="make worker processes with spawn"):
+    with pytest.raises(InputError, match="play in a spawned process"):
         make()
 
 

@@ -33,6 +33,7 @@ from autotts_jax.core.controller import (
     checked_vote,
 )
 from autotts_jax.core.costs import critical_tokens
+from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.lanes import (
     Lane,
     LanePlay,
@@ -212,7 +213,8 @@ def rollout(
             cannot be traced, reads a signal that the matrix lacks, or returned something other than
             `Controller` requires; there are no episodes, or
             one has an index that is out of range; the branch orders are of another matrix; the budget or the
-            number of lanes is out of range, or there are more episodes to watch than lanes.
+            number of lanes is out of range, or there are more episodes to watch than lanes; or this process
+            is a fork of one that has used JAX.
 
     Any other exception of a controller's code is passed on.
 
@@ -228,6 +230,7 @@ def rollout(
         >>> int(played.branches.max()), float(played.correct.mean())
         (8, 0.125)
     """
+    refuse_forks()
     _check_kinds(controllers, matrix, orders)
     try:
         episodes = Episodes(*(np.asarray(column, np.int32) for column in episodes))

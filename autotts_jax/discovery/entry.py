@@ -8,6 +8,7 @@ from typing import Any
 
 from autotts_jax.checks import flag, number, whole
 from autotts_jax.collect.loading import loaded
+from autotts_jax.core.forks import refuse_forks
 from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS
 from autotts_jax.discovery.critics.critic import Critic
 from autotts_jax.discovery.proposers.protocol import Proposer, Writer
@@ -69,6 +70,7 @@ def discover(
         ('first', 'cmc')
         >>> table, promoted = found.table(), found.promoted
     """
+    refuse_forks()
     folder = destination(out)
     if candidates is None and cpu_minutes is None:
         raise InputError("there is no budget; give candidates, cpu_minutes or both")

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from autotts_jax.checks import choice, flag, number, whole
 from autotts_jax.core.costs import EpisodeCost, critical_tokens, spent_in
+from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, winner
 from autotts_jax.core.votes import MOST_BRANCHES, Vote
 from autotts_jax.envs import observations
@@ -141,8 +142,10 @@ class Environment(abc.ABC):
             seed: the seed of the branch orders, in 0 … 2³² - 1.
 
         Raises:
-            InputError: a value is out of range, or the matrix has fewer branches than ``max_branches``.
+            InputError: a value is out of range, the matrix has fewer branches than ``max_branches``, or this
+                process is a fork of one that has used JAX.
         """
+        refuse_forks()
         if not isinstance(matrix, ProbeMatrix):
             raise InputError(
                 f"matrix is a {type(matrix).__name__}, but it must be a ProbeMatrix, as dataset.matrix is"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import multiprocessing
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -20,6 +18,7 @@ from jaxtyping import Int, Int32, PRNGKeyArray, UInt32
 
 from autotts_jax.checks import choice, nearest
 from autotts_jax.core.costs import CostModel, EpisodeCost
+from autotts_jax.core.forks import FORKED
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.gym_episodes import Chosen, Shown, Slot, view
 from autotts_jax.envs.making import split_settings
@@ -66,7 +65,7 @@ class Face:
     def _set_up(self, data: Data, encoding: str, render_mode: str | None, settings: dict[str, Any]) -> None:
         if render_mode is not None:
             choice("render_mode", render_mode, RENDER_MODES)
-        _refuse_forks()
+        _refuse_forked_workers()
         matrix, self._recorded, models = _load(data, encoding)
         of_class, of_params = split_settings(self.kind, settings)
         if "cost" in of_params:
@@ -156,27 +155,18 @@ class Face:
         return draw(self.environment.name, shown)
 
 
-@functools.cache
-def _first_process() -> int:
-    """The process that made the first environment, also in forks of it."""
-    return os.getpid()
-
-
-def _refuse_forks() -> None:
-    """Refuses to start JAX in a fork of a process with JAX in it, where it would wait for ever."""
-    forks = os.getpid() != _first_process()
+def _refuse_forked_workers() -> None:
+    """Refuses workers that would be forked."""
     for call in inspect.stack(0):
         # Gymnasium makes one environment in the parent, which starts JAX, and then the workers.
         if call.frame.f_code is AsyncVectorEnv.__init__.__code__:
             context = multiprocessing.get_context(call.frame.f_locals["context"])
-            forks |= context.get_start_method() == "fork"
-    if forks:
-        raise InputError(
-            "JAX does not run in a process that was forked after JAX had started; make worker processes with "
-            "spawn, as in gymnasium.make_vec(…, vectorization_mode='async', "
-            'vector_kwargs={"context": "spawn"}), or leave vectorization_mode out: '
-            "one process then steps all environments in one compiled call"
-        )
+            if context.get_start_method() == "fork":
+                raise InputError(
+                    f"{FORKED}; make worker processes with spawn, as in gymnasium.make_vec(…, "
+                    'vectorization_mode=\'async\', vector_kwargs={"context": "spawn"}), or leave '
+                    "vectorization_mode out: one process then steps all environments in one compiled call"
+                )
 
 
 def _shown_space(env: Environment, space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:

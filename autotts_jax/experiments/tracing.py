@@ -16,6 +16,7 @@ from rich.console import RenderableType
 
 from autotts_jax.checks import choice, flag, whole
 from autotts_jax.collect.loading import loaded
+from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.pool import UNREVEALED, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
@@ -242,6 +243,7 @@ def trace(
         votes: final answers, (latest answers) in brackets
         answer 22 (right); stopped: decided
     """
+    refuse_forks()
     data = loaded(data)
     question, seed = whole("question", question, least=None), whole("seed", seed, 0, MAX_SEED)
     max_branches = whole("max_branches", max_branches, 1)

@@ -34,6 +34,7 @@ from autotts_jax.collect.trajectories import (
     fitting_tokens,
     last_depth,
 )
+from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
 from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Stepper, apply_operation
@@ -182,6 +183,7 @@ def answer(
         >>> found.answer, found.tokens
         ('7', 2500)
     """
+    refuse_forks()
     check_is_engine(engine)
     if not _is_question(question):
         raise InputError(

@@ -12,6 +12,7 @@ from jaxtyping import PRNGKeyArray
 
 from autotts_jax.checks import callback, flag
 from autotts_jax.collect.loading import load
+from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.hosts import together
 from autotts_jax.errors import InputError
 from autotts_jax.files import destination
@@ -98,6 +99,7 @@ def train(
         (3, True)
         >>> policy, objective = run.policy, run.metrics["objective"]
     """
+    refuse_forks()
     if not isinstance(config, Config | str | Path):
         raise InputError(f"config is {config!r:.60}, but it must be a path")
     if out is None:
