@@ -21,7 +21,7 @@ from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import benchmark
-from autotts_jax.experiments.report import charts
+from autotts_jax.pages import rendering
 from autotts_jax.replay import SYNTHETIC_MODELS, compact, synthetic, write_compact, write_json
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "released_programs.py"
@@ -32,7 +32,7 @@ FILES = {
     "manifest.json",
     "paired.csv",
     "summary.csv",
-} | ({"report.html"} if charts.available() else set())
+} | ({"report.html"} if rendering.available() else set())
 OWN_CONTROLLER = """
 import autotts_jax as at
 from autotts_jax.policies import SelfConsistency

@@ -21,7 +21,7 @@ from autotts_jax.experiments.papers.autotts_page import FAMILIES, page
 from autotts_jax.experiments.papers.mrt_page import BUDGETS
 from autotts_jax.experiments.papers.page import Grid, Page, Section
 from autotts_jax.experiments.papers.published import DIFFERENT, PUBLISHED
-from autotts_jax.experiments.report import charts
+from autotts_jax.pages import rendering
 from autotts_jax.policies import ControllerPlayer, Play
 from autotts_jax.replay import BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
@@ -229,7 +229,7 @@ def shown_in(folder):
 
 
 def test_files_of_an_earlier_page_of_the_paper_do_not_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr(charts, "available", lambda: False)
+    monkeypatch.setattr(rendering, "available", lambda: False)
     paper_of("one", ["a", "b"]).save(tmp_path)
     paper_of("two", ["c"]).save(tmp_path)
     written = paper_of("one", ["b"]).save(tmp_path)
@@ -271,7 +271,7 @@ def run(monkeypatch, capsys):
 def test_the_command_writes_a_page_and_its_numbers(run, tmp_path):
     status, said = run("paper", "ttrl", "--data", "smollm2", "--seeds", 2, "--out", tmp_path / "papers")
     assert (status, "Majority rewards" in said) == (0, True)
-    html = "ttrl.html, " if charts.available() else ""
+    html = "ttrl.html, " if rendering.available() else ""
     assert f"wrote ttrl-curves.csv, ttrl-rewards.csv, {html}ttrl.md to {tmp_path / 'papers'}" in said
     rows = list(csv.DictReader((tmp_path / "papers" / "ttrl-curves.csv").read_text().splitlines()))
     assert [int(row["n"]) for row in rows] == [1, 2, 4, 8, 16, 32, 64, 128]

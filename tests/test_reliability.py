@@ -27,8 +27,8 @@ from autotts_jax.discovery.archive.archive import Archive
 from autotts_jax.experiments import files as result_files
 from autotts_jax.experiments import live_runs, plots, tracing
 from autotts_jax.experiments.benchmark import TASKS, Benchmark, Score
-from autotts_jax.experiments.report import charts
 from autotts_jax.files import locked, write_atomically
+from autotts_jax.pages import rendering
 from autotts_jax.training import entry as training_entry
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
@@ -154,7 +154,7 @@ def shorten(monkeypatch, results):
         monkeypatch.setattr(module, "open_grader", NoGrader)
     for (module, name), result in results.items():
         monkeypatch.setattr(module, name, lambda *_, result=result, **__: result)
-    for module in (plots, charts, tracing):  # what they draw takes a second, and is files like others
+    for module in (plots, rendering, tracing):  # what they draw takes a second, and is files like others
         monkeypatch.setattr(module, "available", lambda: False)
     monkeypatch.setattr(
         discovery_entry, "DiscoveryRun", lambda _, *args, **options: archive(*args, **options)

@@ -4,15 +4,20 @@ import csv
 import html
 import json
 import re
+import types
 
 import pyarrow.parquet as pq
 import pytest
+from test_discovery import ENDED, TESTED, TRIED, written_by_hand
 
 import autotts_jax as at
 from autotts_jax.core import CostModel
+from autotts_jax.discovery import entry
+from autotts_jax.discovery.results.report import discovery_report
 from autotts_jax.experiments.papers import autotts_page
-from autotts_jax.experiments.report.page import render
+from autotts_jax.pages.rendering import render
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
+from autotts_jax.training.report import training_report
 
 CONTROLLERS = ("sc@1", "sc@4", "sc@8", "cmc@0.1", "cmc@0.5", "asc@8")
 
@@ -114,7 +119,8 @@ def test_nothing_from_outside_ends_an_element():
 def opened(browser, file, width):
     """A page whose charts are drawn, and lists of what it says and of what it asks for."""
     said, asked = [], []
-    page = browser.new_context(viewport={"width": width, "height": 844}).new_page()
+    viewport = {"width": width, "height": 844}
+    page = browser.new_context(viewport=viewport, reduced_motion="reduce").new_page()
     page.set_default_timeout(60_000)
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
@@ -235,3 +241,131 @@ def test_a_browser_shows_an_evaluation(browser, results, width):
     expect(viewer).not_to_be_visible()
     assert said == []
     assert asked == [(results / "report.html").as_uri()]
+
+
+def table_of(page, caption):
+    """The rows of a table of a page, as texts."""
+    lines = page.get_by_role("table", name=caption).locator("tbody tr").all_inner_texts()
+    return [line.split("\t") for line in lines]
+
+
+SEARCHED = (0, 1, 2, None, None)
+"""Which fold the search of each round leaves out."""
+
+
+@pytest.fixture
+def discovered(tmp_path):
+    """A run of discovery of five rounds and a test."""
+    records = []
+    for number_of_round, fold in enumerate(SEARCHED):
+        for _ in range(4):
+            number = len([record for record in records if record["kind"] == "candidate"])
+            own = {"number": number, "fold": fold, "scores": [0.1 + (7 * number % 10) / 50]}
+            records.append(TRIED | own | {"cost": 1.0 + number, "parents": [number - 1] if number else []})
+        left_early = {key: value for key, value in TRIED.items() if key not in ("cost", "width")}
+        records += [left_early | {"number": number + 1, "fold": fold}, ENDED | {"round": number_of_round}]
+    test = TESTED | {"number": 17, "gains": [0.2, -0.1, 0.0], "objective": 0.4, "baselines": {"cmc": 0.3}}
+    records += [test | {"falls": [0.5], "promotes": False}, ENDED | {"round": len(SEARCHED)}]
+    return written_by_hand(tmp_path, *records, proposers=["rules"])
+
+
+def test_discover_writes_its_report(discovered, monkeypatch):
+    ended = types.SimpleNamespace(search=lambda *_: 0, untested=False)
+    monkeypatch.setattr(entry, "DiscoveryRun", lambda *_, **__: ended)
+    found = at.discover(DATA, out=discovered, candidates=1)
+    text = (discovered / "report.html").read_text(encoding="utf-8")
+    assert html.unescape(text).count(found.source().strip()) == 1
+    assert "candidate 17 not promoted" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_a_discovery(browser, discovered, width):
+    from playwright.sync_api import expect
+
+    found = at.read_run(discovered)
+    rows = [row for row in found.to_arrow().to_pylist() if row["score"] is not None]
+    (discovered / "report.html").write_text(discovery_report(found), encoding="utf-8")
+    page, said, asked = opened(browser, discovered / "report.html", width)
+    assert page.locator("html").evaluate("html => html.scrollWidth <= html.clientWidth")
+    # The slider goes back through the rounds of a search by keys.
+    frontier, progress, gains = page.locator("[data-drawn]").all()
+    marks = frontier.locator(".mark-symbol.role-mark path")
+    last = [row for row in rows if row["fold"] is None]
+    expect(marks).to_have_count(len(last))
+    page.get_by_label("Rounds up to").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(marks).to_have_count(len([row for row in last if row["round"] <= 3]))
+    page.keyboard.press("Home")
+    expect(marks).to_have_count(0)
+    page.get_by_label("Search").focus()
+    page.keyboard.press("ArrowDown")
+    expect(marks).to_have_count(len([row for row in rows if row["fold"] == 0]))
+    expect(progress.locator(".mark-symbol.role-mark path")).to_have_count(len(SEARCHED))
+    expect(gains.locator(".mark-rect path")).to_have_count(3)
+    best = sorted(last, key=lambda row: -row["score"])
+    assert [line[:1] + line[3:5] for line in table_of(page, "Best candidates")] == [
+        [str(row["number"]), f"{row['score']:.4f}", f"{row['objective']:.4f}"] for row in best
+    ]
+    assert table_of(page, "Objective on questions left out") == [["found", "0.4000"], ["cmc", "0.3000"]]
+    assert page.get_by_text("+10.00 points of objective").is_visible()
+    source = page.get_by_role("region", name="Source of candidate 17")
+    assert source.text_content() == found.source()
+    assert said == []
+    assert asked == [(discovered / "report.html").as_uri()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_a_training(browser, tmp_path, width):
+    from playwright.sync_api import expect
+
+    updates = 1200
+    lines = [
+        {"update": update, "train/loss": None if update == 7 else 1 / update}
+        | ({"validation/objective": update / 5000, "validation/tokens": 1e4} if update % 100 == 0 else {})
+        for update in range(1, updates + 1)
+    ]
+    result = {
+        "update": updates,
+        "best_objective": 0.22,
+        "best_update": 1100,
+        "seconds": 90.0,
+        "ended": "SIGINT",
+    }
+    manifest = {"config": {"trainer": {"kind": "ppo"}, "run": {"updates": 2000}}, "data": {"model/bench": {}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"result": result}))
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "report.html").write_text(training_report(tmp_path), encoding="utf-8")
+    page, said, asked = opened(browser, tmp_path / "report.html", width)
+    assert page.locator("html").evaluate("html => html.scrollWidth <= html.clientWidth")
+    assert page.get_by_text("1,200 of 2,000").is_visible()
+    objective, tokens, loss = (
+        chart.locator(".mark-symbol path") for chart in page.locator("[data-drawn]").all()
+    )
+    expect(objective).to_have_count(12)
+    expect(tokens).to_have_count(12)
+    expect(loss).to_have_count(400)
+    assert page.get_by_text("loss, every 3 updates").is_visible()
+    shown = table_of(page, "Validations")
+    assert shown == [
+        [
+            f"{line['update']:,}{' (best)' * (line['update'] == 1100)}",
+            f"{line['update'] / 5000:.4g}",
+            "10,000",
+        ]
+        for line in lines
+        if "validation/tokens" in line
+    ]
+    assert table_of(page, "Measurements") == [["loss", "1", f"{1 / 1200:.4g}", f"{1 / 1200:.4g}", "1"]]
+    manifest = page.get_by_role("region", name="Manifest as JSON")
+    assert json.loads(manifest.text_content())["result"]["ended"] == "SIGINT"
+    # By keys: past the beginning, and to a part.
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#main"
+    page.get_by_role("link", name="Training").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Training")).to_be_in_viewport()
+    assert said == []
+    assert {url.partition("#")[0] for url in asked} == {(tmp_path / "report.html").as_uri()}

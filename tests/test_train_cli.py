@@ -28,6 +28,7 @@ from autotts_jax.core import CostModel, devices
 from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.envs.difficulty import vary_difficulty
 from autotts_jax.errors import InputError
+from autotts_jax.pages import rendering
 from autotts_jax.policies.neural import policy_file
 from autotts_jax.policies.neural.actions import HEADS
 from autotts_jax.policies.neural.policy import NeuralPolicy, head_of
@@ -83,6 +84,7 @@ def load_policy(folder):
 TOY = {
     "TRAINERS": {EvolutionSettings: lambda *_: Toy()},
     "make_validation": lambda *_: validate,
+    "rendering": types.SimpleNamespace(available=lambda: False),  # a report takes seconds
     "dataclasses": types.SimpleNamespace(replace=lambda policy, **_: policy),
     "policy_file": types.SimpleNamespace(
         save_policy=lambda path, policy, _card: save_policy(path, policy), load_policy=load_policy
@@ -138,11 +140,13 @@ def run_train(toy, monkeypatch, capsys, tmp_path):  # noqa: ARG001
 # --- the command ----------------------------------------------------------------------------------------
 
 
-def test_train_says_what_it_made(run_train, config):
+def test_train_says_what_it_made(run_train, config, monkeypatch):
+    monkeypatch.setattr(entry, "rendering", rendering)
     status, out, err = run_train("--config", config)
     assert (status, err) == (0, "")
     manifest = json.loads(Path("runs/toy/manifest.json").read_text())
     result = manifest["result"]
+    assert Path("runs/toy/report.html").exists() == rendering.available()
     assert out.splitlines() == [
         f"best validation objective: {result['best_objective']:.4f}, at update {result['best_update']}",
         "best policy: runs/toy/best.npz",

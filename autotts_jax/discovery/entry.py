@@ -13,9 +13,11 @@ from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS
 from autotts_jax.discovery.critics.critic import Critic
 from autotts_jax.discovery.proposers.protocol import Proposer, Writer
 from autotts_jax.discovery.results.found import Discovery, read_run
+from autotts_jax.discovery.results.report import REPORT, discovery_report
 from autotts_jax.discovery.search import DiscoveryRun, OnRound
 from autotts_jax.errors import InputError
-from autotts_jax.files import destination, locked, remove_unfinished
+from autotts_jax.files import destination, locked, remove_unfinished, write_atomically
+from autotts_jax.pages import rendering
 from autotts_jax.policies.players import as_player
 from autotts_jax.replay import ProbeDataset
 
@@ -38,6 +40,7 @@ def discover(
     """Searches for a controller that is better than the incumbent, by default without a language model.
 
     The run is kept in a folder. The same call continues it after an interruption, or with a larger budget.
+    At its end it writes ``report.html``, a page that needs no network, where Altair is installed.
 
     Args:
         data: the questions: a dataset, or names, files, folders and globs, as `autotts_jax.load` takes them.
@@ -101,4 +104,7 @@ def discover(
         run.search(candidates, None if cpu_minutes is None else 60 * cpu_minutes, on_round)
         if run.untested:
             run.test()
-    return read_run(folder)
+        found = read_run(folder)
+        if rendering.available():
+            write_atomically(folder / REPORT, discovery_report(found).encode())
+    return found

@@ -37,10 +37,10 @@ from autotts_jax.experiments.files import (
     write_csv,
 )
 from autotts_jax.experiments.frontier import Comparison, compare
-from autotts_jax.experiments.report import charts
 from autotts_jax.experiments.report.evaluation import evaluation_report
 from autotts_jax.experiments.summary import DEFAULT_OBJECTIVE, Objective, Row, summarise
 from autotts_jax.experiments.tables import Table, comparison_table, summary_table
+from autotts_jax.pages import rendering
 from autotts_jax.policies.player import Play, Player, warn_of_distance
 from autotts_jax.policies.players import as_players
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
@@ -214,7 +214,7 @@ class Evaluation:
                 write_csv(partial / "frontier.csv", frontier.summary())
             if plots.available():
                 plots.save_figure(frontier.plot(), [partial / "frontier.png", partial / "frontier.svg"])
-            if charts.available():
+            if rendering.available():
                 (partial / "report.html").write_text(self._report(), encoding="utf-8")
             manifest = json.dumps(self.manifest(), indent=2, ensure_ascii=False)
             (partial / "manifest.json").write_text(manifest + "\n", encoding="utf-8")

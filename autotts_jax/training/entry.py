@@ -15,7 +15,8 @@ from autotts_jax.collect.loading import load
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.hosts import together
 from autotts_jax.errors import InputError
-from autotts_jax.files import destination
+from autotts_jax.files import destination, write_atomically
+from autotts_jax.pages import rendering
 from autotts_jax.policies.neural import policy_file
 from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
 from autotts_jax.replay import ProbeDataset
@@ -29,6 +30,7 @@ from autotts_jax.training.loop import run
 from autotts_jax.training.manifest import build_manifest
 from autotts_jax.training.metrics import read_metrics
 from autotts_jax.training.ppo import PPO, PPOSettings
+from autotts_jax.training.report import REPORT, training_report
 from autotts_jax.training.run_state import RunState
 from autotts_jax.training.trainer import Metrics, OnUpdate, Trainer, TrainState
 from autotts_jax.training.validation import make_validation
@@ -71,6 +73,9 @@ def train(
 
     Ctrl-C or SIGTERM ends the run after the update under way; the same call with ``resume=True`` continues it
     bit for bit. In a run of several processes (`autotts_jax.core.initialize`) each makes the same call.
+
+    A run that ends or is stopped writes ``report.html``, its learning curves on a page that needs no network,
+    where Altair is installed.
 
     Args:
         config: the configuration, or its TOML file.
@@ -135,6 +140,9 @@ def train(
     metrics = _validation_metrics(folder, end.state)
     if metrics is None:  # the line was damaged and deleted
         metrics = {name: float(value) for name, value in validate(policy).items()}
+    with together():
+        if jax.process_index() == 0 and rendering.available():
+            write_atomically(folder / REPORT, training_report(folder).encode())
     return TrainingRun(folder, policy, metrics, end.state, end.stopped_by)
 
 

@@ -108,7 +108,7 @@ def check_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     Raises:
         InputError: something differs, or the file is damaged.
     """
-    there = _read(folder / MANIFEST)
+    there = read_manifest(folder)
     differing = [
         f"{name} is {_shown(before)} there and {_shown(now)} here"
         for key in ("config", "data")
@@ -130,7 +130,7 @@ def close_manifest(folder: Path, state: RunState, ended: str) -> None:
         ended: why it ended.
     """
     result = dataclasses.asdict(state) | {"ended": ended}
-    _write(folder / MANIFEST, _read(folder / MANIFEST) | {"result": result})
+    _write(folder / MANIFEST, read_manifest(folder) | {"result": result})
 
 
 def _differences(name: str, before: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -155,7 +155,16 @@ def _write(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def _read(path: Path) -> Any:
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Reads the manifest of a run.
+
+    Args:
+        folder: the run's folder.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    path = folder / MANIFEST
     content = read_bytes(path)
     try:
         value = parse_json(content)

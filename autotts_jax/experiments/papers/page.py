@@ -15,9 +15,10 @@ from rich.console import RenderableType
 from autotts_jax.experiments import plots
 from autotts_jax.experiments.files import results_folder, write_csv
 from autotts_jax.experiments.report import charts
-from autotts_jax.experiments.report.page import Cells, CellsRow, Part, render_parts
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import Table, add_row, numbers_table
+from autotts_jax.pages import rendering
+from autotts_jax.pages.rendering import Cells, CellsRow, Part, render_parts
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.terminal import printable, styled
 
@@ -194,7 +195,7 @@ class Page:
                     write_csv(partial / self._file(section, "csv"), section.data)
                 if section.figure is not None:
                     plots.save_figure(section.figure, [partial / self._file(section, "png")])
-            if charts.available():
+            if rendering.available():
                 (partial / html).write_text(self.html(), encoding="utf-8")
             (partial / page).write_text(self.markdown(), encoding="utf-8")
             written = sorted(file.name for file in partial.iterdir())

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from autotts_jax.core.costs import UNITS, CostName
-from autotts_jax.experiments.report.page import Drawn
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import points
 from autotts_jax.extras import needs
+from autotts_jax.pages.charts import ZOOM, cost_scale
+from autotts_jax.pages.rendering import Drawn
 
 COLOURS = (
     "#4c78a8",
@@ -29,14 +29,6 @@ COLOURS = (
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 """Marks of controllers, in turn."""
-
-ZOOM = "wheel![event.shiftKey || event.ctrlKey || event.metaKey]"
-"""A wheel alone scrolls the page."""
-
-
-def available() -> bool:
-    """Tells whether what reports need is installed."""
-    return all(importlib.util.find_spec(name) is not None for name in ("altair", "jinja2", "vl_convert"))
 
 
 class Axis(NamedTuple):
@@ -195,17 +187,11 @@ def frontier_chart(
         import altair as alt
 
     costs = [getattr(row, axis.field) for row in rows]
-    least, most = min(costs), max(costs)
-    scale = (
-        alt.Scale(type="log", domain=[least / 1.2, most * 1.2], nice=False)
-        if least > 0 and most > 4 * least
-        else alt.Scale(domain=[0, 1.1 * most or 1], nice=False)
-    )
     x = alt.X(
         axis.field,
         type="quantitative",
         title=axis.title,
-        scale=scale,
+        scale=cost_scale(min(costs), max(costs)),
         axis=alt.Axis(format=axis.format, tickCount=5, labelOverlap=True),
     )
     y = alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(zero=False, padding=12))

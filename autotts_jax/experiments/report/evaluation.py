@@ -28,9 +28,9 @@ from autotts_jax.experiments.report.episodes import (
     by_disagreement,
     watched_episodes,
 )
-from autotts_jax.experiments.report.page import Cells, CellsRow, render
 from autotts_jax.experiments.summary import ALL_MODELS, Row
 from autotts_jax.experiments.tables import difference, matched, points, thousands
+from autotts_jax.pages.rendering import Cells, CellsRow, render
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
 

@@ -118,7 +118,7 @@ async function drawAll() {
     const { spec, rows } = data.drawn[Number(element.dataset.drawn)];
     const copy = structuredClone(spec);
     copy.datasets = { rows };
-    copy.description = `${element.previousElementSibling.textContent}. The tables have the same numbers.`;
+    copy.description = `${element.previousElementSibling.textContent}. The tables have its numbers.`;
     await embed(element, copy);
   }));
   document.documentElement.dataset.ready = "";

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import importlib.util
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,11 @@ from typing import Any, NamedTuple
 
 from autotts_jax.extras import needs
 from autotts_jax.terminal import printable
+
+
+def available() -> bool:
+    """Tells whether what pages need is installed."""
+    return all(importlib.util.find_spec(name) is not None for name in ("altair", "jinja2", "vl_convert"))
 
 
 class Cells(NamedTuple):
@@ -54,6 +60,18 @@ class Drawn(NamedTuple):
     rows: Sequence[Mapping[str, Any]]
 
 
+class Listing(NamedTuple):
+    """Text of a page that is shown letter for letter.
+
+    Attributes:
+        caption: what it is.
+        text: the text.
+    """
+
+    caption: str
+    text: str
+
+
 class Part(NamedTuple):
     """A part of a page that is told from top to bottom.
 
@@ -62,12 +80,14 @@ class Part(NamedTuple):
         text: what it is about.
         charts: its charts.
         tables: its tables.
+        listings: its listings.
     """
 
     title: str
     text: str
     charts: Sequence[Drawn] = ()
     tables: Sequence[Cells] = ()
+    listings: Sequence[Listing] = ()
 
 
 def render_parts(kind: str, title: str, facts: Mapping[str, str], parts: Sequence[Part]) -> str:
@@ -114,7 +134,7 @@ def render(template: str, title: str, data: Mapping[str, Any], **content: Any) -
         import jinja2
         from markupsafe import Markup
 
-    files = jinja2.PackageLoader("autotts_jax.experiments.report", "templates")
+    files = jinja2.PackageLoader("autotts_jax.pages", "templates")
     environment = jinja2.Environment(
         loader=files, autoescape=True, finalize=_shown, undefined=jinja2.StrictUndefined, trim_blocks=True
     )

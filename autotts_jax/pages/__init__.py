@@ -1,0 +1,1 @@
+"""Pages: results as one HTML file that opens anywhere, without a network."""

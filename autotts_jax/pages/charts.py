@@ -1,0 +1,73 @@
+"""Charts that several kinds of pages have, as specifications of Vega-Lite that name their data ``rows``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autotts_jax.extras import needs
+
+ZOOM = "wheel![event.shiftKey || event.ctrlKey || event.metaKey]"
+"""A wheel alone scrolls the page."""
+
+
+def curves_chart(axis: str, lines: Sequence[str] = (), stepped: bool = False) -> dict[str, Any]:
+    """Draws numbers over the course of a run.
+
+    Args:
+        axis: what is on the horizontal axis.
+        lines: names of the lines, each with a colour of its own; none for a single line without a legend.
+        stepped: whether a number holds until the next one.
+
+    Returns:
+        The specification. Its rows have whole numbers ``at``, numbers ``value``, and the name of their
+        ``line`` where there are several.
+
+    Raises:
+        InputError: Altair is missing.
+    """
+    with needs("plot", "a chart"):
+        import altair as alt
+
+    colour = (
+        alt.Color("line:N", sort=list(lines), legend=alt.Legend(orient="bottom", columns=3, title=None))
+        if lines
+        else alt.value("#4c78a8")
+    )
+    tips = [
+        *([alt.Tooltip("line:N", title="of")] if lines else []),
+        alt.Tooltip("at:Q", title=axis, format=","),
+        alt.Tooltip("value:Q", format=",.4~g"),
+    ]
+    base = alt.Chart(alt.NamedData("rows")).encode(
+        x=alt.X(
+            "at:Q", title=axis, axis=alt.Axis(tickCount=5, tickMinStep=1, labelOverlap=True, format="~s")
+        ),
+        y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False, padding=8), axis=alt.Axis(tickCount=5)),
+        color=colour,
+    )
+    line = base.mark_line(strokeWidth=1.5, clip=True, interpolate="step-after" if stepped else "linear")
+    marks = base.mark_point(filled=True, size=18, opacity=1, clip=True).encode(tooltip=tips)
+    zoom = alt.selection_interval(bind="scales", zoom=ZOOM)
+    return (line + marks.add_params(zoom)).properties(width="container", height=180).to_dict()
+
+
+def cost_scale(least: float, most: float) -> Any:
+    """Gives the scale of an axis of costs: logarithmic where they differ much.
+
+    Args:
+        least: the least cost that is shown.
+        most: the most.
+
+    Returns:
+        The scale of Altair.
+
+    Raises:
+        InputError: Altair is missing.
+    """
+    with needs("plot", "a chart"):
+        import altair as alt
+
+    if least > 0 and most > 4 * least:
+        return alt.Scale(type="log", domain=[least / 1.2, most * 1.2], nice=False)
+    return alt.Scale(domain=[0, 1.1 * most or 1], nice=False)

@@ -1,0 +1,130 @@
+"""The report of a run: its learning curves and its manifest on a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autotts_jax.pages.charts import curves_chart
+from autotts_jax.pages.rendering import Cells, CellsRow, Drawn, Listing, Part, render_parts
+from autotts_jax.training.manifest import read_manifest
+from autotts_jax.training.metrics import read_metrics
+
+REPORT = "report.html"
+"""The report's file in a run's folder."""
+
+MOST = 500
+"""Updates that a curve or a table shows."""
+
+VALIDATION, TRAIN = "validation/", "train/"
+
+
+def training_report(folder: Path) -> str:
+    """Makes the report of a run that has ended or was stopped.
+
+    Args:
+        folder: the run's folder.
+
+    Returns:
+        The HTML of a page that needs nothing else.
+
+    Raises:
+        InputError: Altair is missing.
+        DataError: the run's metrics or its manifest are damaged.
+    """
+    manifest = read_manifest(folder)
+    config, result = manifest["config"], manifest["result"]
+    lines = read_metrics(folder)
+    validated = [line for line in lines if any(name.startswith(VALIDATION) for name in line)]
+    best = result["best_update"]
+    facts = {
+        "trainer": config["trainer"]["kind"],
+        "updates": f"{result['update']:,} of {config['run']['updates']:,}",
+        "ended by": result["ended"],
+        "best validation objective": f"{result['best_objective']:.4f}, at update {best:,}",
+        "wall time": f"{result['seconds'] / 60:,.1f} minutes",
+        "cells": ", ".join(manifest["data"]),
+    }
+    parts = [
+        Part(
+            "Validation",
+            "On questions that the policy is not trained on. Update 0 is the policy that the run began with; "
+            f"the policy that is kept is that of update {best:,}.",
+            _curves(validated, VALIDATION),
+            [_validations(validated, best)] if validated else [],
+        ),
+        Part(
+            "Training",
+            "What the trainer measured in each update.",
+            _curves(lines, TRAIN),
+            [_measurements(lines)] if len(lines) > 1 else [],
+        ),
+        Part(
+            "Manifest",
+            "What made this policy.",
+            listings=[Listing("Manifest as JSON", json.dumps(manifest, indent=2, ensure_ascii=False))],
+        ),
+    ]
+    return render_parts("training", folder.resolve().name, facts, [part for part in parts if any(part[2:])])
+
+
+def _names(lines: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
+    """The metrics of a kind, in the order in which they come up."""
+    return list(dict.fromkeys(name for line in lines for name in line if name.startswith(kind)))
+
+
+def _title(name: str) -> str:
+    return name.partition("/")[2].replace("_", " ")
+
+
+def _curves(lines: Sequence[Mapping[str, Any]], kind: str) -> list[Drawn]:
+    """A chart for each metric that has numbers."""
+    drawn = []
+    for name in _names(lines, kind):
+        found = [line for line in lines if line.get(name) is not None]
+        if found:
+            every = -(-len(found) // MOST)
+            rows = [{"at": line["update"], "value": line[name]} for line in found[::every]]
+            caption = _title(name) + (f", every {every} updates" if every > 1 else "")
+            drawn.append(Drawn(caption, curves_chart("update"), rows))
+    return drawn
+
+
+def _validations(lines: Sequence[Mapping[str, Any]], best: int) -> Cells:
+    """The validation metrics; of many validations evenly spaced ones, and always the best and the last."""
+    every = -(-len(lines) // MOST)
+    kept = [
+        line
+        for number, line in enumerate(lines)
+        if number % every == 0 or line["update"] == best or line is lines[-1]
+    ]
+    names = _names(lines, VALIDATION)
+    rows = [
+        CellsRow(
+            [
+                f"{line['update']:,}{' (best)' if line['update'] == best else ''}",
+                *(_number(line.get(name)) for name in names),
+            ]
+        )
+        for line in kept
+    ]
+    return Cells("Validations", ["update", *map(_title, names)], rows)
+
+
+def _measurements(lines: Sequence[Mapping[str, Any]]) -> Cells:
+    """Where the metrics of the trainer began and ended, and their range."""
+    rows = []
+    for name in _names(lines, TRAIN):
+        found = [line[name] for line in lines if line.get(name) is not None]
+        if found:
+            shown = (found[0], found[-1], min(found), max(found))
+            rows.append(CellsRow([_title(name), *map(_number, shown)]))
+    return Cells("Measurements", ["metric", "first", "last", "least", "most"], rows)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
