@@ -114,7 +114,7 @@ def test_what_is_paid_is_added_up_and_unknown_prices_stay_unknown(tmp_path, monk
 @pytest.mark.shipped
 def test_arms_are_runs_that_go_on(tmp_path):
     data = at.load("smollm2").select(np.arange(9))
-    play = functools.partial(ablate, data, out=tmp_path, seeds=1, cpu_minutes=None, max_branches=8)
+    play = functools.partial(ablate, data, out=tmp_path, seeds=1, max_branches=8)
     candidates = 4 * HEATS[0][0]
     found = play(candidates=candidates)
     assert [arm.candidates for arm in found.arms] == [candidates] * 3

@@ -238,7 +238,7 @@ def test_a_folder_has_one_run_at_a_time(tmp_path):
     ) as other:
         other.stdout.readline()
         with pytest.raises(InputError, match="is in use by another run"):
-            at.discover("smollm2", out=folder, candidates=1, max_branches=8)
+            at.discover("smollm2", out=folder, max_branches=8)
         assert [path.name for path in folder.iterdir()] == [".lock"]
         other.kill()
     with locked(folder):

@@ -649,7 +649,8 @@ def test_runs_from_before_there_were_switches_go_on(searched, tmp_path):
 
 def test_bad_arguments_are_named(tmp_path):
     for arguments, message in [
-        ({"cpu_minutes": None}, "there is no budget"),
+        ({"cpu_minutes": 0.05}, "cpu_minutes is 0.05, .* give at least 0.1"),
+        ({"candidates": 384}, "candidates is 384, .* give more than 384"),
         ({"cpu_minutes": 0}, "cpu_minutes is 0"),
         ({"candidates": 0}, "candidates is 0"),
         ({"proposers": ["nobody"]}, "unknown proposer 'nobody'"),
@@ -662,10 +663,27 @@ def test_bad_arguments_are_named(tmp_path):
         assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "budget"),
+    [
+        ({}, (None, 600)),
+        ({"candidates": 640}, (640, None)),
+        ({"cpu_minutes": 2}, (None, 120)),
+        ({"candidates": 640, "cpu_minutes": 2}, (640, 120)),
+    ],
+)
+def test_no_limit_holds_that_nobody_asked_for(tmp_path, monkeypatch, given, budget):
+    asked = []
+    monkeypatch.setattr(DiscoveryRun, "search", lambda _, *limits: asked.append(limits[:2]))
+    monkeypatch.setattr(DiscoveryRun, "test", lambda _: None)
+    at.discover("smollm2", out=tmp_path, max_branches=4, **given)
+    assert asked == [budget]
+
+
 def test_the_budget_has_to_reach_every_search(tmp_path):
     run = run_of(tmp_path)
     run.search(HEATS[0][0], None)
-    with pytest.raises(at.InputError, match="call again with a larger one"):
+    with pytest.raises(at.InputError, match=r"spent \(rounds: 1, .* call again with a larger one"):
         run.test()
 
 

@@ -162,7 +162,6 @@ def live(folder, url, moment, times):
         proposers=["rules", writer, "constants", writer],
         critic="openai:judge",
         candidates=CANDIDATES,
-        cpu_minutes=None,
         max_branches=8,
     )
 

@@ -58,8 +58,6 @@ def ablate(
         dataset = at.load(data or "synthetic", encoding)
         devices.pin_devices()
         on_progress("compiling", 0, 0)
-        if cpu_minutes is None and candidates is None:
-            cpu_minutes = 10.0
         found = discovery.ablate(
             dataset,
             out=out,

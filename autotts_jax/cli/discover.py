@@ -185,8 +185,6 @@ def discover(
         dataset = at.load(data or "synthetic", encoding)
         devices.pin_devices()
         on_progress("compiling", 0, 0)
-        if cpu_minutes is None and candidates is None:
-            cpu_minutes = 10.0
         found = at.discover(
             dataset,
             out=out,

@@ -139,7 +139,7 @@ def ablate(
     proposers: Sequence[str | Proposer | Writer] = ("rules",),
     incumbent: Any = "cmc",
     candidates: int | None = None,
-    cpu_minutes: float | None = 10.0,
+    cpu_minutes: float | None = None,
     max_branches: int = 64,
     critic: str | Critic = NEAREST,
     on_run: OnRun | None = None,
@@ -156,7 +156,7 @@ def ablate(
         proposers: as `autotts_jax.discover` takes them.
         incumbent: as `autotts_jax.discover` takes it.
         candidates: candidates that each run tries in all; None for no limit.
-        cpu_minutes: CPU time that each run spends in all; None for no limit.
+        cpu_minutes: CPU time that each run spends in all, as `autotts_jax.discover` takes it.
         max_branches: branches that an episode can open.
         critic: the critic of the arm that has one.
         on_run: called after every round, with the arm and the seed of its run.

@@ -11,15 +11,24 @@ from autotts_jax.collect.loading import loaded
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS
 from autotts_jax.discovery.critics.critic import Critic
+from autotts_jax.discovery.proposers.named import as_proposer
 from autotts_jax.discovery.proposers.protocol import Proposer, Writer
 from autotts_jax.discovery.results.found import Discovery, read_run
 from autotts_jax.discovery.results.report import REPORT, discovery_report
-from autotts_jax.discovery.search import DiscoveryRun, OnRound
+from autotts_jax.discovery.rounds.programs import HEATS
+from autotts_jax.discovery.search import FOLDS, DiscoveryRun, OnRound
 from autotts_jax.errors import InputError
 from autotts_jax.files import destination, locked, remove_unfinished, write_atomically
 from autotts_jax.pages import rendering
 from autotts_jax.policies.players import as_player
 from autotts_jax.replay import ProbeDataset
+
+CPU_MINUTES = 10.0
+"""The budget of a run that is given none."""
+
+LEAST_CPU_MINUTES = 0.1
+"""The least budget in CPU time. Even if all is in the cache of compilations and the questions are few, a run
+that gets to its test takes more."""
 
 
 def discover(
@@ -29,7 +38,7 @@ def discover(
     proposers: Sequence[str | Proposer | Writer] = ("rules",),
     incumbent: Any = "cmc",
     candidates: int | None = None,
-    cpu_minutes: float | None = 10.0,
+    cpu_minutes: float | None = None,
     seed: int = 0,
     max_branches: int = 64,
     traces: bool = True,
@@ -49,7 +58,8 @@ def discover(
             ``random``, ``openai:MODEL``, ``claude``, or proposers of your own.
         incumbent: the family to beat; whatever `autotts_jax.evaluate` takes as a player.
         candidates: candidates to try in all; None for no limit.
-        cpu_minutes: CPU time to spend in all, over all cores; None for no limit.
+        cpu_minutes: CPU time to spend in all, over all cores; None for no limit where there is one of
+            candidates, else for 10 minutes.
         seed: the seed that everything is drawn with.
         max_branches: branches that an episode can open.
         traces: whether proposers that write files are shown episodes of these files.
@@ -63,8 +73,8 @@ def discover(
         The results of the run: ``table()``, ``promoted``, ``source()``, ``family()``.
 
     Raises:
-        InputError: the folder holds another run or is in use by one, there is no budget, or the data has too
-            few questions.
+        InputError: the folder holds another run or is in use by one, the budget does not reach every search,
+            or the data has too few questions.
 
     Example:
         >>> import autotts_jax as at
@@ -76,16 +86,28 @@ def discover(
     refuse_forks()
     folder = destination(out)
     if candidates is None and cpu_minutes is None:
-        raise InputError("there is no budget; give candidates, cpu_minutes or both")
+        cpu_minutes = CPU_MINUTES
     if candidates is not None:
         candidates = whole("candidates", candidates, 1)
     if cpu_minutes is not None:
         cpu_minutes = number("cpu_minutes", cpu_minutes, above=0)
+        if cpu_minutes < LEAST_CPU_MINUTES:
+            raise InputError(
+                f"cpu_minutes is {cpu_minutes:g}, which compiling alone takes; give at least "
+                f"{LEAST_CPU_MINUTES:g}, and 1 or more for more than a few questions"
+            )
     if isinstance(proposers, str):
         raise InputError(f"proposers is {proposers!r}, but it must be several; write [{proposers!r}]")
     if not isinstance(proposers, Sequence):
         raise InputError(f"proposers is {proposers!r:.60}, but it must be a list of proposers")
     traces, beta = flag("traces", traces), flag("beta", beta)
+    made = [as_proposer(proposer) for proposer in proposers]
+    least = FOLDS * HEATS[0][0]
+    if candidates is not None and candidates <= least and made and not isinstance(made[0], Writer):
+        raise InputError(
+            f"candidates is {candidates}, but each of {FOLDS + 1} searches plays rounds of {HEATS[0][0]}; "
+            f"give more than {least}"
+        )
     data = loaded(data)
     with locked(folder):
         for transcripts in (folder / TRANSCRIPTS).glob("**/"):
@@ -93,7 +115,7 @@ def discover(
         run = DiscoveryRun(
             data,
             folder,
-            proposers,
+            made,
             as_player(incumbent),
             seed,
             whole("max_branches", max_branches, 1),

@@ -204,8 +204,9 @@ class DiscoveryRun:
         for search in self._searches:
             if not search.rounds:
                 raise InputError(
-                    f"the budget was spent before each of the {len(self._searches)} searches had played a "
-                    f"round of {self._programs.heats[0][0]} candidates; call again with a larger one to go on"
+                    f"the budget was spent (rounds: {self.rounds}, CPU minutes: {self.cpu_seconds / 60:.2g}) "
+                    f"before each of the {len(self._searches)} searches had played a round; call again with "
+                    "a larger one to go on"
                 )
         incumbent = self._judge.play_test(self._incumbent.controllers)
         left_out = [
