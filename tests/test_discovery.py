@@ -1,5 +1,6 @@
 """Discovery: the space of programs, the loop, and what becomes of a run that is killed or asked to go on."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -413,6 +415,12 @@ def test_a_run_goes_on_where_it_stopped(searched, tmp_path, monkeypatch):
     assert lines_of(folder) == lines_of(searched)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Other(SelfConsistency):
+    """The same numbers as `SelfConsistency`, in other code."""
+
+
 def test_another_run_is_not_gone_on_with(searched, tmp_path):
     with pytest.raises(at.InputError, match="holds a run with seed = 0, not 1"):
         run_of(searched, seed=1, proposers=("rules", "random"))
@@ -421,6 +429,10 @@ def test_another_run_is_not_gone_on_with(searched, tmp_path):
     data = at.load("smollm2").select(np.arange(9, 0, -1))
     with pytest.raises(at.InputError, match="questions"):
         run_of(searched, data, proposers=("rules", "random"))
+    for make in (lambda branches: SelfConsistency(int(branches) + 1), lambda branches: Other(int(branches))):
+        other = at.Family("sc", FEW.values, make, "branches")
+        with pytest.raises(at.InputError, match="holds a run with incumbent_sha256 = "):
+            run_of(searched, incumbent=other, proposers=("rules", "random"))
     (tmp_path / "archive.jsonl").write_text('{"kind": "candi')
     archive = Archive(tmp_path, {})
     assert not list(archive.records())

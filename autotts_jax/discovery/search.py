@@ -11,15 +11,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import jax
 import numpy as np
 
 import autotts_jax
 from autotts_jax.checks import whole
+from autotts_jax.core.controller import Controller
 from autotts_jax.discovery.archive.archive import END, RECORDS, Archive, Record
 from autotts_jax.discovery.archive.records import CANDIDATE, WRITTEN
 from autotts_jax.discovery.critics.critic import Critic, Gate, paid_of
@@ -146,6 +149,7 @@ class DiscoveryRun:
             "encoding": data.encoding,
             "proposers": [proposer.name for proposer in self._proposers],
             "incumbent": list(incumbent.names),
+            "incumbent_sha256": _sha256(incumbent.controllers),
             "seed": seed,
             "max_branches": max_branches,
             "heats": [list(heat) for heat in heats],
@@ -326,6 +330,19 @@ def _questions(data: ProbeDataset) -> Record:
         for cell, question in zip(np.asarray(data.matrix.cell), data.questions, strict=True)
     ]
     return {"count": len(which), "sha256": hashlib.sha256(json.dumps(which).encode()).hexdigest()}
+
+
+def _sha256(controllers: Sequence[Controller]) -> str:
+    """A hash of what controllers are, whatever they are called: their numbers, and their class's code."""
+    held = hashlib.sha256()
+    for controller in controllers:
+        with contextlib.suppress(OSError, TypeError):  # Code that was typed in has no source.
+            held.update(inspect.getsource(type(controller)).encode())
+        for path, leaf in jax.tree_util.tree_leaves_with_path(controller):
+            value = np.asarray(leaf)
+            held.update(f"{jax.tree_util.keystr(path)} {value.dtype} {value.shape}".encode())
+            held.update(value.tobytes())
+    return held.hexdigest()
 
 
 def _rounds(records: Iterator[Record]) -> Iterator[list[Record]]:
