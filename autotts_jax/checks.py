@@ -7,9 +7,11 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
+from autotts_jax.commands import without_secrets
 from autotts_jax.errors import InputError
 
 
@@ -82,6 +84,33 @@ def text(name: str, value: Any) -> str:
     if any("\ud800" <= char <= "\udfff" for char in value):
         raise InputError(
             f"{name} is {value!r:.60}, which UTF-8 cannot write: it holds half of a surrogate pair; remove it"
+        )
+    return value
+
+
+def address(name: str, value: Any) -> str:
+    """Checks that an argument is the address of a server.
+
+    Args:
+        name: what the argument is called, for the message.
+        value: the argument.
+
+    Returns:
+        The address.
+
+    Raises:
+        InputError: it is no address that HTTP can be spoken to. The message leaves secrets out.
+    """
+    value = text(name, value)
+    try:
+        parts = urlsplit(value)
+        named = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the port, or of brackets
+        named = False
+    if not named or not value.isprintable() or " " in value:
+        (shown,) = without_secrets([value])
+        raise InputError(
+            f"{name} is {shown!r:.80}, but it must be the address of a server, as http://HOST:PORT/v1"
         )
     return value
 

@@ -394,6 +394,12 @@ def test_proposers_by_name():
     [
         ({"count": 0}, "count is 0"),
         ({"count": 10**8}, "count is 100000000, but it must be between 1 and 128"),
+        ({"base_url": 5}, "base_url is 5, but it must be text"),
+        *(
+            ({"base_url": given}, "base_url is '.*, but it must be the address of a server, as http://")
+            for given in ("", "127.0.0.1:8000/v1", "htp://here/v1", "http://", "http://h:port", "http://a b")
+        ),
+        ({"base_url": "http://me:secret@h:99999"}, r"base_url is 'http://\[hidden\]@h:99999'"),
         ({"prices": {"wise": (-1, 0)}}, "dollars for a million tokens"),
         ({"prices": PRICES, "max_dollars": float("nan")}, "max_dollars is nan"),
     ],
@@ -431,6 +437,12 @@ def test_the_address_comes_from_the_environment(server, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     (draft,) = OpenAIProposer("wise", count=1).write([], tmp_path, 0, 16)
     assert draft.source == FILE
+
+
+def test_the_address_of_the_environment_is_checked(monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000")
+    with pytest.raises(InputError, match="OPENAI_BASE_URL is 'localhost:8000', but it must be the address"):
+        OpenAIProposer("wise")
 
 
 def test_text_that_is_no_unicode_is_made_so(server, tmp_path):

@@ -8,13 +8,14 @@ paying again, and counts a call whose reply was lost as if it had cost the most.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autotts_jax.checks import text, whole
+from autotts_jax.checks import address, text, whole
 from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS, Transcript
 from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.proposers.prompts import code_of, prompt
@@ -27,6 +28,9 @@ from autotts_jax.terminal import quoted
 
 OPENAI = "openai"
 """Name of the proposer, with the model after a colon."""
+
+BASE_URL = "OPENAI_BASE_URL"
+"""The variable of the environment that the client takes the server's address from."""
 
 MESSAGE_TOKENS = 64
 """Tokens that a server may add to each message."""
@@ -112,6 +116,10 @@ class OpenAIProposer:
     def __post_init__(self) -> None:
         if not text("the model", self.model):
             raise InputError("there is no model; give one, as openai:MODEL")
+        if self.base_url is not None:
+            address("base_url", self.base_url)
+        elif served := os.environ.get(BASE_URL):
+            address(BASE_URL, served)
         whole("count", self.count, 1, MAX_FILES)
         for name in ("reply_tokens", "max_tokens"):
             whole(name, getattr(self, name), 1)
