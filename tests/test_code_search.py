@@ -124,6 +124,8 @@ def test_files_are_candidates_of_the_archive(tmp_path):
     failed = next(record for record in files if record["source"] is None)
     with pytest.raises(InputError, match="has no source: the reply holds no code block"):
         found.source("mine", failed["number"])
+    with pytest.raises(InputError, match="'cmc' is the name of a player of this package"):
+        found.source("cmc", best["number"])
     assert "a file" in str(found.table())
     found.to_parquet(tmp_path / "candidates.parquet")
     table = pq.read_table(tmp_path / "candidates.parquet")

@@ -273,6 +273,12 @@ def test_an_export_needs_the_name_of_a_class():
             source_of(cmc(), name)
 
 
+@pytest.mark.parametrize("name", ["CMC", "Cmc", "Short_m", "Neural", "FAMILY", "Seen"])
+def test_an_export_takes_no_name_that_means_something_else(name):
+    with pytest.raises(at.InputError, match=r"is the name of a player|is what the file calls something else"):
+        source_of(cmc(), name)
+
+
 # --- promotion ------------------------------------------------------------------------------------------
 
 
@@ -785,6 +791,9 @@ def test_commands_show_and_export(searched, tmp_path, run_command):
     assert "ends in .py" in run("export", searched, "--out", tmp_path / "found.txt")[2]
     assert loaded(file.read_text()).name == "first"
     assert run("export", searched, "--out", file)[2].endswith("name another file\n")
+    assert "is the name of a player of this package (sc)" in run("export", searched, "--name", "SC")[2]
+    with pytest.raises(at.InputError, match="is the name of a player"):
+        at.read_run(searched).family("cmc")
     assert "no 4000" in run("export", searched, "--number", 4000)[2]
     assert "holds no run" in run("show", tmp_path)[2]
 

@@ -20,6 +20,7 @@ from autotts_jax.discovery.programs.rules import (
     range_of,
 )
 from autotts_jax.errors import InputError
+from autotts_jax.policies.players import CONTROLLERS, NEURAL
 from autotts_jax.policies.rule_controller import RuleController
 
 NAME = "candidate"
@@ -70,7 +71,24 @@ _FLAGS = ("agrees", "ended")
 
 _OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
+_TAKEN = ("FAMILY", "RuleController", "Seen")
+"""Names that the file of a program uses itself."""
+
 _ROWS = ("first", "second", "third")
+
+
+def check_unknown(name: str) -> None:
+    """Checks that a name is not that of a player of this package, which results could not be told from.
+
+    Args:
+        name: the name of a class or of a family.
+
+    Raises:
+        InputError: it is.
+    """
+    known = name.lower().replace("_", "-")
+    if known in (*CONTROLLERS, NEURAL):
+        raise InputError(f"{name!r} is the name of a player of this package ({known}); give another")
 
 
 def source_of(program: Program, name: str, doc: str = "A controller found by search.") -> str:
@@ -85,10 +103,13 @@ def source_of(program: Program, name: str, doc: str = "A controller found by sea
         doc: the first line of the file.
 
     Raises:
-        InputError: the name is not one of a class.
+        InputError: the name is not one of a class, or taken.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or not name[0].isupper():
         raise InputError(f"{name!r} is no name of a class; give one like FirstFinishers")
+    if name in _TAKEN:
+        raise InputError(f"{name} is what the file calls something else; give a name like FirstFinishers")
+    check_unknown(name)
     export = _Export(program)
     methods = [export.method(slot) for slot in SLOTS if program.slot(slot) or slot == "weigh"]
     defaults = {field.name: repr(field.default) for field in dataclasses.fields(RuleController)}
@@ -129,7 +150,11 @@ def exported(source: str, name: str) -> str:
 
     Returns:
         The text of a file with a ``FAMILY``.
+
+    Raises:
+        InputError: the name is that of a player of this package.
     """
+    check_unknown(name)
     return source.rstrip() + _EXPORT.format(candidate=NAME, name=name)
 
 

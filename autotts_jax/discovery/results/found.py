@@ -19,7 +19,7 @@ from autotts_jax.discovery.critics.report import CriticReport, read_report
 from autotts_jax.discovery.population import member_of, written_of
 from autotts_jax.discovery.programs.interpreter import BETAS, family
 from autotts_jax.discovery.programs.rules import Program
-from autotts_jax.discovery.programs.source import exported, source_of
+from autotts_jax.discovery.programs.source import check_unknown, exported, source_of
 from autotts_jax.discovery.results.lineage import lineage_figure
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
@@ -109,8 +109,10 @@ class Discovery:
             The family.
 
         Raises:
-            InputError: there is no such candidate, or it is a file.
+            InputError: there is no such candidate, it is a file, or the name is that of a player of this
+                package.
         """
+        check_unknown(name)
         return family(name, self.program(number))
 
     def source(self, name: str = "Found", number: int | None = None) -> str:
@@ -126,7 +128,7 @@ class Discovery:
             The source of a module.
 
         Raises:
-            InputError: there is no such candidate, or the name is not one of a class.
+            InputError: there is no such candidate, or the name is not one of a class, or is taken.
         """
         record = self._record(number)
         if record["kind"] != WRITTEN:
