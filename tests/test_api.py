@@ -1,10 +1,12 @@
 """The public names: what they import, what they take, and that their examples run."""
 
+import base64
 import dataclasses
 import inspect
 import json
 import pickle
 import pydoc
+import re
 import subprocess
 import sys
 
@@ -18,7 +20,19 @@ from autotts_jax.collect import SimulatedEngine
 from autotts_jax.policies import SelfConsistency, cmc
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
-HEAVY = ("jax", "jaxlib", "flax", "matplotlib", "pyarrow", "optax", "orbax", "pandas", "scipy")
+HEAVY = (
+    "altair",
+    "vl_convert",
+    "jax",
+    "jaxlib",
+    "flax",
+    "matplotlib",
+    "pyarrow",
+    "optax",
+    "orbax",
+    "pandas",
+    "scipy",
+)
 NEWCOMERS = ("answer", "evaluate", "load", "make", "trace")
 
 
@@ -112,6 +126,34 @@ def test_tables_are_shown_everywhere(result):
         assert "cmc@0.5" in view
     assert max(map(len, text.splitlines())) <= 80
     assert "against cmc" in str(result.frontier().table())
+
+
+def pictures(view):
+    """The charts of what a notebook shows, as SVG."""
+    return [base64.b64decode(code).decode() for code in re.findall(r"svg\+xml;base64,([^\"]+)", view)]
+
+
+def test_a_notebook_shows_the_charts_of_results(result, dataset):
+    for view in (result._repr_html_(), result.frontier()._repr_html_()):
+        (picture,) = pictures(view)
+        rows = [row for row in result.rows if row.model == "mean of models"]
+        assert picture.count('aria-roledescription="point"') == len(rows) == 4
+    trace = dataclasses.replace(
+        at.trace(dataset, "cmc@0.2", max_branches=8), gold="<img onerror=alert(1)>", title="</pre>\u202e"
+    )
+    view = trace._repr_html_()
+    (picture,) = pictures(view)
+    assert picture.count('aria-roledescription="rect mark"') == sum(map(len, trace.shown))
+    assert "&lt;img onerror" in view
+    assert "<img onerror" not in view
+    assert "\u202e" not in view
+
+
+def test_a_notebook_shows_tables_alone_without_what_draws(result, dataset, monkeypatch):
+    monkeypatch.setitem(sys.modules, "altair", None)
+    trace = at.trace(dataset, "sc@2", max_branches=2)
+    for shown in (result, result.frontier(), trace):
+        assert shown._repr_html_() == shown.table().html()
 
 
 def test_frames_have_a_row_for_each_setting_and_each_episode(result, dataset):

@@ -140,11 +140,7 @@ def episode_figure(
         from matplotlib.ticker import MaxNLocator
 
     counts = Counter(text for branch in shown for text in branch if text is not None)
-    colour = {} if gold is None else {gold: GOLD_ANSWER}
-    if answer is not None:
-        colour.setdefault(answer, WRONG_ANSWER)
-    others = [text for text, _ in counts.most_common() if text not in colour]
-    colour |= dict(zip(others, OTHER_COLOURS, strict=False))
+    colour = answer_colours(shown, answer, gold)
     named = [text for text in colour if text in counts]
     rows, depth = size or (max(len(shown), 1), max(map(len, shown), default=1))
     image = np.ones((rows, depth, 3))
@@ -172,7 +168,7 @@ def episode_figure(
     panel.set_ylabel("branch, in opening order")
     panel.yaxis.set_major_locator(MaxNLocator(integer=True))
     panel.set_title(title, fontsize=10)
-    swatches = [Patch(color=colour[text], label=_answer_label(text, answer, gold)) for text in named]
+    swatches = [Patch(color=colour[text], label=answer_label(text, answer, gold)) for text in named]
     if len(counts) > len(named):
         swatches.append(Patch(color=MINOR_ANSWER, label=f"{len(counts) - len(named)} other answers"))
     marks = panel.get_legend_handles_labels()[0]
@@ -190,6 +186,34 @@ def short_answer(text: str) -> str:
     return (text if len(text) <= 16 else text[:15] + "…").replace("$", r"\$")
 
 
-def _answer_label(text: str, answer: str | None, gold: str | None) -> str:
+def answer_colours(
+    shown: Sequence[Sequence[str | None]], answer: str | None, gold: str | None
+) -> dict[str, str]:
+    """Gives colours to the right answer, to the one that is given and to the most common others.
+
+    Args:
+        shown: answers at the depths of each opened branch, None where not revealed.
+        answer: the answer given, None for none.
+        gold: the right answer; None where it is not to be seen.
+
+    Returns:
+        Colours by answer; answers without one share `MINOR_ANSWER`.
+    """
+    counts = Counter(text for branch in shown for text in branch if text is not None)
+    colour = {} if gold is None else {gold: GOLD_ANSWER}
+    if answer is not None:
+        colour.setdefault(answer, WRONG_ANSWER)
+    others = [text for text, _ in counts.most_common() if text not in colour]
+    return colour | dict(zip(others, OTHER_COLOURS, strict=False))
+
+
+def answer_label(text: str, answer: str | None, gold: str | None) -> str:
+    """Labels an answer in a legend.
+
+    Args:
+        text: the answer.
+        answer: the answer given, None for none.
+        gold: the right answer; None where it is not to be seen.
+    """
     notes = [note for note, of in (("right", gold), ("given", answer)) if of == text]
     return short_answer(text) + (f" ({', '.join(notes)})" if notes else "")

@@ -37,10 +37,12 @@ from autotts_jax.experiments.files import (
     write_csv,
 )
 from autotts_jax.experiments.frontier import Comparison, compare
+from autotts_jax.experiments.report.charts import frontiers
 from autotts_jax.experiments.report.evaluation import evaluation_report
 from autotts_jax.experiments.summary import DEFAULT_OBJECTIVE, Objective, Row, summarise
 from autotts_jax.experiments.tables import Table, comparison_table, summary_table
 from autotts_jax.pages import rendering
+from autotts_jax.pages.notebook import shown
 from autotts_jax.policies.player import Play, Player, warn_of_distance
 from autotts_jax.policies.players import as_players
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
@@ -106,7 +108,7 @@ class Frontiers:
         return rows_table(FRONTIER_COLUMNS, self.comparisons)
 
     def _repr_html_(self) -> str:
-        return self.table().html()
+        return shown(self.table().html(), lambda: frontiers(self.rows))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -230,7 +232,7 @@ class Evaluation:
         return f"Evaluation of {names}: {len(self.dataset)} questions, {self.seeds} seeds"
 
     def _repr_html_(self) -> str:
-        return self.table().html()
+        return shown(self.table().html(), lambda: frontiers(self.rows))
 
     def manifest(self) -> dict[str, Any]:
         """Says what made the results.

@@ -21,12 +21,21 @@ from autotts_jax.core.pool import UNREVEALED, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
 from autotts_jax.core.votes import confidence_table
-from autotts_jax.envs.rendering import episode_figure, short_answer
+from autotts_jax.envs.rendering import (
+    MINOR_ANSWER,
+    answer_colours,
+    answer_label,
+    episode_figure,
+    short_answer,
+)
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import MAX_SEED, branch_orders, check_width, warn_of_budget
 from autotts_jax.experiments.files import results_folder
 from autotts_jax.experiments.plots import available, save_figure
+from autotts_jax.experiments.report.charts import drawn_episode
 from autotts_jax.experiments.tables import WIDTH, Table, add_row, plain_table, thousands
+from autotts_jax.pages.notebook import shown
+from autotts_jax.pages.rendering import Drawn
 from autotts_jax.policies.player import warn_of_distance
 from autotts_jax.policies.players import as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
@@ -165,7 +174,13 @@ class Trace:
         return f"Trace of {self.title}: {len(self.steps)} decisions, answer {self.answer}"
 
     def _repr_html_(self) -> str:
-        return self.table().html()
+        colour = answer_colours(self.shown, self.answer, self.gold)
+        legend = {answer_label(text, self.answer, self.gold): of for text, of in colour.items()}
+
+        def draw() -> list[Drawn]:
+            return [drawn_episode(self.title, self.shown, self.finished, self.pruned, colour)]
+
+        return shown(self.table().html(), draw, legend | {"other answers": MINOR_ANSWER})
 
     def _parts(self, width: int) -> Iterator[RenderableType]:
         table = plain_table()

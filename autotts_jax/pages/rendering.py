@@ -168,9 +168,18 @@ def _shown(value: Any) -> Any:
     return printable(value, lines=True) if type(value) is str else value
 
 
+def chart_json(data: Any) -> str:
+    """Writes what charts show as JSON, without what would reorder its texts.
+
+    Args:
+        data: a JSON value, in which NaN and infinities become null.
+    """
+    return printable(json.dumps(_finite(data), ensure_ascii=False, allow_nan=False))
+
+
 def _embedded(data: Any) -> str:
     """JSON as it can stand in an element of a page: nothing in it ends the element."""
-    return printable(json.dumps(_finite(data), ensure_ascii=False, allow_nan=False)).replace("<", "\\u003c")
+    return chart_json(data).replace("<", "\\u003c")
 
 
 def _finite(value: Any) -> Any:

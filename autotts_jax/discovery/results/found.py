@@ -24,6 +24,7 @@ from autotts_jax.discovery.results.lineage import lineage_figure
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
 from autotts_jax.files import destination, write_atomically
+from autotts_jax.pages.notebook import shown
 from autotts_jax.policies.sealed.cast import printable
 from autotts_jax.terminal import styled
 
@@ -260,6 +261,13 @@ class Discovery:
                 yield styled(str(critic), lines=True)
 
         return Table(parts)
+
+    def _repr_html_(self) -> str:
+        from autotts_jax.discovery.results.report import archive_parts
+
+        return shown(
+            self.table().html(), lambda: [chart for part in archive_parts(self) for chart in part.charts]
+        )
 
     def _record(self, number: int | None) -> Record:
         number = self.number if number is None else whole("number", number, 0)
