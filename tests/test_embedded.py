@@ -4,6 +4,7 @@ import itertools
 import re
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import evaluate
 from autotts_jax.policies.players import select
 from autotts_jax.replay import write_compact
-from autotts_jax.replay.embedded import SMOLLM2, load, smollm2
+from autotts_jax.replay.embedded import EMBEDDED, SMOLLM2, load, smollm2
 from autotts_jax.replay.statistics import cell_statistics
 
 CELL = "SmolLM2-135M-Instruct/arithmetic"
@@ -85,6 +86,18 @@ def test_embedded_data_is_read_by_name_beside_files(recorded, tmp_path, monkeypa
     assert [cell.name for cell in both.cells][:2] == [CELL, "synthetic-S/synthetic"]
     assert len(both) == 42
     np.testing.assert_array_equal(both.matrix.gold[:40], recorded.matrix.gold)
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_what_is_done_to_loaded_data_is_not_in_what_is_loaded_later(name):
+    first = load(name).matrix
+    first.signals["mine"] = first.answers
+    for array in jax.tree.leaves(first):
+        if array.flags.writeable:
+            array[:] = 1
+    second = load(name).matrix
+    assert "mine" not in second.signals
+    assert not any(np.array_equal(array, np.ones_like(array)) for array in jax.tree.leaves(second))
 
 
 def test_a_folder_called_like_embedded_data_is_named_by_its_path(tmp_path, monkeypatch):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+import jax
 
 from autotts_jax.checks import nearest
 from autotts_jax.errors import InputError
@@ -33,13 +36,22 @@ def smollm2(encoding: str = EXACT) -> ProbeDataset:
     return read_files(SMOLLM2, encoding)
 
 
-@functools.lru_cache(maxsize=2)  # generated once: every environment without data of its own replays it
 def _synthetic(encoding: str, signals: bool = False) -> ProbeDataset:
     if encoding != EXACT:
         raise InputError(f"the synthetic data has only the {EXACT} encoding; name other data for {encoding}")
+    dataset = _generated(signals)
+    # What is written to the dict of signals of one does not get into others.
+    return dataclasses.replace(dataset, matrix=jax.tree.map(lambda leaf: leaf, dataset.matrix))
+
+
+@functools.cache  # generated once: every environment without data of its own replays it
+def _generated(signals: bool) -> ProbeDataset:
     from autotts_jax.replay.generator import synthetic  # SciPy takes a while to import.
 
-    return synthetic(signals=signals)
+    dataset = synthetic(signals=signals)
+    for leaf in jax.tree.leaves(dataset.matrix):
+        leaf.flags.writeable = False
+    return dataset
 
 
 EMBEDDED: Mapping[str, Callable[[str], ProbeDataset]] = {
