@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -53,6 +54,23 @@ def quoted(text: object, most: int = QUOTED) -> str:
     line = " ".join(str(text).split())
     half = (most - 1) // 2
     return line if len(line) <= most else f"{line[: most - 1 - half]}…{line[-half:]}"
+
+
+def brief(value: Any) -> str:
+    """Shows a dataclass with the dtypes and shapes of its arrays in place of their numbers.
+
+    Args:
+        value: the dataclass, of which this can be the ``__repr__``.
+    """
+    fields = [f"{field.name}={_brief(getattr(value, field.name))}" for field in dataclasses.fields(value)]
+    return f"{type(value).__name__}({', '.join(fields)})"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_brief(entry)}" for key, entry in value.items()) + "}"
+    shape = getattr(value, "shape", ())
+    return f"{value.dtype}[{','.join(map(str, shape))}]" if shape else repr(value)
 
 
 def styled(text: object, style: str | Style = "", lines: bool = False) -> Text:

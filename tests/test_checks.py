@@ -22,6 +22,7 @@ from autotts_jax.experiments.files import FILES, results_folder
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import statistics_table, summary_table
 from autotts_jax.policies import CMC, SelfConsistency, load_policy
+from autotts_jax.policies.neural.policy_file import SHIPPED
 from autotts_jax.replay import BranchOrders
 
 
@@ -410,6 +411,22 @@ def test_a_dataset_shows_itself_in_a_line(data):
     assert repr(data) == "ProbeDataset of 40 questions: SmolLM2-135M-Instruct/arithmetic (128 branches)"
     assert {data: "a key"}[data] == "a key"
     assert data != at.load("smollm2")
+
+
+def test_environments_and_policies_show_their_settings_and_no_arrays(data):
+    env, params = at.make("WidthDepth-v0", data, max_branches=2)
+    settings = "max_branches=2, obs='features', aggregate='majority', mask_in_obs=False, fused=False"
+    assert repr(env) == f"WidthDepth({settings})"
+    own = WidthDepth(2, aggregate=nothing_of_either)
+    assert repr(nothing_of_either) in repr(own)
+    assert "answers=int16[40,128,16]" in repr(params)
+    assert max(map(len, (repr(params), repr(jax.tree.map(jnp.shape, params))))) < 800
+    policy = dataclasses.replace(load_policy(SHIPPED)[0], gamma=1e-4)
+    assert repr(policy).startswith("NeuralPolicy(<1,225 parameters>, gamma=0.0001, trained_on=")
+
+
+def nothing_of_either(pool, tracker):
+    """Takes what an aggregate is given."""
 
 
 def test_what_is_hidden_in_a_folder_is_no_data(tmp_path):

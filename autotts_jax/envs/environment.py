@@ -109,6 +109,11 @@ class Environment(abc.ABC):
     def __hash__(self) -> int:
         return hash(self._settings())
 
+    def __repr__(self) -> str:
+        named = {function: repr(name) for name, function in AGGREGATES.items()}
+        settings = [f"{name}={named.get(value, repr(value))}" for name, value in vars(self).items()]
+        return f"{self.name}({', '.join(settings)})"
+
     # --- parameters and spaces ---------------------------------------------------------------------------
 
     def make_params(

@@ -19,6 +19,7 @@ from autotts_jax.envs.rewards import Reward
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.terminal import brief
 from autotts_jax.typing import Array
 
 ORDERS = 1024
@@ -62,6 +63,8 @@ class EnvParams:
     max_steps_in_episode: Int32[Array, ""]
     cost: EpisodeCost | None
     max_branches: int = dataclasses.field(metadata={"static": True})
+
+    __repr__ = brief
 
     def replace(self, **changes: Any) -> Self:
         """Replaces some parameters.

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Float16, Int, Int16, Int32
 
 from autotts_jax.replay.equivalence import NONE as NONE
+from autotts_jax.terminal import brief
 from autotts_jax.typing import Array
 
 MAX_ENTRIES = 2**28
@@ -47,6 +48,8 @@ class ProbeMatrix:
     cell: Int32[Array, " Q"]
     vocabulary: int = dataclasses.field(metadata={"static": True})
     signals: Mapping[str, Float16[Array, "Q N K"]] = dataclasses.field(default_factory=dict)
+
+    __repr__ = brief
 
     @property
     def num_questions(self) -> int:

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
+from autotts_jax.terminal import brief
 from autotts_jax.typing import Array, Scalar
 
 
@@ -25,6 +26,8 @@ class BranchOrders:
 
     table: Int[Array, "G R W"]
     group: Int[Array, " Q"]
+
+    __repr__ = brief
 
     @property
     def num_rows(self) -> int:

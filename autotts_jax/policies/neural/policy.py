@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Bool, Float, PRNGKeyArray
 
@@ -62,6 +63,10 @@ class NeuralPolicy(Controller):
     parameters: Parameters
     gamma: float
     trained_on: Scale | None = None
+
+    def __repr__(self) -> str:
+        numbers = sum(map(np.size, jax.tree.leaves(self.parameters)))
+        return f"NeuralPolicy(<{numbers:,} parameters>, gamma={self.gamma!r}, trained_on={self.trained_on!r})"
 
     def start(self, pool: Pool) -> tuple[RecurrentState, Pool]:
         return initial_state(pool.width), pool
