@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from progress import without_progress
 
 import autotts_jax as at
 from autotts_jax.cli import main as cli
@@ -100,7 +101,8 @@ def play(monkeypatch, capsys, folder):
         monkeypatch.setattr(sys, "argv", [*command, *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             cli.main()
-        return end.value.code or 0, *capsys.readouterr()
+        out, err = capsys.readouterr()
+        return end.value.code or 0, out, without_progress(err)
 
     return play
 
