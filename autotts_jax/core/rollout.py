@@ -221,7 +221,7 @@ def rollout(
     Example:
         >>> import autotts_jax as at
         >>> from autotts_jax.core import Episodes
-        >>> from autotts_jax.experiments.evaluation import branch_orders
+        >>> from autotts_jax.experiments import branch_orders
         >>> from autotts_jax.policies import SelfConsistency
         >>> data = at.load("smollm2")
         >>> orders = branch_orders(data, "repo100", range(1), 8)
