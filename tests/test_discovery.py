@@ -1,5 +1,6 @@
 """Discovery: the space of programs, the loop, and what becomes of a run that is killed or asked to go on."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -19,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autotts_jax as at
+from autotts_jax.cli import discover as discover_command
 from autotts_jax.cli import main as cli
 from autotts_jax.core import Episodes, devices, rollout
 from autotts_jax.discovery import (
@@ -45,7 +47,7 @@ from autotts_jax.discovery.judging.promotion import ERROR_RATE, LeftOut, gains, 
 from autotts_jax.discovery.programs.variation import constant
 from autotts_jax.discovery.rounds import programs
 from autotts_jax.discovery.rounds.programs import LENGTH_PRICE
-from autotts_jax.discovery.search import DiscoveryRun
+from autotts_jax.discovery.search import DiscoveryRun, SearchProgress
 from autotts_jax.policies import CMC, AdaptiveConsistency, ParallelProbe, Seen, SelfConsistency, as_player
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
@@ -769,6 +771,21 @@ def run_command(monkeypatch, capsys):
         return end.value.code, shown.out, shown.err
 
     return run
+
+
+def test_the_test_after_the_last_round_is_called_so(monkeypatch, run_command):
+    told = []
+
+    def play(_, on_round, **given):  # noqa: ARG001
+        for spent in (0.5, 1):
+            on_round(SearchProgress(7, 96, 1.0, None, None, spent))
+        sys.exit(0)
+
+    working = contextlib.nullcontext(lambda what, *counts: told.append((what, *counts[:2])))
+    monkeypatch.setattr(discover_command, "working", lambda _: working)
+    monkeypatch.setattr(at, "discover", play)
+    run_command("--data", "smollm2")
+    assert told[-2:] == [("searching", 50, 100), ("testing what was found on the questions left out", 0, 0)]
 
 
 def test_commands_show_and_export(searched, tmp_path, run_command):

@@ -24,7 +24,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.files import write_atomically
 
 if TYPE_CHECKING:
-    from autotts_jax.discovery import Member, OpenAIProposer, Written
+    from autotts_jax.discovery import Member, OpenAIProposer, SearchProgress, Written
 
 app = typer.Typer(
     help="Search for a controller that is better than CMC, or show what a search has found.",
@@ -197,16 +197,21 @@ def discover(
             traces=traces,
             beta=beta,
             critic=critic,
-            on_round=lambda progress: on_progress(
-                "searching",
-                int(100 * progress.spent),
-                100,
-                f"round {progress.round}: {progress.candidates:,} candidates; "
-                + ("all questions" if progress.fold is None else f"without fold {progress.fold}")
-                + _best(progress.best),
-            ),
+            on_round=lambda progress: on_progress(*_shown(progress)),
         )
     console().print(found.table())
+
+
+def _shown(progress: SearchProgress) -> tuple[str, int, int, str]:
+    """What the bar shows after a round; the last one is followed by the test."""
+    note = (
+        f"round {progress.round}: {progress.candidates:,} candidates; "
+        + ("all questions" if progress.fold is None else f"without fold {progress.fold}")
+        + _best(progress.best)
+    )
+    if progress.spent < 1:
+        return "searching", int(100 * progress.spent), 100, note
+    return "testing what was found on the questions left out", 0, 0, note
 
 
 def _best(best: Member | Written | None) -> str:
