@@ -47,7 +47,7 @@ test-shinka: .venv-shinka/installed
 	$(SHINKA)/python -m pytest tests/test_outside_optimisers.py -k shinka
 
 test-clients: .venv-clients/installed
-	$(CLIENTS)/python -m pytest tests/clients tests/test_gym.py
+	$(CLIENTS)/python -m pytest tests/clients tests/test_gym.py tests/test_loggers.py
 
 lint: .venv/installed
 	$(BIN)/ruff check

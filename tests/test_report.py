@@ -270,9 +270,9 @@ def discovered(tmp_path):
 
 
 def test_discover_writes_its_report(discovered, monkeypatch):
-    ended = types.SimpleNamespace(search=lambda *_: 0, untested=False)
+    ended = types.SimpleNamespace(search=lambda *_: 0, untested=False, rounds=5)
     monkeypatch.setattr(entry, "DiscoveryRun", lambda *_, **__: ended)
-    found = at.discover(DATA, out=discovered, candidates=1)
+    found = at.discover(DATA, out=discovered, candidates=640)
     text = (discovered / "report.html").read_text(encoding="utf-8")
     assert html.unescape(text).count(found.source().strip()) == 1
     assert "candidate 17 not promoted" in text

@@ -17,6 +17,8 @@ from autotts_jax.cli.options import (
     CacheOption,
     DataOption,
     EncodingOption,
+    LoggersOption,
+    named_loggers,
     path,
     with_options,
 )
@@ -168,6 +170,7 @@ def discover(
         ),
     ] = None,
     encoding: EncodingOption = "exact",
+    loggers: LoggersOption = "",
     cache: CacheOption = True,
 ) -> None:
     """Search for a controller that is better than CMC, by default without a language model.
@@ -197,6 +200,7 @@ def discover(
             traces=traces,
             beta=beta,
             critic=critic,
+            loggers=named_loggers(loggers),
             on_round=lambda progress: on_progress(*_shown(progress)),
         )
     console().print(found.table())

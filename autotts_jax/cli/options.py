@@ -120,6 +120,24 @@ OutOption = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Write results here.", show_default="no files", parser=path),
 ]
+LoggersOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,...",
+        help="Show metrics in these as well: tensorboard, wandb, mlflow, trackio.",
+    ),
+]
+
+
+def named_loggers(text: str) -> list[str]:
+    """The names that ``--loggers`` gives.
+
+    Args:
+        text: names, separated by commas.
+    """
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 CacheOption = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Keep compiled programs in a per-user folder.")
 ]

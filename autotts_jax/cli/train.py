@@ -12,7 +12,7 @@ import typer
 
 from autotts_jax.cli.console import say, working
 from autotts_jax.cli.ending import tell
-from autotts_jax.cli.options import MAX_SEED, CacheOption, path
+from autotts_jax.cli.options import MAX_SEED, CacheOption, LoggersOption, named_loggers, path
 
 if TYPE_CHECKING:
     from autotts_jax.training import TrainingRun
@@ -84,6 +84,7 @@ def train(
         int | None,
         typer.Option(metavar="K", help="Which one this is, from 0.", show_default=False, min=0),
     ] = None,
+    loggers: LoggersOption = "tensorboard",
     cache: CacheOption = True,
 ) -> None:
     """Train a policy and keep the best one of the run.
@@ -110,6 +111,7 @@ def train(
             settings,
             out=folder,
             resume=resume,
+            loggers=named_loggers(loggers),
             on_update=lambda update, metrics: on_progress("training", update, total, live_metrics(metrics)),
         )
     if jax.process_index() == 0:

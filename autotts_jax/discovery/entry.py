@@ -16,9 +16,10 @@ from autotts_jax.discovery.proposers.protocol import Proposer, Writer
 from autotts_jax.discovery.results.found import Discovery, read_run
 from autotts_jax.discovery.results.report import REPORT, discovery_report
 from autotts_jax.discovery.rounds.programs import HEATS
-from autotts_jax.discovery.search import FOLDS, DiscoveryRun, OnRound
+from autotts_jax.discovery.search import FOLDS, DiscoveryRun, OnRound, SearchProgress
 from autotts_jax.errors import InputError
 from autotts_jax.files import destination, locked, remove_unfinished, write_atomically
+from autotts_jax.loggers import Logger, check_loggers, opened
 from autotts_jax.pages import rendering
 from autotts_jax.policies.players import as_player
 from autotts_jax.replay import ProbeDataset
@@ -44,6 +45,7 @@ def discover(
     traces: bool = True,
     beta: bool = True,
     critic: str | Critic | None = None,
+    loggers: Sequence[str | Logger] = (),
     on_round: OnRound | None = None,
 ) -> Discovery:
     """Searches for a controller that is better than the incumbent, by default without a language model.
@@ -67,6 +69,8 @@ def discover(
             which is judged at every price.
         critic: judges candidates before they are executed: ``nearest``, ``openai:MODEL``, or a critic of your
             own. It decides nothing until its record shows that it helps. None for no critic.
+        loggers: where the progress of the run goes besides its folder: ``tensorboard``, ``wandb``,
+            ``mlflow``, ``trackio``, or loggers of your own (`autotts_jax.loggers.Logger`).
         on_round: called after every round.
 
     Returns:
@@ -108,6 +112,7 @@ def discover(
             f"candidates is {candidates}, but each of {FOLDS + 1} searches plays rounds of {HEATS[0][0]}; "
             f"give more than {least}"
         )
+    loggers = check_loggers(loggers)
     data = loaded(data)
     with locked(folder):
         for transcripts in (folder / TRANSCRIPTS).glob("**/"):
@@ -123,10 +128,32 @@ def discover(
             beta=beta,
             critic=critic,
         )
-        run.search(candidates, None if cpu_minutes is None else 60 * cpu_minutes, on_round)
-        if run.untested:
-            run.test()
-        found = read_run(folder)
+        with opened(loggers, folder, run.rounds + 1) as log:
+
+            def report(progress: SearchProgress) -> None:
+                log(progress.round, _metrics(progress))
+                if on_round:
+                    on_round(progress)
+
+            run.search(candidates, None if cpu_minutes is None else 60 * cpu_minutes, report)
+            tests = run.untested
+            if tests:
+                run.test()
+            found = read_run(folder)
+            if tests and found.test is not None:
+                log(run.rounds, {f"test/{name}": found.test[name] for name in ("gain", "low")})
         if rendering.available():
             write_atomically(folder / REPORT, discovery_report(found).encode())
     return found
+
+
+def _metrics(progress: SearchProgress) -> dict[str, float]:
+    """What loggers are told after a round; the best score is that of the search whose round it was."""
+    metrics: dict[str, float] = {
+        "search/candidates": progress.candidates,
+        "search/cpu_seconds": progress.cpu_seconds,
+    }
+    if progress.best is not None:
+        search = "all_questions" if progress.fold is None else f"without_fold_{progress.fold}"
+        metrics[f"score/{search}"] = progress.best.score
+    return metrics

@@ -6,7 +6,7 @@ import lazy_loader
 
 from autotts_jax.errors import InputError
 
-_missing = [name for name in ("evosax", "optax", "orbax", "pydantic", "tensorboardX") if not find_spec(name)]
+_missing = [name for name in ("evosax", "optax", "orbax", "pydantic") if not find_spec(name)]
 if _missing:
     raise InputError(f"training needs {', '.join(_missing)}: pip install 'autotts-jax[train]'")
 

@@ -16,6 +16,7 @@ from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.hosts import together
 from autotts_jax.errors import InputError
 from autotts_jax.files import destination, write_atomically
+from autotts_jax.loggers import Logger, check_loggers
 from autotts_jax.pages import rendering
 from autotts_jax.policies.neural import policy_file
 from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
@@ -67,6 +68,7 @@ def train(
     seed: int | None = None,
     updates: int | None = None,
     fold: int | None = None,
+    loggers: Sequence[str | Logger] = ("tensorboard",),
     on_update: OnUpdate | None = None,
 ) -> TrainingRun:
     """Trains a policy and keeps the best one of the run; call it from the main thread.
@@ -86,6 +88,8 @@ def train(
         seed: seed of the run, in place of the configuration's.
         updates: updates to make, in place of the configuration's.
         fold: fold to hold out for validation, in place of the configuration's.
+        loggers: where metrics go besides ``metrics.jsonl``: ``tensorboard``, ``wandb``, ``mlflow``,
+            ``trackio``, or loggers of your own (`autotts_jax.loggers.Logger`).
         on_update: called after every update; and after every generation of the warm start's teachers, as
             update 0 with the metrics ``train/generation`` and ``train/objective``.
 
@@ -114,6 +118,7 @@ def train(
     folder = destination(out)
     resume = flag("resume", resume)
     with together():
+        loggers = check_loggers(loggers)
         callback("on_update", on_update, "the number of the update", "its metrics")
         settings = config if isinstance(config, Config) else read_config(config)
         paths = None if data is None or isinstance(data, ProbeDataset) else _as_paths(data)
@@ -134,6 +139,7 @@ def train(
         ),
         manifest=manifest,
         resume=resume,
+        loggers=loggers,
         on_update=on_update,
     )
     policy, _ = policy_file.load_policy(folder)

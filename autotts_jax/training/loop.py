@@ -5,7 +5,7 @@ A run's folder holds
 - ``manifest.json``: what the run is made of, how it ended and how long it took;
 - ``best.npz``: the policy with the best validation objective so far;
 - ``metrics.jsonl``: one line an update, with its metrics as ``train/…`` and ``validation/…``;
-- ``tensorboard/``: the same as TensorBoard event files, one for each start of the run;
+- ``tensorboard/``: the same as TensorBoard event files, one for each start of the run with this logger;
 - ``checkpoints/<update>/``: the newest checkpoints of the train state, the best policy and the `RunState`.
 
 The processes of ``jax.distributed`` make a run together: each calls `run` in the same way, process 0 writes,
@@ -20,7 +20,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from jax.experimental import multihost_utils
 from autotts_jax.core.hosts import largest, together
 from autotts_jax.errors import InputError
 from autotts_jax.files import locked
+from autotts_jax.loggers import Logger
 from autotts_jax.policies.neural.policy_file import BEST
 from autotts_jax.training.checkpoints import Checkpoints, newest_checkpoint
 from autotts_jax.training.manifest import check_shared, close_manifest, open_folder
@@ -63,6 +64,7 @@ def run(
     save_policy: Callable[[Path, Any], None],
     manifest: Mapping[str, Any],
     resume: bool = False,
+    loggers: Sequence[str | Logger] = ("tensorboard",),
     on_update: OnUpdate | None = None,
 ) -> RunEnd:
     """Trains to the end, or until SIGTERM or Ctrl-C; call it from the main thread.
@@ -81,6 +83,8 @@ def run(
         manifest: what is needed to reproduce the run, as a JSON object. A run is only resumed with the same
             ``config`` and ``data``.
         resume: continue from the newest checkpoint.
+        loggers: where metrics go besides ``metrics.jsonl``: names of `autotts_jax.loggers.LOGGERS`, and
+            loggers.
         on_update: called after every update.
 
     Returns:
@@ -108,7 +112,7 @@ def run(
             training = _Training(trainer, settings, folder, checkpoints, validate, save_policy)
             received = opened.enter_context(_signals_kept())
             with together():
-                log = opened.enter_context(MetricsLog(folder, training.first)) if writes else None
+                log = opened.enter_context(MetricsLog(folder, training.first, loggers)) if writes else None
             training.record(log, training.started, checkpoint=True)
             while not training.state.ends(settings) and not received():
                 metrics = training.update()
@@ -208,7 +212,6 @@ class _Training:
             if metrics:
                 log.write(self.state.update, metrics)
             if checkpoint:
-                log.flush()
                 self._checkpoints.save(self.state, tree)
 
     def _policy(self) -> Any:

@@ -1,22 +1,18 @@
-"""Where a run writes its metrics: ``metrics.jsonl`` and TensorBoard events."""
+"""Where a run writes its metrics: ``metrics.jsonl`` and its loggers."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
-import socket
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
-from tensorboardX.record_writer import RecordWriter
 
 from autotts_jax.checks import whole
 from autotts_jax.errors import DataError
 from autotts_jax.files import read_bytes, write_atomically
+from autotts_jax.loggers import Logger, opened
 from autotts_jax.parsing import parse_json
 
 METRICS = "metrics.jsonl"
@@ -54,12 +50,14 @@ class MetricsLog:
     Args:
         folder: the run's folder.
         first: the first update to come.
+        loggers: names of `autotts_jax.loggers.LOGGERS`, and loggers; they are closed with the log.
 
     Raises:
+        InputError: what a logger needs is missing.
         DataError: a line that is there is damaged.
     """
 
-    def __init__(self, folder: Path, first: int):
+    def __init__(self, folder: Path, first: int, loggers: Sequence[str | Logger] = ()):
         lines = folder / METRICS
         if lines.exists():
             # A line that was being written when the process was killed has no end, and nothing behind it.
@@ -70,22 +68,16 @@ class MetricsLog:
                 if _metrics_of(lines, number, line)["update"] < first
             ]
             write_atomically(lines, b"".join(kept))
-        self._lines = lines.open("a", encoding="utf-8", buffering=1)
-        events = folder / "tensorboard"
-        events.mkdir(exist_ok=True)
-        # Not a SummaryWriter: events that wait in its queue are lost when the process is killed.
-        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{first:08d}"
-        self._events = RecordWriter(str(events / name))
-        self._add_event(0, file_version="brain.Event:2")
-        # Makes TensorBoard forget this update and later ones.
-        self._add_event(first, session_log=SessionLog(status=SessionLog.START))
+        with contextlib.ExitStack() as stack:
+            self._lines = stack.enter_context(lines.open("a", encoding="utf-8", buffering=1))
+            self._log = stack.enter_context(opened(loggers, folder, first))
+            self._stack = stack.pop_all()
 
     def __enter__(self) -> MetricsLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.closing(self._events), contextlib.closing(self._lines):
-            pass  # both, although each may find the disk full
+        self._stack.close()
 
     def write(self, update: int, metrics: dict[str, float]) -> None:
         """Adds the metrics of an update.
@@ -96,12 +88,4 @@ class MetricsLog:
         """
         known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         self._lines.write(json.dumps({"update": update} | known) + "\n")
-        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
-        self._add_event(update, summary=Summary(value=values))
-
-    def flush(self) -> None:
-        """Returns when everything written is in the files."""
-        self._events.flush()
-
-    def _add_event(self, update: int, **content: Any) -> None:
-        self._events.write(Event(wall_time=time.time(), step=update, **content).SerializeToString())
+        self._log(update, metrics)

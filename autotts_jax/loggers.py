@@ -1,0 +1,186 @@
+"""Loggers: where the numbers of a run of training or discovery are shown while it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from autotts_jax.errors import InputError
+from autotts_jax.extras import needs
+
+Log = Callable[[int, Mapping[str, float]], None]
+"""Called with a step and numbers by name."""
+
+
+@runtime_checkable
+class Logger(Protocol):
+    """Takes the numbers of a run."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Takes the numbers of a step.
+
+        Args:
+            step: the update or the round.
+            metrics: numbers by name; some may be NaN or infinite.
+        """
+
+    def close(self) -> None:
+        """Ends the log, with the run."""
+
+
+class TensorBoard:
+    """Writes event files for TensorBoard, which outlast a killed process.
+
+    Args:
+        folder: the run's folder; the files are in ``tensorboard`` in it.
+        first: the first step to come; TensorBoard forgets this one and later ones of an earlier start.
+
+    Raises:
+        InputError: tensorboardX is missing.
+    """
+
+    def __init__(self, folder: Path, first: int):
+        with needs("tensorboard", "a log for TensorBoard"):
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        (folder / "tensorboard").mkdir(exist_ok=True)
+        # Not a SummaryWriter: events that wait in its queue are lost when the process is killed.
+        self._events = EventsWriter(str(folder / "tensorboard" / "events"), f".{first:08d}")
+        start = SessionLog(status=SessionLog.START)
+        self._events.write_event(Event(wall_time=time.time(), step=first, session_log=start))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Writes the numbers of a step to the file."""
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        summary = Summary(value=[Summary.Value(tag=name, simple_value=of) for name, of in metrics.items()])
+        self._events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
+        self._events.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._events.close()
+
+
+class Tracker:
+    """Logs to Weights & Biases or to trackio, which have the same interface.
+
+    Each start of a run is a run of its own there, of the project ``autotts-jax``.
+
+    Args:
+        package: ``wandb`` or ``trackio``.
+        folder: the run's folder, whose name the run has.
+
+    Raises:
+        InputError: the package is missing.
+    """
+
+    def __init__(self, package: str, folder: Path):
+        self._tracker = _installed(package)
+        self._tracker.init(project="autotts-jax", name=folder.resolve().name)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Logs the finite numbers of a step."""
+        self._tracker.log(_finite(metrics), step=step)
+
+    def close(self) -> None:
+        """Ends the run there."""
+        self._tracker.finish()
+
+
+class MLflow:
+    """Logs to MLflow, where its own settings say; each start of a run is a run of its own there.
+
+    Args:
+        folder: the run's folder, whose name the run has.
+
+    Raises:
+        InputError: MLflow is missing.
+    """
+
+    def __init__(self, folder: Path):
+        self._mlflow = _installed("mlflow")
+        self._mlflow.start_run(run_name=folder.resolve().name)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Logs the finite numbers of a step."""
+        self._mlflow.log_metrics(_finite(metrics), step=step)
+
+    def close(self) -> None:
+        """Ends the run there."""
+        self._mlflow.end_run()
+
+
+LOGGERS: dict[str, Callable[[Path, int], Logger]] = {
+    "tensorboard": TensorBoard,
+    "wandb": lambda folder, _: Tracker("wandb", folder),
+    "mlflow": lambda folder, _: MLflow(folder),
+    "trackio": lambda folder, _: Tracker("trackio", folder),
+}
+"""Loggers that have a name, made from the run's folder and its first step to come."""
+
+
+def check_loggers(loggers: Any) -> tuple[str | Logger, ...]:
+    """Checks the loggers of a run.
+
+    Args:
+        loggers: names of `LOGGERS`, and loggers.
+
+    Raises:
+        InputError: they are no list, or one is neither.
+    """
+    if isinstance(loggers, str) or not isinstance(loggers, Sequence):
+        raise InputError(f"loggers is {loggers!r:.60}, but it must be a list, as ['tensorboard']")
+    for logger in loggers:
+        if logger not in LOGGERS if isinstance(logger, str) else not isinstance(logger, Logger):
+            raise InputError(
+                f"a logger is {logger!r:.60}, but it must be one of {', '.join(LOGGERS)}, or have "
+                "the methods log and close"
+            )
+    return tuple(loggers)
+
+
+@contextlib.contextmanager
+def opened(loggers: Sequence[str | Logger], folder: Path, first: int) -> Iterator[Log]:
+    """Opens the loggers of a run, and closes them at the end of the block.
+
+    Args:
+        loggers: names of `LOGGERS`, and loggers.
+        folder: the run's folder.
+        first: the first step to come.
+
+    Yields:
+        A function that logs to all of them.
+
+    Raises:
+        InputError: what a logger needs is missing.
+    """
+    with contextlib.ExitStack() as stack:
+        made: list[Logger] = []
+        for logger in loggers:
+            made.append(LOGGERS[logger](folder, first) if isinstance(logger, str) else logger)
+            stack.callback(made[-1].close)
+
+        def log(step: int, metrics: Mapping[str, float]) -> None:
+            for logger in made:
+                logger.log(step, metrics)
+
+        yield log
+
+
+def _installed(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise InputError(f"a log for {package} needs it: pip install {package}") from error
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
