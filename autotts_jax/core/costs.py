@@ -47,9 +47,6 @@ UNITS: dict[CostName, str] = {
 }
 """Units of the costs by name."""
 
-WAITING: tuple[CostName, ...] = ("latency", "kv")
-"""Costs that depend on what has to be waited for."""
-
 
 class Spent(NamedTuple):
     """What an episode spent; arrays of one shape, or of shapes that broadcast.
@@ -133,8 +130,19 @@ def spent_by(played: Any, interval: Int[Array, "..."], max_depth: int) -> Spent:
     )
 
 
+class _OfKind:
+    """What every cost says of its kind."""
+
+    kind: CostName
+
+    @property
+    def waits(self) -> bool:
+        """Whether it depends on what has to be waited for, the critical path."""
+        return self.kind in ("latency", "kv")
+
+
 @dataclasses.dataclass(frozen=True)
-class CostModel:
+class CostModel(_OfKind):
     """What the cost of an episode is, and on which model and machine.
 
     Attributes:
@@ -226,7 +234,7 @@ def _by_cell(profiles: Sequence[Any]) -> Any:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class EpisodeCost:
+class EpisodeCost(_OfKind):
     """A cost model with its profiles filled in: a pure function of what an episode spent.
 
     Its leaves are traced. Those of ``model`` and ``price`` have an entry for each cell; `of_cells` selects.
@@ -289,11 +297,6 @@ class EpisodeCost:
         once = spent.interval
         first = Spent(once, once, 1, 1, 1, interval=once, longest=spent.longest, critical_path=once)
         return self.of(spent) / self.of(first)
-
-    @property
-    def waits(self) -> bool:
-        """Whether it depends on the critical path."""
-        return self.kind in WAITING
 
     # --- time -------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from autotts_jax.checks import callback, choice, whole
 from autotts_jax.collect.loading import loaded
 from autotts_jax.commands import without_secrets
-from autotts_jax.core.costs import WAITING, CostModel
+from autotts_jax.core.costs import CostModel
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.experiments import plots
@@ -363,7 +363,7 @@ def evaluate(
             orders.first(width),
             budget=budget,
             processes=processes,
-            critical_path=objective.model.kind in WAITING,
+            critical_path=objective.model.waits,
             on_progress=_reporter(player, seeds * len(data), on_progress),
         )
         for player, width in zip(made, widths, strict=True)

@@ -13,7 +13,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from autotts_jax.checks import number
-from autotts_jax.core.costs import WAITING, CostModel, Spent, as_cost, spent_by
+from autotts_jax.core.costs import CostModel, Spent, as_cost, spent_by
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
@@ -70,7 +70,7 @@ class Objective:
                 had to wait for, which was not counted when they were played.
         """
         matrix = dataset.matrix
-        if self.model.kind in WAITING and play.critical_path is None and play.seal is None:
+        if self.model.waits and play.critical_path is None and play.seal is None:
             raise InputError(
                 f"the cost is {self.model.kind}, but {play.player.name} was played without counting what its "
                 f"episodes wait for; evaluate it with cost={self.model.kind!r}"
