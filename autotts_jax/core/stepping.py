@@ -31,7 +31,7 @@ from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, StopReason, chec
 from autotts_jax.core.rollout import Pause, end_of_round, kind_of
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.replay.signals import listed
+from autotts_jax.replay.signals import check_signals
 from autotts_jax.typing import Array, Scalar
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ def play(
     """
     check_fields(controller)
     name = type(controller).__name__
-    check_signals(controller.signals, executor.pool, name)
+    check_signals(controller.signals, executor.pool.signals, name, "this episode shows")
     kind, stepper = kind_of(controller), Stepper(executor, on_decision)
     memory, stop = _step(functools.partial(_start, controller, kind=kind), stepper)
     while stop == StopReason.RUNNING:
@@ -389,25 +389,6 @@ def play(
         )
     answer = None if leader == NONE else executor.answers([leader])[0]
     return Ended(answer, leader, StopReason(int(stop)), stepper.round, sequential_tokens)
-
-
-def check_signals(names: Sequence[str], pool: BranchPool, reader: str) -> None:
-    """Checks that a pool shows signals, before an episode begins.
-
-    Args:
-        names: the signals.
-        pool: the pool.
-        reader: who reads them, for the message.
-
-    Raises:
-        InputError: it does not show one.
-    """
-    for name in names:
-        if name not in pool.signals:
-            raise InputError(
-                f"{reader} reads the signal {name}, and this episode shows {listed(pool.signals)}; play it "
-                "on data that was recorded with it"
-            )
 
 
 @jax.tree_util.register_dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -98,13 +98,9 @@ def keep_signals(matrix: ProbeMatrix, names: Iterable[str], reader: str) -> Prob
     Raises:
         InputError: the matrix lacks one of them, or has it in another dtype or shape than the answers'.
     """
-    kept = {}
+    names, kept = tuple(names), {}
+    check_signals(names, matrix.signals, reader, "the data has")
     for name in names:
-        if name not in matrix.signals:
-            raise InputError(
-                f"{reader} reads the signal {name}, and the data has {listed(matrix.signals)}; use data that "
-                "was recorded with it, or give it by ProbeDataset.with_signals"
-            )
         kept[name] = values = matrix.signals[name]
         if (values.dtype, values.shape) != (DTYPE, matrix.answers.shape):
             raise InputError(
@@ -112,6 +108,26 @@ def keep_signals(matrix: ProbeMatrix, names: Iterable[str], reader: str) -> Prob
                 f"{matrix.answers.shape}, as ProbeDataset.with_signals checks"
             )
     return dataclasses.replace(matrix, signals=kept)
+
+
+def check_signals(names: Iterable[str], shown: Collection[str], reader: str, place: str) -> None:
+    """Checks that signals are shown.
+
+    Args:
+        names: the signals.
+        shown: the signals that are shown.
+        reader: who reads them, for the message.
+        place: what shows them, for the message, as ``the data has``.
+
+    Raises:
+        InputError: one is not shown.
+    """
+    for name in names:
+        if name not in shown:
+            raise InputError(
+                f"{reader} reads the signal {name}, and {place} {listed(shown)}; use data that was recorded "
+                "with it, or give it by ProbeDataset.with_signals"
+            )
 
 
 def listed(names: Iterable[str]) -> str:

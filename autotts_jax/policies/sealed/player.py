@@ -23,7 +23,6 @@ from autotts_jax.core.stepping import (
     Operation,
     ReplayExecutor,
     Stepper,
-    check_signals,
     results_of,
 )
 from autotts_jax.policies.player import Play, Player, Seal, answer_texts, check_branches_of
@@ -32,7 +31,7 @@ from autotts_jax.policies.sealed.playing import COLUMNS, MOST_CONSTANTS, Labels,
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.replay.signals import keep_signals
+from autotts_jax.replay.signals import check_signals, keep_signals
 from autotts_jax.sandbox.process import Child, SandboxError
 
 CHECKED = 8
@@ -280,7 +279,7 @@ class SealedPlayer(Player):
             InputError: the player failed, or asked for what cannot be.
         """
         told: list[Decision] = []
-        check_signals(self.signals, executor.pool, self.name)
+        check_signals(self.signals, executor.pool.signals, self.name, "this episode shows")
         stepper = Stepper(executor, None if on_decision is None else told.append)
         labels = Labels(executor.pool.num_keys)
 
