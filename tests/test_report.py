@@ -1,6 +1,7 @@
 """Reports: what their files hold, and what a headless Chromium shows of them."""
 
 import csv
+import dataclasses
 import html
 import json
 import re
@@ -16,7 +17,9 @@ from autotts_jax.discovery import entry
 from autotts_jax.discovery.results.report import discovery_report
 from autotts_jax.experiments.papers import autotts_page
 from autotts_jax.pages.rendering import render
+from autotts_jax.policies import SelfConsistency
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
+from autotts_jax.terminal import printable
 from autotts_jax.training.report import training_report
 
 CONTROLLERS = ("sc@1", "sc@4", "sc@8", "cmc@0.1", "cmc@0.5", "asc@8")
@@ -113,7 +116,8 @@ def test_nothing_from_outside_ends_an_element():
     assert "alert(1)</script>" not in text
     assert "<!--" not in text.partition('id="data"')[2].partition("</script>")[0]
     assert "\u202e" not in text
-    assert embedded(text) == {"name": HOSTILE, "none": None}
+    # What scripts compare is what the page shows.
+    assert embedded(text) == {"name": printable(HOSTILE), "none": None}
 
 
 def opened(browser, file, width):
@@ -369,3 +373,47 @@ def test_a_browser_shows_a_training(browser, tmp_path, width):
     expect(page.get_by_role("heading", name="Training")).to_be_in_viewport()
     assert said == []
     assert {url.partition("#")[0] for url in asked} == {(tmp_path / "report.html").as_uri()}
+
+
+STRANGE = "<img src=x onerror=alert(1)> \"'&amp; `${1}` שלום \U0001f600 $x$" + HOSTILE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_what_strangers_wrote_as_text(browser, tmp_path, width):
+    """One question, under one seed; its errors are NaN."""
+    data = synthetic(models=SYNTHETIC_MODELS[1:2], questions=1, branches=10)
+    asked_of = dataclasses.replace(data.questions[0], text=STRANGE)
+    data = dataclasses.replace(data, questions=(asked_of,))
+    names = ("a/b", "<img src=x onerror=alert(2)>", "\"q'")
+    families = [at.Family(name, (1, 4), lambda n: SelfConsistency(int(n)), "branches") for name in names]
+    at.evaluate(data, families, seeds=1, max_branches=8).save(tmp_path)
+    page, said, asked = opened(browser, tmp_path / "report.html", width)
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    assert page.locator("html").evaluate("html => html.scrollWidth <= html.clientWidth")
+    if width < 960:
+        page.get_by_text("What to show").click()
+    page.get_by_role("checkbox", name=names[1]).uncheck()
+    assert page.locator("[data-chart=frontier]:visible .mark-symbol path").count() == 4
+    page.locator("[data-episode]:visible").click()
+    viewer = page.get_by_role("dialog")
+    text = viewer.locator("#viewer-question").text_content()
+    assert text == f"{printable(STRANGE, lines=True)} Right: {asked_of.gold}."
+    assert viewer.locator("select option").all_text_contents()[1] == f"{names[1]}@1"
+    assert viewer.evaluate("viewer => viewer.scrollWidth <= viewer.clientWidth")
+    assert page.locator("img").count() == 0
+    assert said == []
+    assert asked == [(tmp_path / "report.html").as_uri()]
+
+
+@pytest.mark.slow
+def test_the_report_of_eight_cells_is_small(tmp_path):
+    """Of the size of those that were released."""
+    models = [
+        dataclasses.replace(model, name=f"{model.name}-{part}")
+        for model in SYNTHETIC_MODELS
+        for part in (1, 2)
+    ]
+    controllers = ["sc", "asc", "esc@64", "parallel-probe", "cmc"]
+    at.evaluate(synthetic(models=models), controllers, seeds=1).save(tmp_path)
+    assert (tmp_path / "report.html").stat().st_size < 5e6

@@ -136,7 +136,7 @@ def render(template: str, title: str, data: Mapping[str, Any], **content: Any) -
 
     files = jinja2.PackageLoader("autotts_jax.pages", "templates")
     environment = jinja2.Environment(
-        loader=files, autoescape=True, finalize=_shown, undefined=jinja2.StrictUndefined, trim_blocks=True
+        loader=files, autoescape=True, finalize=_finalized, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     sources = {name: files.get_source(environment, name)[0] for name in ("style.css", "script.js")}
     scripts = (chart_library(), sources["script.js"])
@@ -163,9 +163,9 @@ def chart_library() -> str:
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
-def _shown(value: Any) -> Any:
-    """Text from outside without what would reorder it."""
-    return printable(value, lines=True) if type(value) is str else value
+def _finalized(value: Any) -> Any:
+    """What a template shows; text that is safe HTML stays what it is."""
+    return _shown(value) if type(value) is str else value
 
 
 def chart_json(data: Any) -> str:
@@ -174,7 +174,7 @@ def chart_json(data: Any) -> str:
     Args:
         data: a JSON value, in which NaN and infinities become null.
     """
-    return printable(json.dumps(_finite(data), ensure_ascii=False, allow_nan=False))
+    return json.dumps(_shown(data), ensure_ascii=False, allow_nan=False)
 
 
 def _embedded(data: Any) -> str:
@@ -182,11 +182,14 @@ def _embedded(data: Any) -> str:
     return chart_json(data).replace("<", "\\u003c")
 
 
-def _finite(value: Any) -> Any:
+def _shown(value: Any) -> Any:
+    """A value as pages show it: texts without what would reorder them, and no number that is not finite."""
     if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {_shown(key): _shown(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [_shown(inner) for inner in value]
+    if type(value) is str:
+        return printable(value, lines=True)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
