@@ -19,7 +19,8 @@ SEEN = ("invalid_action", "tokens", "intervals", "probes", "cost", "interval", "
 
 @pytest.fixture(scope="module")
 def matrix():
-    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=QUESTIONS, branches=BRANCHES).matrix
+    model = SYNTHETIC_MODELS[1:2]
+    return synthetic(seed=1, models=model, questions=QUESTIONS, branches=BRANCHES, signals=True).matrix
 
 
 def atomic_actions(rng, fused=False):
@@ -76,12 +77,14 @@ def leaks(env, draw, matrix) -> bool:
 ATOMIC = WidthDepth(WIDTH, obs="history")
 FUSED = WidthDepth(WIDTH, obs="history", fused=True)
 ROUNDS = WidthDepthRounds(WIDTH, obs="history")
+SIGNALS = ("conf_low", "probe_hedge")
+SURE = WidthDepth(WIDTH, obs="history", signals=SIGNALS)
 
 
 @pytest.mark.parametrize(
     ("env", "draw"),
-    [(ATOMIC, atomic_actions), (FUSED, fused_actions), (ROUNDS, round_actions)],
-    ids=["atomic", "fused", "rounds"],
+    [(ATOMIC, atomic_actions), (FUSED, fused_actions), (ROUNDS, round_actions), (SURE, atomic_actions)],
+    ids=["atomic", "fused", "rounds", "signals"],
 )
 def test_nothing_unrevealed_is_seen(env, draw, matrix):
     assert not leaks(env, draw, matrix)
@@ -111,6 +114,12 @@ class Deeper(Cheat):
         return matrix_behind(pool).answers.reshape(-1)[pool.hidden.start[0] + pool.depth[0]]
 
 
+class DeeperSignal(Cheat):
+    def peek(self, pool):
+        at = pool.hidden.start[0] + pool.depth[0]
+        return matrix_behind(pool).signals["conf_low"].reshape(-1)[at]
+
+
 class AnswerId(Cheat):
     def peek(self, pool):
         return pool.answer_keys[0]
@@ -132,6 +141,7 @@ def right_one(pool, _):
     "env",
     [
         *[kind(WIDTH, obs="history") for kind in (Gold, Length, Deeper, AnswerId, LengthInMask)],
+        DeeperSignal(WIDTH, obs="history", signals=SIGNALS),
         WidthDepthRounds(WIDTH, obs="history", aggregate=right_one),
     ],
     ids=lambda env: env.name,

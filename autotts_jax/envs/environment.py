@@ -41,6 +41,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.replay import embedded
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.replay.signals import keep_signals, signal_names
 from autotts_jax.typing import Array, Scalar
 
 Observation = Any
@@ -65,6 +66,9 @@ class Environment(abc.ABC):
     - ``flat``: branches and globals as one float32 vector (W·F + G,); the mask is in ``info`` alone, or with
       ``mask_in_obs`` beside the vector: ``{"observations": float32 (W·F + G,), "action_mask": bool (A,)}``.
 
+    With ``signals`` the first two also have ``"signals"``: float32 (W, S), see `observations.branch_signals`,
+    and the vector ends with its rows, W·S more entries.
+
     **Reward**: see `rewards.Reward`.
 
     **End.** ANSWER terminates; the step limit truncates.
@@ -81,6 +85,10 @@ class Environment(abc.ABC):
         obs: ``features``, ``history`` or ``flat``.
         aggregate: how the final answer is found: a name in `AGGREGATES` or your own function.
         mask_in_obs: the action mask is in every observation, in Gymnasium too.
+        signals: names of the S signals that are observed; the pool shows no others.
+
+    Raises:
+        InputError: one of them is something else, or out of range.
     """
 
     atomic = False
@@ -93,12 +101,14 @@ class Environment(abc.ABC):
         obs: str = "features",
         aggregate: str | Aggregate = "majority",
         mask_in_obs: bool = False,
+        signals: Sequence[str] = (),
     ):
         choice("observation", obs, OBSERVATIONS)
         self.max_branches = whole("max_branches", max_branches, 1, MOST_BRANCHES)
         self.obs = obs
         self.aggregate = find_aggregate(aggregate)
         self.mask_in_obs = flag("mask_in_obs", mask_in_obs)
+        self.signals = signal_names(signals)
 
     def _settings(self) -> tuple[object, ...]:
         return type(self), *vars(self).items()
@@ -147,8 +157,8 @@ class Environment(abc.ABC):
             seed: the seed of the branch orders, in 0 … 2³² - 1.
 
         Raises:
-            InputError: a value is out of range, the matrix has fewer branches than ``max_branches``, or this
-                process is a fork of one that has used JAX.
+            InputError: a value is out of range, the matrix lacks a signal that is observed or has fewer
+                branches than ``max_branches``, or this process is a fork of one that has used JAX.
         """
         refuse_forks()
         if not isinstance(matrix, ProbeMatrix):
@@ -187,7 +197,7 @@ class Environment(abc.ABC):
                 f"reward 'majority' votes among branches that are not played, but all {width} can be; "
                 "give a smaller max_branches"
             )
-        matrix = jax.device_put(matrix)
+        matrix = jax.device_put(keep_signals(matrix, self.signals, self.name))
         drawn = draw_orders(jax.random.key(seed), jnp.asarray(branches), matrix.num_branches)
         orders = BranchOrders(drawn, jnp.asarray(matrix.cell))
         targets = majority_targets(matrix, orders, width) if mode == Reward.MAJORITY else None
@@ -212,8 +222,13 @@ class Environment(abc.ABC):
 
     @property
     def default_params(self) -> EnvParams:
-        """Parameters over the embedded synthetic data, made once."""
+        """Parameters over the embedded synthetic data, with signals where they are observed; made once."""
         return _default_params(self)
+
+    @property
+    def default_data(self) -> str:
+        """Name of the embedded data that is played where none is given."""
+        return "synthetic-signals" if self.signals else "synthetic"
 
     @property
     def name(self) -> str:
@@ -253,14 +268,18 @@ class Environment(abc.ABC):
         options = self.action_space(params)
         num_options = int(options.n if isinstance(options, spaces.Discrete) else options.nvec.sum())
         mask = _box(np.ones(num_options, bool))
+        most = np.full((width, len(self.signals)), observations.LARGEST_SIGNAL, np.float32)
         if self.obs == "flat":
-            vector = _box(np.concatenate([branches.reshape(-1), whole]))
+            high = np.concatenate([branches.reshape(-1), whole, most.reshape(-1)])
+            vector = Box(np.where(np.arange(high.size) < high.size - most.size, 0, -high), high)
             return Dict({"observations": vector, "action_mask": mask}) if self.mask_in_obs else vector
         parts: dict[str, spaces.Space[Any]] = {"branches": _box(branches), "globals": _box(whole)}
+        if self.signals:
+            parts["signals"] = Box(-most, most)
         if self.obs == "history":
             shape = (width, params.matrix.max_depth)
-            most = max(params.matrix.vocabulary - 1, 0)
-            parts["history"] = Box(observations.REVEALED_NONE, most, shape, np.int16)
+            last = max(params.matrix.vocabulary - 1, 0)
+            parts["history"] = Box(observations.REVEALED_NONE, last, shape, np.int16)
         return Dict(parts | {"action_mask": mask})
 
     # --- the contract of gymnax --------------------------------------------------------------------------
@@ -554,12 +573,14 @@ class Environment(abc.ABC):
         stand = observations.standing(pool, tracker)
         branches = observations.branch_features(stand, tracker)
         whole = observations.global_features(stand, time, max_steps, gamma)
+        shown = {"signals": observations.branch_signals(pool, self.signals)} if self.signals else {}
         if self.obs == "flat":
-            vector = jnp.concatenate([branches.reshape(-1), whole])
+            rows = [values.reshape(-1) for values in shown.values()]
+            vector = jnp.concatenate([branches.reshape(-1), whole, *rows])
             if not self.mask_in_obs:
                 return vector
             return {"observations": vector, "action_mask": self.action_mask(pool)}
-        seen = {"branches": branches, "globals": whole, "action_mask": self.action_mask(pool)}
+        seen = {"branches": branches, "globals": whole, "action_mask": self.action_mask(pool)} | shown
         return seen if history is None else seen | {"history": history.shown}
 
     def _first_observation(self, state: EnvState, params: EnvParams) -> Observation:
@@ -576,7 +597,7 @@ class Environment(abc.ABC):
 @functools.lru_cache(maxsize=8)
 def _default_params(env: Environment) -> EnvParams:
     with jax.ensure_compile_time_eval():  # under jit they would be traced, and not for keeping
-        return env.make_params(embedded.load("synthetic").matrix)
+        return env.make_params(embedded.load(env.default_data).matrix)
 
 
 def _cost(

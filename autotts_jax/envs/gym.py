@@ -45,13 +45,14 @@ class WidthDepthEnv(Face, gymnasium.Env[Observation, Any]):
 
     Args:
         data: names, files, folders or patterns as `autotts_jax.replay.embedded.load` takes them, a
-            `ProbeDataset` or a `ProbeMatrix`; the synthetic data when None.
+            `ProbeDataset` or a `ProbeMatrix`; the synthetic data when None, with
+            signals where they are observed.
         encoding: when answers in files are equal, ``exact`` or ``equiv``.
         render_mode: ``ansi`` for text, ``rgb_array`` for a picture; both show what was revealed.
-        **settings: arguments of the functional environment (``max_branches``, ``obs``, ``aggregate``, and
-            ``fused`` or ``max_advance``) and of its `make_params` (``gamma``, ``kappa_probe``, ``budget``,
-            ``reward``, ``progress_weight``, ``regret_budget``, ``invalid_penalty``, ``max_steps``, ``cost``,
-            ``seed``).
+        **settings: arguments of the functional environment (``max_branches``, ``obs``, ``aggregate``,
+            ``signals``, and ``fused`` or ``max_advance``) and of its `make_params` (``gamma``,
+            ``kappa_probe``, ``budget``, ``reward``, ``progress_weight``, ``regret_budget``,
+            ``invalid_penalty``, ``max_steps``, ``cost``, ``seed``).
 
     Raises:
         InputError: a setting or the data is wrong, or worker processes would be forks of one with JAX in it.

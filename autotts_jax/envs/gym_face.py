@@ -66,11 +66,12 @@ class Face:
         if render_mode is not None:
             choice("render_mode", render_mode, RENDER_MODES)
         _refuse_forked_workers()
-        matrix, self._recorded, models = _load(data, encoding)
         of_class, of_params = split_settings(self.kind, settings)
+        self.environment = self.kind(**of_class)
+        given = self.environment.default_data if data is None else data
+        matrix, self._recorded, models = _load(given, encoding)
         if "cost" in of_params:
             of_params["cost"] = _cost(of_params["cost"], models)
-        self.environment = self.kind(**of_class)
         self.params = self.environment.make_params(matrix, **of_params)
         self.render_mode = render_mode
         self._space = _shown_space(self.environment, self.environment.observation_space(self.params))
@@ -180,12 +181,14 @@ def _shown_space(env: Environment, space: gymnasium.Space[Any]) -> gymnasium.Spa
     return Dict(parts)
 
 
-def _load(data: Data, encoding: str) -> tuple[ProbeMatrix, Int[np.ndarray, " Q"], list[str] | None]:
+def _load(
+    data: str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix, encoding: str
+) -> tuple[ProbeMatrix, Int[np.ndarray, " Q"], list[str] | None]:
     """The probe matrix, how many branches of each question are recorded, and the model of each cell."""
     if isinstance(data, ProbeMatrix):
         return data, np.full(data.num_questions, data.num_branches), None
     if not isinstance(data, ProbeDataset):
-        data = embedded.load("synthetic" if data is None else data, encoding)
+        data = embedded.load(data, encoding)
     branches = np.array([cell.num_branches for cell in data.cells])
     return data.matrix, branches[data.matrix.cell], [cell.model for cell in data.cells]
 

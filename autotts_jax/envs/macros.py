@@ -44,6 +44,7 @@ class WidthDepthMacro(InRounds):
         obs: see `Environment`.
         aggregate: see `Environment`.
         mask_in_obs: see `Environment`.
+        signals: see `Environment`.
     """
 
     @property

@@ -7,10 +7,12 @@ branch's unread part stays out. `tests/test_env_leaks.py` scrambles everything u
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Float, Int16, Int32
 
 from autotts_jax.core import pool as pools
@@ -18,6 +20,7 @@ from autotts_jax.core import votes
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
+from autotts_jax.replay.signals import DTYPE
 from autotts_jax.typing import Array, Scalar
 
 DEPTH_SCALE = 64
@@ -30,6 +33,8 @@ GAMMA_DECADES = 8
 """γ = 10^-8 and below is shown as 1.0, γ >= 1 as 0.0."""
 UNREVEALED, REVEALED_NONE = -1, -2
 """In a history: a probe not revealed yet, and a revealed one whose answer may not vote."""
+LARGEST_SIGNAL = float(np.finfo(DTYPE).max)
+"""The largest magnitude of a signal."""
 
 
 class Feature(NamedTuple):
@@ -218,6 +223,21 @@ def branch_columns(stand: Standing, tracker: Tracker) -> dict[str, Float[Array, 
         "rank": _rank(stand),
     }
     return {name: jnp.asarray(column, jnp.float32) for name, column in columns.items()}
+
+
+def branch_signals(pool: BranchPool, names: Sequence[str]) -> Float[Array, "W S"]:
+    """Looks up what each branch shows besides its latest revealed answer.
+
+    Args:
+        pool: the pool.
+        names: the signals (static).
+
+    Returns:
+        The values; 0 where nothing is revealed, as networks cannot read NaN. The streak is 0 there, and
+        above it elsewhere.
+    """
+    values = jnp.stack([pool.signal(name) for name in names], axis=1)
+    return jnp.where(pool.revealed_depth[:, None] > 0, values, 0)
 
 
 def global_features(

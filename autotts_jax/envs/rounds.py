@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32
@@ -24,6 +26,7 @@ class InRounds(Environment):
         obs: see `Environment`.
         aggregate: see `Environment`.
         mask_in_obs: see `Environment`.
+        signals: see `Environment`.
     """
 
     def __init__(
@@ -34,8 +37,9 @@ class InRounds(Environment):
         obs: str = "features",
         aggregate: str | Aggregate = "majority",
         mask_in_obs: bool = False,
+        signals: Sequence[str] = (),
     ):
-        super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs)
+        super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs, signals=signals)
         self.max_advance = whole("max_advance", max_advance, 1, np.iinfo(np.int16).max)
 
     def default_max_steps(self, max_depth: int) -> int:
@@ -66,6 +70,7 @@ class WidthDepthRounds(InRounds):
         obs: see `Environment`.
         aggregate: see `Environment`.
         mask_in_obs: see `Environment`.
+        signals: see `Environment`.
     """
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 from jaxtyping import Bool, Int
 
@@ -37,6 +39,7 @@ class WidthDepth(Environment):
         obs: see `Environment`.
         aggregate: see `Environment`.
         mask_in_obs: see `Environment`.
+        signals: see `Environment`.
     """
 
     atomic = True
@@ -49,8 +52,9 @@ class WidthDepth(Environment):
         obs: str = "features",
         aggregate: str | Aggregate = "majority",
         mask_in_obs: bool = False,
+        signals: Sequence[str] = (),
     ):
-        super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs)
+        super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs, signals=signals)
         self.fused = flag("fused", fused)
 
     @property

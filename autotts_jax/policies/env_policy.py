@@ -86,6 +86,11 @@ class EnvController(Controller):
     gamma: float
     max_steps: int | None
 
+    @property
+    def signals(self) -> tuple[str, ...]:  # type: ignore[override]  # the environment says it
+        """Names of the signals that are observed."""
+        return self.env.signals
+
     def begin(self, pool: BranchPool, own: Any) -> PolicyMemory:
         """Makes the memory at the start of an episode.
 

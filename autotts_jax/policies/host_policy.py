@@ -137,6 +137,11 @@ class HostPlayer(Player):
         """Branches that an episode of the policy's environment can open."""
         return self.policy.env.max_branches
 
+    @property
+    def signals(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the signals that the policy's environment shows."""
+        return self.policy.env.signals
+
     def play(
         self,
         dataset: ProbeDataset,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,24 @@ def bad_name(names: Iterable[object]) -> str | None:
                 "underscores, a letter first"
             )
     return None
+
+
+def signal_names(names: object) -> tuple[str, ...]:
+    """Checks the names of signals that a user asks for.
+
+    Args:
+        names: the names, in a sequence.
+
+    Raises:
+        InputError: they are something else, or a name comes twice or cannot be a signal's.
+    """
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InputError(f"signals is {names!r:.60}, but it must be a sequence of names, as ('conf_low',)")
+    if problem := bad_name(names):
+        raise InputError(problem)
+    if len(set(names)) < len(names):
+        raise InputError(f"signals is {names!r:.60}; name each signal once")
+    return tuple(names)
 
 
 class Gap(NamedTuple):
