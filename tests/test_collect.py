@@ -193,8 +193,8 @@ def test_the_final_answer_is_found_after_the_thinking_or_forced(text, finish, fi
         (lambda _, c: [Completion((), "", Finish.length)] * len(c), "gave 0 tokens"),
         (lambda _, c: [Completion((49,) * 21, "1" * 21, Finish.stop)] * len(c), "gave 21 tokens"),
         (
-            lambda _, c: [dataclasses.replace(one, mean_logprob=float("nan")) for one in c],
-            "a mean log-probability of nan",
+            lambda _, c: [dataclasses.replace(one, logprobs=(float("nan"),)) for one in c],
+            "a log-probability, confidence or entropy of nan",
         ),
         (lambda _, c: [dataclasses.replace(one, cached=10**400) for one in c], "cached tokens of a prompt"),
     ],
@@ -333,7 +333,7 @@ def test_optional_things_are_kept_where_they_are_asked_for(tmp_path):
         (branch, *_) = run.read(unit).branches
     assert len(branch.text) + 1 >= branch.tokens  # bytes are tokens; one may end the text
     assert [len(draws) for draws in branch.draws[:-1]] == [2] * len(branch.probes)
-    assert branch.logprobs is None
+    assert branch.signals is None
 
 
 def test_equal_answers_are_spelled_alike_and_right_ones_as_the_reference(tmp_path):
@@ -690,8 +690,8 @@ BRANCHES = f'{{"branches": [{BRANCH}], "usage": '
         ("[1]", "Input should be"),
         (f'{{"branches": [], "usage": {{}}, "{"x" * 10**6}": 1}}', "x{20,150}….{20,200}"),
         (
-            BRANCHES.replace("}]", ', "logprobs": [NaN]}]') + "{}}",
-            "branch 0: a log-probability is not finite",
+            BRANCHES.replace("}]", ', "signals": {"eat": [NaN]}}]') + "{}}",
+            "branch 0: the signal 'eat' was not asked for",
         ),
         (
             BRANCHES + '{"prompted": 2, "cached": 3}}',
@@ -737,7 +737,9 @@ def too_large(_content):
 
 
 def test_units_that_would_not_be_read_are_not_planned():
-    sampling = dataclasses.replace(SAMPLING, interval=1, max_tokens=2**11, probes_per_prefix=3, logprobs=True)
+    sampling = dataclasses.replace(
+        SAMPLING, interval=1, max_tokens=2**11, probes_per_prefix=3, signals=("logprob_mean",)
+    )
     plan = dataclasses.replace(PLAN, sampling=sampling, num_branches=2**11, chunk=1365)
     with pytest.raises(InputError, match=r"a unit of 1,366 branches .* choose a smaller chunk"):
         dataclasses.replace(plan, chunk=1366)
@@ -854,7 +856,7 @@ DETAILED = dataclasses.replace(
     questions=PLAN.questions[:1],
     num_branches=4,
     keep_text=True,
-    sampling=dataclasses.replace(SAMPLING, max_tokens=60, probes_per_prefix=3, logprobs=True),
+    sampling=dataclasses.replace(SAMPLING, max_tokens=60, probes_per_prefix=3, signals=("logprob_mean",)),
 )
 
 
@@ -899,9 +901,11 @@ LONG, SHORT = 1, 0
         (LONG, {"probe_tokens": [1, -1, 1]}, r"an entry of probe_tokens is not in 0 … 96"),
         (LONG, {"probe_tokens": [1, 97, 1]}, r"an entry of probe_tokens is not in 0 … 96"),
         (LONG, {"draws": None}, "draws is missing"),
-        (LONG, {"logprobs": None}, "logprobs is missing"),
+        (LONG, {"signals": None}, "signals is missing"),
         (LONG, {"text": None}, "text is missing"),
-        (LONG, {"logprobs": [math.inf]}, "a log-probability is not finite"),
+        (LONG, {"signals": {"logprob_mean": [-1.0, math.inf, -1.0]}}, "logprob_mean is not 3 finite numbers"),
+        (LONG, {"signals": {"logprob_mean": [-1.0]}}, "logprob_mean is not 3 finite numbers"),
+        (LONG, {"signals": {"eat": [1.0] * 3}}, "the signal 'eat' was not asked for"),
         (LONG, {"draws": [["1"] * 3] * 2}, "draws are not those"),
         (LONG, {"draws": [["1"] * 3, ["1"] * 3, ["1"]]}, "draws are not those"),
         (LONG, {"draws": [["no", "no", "1"]] * 3}, "draws are not those"),
@@ -1041,8 +1045,9 @@ def test_a_collection_from_before_a_setting_goes_on_without_it(tmp_path):
     unit = collected_unit(tmp_path / "run")
     manifest = tmp_path / "run" / COLLECTION
     content = json.loads(manifest.read_text())
-    for name in ("top_k", "min_p", "prompt_template"):
+    for name in ("top_k", "min_p", "prompt_template", "probe_tail", "signals"):
         del content["plan"]["sampling"][name]
+    content["plan"]["sampling"]["logprobs"] = False
     manifest.write_text(json.dumps(content))
     problem, held = PLAN.questions[0], json.loads(unit.read_text())
     settings = {name: content["plan"][name] for name in ("model", "benchmark", "answers", "keep_text")}
@@ -1052,6 +1057,10 @@ def test_a_collection_from_before_a_setting_goes_on_without_it(tmp_path):
     unit.write_text(json.dumps(held))
     with Store.writing(tmp_path / "run", PLAN, {}) as run:
         assert len(run.collected()) == 1
+    content["plan"]["sampling"]["logprobs"] = True
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="collected with logprobs, which is read no longer; collect it anew"):
+        Store(tmp_path / "run")
 
 
 def as_version_2(folder: Path) -> None:

@@ -78,8 +78,16 @@ BROKEN = {
     ],
     "finish is a Finish": each(finish=lambda *_: None),
     "cached counts tokens of the prompt": each(cached=lambda request, _: len(request.prompt) + 1),
-    "mean_logprob is None": each(mean_logprob=lambda *_: -1.0),
-    "not positive": each(mean_logprob=lambda request, _: 1.0 if request.logprobs else None),
+    "logprobs is None": each(logprobs=lambda _, completion: (-1.0,) * len(completion.tokens)),
+    "each token has its": each(logprobs=lambda request, _: (-1.0,) if request.logprobs else None),
+    "not positive": each(
+        logprobs=lambda request, completion: (1.0,) * len(completion.tokens) if request.logprobs else None
+    ),
+    "are not negative": each(
+        entropies=lambda request, completion: (
+            (-1.0,) * len(completion.tokens) if request.top_logprobs else None
+        )
+    ),
 }
 
 

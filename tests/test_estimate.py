@@ -33,7 +33,7 @@ PLANS = {
     "plain": PLAN,
     "draws": dataclasses.replace(PLAN, sampling=dataclasses.replace(PLAN.sampling, probes_per_prefix=3)),
     "texts": dataclasses.replace(
-        PLAN, keep_text=True, sampling=dataclasses.replace(PLAN.sampling, logprobs=True)
+        PLAN, keep_text=True, sampling=dataclasses.replace(PLAN.sampling, signals=("logprob_mean",))
     ),
 }
 

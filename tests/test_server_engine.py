@@ -58,6 +58,14 @@ class Server(ThreadingHTTPServer):
         self.gone = threading.Event()
         self.lock = threading.Lock()
 
+    def logprobs(self, body, written):
+        """Of 21 tokens in each place the second one was sampled; the first two have the same text."""
+        places = [{f"token_id:{n}": -0.5 - n for n in range(21)} for _ in written.tokens]
+        if not body.get("return_tokens_as_token_ids"):
+            places = [{("a" if n < 2 else str(n)): -0.5 - n for n in range(21)} for _ in places]
+        top = {"top_logprobs": places} if body["logprobs"] == 20 else {}
+        return {"token_logprobs": [-1.5] * len(places)} | top
+
     def completion(self, body):
         request = Request(
             prompt=tuple(body["prompt"]),
@@ -68,7 +76,7 @@ class Server(ThreadingHTTPServer):
         (written,) = self.engine.generate([request])
         choice = {"index": 0, "text": written.text, "finish_reason": written.finish.value}
         if body.get("logprobs"):
-            choice["logprobs"] = {"token_logprobs": [-0.5, -1.5]}
+            choice["logprobs"] = self.logprobs(body, written)
         met = next((stop for stop in request.stop if written.text.endswith(stop)), None)
         if not self.knows_vllm:
             choice["text"] = written.text.removesuffix(met or "")
@@ -358,8 +366,19 @@ def test_text_alone_never_gives_more_tokens_than_were_asked_for_and_never_none(s
 
 def test_log_probabilities(connect):
     asked, not_asked = connect().generate([thought(1, logprobs=True), thought(1)])
-    assert asked.mean_logprob == -1.0
-    assert not_asked.mean_logprob is None
+    assert set(asked.logprobs) == {-1.5}
+    assert len(asked.logprobs) == len(asked.tokens)
+    assert not_asked.logprobs is asked.confidences is None
+
+
+def test_confidences_are_of_the_most_likely_tokens_which_only_their_ids_tell_apart(server, connect):
+    asking = thought(1, logprobs=True, top_logprobs=True)
+    (told,) = connect().generate([asking])
+    assert told.confidences == pytest.approx([0.5 + 19 / 2] * len(told.tokens))
+    server.knows_vllm, server.refuses_unknown = False, True
+    (other,) = connect().generate([asking])
+    assert other.logprobs
+    assert other.confidences is None
 
 
 def test_a_context_that_the_server_does_not_tell(connect):

@@ -181,7 +181,7 @@ NAMES = [name for name, family in CONTROLLERS.items() if family.make(family.valu
 
 def test_signals_are_read_by_these_alone():
     assert NAMES == ["cisc", "deepconf-offline", "deepconf", "dynasor", "deer", "eat"]
-    assert set(CONTROLLERS) - set(PUBLISHED) == set(NAMES) - {"cisc"}
+    assert set(CONTROLLERS) - set(PUBLISHED) == {"dynasor"}
 
 
 def test_a_family_decides_by_its_value(data):
@@ -250,7 +250,7 @@ def test_synthetic_signals_are_what_their_names_say(data):
 
 def test_cisc_answers_live_as_in_replay(tmp_path):
     questions = (Problem("What is 2 + 2?", "4"), Problem("What is 3 + 3?", "6"))
-    sampling = Sampling(interval=20, max_tokens=100, logprobs=True)
+    sampling = Sampling(interval=20, max_tokens=100, signals=("logprob_mean",))
     plan = Plan("simulated", "sums", questions, num_branches=8, sampling=sampling)
     collect(plan, tmp_path / "run", LocalWorkers(SimulatedEngine(mean_tokens=60)))
     run = at.answer_questions(
@@ -258,7 +258,7 @@ def test_cisc_answers_live_as_in_replay(tmp_path):
         questions,
         "cisc@8",
         out=tmp_path / "live",
-        sampling=dataclasses.replace(sampling, logprobs=False),
+        sampling=dataclasses.replace(sampling, signals=()),
         max_branches=8,
         collection=tmp_path / "run",
     )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 from pathlib import Path
 
@@ -10,15 +11,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from live_signals import assert_live_shows
 from matrices import as_dataset, random_matrix
 
 import autotts_jax as at
 from autotts_jax.cli.app import app
-from autotts_jax.collect import LocalWorkers, Plan, Problem, Sampling, SimulatedEngine, collect
+from autotts_jax.collect import (
+    Completion,
+    Finish,
+    LocalWorkers,
+    Plan,
+    Problem,
+    Sampling,
+    SimulatedEngine,
+    collect,
+    signals,
+)
+from autotts_jax.collect.collector import collect_unit
+from autotts_jax.collect.plan import Unit
+from autotts_jax.collect.simulated import END
+from autotts_jax.collect.thinking import tags
 from autotts_jax.core import ReplayPool
 from autotts_jax.envs import play_in_environment
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.replay import (
+    SIGNALS,
     SYNTHETIC_MODELS,
     cell_statistics,
     read_compact,
@@ -158,21 +175,150 @@ SUM = Plan(
     "sums",
     (Problem("What is 2 + 2?", "4"),),
     num_branches=8,
-    sampling=Sampling(interval=20, max_tokens=100, logprobs=True),
+    sampling=Sampling(interval=20, max_tokens=100, signals=SIGNALS, probe_tail=8),
 )
-"""A collection that keeps log-probabilities."""
+"""A collection that keeps all signals."""
 
 
-def test_a_collection_has_the_log_probabilities_that_it_kept(tmp_path):
+class Watched(SimulatedEngine):
+    """Remembers what it completed, is sure of its first forced answers, and hedges after some."""
+
+    def __init__(self, mean_tokens=90):
+        super().__init__(mean_tokens)
+        self.told = []
+
+    def complete(self, request):
+        completion = super().complete(request)
+        if not request.temperature and not request.stop and request.max_tokens > 1:
+            text = " But wait" if len(request.prompt) % 16 < 8 else " nothing"
+            completion = Completion(tuple(text.encode())[: request.max_tokens], text, Finish.stop)
+        if request.stop and completion.entropies:
+            doubt = len(request.prompt) / 64
+            completion = dataclasses.replace(
+                completion,
+                logprobs=tuple(doubt * x for x in completion.logprobs),
+                entropies=tuple(doubt * x for x in completion.entropies),
+            )
+        self.told.append((request, completion))
+        return completion
+
+
+def of_one_branch(engine, sampling):
+    """The signals of a branch that is collected alone, and what the engine did for it."""
+    plan = dataclasses.replace(SUM, num_branches=1, sampling=sampling)
+    unit = collect_unit(engine, plan, Unit(0, 0, 1))
+    (branch,) = unit.branches
+    return branch, [(r, c) for r, c in engine.told if r.temperature], unit.usage
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def test_signals_are_what_plain_lists_give(monkeypatch):
+    window = 33
+    monkeypatch.setattr(signals, "WINDOW", window)
+    engine = Watched()
+    sampling = dataclasses.replace(SUM.sampling, interval=8)
+    branch, intervals, usage = of_one_branch(engine, sampling)
+    assert len(intervals) == len(branch.probes) + 1 > 3
+    forced = [(r, c) for r, c in engine.told if r.stop]
+    tails = [c for r, c in engine.told if not r.stop and not r.temperature]
+    assert len(forced) == len(tails) == len(intervals)
+    seen, found = [], {name: [] for name in SIGNALS}
+    for (_, written), (_, probe), tail in zip(intervals, forced, tails, strict=True):
+        before = len(seen)
+        seen += written.confidences
+        ends = [n for n in range(before + 1, len(seen) + 1) if n >= window]
+        found["conf_mean"].append(mean(written.confidences))
+        found["conf_tail"].append(mean(seen[-window:]))
+        found["conf_low"].append(min((mean(seen[n - window : n]) for n in ends), default=mean(seen)))
+        found["logprob_mean"].append(mean(written.logprobs))
+        found["probe_p_mean"].append(mean([math.exp(x) for x in probe.logprobs]))
+        found["probe_p_geo"].append(math.exp(mean(probe.logprobs)))
+        found["probe_hedge"].append(float("wait" in tail.text))
+        found["eat"].append(probe.entropies[0])
+    for name, values in found.items():
+        np.testing.assert_array_equal(branch.signals[name], np.array(values, np.float16), name)
+        assert len(set(values)) > 1, name
+    assert usage.forced == sum(len(c.tokens) for _, c in forced) + sum(len(c.tokens) for c in tails)
+    # What is forced after the end does not see the token of the end, and changes no answer.
+    assert END in intervals[-1][1].tokens
+    assert not any(END in request.prompt for request, _ in forced)
+    assert branch.final == "".join(filter(str.isdigit, intervals[-1][1].text))[-1]
+
+
+def test_a_model_that_thinks_is_asked_what_it_says_after_its_thinking():
+    engine = Watched()
+    engine.tokenizer.thinking = tags("</think>")
+    branch, intervals, usage = of_one_branch(engine, Sampling(interval=20, max_tokens=100, signals=("eat",)))
+    ends = [(r, c) for r, c in engine.told if r.max_tokens == 1]
+    assert len(ends) == len(intervals)
+    for request, _ in ends:
+        assert bytes(request.prompt).endswith(b"\n</think>\n\n")
+    np.testing.assert_array_equal(branch.signals["eat"], np.float16([c.entropies[0] for _, c in ends]))
+    assert not any(r.logprobs for r, _ in intervals)
+    assert usage.forced == sum(map(len, [c.tokens for r, c in engine.told if not r.temperature]))
+
+
+def test_confidence_and_entropy_of_known_distributions():
+    even = np.full((1, 20), math.log(1 / 25))
+    ((confidence,), (entropy,)) = signals.reduce_top(even)
+    assert confidence == pytest.approx(math.log(25))
+    assert entropy == pytest.approx(0.8 * math.log(25) - 0.2 * math.log(0.2))
+    sure = np.array([[0.0, *[-1000.0] * 19]])
+    assert signals.reduce_top(sure) == ((950.0,), (0.0,))
+
+
+@pytest.mark.parametrize(
+    ("text", "hedging"),
+    [
+        (" Wait, 3", 1),
+        ("\n\nHold on", 1),
+        ("} but", 1),
+        (" Hmmm.", 1),
+        ("no", 1),
+        ("I know, nothing", 0),
+        ("", 0),
+    ],
+)
+def test_hedging(text, hedging):
+    assert signals.hedges(text) == hedging
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"signals": ("colour",)}, "a model tells no signal 'colour'; it tells conf_low, conf_mean"),
+        ({"signals": "eat"}, "signals is 'eat', but it must be a tuple of names"),
+        ({"signals": ("probe_hedge",)}, "probe_hedge is seen in what follows .* probe_tail is 0; make it 16"),
+        ({"probe_tail": -1}, "probe_tail is -1"),
+    ],
+)
+def test_signals_that_cannot_be_told_are_refused(wrong, words):
+    with pytest.raises(InputError, match=words):
+        Sampling(**wrong)
+
+
+def test_a_collection_has_the_signals_that_it_kept(tmp_path):
     data = collect(SUM, tmp_path / "run", LocalWorkers(SimulatedEngine(mean_tokens=30)))
     (unit,) = (json.loads(path.read_text()) for path in (tmp_path / "run" / "units").iterdir())
-    values = signals_of(data)["logprob_mean"][0]
-    assert {len(branch["logprobs"]) for branch in unit["branches"]} >= {1, 2}
-    for row, branch, length in zip(values, unit["branches"], data.matrix.lengths[0], strict=True):
-        told = branch["logprobs"] * 2 if len(branch["logprobs"]) == 1 else branch["logprobs"]
-        np.testing.assert_array_equal(row[: length + 1], np.array(told, np.float16))
+    for name in SIGNALS:
+        values = signals_of(data)[name][0]
+        for row, branch, length in zip(values, unit["branches"], data.matrix.lengths[0], strict=True):
+            np.testing.assert_array_equal(row[: length + 1], branch["signals"][name])
+    assert 1 in [branch["tokens"] // 21 + 1 for branch in unit["branches"]]  # one of one interval
     assert_same_signals(at.load(tmp_path / "run"), data)
     assert_same_signals(read_json(tmp_path / "run" / "matrix.json"), data)
+
+
+def test_signals_change_neither_answers_nor_tokens(tmp_path):
+    told = collect(SUM, tmp_path / "told", LocalWorkers(SimulatedEngine()))
+    plain = dataclasses.replace(SUM, sampling=dataclasses.replace(SUM.sampling, signals=(), probe_tail=0))
+    data = collect(plain, tmp_path / "plain", LocalWorkers(SimulatedEngine()))
+    assert not data.matrix.signals
+    for name in ("answers", "tokens", "lengths", "gold"):
+        np.testing.assert_array_equal(getattr(told.matrix, name), getattr(data.matrix, name))
 
 
 class Silent(SimulatedEngine):
@@ -180,12 +326,13 @@ class Silent(SimulatedEngine):
 
     def complete(self, request):
         completion = super().complete(request)
-        return dataclasses.replace(completion, mean_logprob=None) if request.seed % 5 == 0 else completion
+        return dataclasses.replace(completion, logprobs=None) if request.seed % 5 == 0 else completion
 
 
-def test_a_collection_of_which_some_were_not_told_has_no_signal(tmp_path):
+def test_a_collection_has_no_signal_that_was_not_told_throughout(tmp_path):
     data = collect(SUM, tmp_path / "run", LocalWorkers(Silent()))
-    assert not data.matrix.signals
+    assert not {"logprob_mean", "probe_p_mean", "probe_p_geo"} & set(data.matrix.signals)
+    assert {"conf_mean", "eat", "probe_hedge"} <= set(data.matrix.signals)
 
 
 # --- what is wrong
@@ -479,7 +626,7 @@ SAMPLING = Sampling(interval=20, max_tokens=100)
 
 
 def test_live_branches_show_what_a_collection_records(tmp_path):
-    told = dataclasses.replace(SAMPLING, logprobs=True)
+    told = dataclasses.replace(SAMPLING, signals=("logprob_mean",))
     plan = Plan("simulated", "sums", QUESTIONS, num_branches=8, sampling=told)
     data = collect(plan, tmp_path / "run", LocalWorkers(SimulatedEngine(mean_tokens=60)))
     least = float(np.nanmedian(data.matrix.signals["logprob_mean"]))
@@ -497,15 +644,27 @@ def test_live_branches_show_what_a_collection_records(tmp_path):
     assert 0 < sum(pruned) < len(pruned)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_live_pools_show_all_signals_as_a_replay_does(tmp_path, whole):
+    engine = SimulatedEngine(mean_tokens=60)
+    data = collect(SUM, tmp_path / "run", LocalWorkers(engine))
+    assert_live_shows(engine, SUM, data, whole)
+
+
+def test_what_follows_an_answer_has_to_be_asked_for():
+    with pytest.raises(InputError, match=r"dynasor reads what live .*: the signal probe_hedge .* is 0; make"):
+        at.answer(SimulatedEngine(), "What is 2 + 2?", "dynasor@3", sampling=SAMPLING)
+    told = dataclasses.replace(SAMPLING, probe_tail=8)
+    assert at.answer(SimulatedEngine(), "What is 2 + 2?", "dynasor@3", sampling=told).answer
+
+
 def test_a_signal_that_no_model_tells_is_named():
-    with pytest.raises(
-        InputError, match=r"Other\(-1.5\) reads the signal eat, which live branches do not show, only log"
-    ):
-        at.answer(SimulatedEngine(), "What is 2 + 2?", with_signals("eat"), sampling=SAMPLING)
+    with pytest.raises(InputError, match=r"Other\(-1.5\) reads .*: a model tells no signal 'unread'"):
+        at.answer(SimulatedEngine(), "What is 2 + 2?", with_signals("unread"), sampling=SAMPLING)
 
 
 def test_an_engine_that_does_not_tell_is_named():
     with pytest.raises(
-        InputError, match="the engine of simulated did not give the log-probabilities of each"
+        InputError, match="the engine of simulated did not tell the signal logprob_mean; choose a contr"
     ):
         at.answer(Silent(), "What is 2 + 2?", Sure(), sampling=SAMPLING, max_branches=8)

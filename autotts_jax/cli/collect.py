@@ -48,8 +48,8 @@ def collect(
     ] = 1,
     answers: AnswersOption = "auto",
     grader: GraderOption = "math",
-    logprobs: Annotated[
-        bool, typer.Option("--logprobs", help="Keep the mean log-probability of each interval.")
+    signals: Annotated[
+        bool, typer.Option("--signals", help="Keep signals: how sure the model was, by its probabilities.")
     ] = False,
     keep_text: Annotated[bool, typer.Option("--keep-text", help="Keep the text of the branches.")] = False,
     asked: QuestionOptions,
@@ -107,7 +107,7 @@ def collect(
             questions=tuple(problems),
             num_branches=branches,
             chunk=chunk,
-            sampling=sampling.sampling(engine, probes_per_prefix, logprobs, out),
+            sampling=sampling.sampling(engine, probes_per_prefix, signals, out),
             answers=answers,
             grader=grader,
             keep_text=keep_text,

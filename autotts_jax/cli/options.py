@@ -474,12 +474,18 @@ class SamplingOptions:
     probe_tokens: Annotated[int, typer.Option(metavar="T", help="Most tokens of a forced answer.", min=1)] = (
         32
     )
+    probe_tail: Annotated[
+        int,
+        typer.Option(
+            metavar="T", help="Tokens after a forced answer, in which the signal probe_hedge is seen.", min=0
+        ),
+    ] = 0
 
     def sampling(
         self,
         engine: EngineOptions,
         probes_per_prefix: int = 1,
-        logprobs: bool = False,
+        signals: bool = False,
         collection: Path | None = None,
     ) -> collect.Sampling:
         r"""The settings; ``\n`` in texts, as a shell passes it, stands for a new line.
@@ -487,12 +493,16 @@ class SamplingOptions:
         Args:
             engine: the model, whose context the branches have to fit into.
             probes_per_prefix: forced answers of each prefix.
-            logprobs: whether to keep log-probabilities.
+            signals: whether to keep all signals that the settings allow for.
             collection: the folder of a collection whose branches are as long, if there is one.
 
         Raises:
             InputError: a setting is out of range.
         """
+        from autotts_jax.collect.signals import PROBE_HEDGE
+        from autotts_jax.replay.signals import SIGNALS
+
+        kept = [name for name in SIGNALS if self.probe_tail or name != PROBE_HEDGE] if signals else []
         return collect.Sampling(
             interval=self.interval,
             max_tokens=self._max_tokens(engine, collection),
@@ -506,7 +516,8 @@ class SamplingOptions:
             suffix=_with_lines(self.probe_suffix),
             probe_tokens=self.probe_tokens,
             probes_per_prefix=probes_per_prefix,
-            logprobs=logprobs,
+            probe_tail=self.probe_tail,
+            signals=tuple(kept),
         )
 
     def _max_tokens(self, engine: EngineOptions, collection: Path | None) -> int:

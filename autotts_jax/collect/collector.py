@@ -177,9 +177,20 @@ def _branch(trajectories: Trajectories, plan: Plan, branch: int) -> Branch:
         finish=trajectory.ended,
         probe_tokens=[probe.tokens for probe in shown],
         draws=[list(probe.answers) for probe in shown] if plan.sampling.probes_per_prefix > 1 else None,
-        logprobs=[x for x in trajectory.logprobs if x is not None] if plan.sampling.logprobs else None,
+        signals=_signals(trajectories, plan, branch, last) if plan.sampling.signals else None,
         text=trajectories.text(branch) if plan.keep_text else None,
     )
+
+
+def _signals(trajectories: Trajectories, plan: Plan, branch: int, last: int) -> dict[str, list[float]]:
+    """The signals of a branch at each depth that can be read, but for those not told throughout."""
+    signals = {}
+    for name in plan.sampling.signals:
+        told = [trajectories.signal(branch, name, depth) for depth in range(1, last + 1)]
+        values = [value for value in told if value is not None]
+        if len(values) == last:
+            signals[name] = values
+    return signals
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,7 +48,8 @@ class Request:
             No other restriction (such as penalties) applies.
         seed: seed of the sampling, from 0 to 2**31 - 1.
         stop: strings after which to stop.
-        logprobs: whether to compute `Completion.mean_logprob`.
+        logprobs: whether to compute `Completion.logprobs`.
+        top_logprobs: whether to compute `Completion.confidences` and `Completion.entropies` as well.
     """
 
     prompt: Tokens
@@ -60,6 +61,7 @@ class Request:
     seed: int = 0
     stop: tuple[str, ...] = ()
     logprobs: bool = False
+    top_logprobs: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,15 +74,20 @@ class Completion:
             `Finish.stop`.
         text: these tokens as text, without the end-of-text token and with the stop string that ended it.
         finish: why it ends.
-        mean_logprob: mean log-probability of the tokens, in nats; None unless the request asks for it, or if
-            the engine does not know it.
+        logprobs: log-probability of each token under the model, in nats, whatever the sampling restricts;
+            None unless the request asks for it, or if the engine does not know it.
+        confidences: minus the mean log-probability of the 20 most likely tokens in the place of each token,
+            as `autotts_jax.collect.signals.reduce_top` computes it; None likewise.
+        entropies: entropy in the place of each token, in nats, as computed there; None likewise.
         cached: tokens of the prompt that were in the engine's prefix cache; 0 if unknown.
     """
 
     tokens: Tokens
     text: str
     finish: Finish
-    mean_logprob: float | None = None
+    logprobs: tuple[float, ...] | None = None
+    confidences: tuple[float, ...] | None = None
+    entropies: tuple[float, ...] | None = None
     cached: int = 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.plan import Branch, Plan
+from autotts_jax.collect.signals import EAT
 from autotts_jax.collect.store import preview
 from autotts_jax.collect.trajectories import Usage
 
@@ -83,9 +84,10 @@ def estimate(plan: Plan, folder: str | Path) -> Estimate:
     left = sum(unit.size for unit in missing)
     sampling, longest = plan.sampling, _longest(plan)
     probes = sampling.max_depth * sampling.probes_per_prefix
+    forced = sampling.probe_tokens + sampling.probe_tail + (EAT in sampling.signals)
     most = Cost(
         left * sampling.max_tokens,
-        left * probes * sampling.probe_tokens,
+        left * probes * forced,
         left * (_in_unit(longest) + _in_matrix(longest)),
     )
     expected = None
@@ -109,7 +111,7 @@ def _longest(plan: Plan) -> Branch:
         finish=Finish.length,
         probe_tokens=[draws * sampling.probe_tokens] * depths,
         draws=[[answer] * draws] * depths if draws > 1 else None,
-        logprobs=[-1 / 3] * depths if sampling.logprobs else None,
+        signals={name: [-0.33325] * depths for name in sampling.signals} if sampling.signals else None,
         text="x" * (TOKEN_BYTES * sampling.max_tokens) if plan.keep_text else None,
     )
 
@@ -121,4 +123,5 @@ def _in_unit(branch: Branch) -> int:
 
 def _in_matrix(branch: Branch) -> int:
     """Bytes that a branch takes in the finished matrix, which has final answers twice."""
-    return sum(len(answer) + _AROUND for answer in (*branch.probes, branch.final, branch.final))
+    answers = sum(len(answer) + _AROUND for answer in (*branch.probes, branch.final, branch.final))
+    return answers + sum(len(json.dumps(values)) for values in (branch.signals or {}).values())

@@ -126,7 +126,7 @@ class Plan:
                 f"{MAX_TOKENS:,} that can be counted; collect fewer or shorter branches"
             )
         sampling, draws = self.sampling, self.sampling.probes_per_prefix
-        values = 2 + (draws if draws > 1 else 0) + sampling.logprobs  # of each interval
+        values = 2 + (draws if draws > 1 else 0) + len(sampling.signals)  # of each interval
         if min(self.chunk, self.num_branches) * depths * values > MAX_VALUES:
             raise InputError(
                 f"a unit of {self.chunk:,} branches of {depths:,} depths would have more than {MAX_VALUES:,} "
@@ -189,7 +189,8 @@ class Branch:
         finish: why it ended.
         probe_tokens: tokens generated for each probe, and for the final answer if it was forced.
         draws: all forced answers of each probe and of the final one, if there are several of each.
-        logprobs: mean log-probability of the tokens of each interval, in nats, if asked for.
+        signals: values at each depth that can be read, by name, if asked for; none that the engine did not
+            tell.
         text: the generated text, if asked for.
     """
 
@@ -199,7 +200,7 @@ class Branch:
     finish: Finish
     probe_tokens: list[int]
     draws: list[list[str]] | None = None
-    logprobs: list[float] | None = None
+    signals: dict[str, list[float]] | None = None
     text: str | None = None
 
     def problems(self, plan: Plan) -> Iterator[str]:
@@ -230,9 +231,13 @@ class Branch:
             yield f"{len(self.probe_tokens)} probe_tokens are not those of {len(answers)} answers"
         if not all(0 <= tokens <= draws * sampling.probe_tokens for tokens in self.probe_tokens):
             yield f"an entry of probe_tokens is not in 0 … {draws * sampling.probe_tokens}"
-        if not all(map(math.isfinite, self.logprobs or ())):
-            yield "a log-probability is not finite"
-        for name, kept in (("draws", draws > 1), ("logprobs", sampling.logprobs), ("text", plan.keep_text)):
+        for name, values in (self.signals or {}).items():
+            if name not in sampling.signals:
+                yield f"the signal {name!r:.60} was not asked for"
+            if len(values) != len(answers) or not all(map(math.isfinite, values)):
+                yield f"the signal {name} is not {len(answers)} finite numbers, one for each answer"
+        asked = ("draws", draws > 1), ("signals", bool(sampling.signals)), ("text", plan.keep_text)
+        for name, kept in asked:
             if (getattr(self, name) is not None) != kept:
                 yield f"{name} {'is missing' if kept else 'was not asked for'}"
         if self.draws is not None:

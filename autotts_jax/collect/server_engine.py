@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
+import numpy as np
+
 from autotts_jax.checks import number, text, whole
 from autotts_jax.collect.engine import (
     CANCEL_SECONDS,
@@ -23,6 +25,7 @@ from autotts_jax.collect.engine import (
     Tokens,
 )
 from autotts_jax.collect.schema import SchemaError, parse_as
+from autotts_jax.collect.signals import TOP, reduce_top
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.commands import without_secrets
 from autotts_jax.errors import InputError
@@ -39,6 +42,7 @@ MAX_REPLY = 1 << 26
 VLLM_FIELDS: Mapping[str, Any] = {
     "return_token_ids": True,
     "include_stop_str_in_output": True,
+    "return_tokens_as_token_ids": True,  # different tokens may have the same text
     # vLLM takes what is not given from the model's generation_config.json.
     "top_k": 0,
     "min_p": 0.0,
@@ -82,6 +86,7 @@ class _ModelList:
 @dataclasses.dataclass(frozen=True)
 class _Logprobs:
     token_logprobs: list[float] | None = None
+    top_logprobs: list[dict[str, float]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,7 +305,7 @@ class ServerEngine:
             "top_p": request.top_p,
             "seed": request.seed,
             **({"stop": request.stop} if request.stop else {}),
-            **({"logprobs": 1} if request.logprobs else {}),
+            **({"logprobs": TOP if request.top_logprobs else 1} if request.logprobs else {}),
             **fields,
             # A server that does not know them refuses the request, rather than sample from other tokens.
             **({"top_k": request.top_k} if request.top_k else {}),
@@ -391,10 +396,7 @@ def read_completion(request: Request, content: bytes, tokenizer: Tokenizer) -> C
         tokens = _checked(request, choice.token_ids, finish)
         # The server's text ends at the stop string, and ours has the marks of thinking.
         text = text if request.stop else _decoded(tokens, tokenizer)
-    logprobs = choice.logprobs and choice.logprobs.token_logprobs
-    mean_logprob = sum(logprobs) / len(logprobs) if logprobs else None
-    if mean_logprob is not None and not math.isfinite(mean_logprob):
-        raise SchemaError("token_logprobs: their mean is not finite")
+    told = _probabilities(request, choice.logprobs) if choice.logprobs else {}
     details = reply.usage and reply.usage.prompt_tokens_details
     cached = details.cached_tokens or 0 if details else 0
     if not 0 <= cached <= len(request.prompt):
@@ -403,9 +405,27 @@ def read_completion(request: Request, content: bytes, tokenizer: Tokenizer) -> C
         tokens=tokens,
         text=text,
         finish=finish,
-        mean_logprob=mean_logprob,
         cached=cached,
+        **told,
     )
+
+
+def _probabilities(request: Request, said: _Logprobs) -> dict[str, tuple[float, ...]]:
+    """The log-probabilities of tokens, and what becomes of those of the most likely ones, if told."""
+    told: dict[str, tuple[float, ...]] = {}
+    if said.token_logprobs:
+        told["logprobs"] = tuple(said.token_logprobs)
+    places = said.top_logprobs or []
+    # By their texts alone, one of two tokens with the same text would be missing.
+    by_id = all(name.startswith("token_id:") for place in places for name in place)
+    top = [sorted(place.values(), reverse=True)[:TOP] for place in places]
+    if request.top_logprobs and top and by_id and all(len(place) == TOP for place in top):
+        told["confidences"], told["entropies"] = reduce_top(np.array(top))
+    if not all(math.isfinite(x) and x <= 0 for x in told.get("logprobs", ())):
+        raise SchemaError("token_logprobs: one is no log-probability")
+    if not all(math.isfinite(x) for values in told.values() for x in values):
+        raise SchemaError("top_logprobs: one is not finite")
+    return told if request.logprobs else {}
 
 
 def _encoded(request: Request, text: str, finish: Finish, tokenizer: Tokenizer) -> tuple[Tokens, str, Finish]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import random
 import threading
 from collections import Counter
 from collections.abc import Sequence
+
+import numpy as np
 
 from autotts_jax.checks import whole
 from autotts_jax.collect.engine import (
@@ -19,6 +22,7 @@ from autotts_jax.collect.engine import (
     Request,
     Tokens,
 )
+from autotts_jax.collect.signals import TOP, reduce_top
 from autotts_jax.collect.thinking import Thinking
 
 END = 256
@@ -26,6 +30,8 @@ END = 256
 
 DIGITS = b"0123456789"
 SPACE = ord(" ")
+_ELSE = 0.01
+"""Probability of all tokens together that are never sampled."""
 
 
 class ByteTokenizer:
@@ -93,15 +99,29 @@ class SimulatedEngine:
         if stops:
             tokens, text = tokens[: min(stops)], text[: min(stops)]
         ended = stops or tokens[-1] == END or len(tokens) < request.max_tokens
-        mean = self._mean_logprob(request, tokens) if request.logprobs else None
-        return Completion(tokens, text, Finish.stop if ended else Finish.length, mean)
+        written = Completion(tokens, text, Finish.stop if ended else Finish.length)
+        return self._with_probabilities(request, written) if request.logprobs else written
 
-    def _mean_logprob(self, request: Request, tokens: Tokens) -> float:
-        """The mean log-probability by the weights of the digits; all other tokens are certain."""
-        weights = self._weights(request) if request.temperature else []
-        chosen = [weights[DIGITS.index(token)] for token in tokens if weights and token in set(DIGITS)]
-        # The digit that ends a text may be one that is not sampled.
-        return sum(math.log(weight / sum(weights)) for weight in chosen if weight) / len(tokens)
+    def _with_probabilities(self, request: Request, written: Completion) -> Completion:
+        """Log-probabilities by the weights of the digits; all other tokens are almost certain."""
+        weights = self._weights(request)
+        places = []
+        for token in written.tokens:
+            digit = DIGITS.find(token) if token != END else -1
+            known = weights if digit >= 0 else [1]
+            others = TOP - sum(map(bool, known))
+            top = [math.log((1 - _ELSE) * weight / sum(known)) for weight in known if weight]
+            top += [math.log(_ELSE / others)] * others
+            sampled = known[digit] if digit >= 0 else 1
+            # The digit that ends a text may be one that is not sampled.
+            chosen = math.log((1 - _ELSE) * sampled / sum(known)) if sampled else top[-1]
+            places.append([chosen, *top])
+        values = np.array(places)
+        written = dataclasses.replace(written, logprobs=tuple(values[:, 0].tolist()))
+        if not request.top_logprobs:
+            return written
+        confidences, entropies = reduce_top(values[:, 1:])
+        return dataclasses.replace(written, confidences=confidences, entropies=entropies)
 
     def _weights(self, request: Request) -> list[int]:
         question = self.tokenizer.decode(request.prompt).split("\n")[1]

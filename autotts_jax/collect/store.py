@@ -31,7 +31,8 @@ from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.schema import SchemaError, parse_as
-from autotts_jax.collect.trajectories import LOGPROB_MEAN, Usage, at_depths
+from autotts_jax.collect.signals import EAT
+from autotts_jax.collect.trajectories import Usage
 from autotts_jax.commands import hide, without_secrets
 from autotts_jax.errors import DataError, InputError, TooLargeError
 from autotts_jax.parsing import parse_json
@@ -55,8 +56,14 @@ _LATER = (
 )
 """What of a plan may be said, or be changed, after units were collected."""
 
-_ADDED: Mapping[str, Any] = {"top_k": 0, "min_p": 0.0, "prompt_template": None}
+_ADDED: Mapping[str, Any] = {
+    **{"top_k": 0, "min_p": 0.0, "prompt_template": None},
+    **{"probe_tail": 0, "signals": ()},
+}
 """Settings that plans once did not have, and what they were then: so, digests do not depend on them."""
+
+_REMOVED: Mapping[str, Any] = {"logprobs": False}
+"""Settings that plans no longer have, and what they were."""
 
 _UNIT_NAME = re.compile(r"([0-9]{5,9})-([0-9]{5,9})")
 
@@ -280,7 +287,8 @@ class Store:
         if version > 2:
             settings = {name: value for name, value in _flat(self.plan).items() if name not in _LATER}
             was = {name for name, value in _ADDED.items() if settings[name] == value}
-            held.append({name: value for name, value in settings.items() if name not in was})
+            kept = {name: value for name, value in settings.items() if name not in was}
+            held.append(kept | dict(_REMOVED))
         return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
 
     def _path(self, unit: Unit) -> Path:
@@ -340,11 +348,11 @@ class Store:
             branches.setdefault(collected.unit.question, []).extend(collected.branches)
         complete = [q for q, rows in sorted(branches.items()) if len(rows) == self.plan.num_branches]
         # An engine may not have said all that it was asked for.
-        told = self.plan.sampling.logprobs and all(
-            len(branch.logprobs or ()) == -(-branch.tokens // self.plan.sampling.interval)
-            for q in complete
-            for branch in branches[q]
-        )
+        told = [
+            name
+            for name in self.plan.sampling.signals
+            if all(name in (branch.signals or {}) for q in complete for branch in branches[q])
+        ]
         return [self._record(self.plan.questions[q], branches[q], grader, told) for q in complete]
 
     def _to_dataset(self, records: list[dict[str, Any]]) -> ProbeDataset:
@@ -357,7 +365,7 @@ class Store:
         )
 
     def _record(
-        self, problem: Problem, branches: Sequence[Branch], grader: Grader | None, logprobs: bool
+        self, problem: Problem, branches: Sequence[Branch], grader: Grader | None, told: Sequence[str]
     ) -> dict[str, Any]:
         given = list(dict.fromkeys(answer for b in branches for answer in (*b.probes, b.final)))
         forms = grader.forms(given, problem.gold) if grader else given
@@ -365,9 +373,7 @@ class Store:
         gold = grader.reference(problem.gold) if grader else problem.gold
         gold = problem.gold if gold == ERROR else gold  # lest branches without an answer be right
         triples = [([form[a] for a in b.probes], b.tokens, form[b.final]) for b in branches]
-        signals = {}
-        if logprobs:
-            signals[LOGPROB_MEAN] = [at_depths(b.logprobs or (), len(b.probes) + 1) for b in branches]
+        signals = {name: [(b.signals or {})[name] for b in branches] for name in told}
         return to_record(problem.text, gold, self.plan.sampling.interval, triples, signals)
 
 
@@ -455,13 +461,26 @@ def _read_manifest(folder: Path) -> _Manifest:
     try:
         header = parse_as(_Header, content, closed=False)
         if header.format == FORMAT and header.version in (2, VERSION):
-            return parse_as(_Manifest, content)
+            return parse_as(_Manifest, _without_removed(path, content))
         if (header.format, header.version) == (FORMAT, 1):
-            old = parse_as(_ManifestV1, content)
+            old = parse_as(_ManifestV1, _without_removed(path, content))
             return _Manifest(FORMAT, 1, old.plan, [old.made_with, *old.grown_with])
     except SchemaError as error:
         raise DataError(path, f"damaged: {quoted(error)}; restore it as it was") from error
     raise DataError(path, f"it is not {FORMAT} version {VERSION}; use the autotts_jax that wrote it")
+
+
+def _without_removed(path: Path, content: bytes) -> bytes:
+    """Leaves out of a manifest the settings that plans no longer have."""
+    manifest = parse_json(content)
+    plan = manifest.get("plan")
+    sampling = plan.get("sampling") if isinstance(plan, dict) else None
+    if not isinstance(sampling, dict):
+        return content  # what is wrong with it is said where it is parsed
+    for name, value in _REMOVED.items():
+        if sampling.pop(name, value) != value:
+            raise DataError(path, f"it was collected with {name}, which is read no longer; collect it anew")
+    return json.dumps(manifest).encode()
 
 
 def _write_manifest(folder: Path, plan: Plan, runs: list[dict[str, Any]]) -> None:
@@ -492,13 +511,15 @@ def _usage_problems(plan: Plan, branches: Sequence[Branch], usage: Usage) -> Ite
         yield f"counts {usage.generated} generated tokens, and its branches have {tokens}"
     depths = [-(-branch.tokens // plan.sampling.interval) for branch in branches]
     probes = draws * (sum(depths) - sum(branch.finish is Finish.stop for branch in branches))
+    beside = plan.sampling.probe_tail + (EAT in plan.sampling.signals)  # tokens of a forced answer
     # That of a branch of one interval is its probe and its final answer.
     forced = sum(sum(branch.probe_tokens[-depth:]) for branch, depth in zip(branches, depths, strict=True))
-    # An answer that was forced where a branch then ended is not among those of the branch.
-    more = draws * len(branches)
+    # An answer that was forced where a branch then ended is not among those of the branch, nor is one that is
+    # forced for signals alone.
+    more = draws * len(branches) * (2 if plan.sampling.signals else 1)
     if not probes <= usage.probes <= probes + more:
         yield f"counts {usage.probes} forced answers, and its branches have {probes}"
-    if not forced <= usage.forced <= forced + more * plan.sampling.probe_tokens:
+    if not forced <= usage.forced <= forced + more * plan.sampling.probe_tokens + usage.probes * beside:
         yield f"counts {usage.forced} tokens of forced answers, and its branches have {forced}"
 
 

@@ -13,10 +13,25 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from autotts_jax.checks import flag, number, text, whole
+from autotts_jax.checks import number, text, whole
 from autotts_jax.collect.answers import FENCE, Extractor, extract
 from autotts_jax.collect.engine import ChatMessage, Completion, Engine, EngineError, Finish, Request, Tokens
+from autotts_jax.collect.signals import (
+    CONFIDENCES,
+    EAT,
+    FORCED,
+    LOGPROB_MEAN,
+    PROBE_HEDGE,
+    PROBE_P_GEO,
+    PROBE_P_MEAN,
+    Windows,
+    check_signals,
+    hedges,
+    probabilities,
+    rounded,
+)
 from autotts_jax.collect.thinking import TAGS
 from autotts_jax.errors import InputError
 
@@ -28,8 +43,6 @@ QUESTION = "{question}"
 MOST_TOKENS = 32_768
 """T by default, where the model's context holds as much."""
 _BEGINS_CODE = re.compile(rf"(^|\n){FENCE}[^\n]*\n\Z")
-LOGPROB_MEAN = "logprob_mean"
-"""The signal of the mean log-probabilities of intervals."""
 MAX_SEED = MAX_TOP_K = 2**31 - 1
 
 
@@ -54,7 +67,8 @@ class Sampling:
         probe_tokens: maximal tokens of a forced answer.
         probes_per_prefix: forced answers of each prefix. One is the most likely answer; several are sampled
             at the trajectories' temperature, and their majority is the probe.
-        logprobs: whether to keep the mean log-probability of each interval, the signal `LOGPROB_MEAN`.
+        probe_tail: tokens to generate after a forced answer, in which the signal ``probe_hedge`` is seen.
+        signals: names of the signals to keep, of `autotts_jax.replay.signals.SIGNALS`.
 
     Raises:
         InputError: a value is out of range, or no text that UTF-8 can write.
@@ -72,16 +86,18 @@ class Sampling:
     suffix: str | None = None
     probe_tokens: int = 32
     probes_per_prefix: int = 1
-    logprobs: bool = False
+    probe_tail: int = 0
+    signals: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("interval", "max_tokens", "probe_tokens", "probes_per_prefix"):
             object.__setattr__(self, name, whole(name, getattr(self, name), 1))
+        object.__setattr__(self, "probe_tail", whole("probe_tail", self.probe_tail, 0))
+        object.__setattr__(self, "signals", check_signals(self.signals, self.probe_tail))
         for name in ("seed", "top_k"):
             object.__setattr__(self, name, whole(name, getattr(self, name), None))
         for name in ("temperature", "top_p", "min_p"):
             object.__setattr__(self, name, number(name, getattr(self, name)))
-        object.__setattr__(self, "logprobs", flag("logprobs", self.logprobs))
         for name in ("system", "suffix"):
             if getattr(self, name) is not None:
                 text(name, getattr(self, name))
@@ -132,19 +148,6 @@ def last_depth(tokens: int, interval: int) -> int:
     return max(2, -(-tokens // interval))
 
 
-def at_depths(values: Sequence[float], depth: int) -> list[float]:
-    """Gives what each interval of a trajectory has at the depths that it can be read to.
-
-    Args:
-        values: a number for each interval, at least one.
-        depth: L + 1, the depth at which the trajectory is read to its end.
-
-    Returns:
-        A number for each depth. A trajectory of one interval has its number at both depths.
-    """
-    return [values[min(k, len(values) - 1)] for k in range(depth)]
-
-
 def majority(answers: Sequence[str]) -> str:
     """Finds the most frequent of some forced answers.
 
@@ -165,11 +168,14 @@ class Probe:
         answer: the answer, ``ERR`` if none could be extracted; the majority of several.
         answers: the answer of each forced completion.
         tokens: tokens that were generated for them.
+        signals: signals of the forced answers, by name, as far as the engine told them; None while they are
+            not forced, because the answer is in the text.
     """
 
     answer: str
     answers: tuple[str, ...]
     tokens: int
+    signals: Mapping[str, float] | None = None
 
 
 def check_differing(sampling: Sampling) -> None:
@@ -199,7 +205,8 @@ class Trajectory:
         ended: why it has ended; None while it has not.
         probes: the probes so far, by depth.
         final: its final answer; None until it is extracted or forced.
-        logprobs: mean log-probability of the tokens of each interval, in nats.
+        signals: signals of each interval, by name, as far as the engine told them.
+        windows: the confidence of its tokens.
     """
 
     def __init__(self, limit: int, thought: bool) -> None:
@@ -209,7 +216,8 @@ class Trajectory:
         self.thought = thought
         self.probes: dict[int, Probe] = {}
         self.final: Probe | None = None
-        self.logprobs: list[float | None] = []
+        self.signals: list[dict[str, float]] = []
+        self.windows = Windows()
 
 
 @dataclasses.dataclass
@@ -218,7 +226,7 @@ class Usage:
 
     Attributes:
         generated: tokens of trajectories.
-        forced: tokens of forced answers.
+        forced: tokens of forced answers, and of what is generated after them for signals.
         probes: number of forced answers.
         prompted: tokens of all prompts.
         cached: tokens of prompts that were in the prefix cache.
@@ -235,6 +243,24 @@ class Usage:
         return Usage(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
 
 
+class _Forced(NamedTuple):
+    """A forced answer.
+
+    Attributes:
+        answer: the answer.
+        tokens: its tokens.
+        logprobs: their log-probabilities; empty if they are not told.
+        entropies: entropies in the places of its first tokens; empty likewise.
+        request: what it was asked for with.
+    """
+
+    answer: str
+    tokens: Tokens
+    logprobs: tuple[float, ...]
+    entropies: tuple[float, ...]
+    request: Request
+
+
 class Trajectories:
     """Trajectories of one question, by the number of the branch.
 
@@ -249,6 +275,7 @@ class Trajectories:
 
     Attributes:
         usage: what the engine did so far.
+        model: the model's name.
 
     Raises:
         ContextError: the question and the longest trajectory do not fit into the model's context.
@@ -264,6 +291,7 @@ class Trajectories:
         cancel: threading.Event | None = None,
     ):
         self._engine = engine
+        self.model = engine.model
         self._sampling = sampling
         self._extractor = extractor
         self._cancel = cancel
@@ -279,10 +307,13 @@ class Trajectories:
             self._thinks = False  # the prompt has ended it
         self._boxed = (sampling.suffix or ANSWER).endswith(BOX)
         self._fenced = _BEGINS_CODE.search(sampling.suffix or "") is not None
+        self._signals = frozenset(sampling.signals)
         self._branches: dict[int, Trajectory] = {}
         self.usage = Usage()
         suffix = len(engine.tokenizer.encode(self._suffix("", not self._thinks)))
-        needed = len(self._prompt) + sampling.max_tokens + suffix + sampling.probe_tokens
+        needed = (
+            len(self._prompt) + sampling.max_tokens + suffix + sampling.probe_tokens + sampling.probe_tail
+        )
         if needed > engine.max_model_len:
             most = sampling.max_tokens - (needed - engine.max_model_len)
             way_out = f"lower max_tokens to {most}" if most >= 1 else "shorten the question"
@@ -338,25 +369,24 @@ class Trajectories:
             return f"{written}{suffix}{probe.answer}\n{FENCE}"
         return written + suffix + (f"{answer}}}" if self._boxed else f" {answer}")
 
-    def mean_logprobs(self, branch: int) -> list[float]:
-        """Returns the mean log-probability of the tokens of each interval of a branch.
+    def signal(self, branch: int, name: str, depth: int) -> float | None:
+        """Returns a signal of a branch at a depth that has an answer.
 
         Args:
-            branch: number of the branch, which has an interval.
+            branch: number of the branch.
+            name: the signal, one of `Sampling.signals`.
+            depth: the depth, from 1. A branch of one interval shows the same at depth 2.
 
         Returns:
-            The means so far, in nats.
-
-        Raises:
-            EngineError: the engine did not say them.
+            The value; None if the engine did not tell it.
         """
-        said = [mean for mean in self[branch].logprobs if mean is not None]
-        if not said or len(said) != self.depth(branch):
-            raise EngineError(
-                f"the engine of {self._engine.model} did not give the log-probabilities of each interval; "
-                "choose a controller that does not read them, or another engine"
-            )
-        return said
+        if name in FORCED:
+            probe = self.at(branch, depth)
+            return (probe.signals or {}).get(name) if probe else None
+        intervals = self[branch].signals
+        if not intervals or len(intervals) != self.depth(branch):
+            return None  # an engine that returns text without tokens ends some intervals early
+        return intervals[min(depth, len(intervals)) - 1].get(name)
 
     def read(self, upto: Mapping[int, int], probe: bool = True) -> None:
         """Generates branches up to some depth or to their ends; those that end get their final answer.
@@ -402,7 +432,8 @@ class Trajectories:
             if trajectory.ended is Finish.stop and trajectory.final is None:
                 answer = extract(self._thinking.split(self.text(b))[1], self._extractor)
                 trajectory.final = Probe(answer, (answer,), 0)
-        self._step([], [b for b in branches if self.at(b, self.depth(b)) is None])
+        # What is forced at the end of a branch that has ended by itself does not replace its answer.
+        self._step([], [b for b in branches if not self._complete(self.at(b, self.depth(b)))])
 
     def at(self, branch: int, depth: int) -> Probe | None:
         """Returns the answer of a branch at a depth.
@@ -424,11 +455,16 @@ class Trajectories:
         count = self._sampling.probes_per_prefix
         requests = [self._next_interval(b) for b in extended]
         probes = [self._forced(b, draw) for b in forced for draw in range(count)]
-        completions = self._generate([*requests, *probes])
-        answers = self._finish_boxes(probes, completions[len(requests) :])
+        thinking = [b for b in forced if EAT in self._signals and not self[b].thought]
+        ends = [self._forced_end(b) for b in thinking]
+        completions = self._generate([*requests, *probes, *ends])
+        first = len(requests) + len(probes)
+        answers = self._finish_boxes(probes, completions[len(requests) : first])
+        after = self._after(answers[::count])
+        entropies = dict(zip(thinking, completions[first:], strict=True))
         for i, b in enumerate(forced):
             drawn = answers[i * count : (i + 1) * count]
-            self._keep_probe(b, [answer for answer, _ in drawn], sum(tokens for _, tokens in drawn))
+            self._keep_probe(b, drawn, after[i] if after else None, entropies.get(b))
         for b, completion in zip(extended, completions, strict=False):
             self._keep_interval(b, completion)
 
@@ -440,19 +476,51 @@ class Trajectories:
             tail = trajectory.tokens[1 - len(end) :] + completion.tokens
             trajectory.thought = end in self._engine.tokenizer.decode(tail)
         trajectory.tokens += completion.tokens
-        trajectory.logprobs.append(completion.mean_logprob)
+        if completion.tokens:
+            trajectory.signals.append(self._interval_signals(trajectory, completion))
         self.usage.generated += len(completion.tokens)
         if completion.finish is Finish.stop or len(trajectory.tokens) >= trajectory.limit:
             trajectory.ended = completion.finish
 
-    def _keep_probe(self, branch: int, answers: Sequence[str], tokens: int) -> None:
-        probe = Probe(majority(answers), tuple(answers), tokens)
-        if self[branch].ended:
-            self[branch].final = probe
+    def _interval_signals(self, trajectory: Trajectory, completion: Completion) -> dict[str, float]:
+        told: dict[str, float] = {}
+        if completion.logprobs and LOGPROB_MEAN in self._signals:
+            told[LOGPROB_MEAN] = math.fsum(completion.logprobs) / len(completion.logprobs)
+        if completion.confidences and CONFIDENCES & self._signals:
+            told |= trajectory.windows.add(completion.confidences)
+        return {name: rounded(value) for name, value in told.items() if name in self._signals}
+
+    def _keep_probe(
+        self, branch: int, forced: Sequence[_Forced], after: Completion | None, end: Completion | None
+    ) -> None:
+        trajectory, answers = self[branch], tuple(one.answer for one in forced)
+        signals = self._forced_signals(forced, after, end)
+        tokens = sum(len(one.tokens) for one in forced)
+        if trajectory.final is not None:
+            trajectory.final = dataclasses.replace(trajectory.final, signals=signals)
+        elif trajectory.ended:
+            trajectory.final = Probe(majority(answers), answers, tokens, signals)
         else:
-            self[branch].probes[self.depth(branch)] = probe
-        self.usage.probes += len(answers)
-        self.usage.forced += tokens
+            trajectory.probes[self.depth(branch)] = Probe(majority(answers), answers, tokens, signals)
+        self.usage.probes += len(forced)
+        self.usage.forced += tokens + sum(len(beside.tokens) for beside in (after, end) if beside)
+
+    def _forced_signals(
+        self, forced: Sequence[_Forced], after: Completion | None, end: Completion | None
+    ) -> dict[str, float]:
+        told: dict[str, float] = {}
+        if all(one.logprobs for one in forced):
+            told |= probabilities([logprob for one in forced for logprob in one.logprobs])
+        if after:
+            told[PROBE_HEDGE] = float(hedges(after.text))
+        entropies = forced[0].entropies if end is None else end.entropies
+        if entropies:
+            told[EAT] = entropies[0]
+        return {name: rounded(value) for name, value in told.items() if name in self._signals}
+
+    def _complete(self, probe: Probe | None) -> bool:
+        """Whether a probe has all that it is asked for."""
+        return probe is not None and (probe.signals is not None or not FORCED & self._signals)
 
     # --- requests ------------------------------------------------------------------------------------
 
@@ -467,12 +535,13 @@ class Trajectories:
             top_k=self._sampling.top_k,
             min_p=self._sampling.min_p,
             seed=self._seed(branch, self.depth(branch)),
-            logprobs=self._sampling.logprobs,
+            logprobs=bool((CONFIDENCES | {LOGPROB_MEAN}) & self._signals),
+            top_logprobs=bool(CONFIDENCES & self._signals),
         )
 
     def _forced(self, branch: int, draw: int) -> Request:
         return Request(
-            prompt=self._prompt + self[branch].tokens + self._suffix_of(branch),
+            prompt=self._prompt + self._read_tokens(branch) + self._suffix_of(branch),
             max_tokens=self._sampling.probe_tokens,
             temperature=self._sampling.temperature if self._sampling.probes_per_prefix > 1 else 0.0,
             top_p=self._sampling.top_p,
@@ -480,7 +549,22 @@ class Trajectories:
             min_p=self._sampling.min_p,
             seed=self._seed(branch, self.depth(branch), draw),
             stop=("}" if self._boxed else FENCE if self._fenced else "\n",),
+            logprobs=bool({PROBE_P_MEAN, PROBE_P_GEO, EAT} & self._signals),
+            top_logprobs=EAT in self._signals and draw == 0 and self[branch].thought,
         )
+
+    def _forced_end(self, branch: int) -> Request:
+        """Has the model say what it would say next if its thinking ended here."""
+        trajectory, tokenizer = self[branch], self._engine.tokenizer
+        closing = self._thinking.closing(tokenizer.decode(trajectory.tokens[-len(self._thinking.close) :]))
+        prompt = self._prompt + self._read_tokens(branch) + tokenizer.encode(closing)
+        return Request(prompt, max_tokens=1, logprobs=True, top_logprobs=True)
+
+    def _read_tokens(self, branch: int) -> Tokens:
+        """The tokens of a branch without the one that ends a text, after which nothing can be forced."""
+        tokens = self[branch].tokens
+        ended = self[branch].ended is Finish.stop and not self._engine.tokenizer.decode(tokens[-1:])
+        return tokens[:-1] if ended else tokens
 
     def _suffix_of(self, branch: int) -> Tokens:
         tokenizer, trajectory = self._engine.tokenizer, self[branch]
@@ -493,13 +577,12 @@ class Trajectories:
             return suffix.rpartition(self._thinking.end)[2] if thought else suffix
         return ("\n\n" if thought else self._thinking.closing(written)) + ANSWER
 
-    def _finish_boxes(
-        self, requests: Sequence[Request], completions: Sequence[Completion]
-    ) -> list[tuple[str, int]]:
-        """The answers and their numbers of tokens; a box that contains braces is generated to its end."""
+    def _finish_boxes(self, requests: Sequence[Request], completions: Sequence[Completion]) -> list[_Forced]:
+        """What was forced; a box that contains braces is generated to its end."""
         prompts = [request.prompt for request in requests]
         texts = [completion.text for completion in completions]
         tokens = [completion.tokens for completion in completions]
+        logprobs = [completion.logprobs or () for completion in completions]
         silent: set[int] = set()  # what has no more to say
         while rest := [
             i
@@ -518,13 +601,27 @@ class Trajectories:
             for i, completion in zip(rest, self._generate(more), strict=True):
                 texts[i] += completion.text
                 tokens[i] += completion.tokens
+                logprobs[i] += completion.logprobs or ()
                 if not completion.tokens:
                     silent.add(i)
         lead = f"{FENCE}\n" if self._fenced else self._suffix("", thought=True).rpartition("\n")[2]
         return [
-            (extract(lead + text, self._extractor), len(written))
-            for text, written in zip(texts, tokens, strict=True)
+            _Forced(
+                extract(lead + texts[i], self._extractor),
+                tokens[i],
+                logprobs[i],
+                completions[i].entropies or (),
+                request,
+            )
+            for i, request in enumerate(requests)
         ]
+
+    def _after(self, forced: Sequence[_Forced]) -> list[Completion]:
+        """What the model writes after forced answers; nothing if nobody wants to know."""
+        if PROBE_HEDGE not in self._signals:
+            return []
+        tail = self._sampling.probe_tail
+        return self._generate([Request(one.request.prompt + one.tokens, tail) for one in forced])
 
     def _generate(self, requests: Sequence[Request]) -> list[Completion]:
         completions = self._engine.generate(requests, self._cancel)
@@ -544,14 +641,15 @@ class Trajectories:
 
         One of no tokens, for example, would be requested forever.
         """
-        count, mean, cached = len(completion.tokens), completion.mean_logprob, completion.cached
+        count, cached = len(completion.tokens), completion.cached
+        told = (completion.logprobs, completion.confidences, completion.entropies)
         if count > request.max_tokens or (count == 0 and completion.finish is not Finish.stop):
             problem = (
                 f"{count} tokens, with the reason {completion.finish!r}, where 1 to {request.max_tokens} "
                 "were asked for"
             )
-        elif mean is not None and not math.isfinite(mean):
-            problem = f"a mean log-probability of {mean}"
+        elif unreal := [value for values in told for value in values or () if not math.isfinite(value)]:
+            problem = f"a log-probability, confidence or entropy of {unreal[0]}"
         elif not 0 <= cached <= len(request.prompt):
             problem = f"{cached} cached tokens of a prompt of {len(request.prompt)}"
         else:

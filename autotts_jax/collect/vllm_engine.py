@@ -12,8 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
+
 from autotts_jax.collect.engine import CANCEL_SECONDS, Cancelled, Completion, EngineError, Finish, Request
 from autotts_jax.collect.remedies import remedy
+from autotts_jax.collect.signals import TOP, reduce_top
 from autotts_jax.collect.tokenizer import HubTokenizer
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
@@ -164,14 +167,14 @@ class VLLMEngine:
     def _completion(self, request: Request, output: Any) -> Completion:
         (written,) = output.outputs
         tokens = tuple(written.token_ids)
-        logprob = written.cumulative_logprob
+        told = {} if written.logprobs is None else _probabilities(written.logprobs, request)
         return Completion(
             tokens=tokens,
             # vLLM's text ends at the stop string, and ours has the marks of thinking.
             text=written.text if request.stop else self.tokenizer.decode(tokens),
             finish=Finish(written.finish_reason),
-            mean_logprob=None if logprob is None else logprob / len(tokens),
             cached=output.num_cached_tokens or 0,
+            **told,
         )
 
     def _params(self, request: Request) -> Any:
@@ -184,9 +187,20 @@ class VLLMEngine:
             seed=request.seed,
             stop=list(request.stop),
             include_stop_str_in_output=True,
-            logprobs=0 if request.logprobs else None,
+            logprobs=TOP if request.top_logprobs else 0 if request.logprobs else None,
+            flat_logprobs=True,
+            detokenize=bool(request.stop),  # which takes long where each token has twenty others
             output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )
+
+
+def _probabilities(flat: Any, request: Request) -> dict[str, tuple[float, ...]]:
+    """The log-probabilities of tokens, and what becomes of those of the most likely ones."""
+    values = np.asarray(flat.logprobs).reshape(len(flat), -1)  # the sampled token before the most likely ones
+    told = {"logprobs": tuple(values[:, 0].tolist())}
+    if request.top_logprobs:
+        told["confidences"], told["entropies"] = reduce_top(values[:, 1:])
+    return told
 
 
 # --- what is known before the model is loaded ---------------------------------------------------------------

@@ -424,7 +424,7 @@ def _recorded(
         InputError: it has other settings, too few branches, or none of the questions.
     """
     plan = Store(folder).plan
-    same = dataclasses.replace(plan.sampling, logprobs=settings.sampling.logprobs)
+    same = dataclasses.replace(plan.sampling, signals=settings.sampling.signals)
     if differences := settings.differences(dataclasses.replace(plan, sampling=same)):
         raise InputError(
             f"{folder} cannot be compared with, because it was collected with other settings: "

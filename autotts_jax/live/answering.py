@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,15 +22,13 @@ import numpy as np
 
 from autotts_jax.checks import callback, flag, text, whole
 from autotts_jax.collect.answers import Extractor, extractor
-from autotts_jax.collect.engine import ChatMessage, Engine, Finish, check_is_engine
+from autotts_jax.collect.engine import ChatMessage, Engine, EngineError, Finish, check_is_engine
 from autotts_jax.collect.grader import Form, Grader
 from autotts_jax.collect.graders import MATH, open_grader
 from autotts_jax.collect.trajectories import (
-    LOGPROB_MEAN,
     Sampling,
     Trajectories,
     Usage,
-    at_depths,
     check_differing,
     fitting_tokens,
     last_depth,
@@ -70,18 +69,15 @@ def telling_signals(sampling: Sampling, player: Player) -> Sampling:
         player: the player.
 
     Returns:
-        The same sampling, with log-probabilities where the player reads them.
+        The same sampling, with the signals that the player reads and no others.
 
     Raises:
-        InputError: it reads a signal that no model tells.
+        InputError: it reads a signal that no model tells, or none with this sampling.
     """
-    for name in player.signals:
-        if name != LOGPROB_MEAN:
-            raise InputError(
-                f"{player.name} reads the signal {name}, which live branches do not show, only "
-                f"{LOGPROB_MEAN}; evaluate it on data that was recorded with it, or choose another controller"
-            )
-    return dataclasses.replace(sampling, logprobs=True) if player.signals else sampling
+    try:
+        return dataclasses.replace(sampling, signals=tuple(player.signals))
+    except InputError as error:
+        raise InputError(f"{player.name} reads what live branches do not show: {error}") from error
 
 
 class NoBudgetError(InputError):
@@ -409,11 +405,22 @@ class LiveExecutor(Executor):
                 probe = self._trajectories.at(b, k + 1)
                 if probe and self._matrix.answers[0, b, k] == NONE:
                     self._matrix.answers[0, b, k] = self._id(probe.answer)
-            for values in self._matrix.signals.values():
-                np.asarray(values)[0, b, :known] = at_depths(self._trajectories.mean_logprobs(b), known)
+            for name, values in self._matrix.signals.items():
+                for k in range(known):
+                    np.asarray(values)[0, b, k] = self._signal(b, name, k + 1)
         # A copy, which nobody writes to while it is on its way to the device.
         matrix = jax.tree.map(np.copy, self._matrix)
         self.pool = _with_longer_matrix(self.pool, matrix)
+
+    def _signal(self, branch: int, name: str, depth: int) -> float:
+        """A signal at a depth, NaN where no answer was forced."""
+        value = self._trajectories.signal(branch, name, depth)
+        if value is None and self._trajectories.at(branch, depth):
+            raise EngineError(
+                f"the engine of {self._trajectories.model} did not tell the signal {name}; choose a "
+                "controller that does not read it, or another engine"
+            )
+        return math.nan if value is None else value
 
     def _id(self, answer: str) -> int:
         """The id of an answer; ``ERR`` is an answer like any other."""

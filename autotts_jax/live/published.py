@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from autotts_jax.collect.trajectories import LOGPROB_MEAN
+from autotts_jax.collect.signals import PROBE_HEDGE
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, select
@@ -19,10 +19,10 @@ PLAIN = "plain"
 """One branch, passed through as the model writes it."""
 
 _LIVE = tuple(
-    name for name, family in CONTROLLERS.items() if {*family.make(family.values[0]).signals} <= {LOGPROB_MEAN}
+    name for name, family in CONTROLLERS.items() if PROBE_HEDGE not in family.make(family.values[0]).signals
 )
 PUBLISHED = (*_LIVE, NEURAL, PLAIN)
-"""What a client can name, none that reads a signal which no model tells; import paths and files are for the
+"""What a client can name, none that reads what follows a forced answer; import paths and files are for the
 command line."""
 
 _LONGEST = 64

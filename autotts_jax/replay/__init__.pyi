@@ -9,6 +9,7 @@ from .orders import BranchOrders, paper64_orders, recorded_orders, repo100_order
 from .parts import PARTS, part_of, select_part
 from .reading import find_files, read_file, read_files
 from .scale import Scale
+from .signals import SIGNALS
 from .statistics import QuestionStatistics, cell_statistics, question_statistics
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "EXACT",
     "NONE",
     "PARTS",
+    "SIGNALS",
     "SYNTHETIC_MODELS",
     "BranchOrders",
     "Cell",

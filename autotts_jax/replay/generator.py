@@ -25,14 +25,9 @@ from scipy.special import expit, logit, ndtri
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question, stack
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.replay.signals import DTYPE
+from autotts_jax.replay.signals import DTYPE, SIGNALS
 
 BENCHMARK = "synthetic"
-SIGNALS = (
-    *("conf_mean", "conf_low", "conf_tail", "logprob_mean"),
-    *("probe_p_mean", "probe_p_geo", "probe_hedge", "eat"),
-)
-"""The signals that `synthetic` can give branches."""
 WINDOW = 4  # intervals of the windows of confidence, about 2,048 tokens
 INTERVAL = 500
 MIN_PROBES, MAX_PROBES = 3, 80

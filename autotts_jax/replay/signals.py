@@ -14,6 +14,13 @@ from autotts_jax.replay.matrix import ProbeMatrix
 
 DTYPE = np.dtype(np.float16)
 
+SIGNALS = (
+    *("conf_mean", "conf_low", "conf_tail", "logprob_mean"),
+    *("probe_p_mean", "probe_p_geo", "probe_hedge", "eat"),
+)
+"""The signals that the published controllers read: those of DeepConf (arXiv 2508.15260), CISC (2502.06233),
+DEER (2504.15895), Dynasor-CoT (2412.20993) and EAT (2509.26522)."""
+
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 

@@ -139,10 +139,18 @@ def _check_stop(engine: Engine, request: Request) -> None:
 
 
 def _check_logprobs(engine: Engine, request: Request) -> None:
-    silent, asked = engine.generate([request, dataclasses.replace(request, logprobs=True)])
-    _require(silent.mean_logprob is None, "mean_logprob is None unless the request asks for it")
-    _require(asked.mean_logprob is None or asked.mean_logprob <= 0, "a log-probability is not positive")
-    _require(silent.tokens == asked.tokens, "log-probabilities do not change the completion")
+    asking = dataclasses.replace(request, logprobs=True)
+    silent, asked, top = engine.generate([request, asking, dataclasses.replace(asking, top_logprobs=True)])
+    _require(silent.logprobs is None, "logprobs is None unless the request asks for it")
+    _require(asked.confidences is asked.entropies is None, "confidences are None unless asked for")
+    _require(silent.tokens == asked.tokens == top.tokens, "log-probabilities do not change the completion")
+    for told in (asked.logprobs, top.logprobs, top.confidences, top.entropies):
+        _require(told is None or len(told) == len(silent.tokens), "each token has its log-probability")
+    _require(max(asked.logprobs or (0,)) <= 0, "a log-probability is not positive")
+    _require(
+        min(top.confidences or (0,)) >= 0 <= min(top.entropies or (0,)),
+        "confidences and entropies are not negative",
+    )
 
 
 def _check_cancel(engine: Engine, requests: list[Request], completions: list[Completion]) -> None:

@@ -20,6 +20,7 @@ from autotts_jax.collect import (
     open_engine,
 )
 from autotts_jax.errors import InputError
+from autotts_jax.replay import SIGNALS
 
 psutil = pytest.importorskip("psutil")
 ray = pytest.importorskip("ray")
@@ -33,7 +34,7 @@ PLAN = Plan(
     questions=tuple(Problem(f"What is {i} + 5?", str(i + 5)) for i in range(4)),
     num_branches=8,
     chunk=4,
-    sampling=Sampling(interval=16, max_tokens=160, probe_tokens=16, logprobs=True),
+    sampling=Sampling(interval=16, max_tokens=160, probe_tokens=16, probe_tail=8, signals=SIGNALS),
     keep_text=True,
 )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from live_signals import assert_live_shows
 
 from autotts_jax.collect import (
     Cancelled,
@@ -32,7 +33,7 @@ from autotts_jax.experiments import answer_questions
 from autotts_jax.live import answer
 from autotts_jax.live.published import PUBLISHED
 from autotts_jax.policies import CONTROLLERS, select
-from autotts_jax.replay import BranchOrders, read_files
+from autotts_jax.replay import SIGNALS, BranchOrders, read_files
 from autotts_jax.testing import check_engine
 
 pytest.importorskip("vllm", reason="vLLM is not installed; make test-collect has an environment with it")
@@ -45,13 +46,13 @@ PLAN = Plan(
     tuple(Problem(f"What is {n} + {n}?", str(2 * n)) for n in range(1, 5)),
     num_branches=WIDTH,
     chunk=8,
-    sampling=Sampling(interval=16, max_tokens=160, seed=5, probe_tokens=8, logprobs=True),
+    sampling=Sampling(interval=16, max_tokens=160, seed=5, probe_tokens=8, probe_tail=8, signals=SIGNALS),
 )
 OWN = f"{Path(__file__).parents[2] / 'examples' / 'my_controller.py'}:first_finishers@0.5"
-VALUES = {"cmc": 0.3, "single": 2}
+VALUES = {"cmc": 0.3, "single": 2, "deer": 0.9, "eat": 0.1}
 """Values of families where it is not the width."""
 LIVE = [name for name in PUBLISHED if name in CONTROLLERS]
-"""The others read signals that no live model tells."""
+"""The other one reads what follows a forced answer."""
 PLAYERS = (*(f"{name}@{VALUES.get(name, WIDTH)}" for name in LIVE), "cmc@0", "neural@5e-5", OWN)
 
 
@@ -85,9 +86,12 @@ def test_the_parts_of_a_completion_fit_together(engine):
     for written in engine.generate(requests(engine, 30, tokens=100)):
         assert written.text == engine.tokenizer.decode(written.tokens)
         assert (written.finish is Finish.length) == (len(written.tokens) == 100)
-        assert written.mean_logprob is None
-    (written,) = engine.generate([dataclasses.replace(requests(engine, 1)[0], logprobs=True)])
-    assert -10 < written.mean_logprob < 0
+        assert written.logprobs is None
+    asking = dataclasses.replace(requests(engine, 1)[0], logprobs=True, top_logprobs=True)
+    (written,) = engine.generate([asking])
+    assert all(-10 < logprob < 0 for logprob in written.logprobs)
+    assert all(2 < confidence < 20 for confidence in written.confidences)
+    assert all(0 < entropy < 5 for entropy in written.entropies)
     forced = Request(engine.tokenizer.encode("The answer is \\boxed{"), 20, stop=("}",))
     (written,) = engine.generate([forced])
     assert written.text.endswith("}")
@@ -147,6 +151,11 @@ def test_a_collection_again_is_the_same_whatever_runs_at_once(engine, run, tmp_p
         again.export()
     for name in ("matrix.json", "matrix.npz"):
         assert (again.folder / name).read_bytes() == (run[0].folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_live_pools_show_the_signals_of_the_collection(whole, engine, run):
+    assert_live_shows(engine, PLAN, read_files(str(run[0].folder)), whole)
 
 
 @pytest.mark.parametrize("spec", PLAYERS)
