@@ -230,6 +230,59 @@ def rollout(
         >>> int(played.branches.max()), float(played.correct.mean())
         (8, 0.125)
     """
+    return prepare_rollout(
+        controllers,
+        matrix,
+        orders,
+        episodes,
+        budget=budget,
+        lanes=lanes,
+        refill=refill,
+        devices=devices,
+        hooks=hooks,
+        pause=pause,
+        watch=watch,
+        room=room,
+    )(on_progress)
+
+
+def prepare_rollout(
+    controllers: Sequence[Controller],
+    matrix: ProbeMatrix,
+    orders: BranchOrders,
+    episodes: Episodes,
+    *,
+    budget: int | None = None,
+    lanes: int | None = None,
+    refill: float = 0.5,
+    devices: Sequence[jax.Device] | None = None,
+    hooks: Hooks = Hooks(),  # it is immutable
+    pause: Pause | None = None,
+    watch: bool = False,
+    room: int = 0,
+) -> Callable[[Callable[[int], None] | None], Results]:
+    """Compiles a rollout; several can be compiled side by side, each in a thread.
+
+    Args:
+        controllers: as for `rollout`, like all that follow.
+        matrix: the probe matrix.
+        orders: branch orders.
+        episodes: question, branch order and controller of each episode.
+        budget: token budget B.
+        lanes: episodes in flight on each device.
+        refill: share of the lanes that have to have ended.
+        devices: local devices to share the episodes among.
+        hooks: functions whose values are returned besides.
+        pause: a function that replaces the memories before each round.
+        watch: return what the pools show.
+        room: episodes to make room for.
+
+    Returns:
+        A function of ``on_progress``, or of None, that plays the episodes; to be called once.
+
+    Raises:
+        InputError: see `rollout`.
+    """
     refuse_forks()
     _check_kinds(controllers, matrix, orders)
     try:
@@ -265,40 +318,42 @@ def rollout(
     refill = 0 if hooks.after_round else refill
     static = {"keep": keep, "hooks": hooks, "mesh": mesh, "refill": max(1, int(lanes * refill))}
     zero = np.int32(0)
-    play = _play.lower(table, queue, state, zero, zero, **static).compile(COMPILER_OPTIONS)
-    # Plays nothing: JAX readies later calls in the first.
-    state = jax.block_until_ready(play(table, queue, state, zero, zero))
-    compiled = time.perf_counter()
-    shown = None
-    if pause is not None:
-        state = _play_with_pauses(
-            functools.partial(play, table, queue), state, per_device, pause, on_progress
-        )
-    elif watch:
-        state, looks = _play_and_look(functools.partial(play, table, queue), state, per_device)
-        lane = place // length * lanes + place % length
-        shown = ShownRounds(*(np.stack(column, axis=1)[lane] for column in zip(*looks, strict=True)))
-    elif step_by_step:
-        state = play(table, queue, state, np.int32(per_device), np.int32(hooks.rounds))
-    else:
-        for segment in range(1, SEGMENTS + 1) if on_progress else (SEGMENTS,):
-            state = play(table, queue, state, np.int32(-(-per_device * segment // SEGMENTS)), FOREVER)
-            if on_progress:
-                on_progress(min(int(np.sum(state.ended)), len(place)))
-    packed = jax.tree.map(lambda leaf: np.asarray(leaf)[place], state.results)
-    rows, ends, critical_path = unpack(packed, shapes.results)
-    packed = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], state.records)
-    records = unpack(packed, shapes.record)
-    if shared:
-        total = len(episodes.question)
-        rows, ends, records, critical_path = jax.tree.map(
-            lambda leaf: _interleave(leaf)[:total],
-            multihost_utils.process_allgather((rows, ends, records, critical_path)),
-        )
-    ended = time.perf_counter()
-    results = results_of(rows, matrix, episodes, compiled - began, ended - compiled)
-    _check_ends(type(controllers[0]).__name__, results)
-    return results._replace(ends=ends, records=records, critical_path=critical_path, shown=shown)
+    play = functools.partial(_play, table, queue, **static)
+    # Plays nothing: JAX compiles in the first call, and readies later ones.
+    first = jax.block_until_ready(play(state, zero, zero))
+    compile_seconds = time.perf_counter() - began
+
+    def run(on_progress: Callable[[int], None] | None) -> Results:
+        began, state, shown = time.perf_counter(), first, None
+        if pause is not None:
+            state = _play_with_pauses(play, state, per_device, pause, on_progress)
+        elif watch:
+            state, looks = _play_and_look(play, state, per_device)
+            lane = place // length * lanes + place % length
+            shown = ShownRounds(*(np.stack(column, axis=1)[lane] for column in zip(*looks, strict=True)))
+        elif step_by_step:
+            state = play(state, np.int32(per_device), np.int32(hooks.rounds))
+        else:
+            for segment in range(1, SEGMENTS + 1) if on_progress else (SEGMENTS,):
+                state = play(state, np.int32(-(-per_device * segment // SEGMENTS)), FOREVER)
+                if on_progress:
+                    on_progress(min(int(np.sum(state.ended)), len(place)))
+        packed = jax.tree.map(lambda leaf: np.asarray(leaf)[place], state.results)
+        rows, ends, critical_path = unpack(packed, shapes.results)
+        packed = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], state.records)
+        records = unpack(packed, shapes.record)
+        if shared:
+            total = len(episodes.question)
+            rows, ends, records, critical_path = jax.tree.map(
+                lambda leaf: _interleave(leaf)[:total],
+                multihost_utils.process_allgather((rows, ends, records, critical_path)),
+            )
+        run_seconds = time.perf_counter() - began
+        results = results_of(rows, matrix, episodes, compile_seconds, run_seconds)
+        _check_ends(type(controllers[0]).__name__, results)
+        return results._replace(ends=ends, records=records, critical_path=critical_path, shown=shown)
+
+    return run
 
 
 def _play_with_pauses(
@@ -316,7 +371,7 @@ def _play_with_pauses(
         memory = pause(state.lanes.body.memory, np.asarray(state.lanes.rounds))
         body = dataclasses.replace(state.lanes.body, memory=memory)
         state = state._replace(lanes=dataclasses.replace(state.lanes, body=body))
-        state = play(state, target, np.max(state.time) + np.int32(1))
+        state = play(state, target, np.int32(np.max(state.time) + 1))
         if on_progress:
             on_progress(int(np.sum(state.ended)))
     return state
@@ -458,7 +513,12 @@ class _Body:
     critical_path: Int32[Array, ""] | None
 
 
-@functools.partial(jax.jit, static_argnames=("keep", "hooks", "mesh", "refill"), donate_argnames="state")
+@functools.partial(
+    jax.jit,
+    static_argnames=("keep", "hooks", "mesh", "refill"),
+    donate_argnames="state",
+    compiler_options=COMPILER_OPTIONS,
+)
 def _play(
     table: _Table,
     queue: Episodes,

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from autotts_jax.checks import callback, choice, whole
 from autotts_jax.collect.loading import loaded
 from autotts_jax.commands import without_secrets
 from autotts_jax.core.costs import CostModel
+from autotts_jax.core.devices import usable_cores
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.experiments import plots
@@ -357,20 +359,27 @@ def evaluate(
         keep_signals(data.matrix, player.signals, player.name)  # before anything is played
         warn_of_distance(player, scale)
     orders = branch_orders(data, protocol, range(seeds), max(widths))
-    plays = tuple(
-        player.play(
+
+    def prepare(player: Player, width: int) -> Callable[[Callable[[int], None] | None], Play]:
+        return player.prepare(
             data,
             orders.first(width),
             budget=budget,
             processes=processes,
             critical_path=objective.model.waits,
-            on_progress=_reporter(player, seeds * len(data), on_progress),
         )
-        for player, width in zip(made, widths, strict=True)
-    )
-    for play in plays:
-        warn_of_budget(play.player.name, budget, int(play.branches.max()))
-    return Evaluation(data, plays, seeds, protocol, max_branches, budget, objective)
+
+    plays = []
+    threads = ThreadPoolExecutor(usable_cores())
+    try:
+        prepared = threads.map(prepare, made, widths)  # all side by side, while the first ones play
+        for player in made:
+            report = _reporter(player, seeds * len(data), on_progress)
+            plays.append(next(prepared)(report))
+            warn_of_budget(player.name, budget, int(plays[-1].branches.max()))
+    finally:
+        threads.shutdown(cancel_futures=True)
+    return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective)
 
 
 def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], width: int) -> BranchOrders:

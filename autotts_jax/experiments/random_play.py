@@ -12,11 +12,11 @@ from gymnasium import spaces
 from jaxtyping import Int32, UInt32
 
 from autotts_jax.core import stepping
-from autotts_jax.core.rollout import Episodes, Hooks, Results, rollout
+from autotts_jax.core.rollout import Hooks, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.policies.env_policy import EnvPolicy, PolicyController, as_controller
-from autotts_jax.policies.player import Play, Player, play_all
+from autotts_jax.policies.player import Play, Player, all_episodes, play_of
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.typing import Array
@@ -90,21 +90,19 @@ class RandomPlayer(Player):
         on_progress: Callable[[int], None] | None = None,
     ) -> Play:
         """Plays all episodes in one rollout, each with a key of its own as its setting."""
-
-        def play(episodes: Episodes) -> Results:
-            places = zip(episodes.question, episodes.row, strict=True)
-            own = [self._controller(int(question), int(row)) for question, row in places]
-            return rollout(
-                own,
-                dataset.matrix,
-                orders,
-                episodes._replace(setting=np.arange(len(own))),
-                budget=budget,
-                hooks=Hooks(critical_path=critical_path),
-                on_progress=on_progress,
-            )
-
-        return play_all(self, dataset, orders, play)
+        episodes = all_episodes(self, dataset, orders)
+        places = zip(episodes.question, episodes.row, strict=True)
+        own = [self._controller(int(question), int(row)) for question, row in places]
+        results = rollout(
+            own,
+            dataset.matrix,
+            orders,
+            episodes._replace(setting=np.arange(len(own))),
+            budget=budget,
+            hooks=Hooks(critical_path=critical_path),
+            on_progress=on_progress,
+        )
+        return play_of(self, dataset, orders, results)
 
     def play_episode(
         self, executor: Executor, on_decision: Callable[[Decision], None] | None = None

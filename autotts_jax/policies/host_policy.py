@@ -26,7 +26,7 @@ from autotts_jax.policies.env_policy import (
     check_gamma,
     check_policy,
 )
-from autotts_jax.policies.player import Play, Player, play_all
+from autotts_jax.policies.player import Play, Player, all_episodes, play_of
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -153,18 +153,15 @@ class HostPlayer(Player):
         on_progress: Callable[[int], None] | None = None,
     ) -> Play:
         """Plays all episodes in one rollout, with the policy asked before each step."""
-
-        def play(episodes: Episodes) -> Results:
-            return self.rollout(
-                dataset.matrix,
-                orders,
-                episodes,
-                budget=budget,
-                critical_path=critical_path,
-                on_progress=on_progress,
-            )
-
-        return play_all(self, dataset, orders, play)
+        results = self.rollout(
+            dataset.matrix,
+            orders,
+            all_episodes(self, dataset, orders),
+            budget=budget,
+            critical_path=critical_path,
+            on_progress=on_progress,
+        )
+        return play_of(self, dataset, orders, results)
 
     def play_episode(
         self, executor: Executor, on_decision: Callable[[Decision], None] | None = None

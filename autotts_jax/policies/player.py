@@ -16,7 +16,7 @@ from autotts_jax.checks import label
 from autotts_jax.core import stepping
 from autotts_jax.core.controller import Controller, check_fields, checked_round, checked_start, checked_vote
 from autotts_jax.core.pool import BranchPool
-from autotts_jax.core.rollout import Episodes, Hooks, Results, rollout
+from autotts_jax.core.rollout import Episodes, Hooks, Results, prepare_rollout, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.dataset import ProbeDataset
@@ -92,6 +92,43 @@ class Player(abc.ABC):
         Raises:
             InputError: the player failed.
         """
+
+    def prepare(
+        self,
+        dataset: ProbeDataset,
+        orders: BranchOrders,
+        *,
+        budget: int | None = None,
+        processes: int = 1,
+        critical_path: bool = False,
+    ) -> Callable[[Callable[[int], None] | None], Play]:
+        """Does what of `play` comes before playing, such as compiling. Players are prepared side by side.
+
+        Args:
+            dataset: Q questions.
+            orders: S branch orders of each question.
+            budget: token budget of an episode; None for no limit.
+            processes: worker processes for players that run in Python alone.
+            critical_path: count the tokens on the critical path.
+
+        Returns:
+            A function of ``on_progress``, or of None, that plays what `play` does; to be called once.
+
+        Raises:
+            InputError: the player failed.
+        """
+
+        def play(on_progress: Callable[[int], None] | None) -> Play:
+            return self.play(
+                dataset,
+                orders,
+                budget=budget,
+                processes=processes,
+                critical_path=critical_path,
+                on_progress=on_progress,
+            )
+
+        return play
 
     def watch(
         self,
@@ -298,19 +335,23 @@ class ControllerPlayer(Player):
         on_progress: Callable[[int], None] | None = None,
     ) -> Play:
         """Plays all episodes in one rollout."""
+        prepared = self.prepare(dataset, orders, budget=budget, critical_path=critical_path)
+        return prepared(on_progress)
 
-        def play(episodes: Episodes) -> Results:
-            return rollout(
-                self.controllers,
-                dataset.matrix,
-                orders,
-                episodes,
-                budget=budget,
-                hooks=Hooks(critical_path=critical_path),
-                on_progress=on_progress,
-            )
-
-        return play_all(self, dataset, orders, play)
+    def prepare(
+        self,
+        dataset: ProbeDataset,
+        orders: BranchOrders,
+        *,
+        budget: int | None = None,
+        processes: int = 1,  # noqa: ARG002
+        critical_path: bool = False,
+    ) -> Callable[[Callable[[int], None] | None], Play]:
+        """Compiles the rollout."""
+        episodes = all_episodes(self, dataset, orders)
+        hooks = Hooks(critical_path=critical_path)
+        run = prepare_rollout(self.controllers, dataset.matrix, orders, episodes, budget=budget, hooks=hooks)
+        return lambda on_progress: play_of(self, dataset, orders, run(on_progress))
 
     def watch(
         self,
@@ -365,20 +406,28 @@ class ControllerPlayer(Player):
         return "vote_finals" in asked
 
 
-def play_all(
-    player: Player, dataset: ProbeDataset, orders: BranchOrders, rollout: Callable[[Episodes], Results]
-) -> Play:
-    """Plays every question under every branch order with every setting, in one rollout.
+def all_episodes(player: Player, dataset: ProbeDataset, orders: BranchOrders) -> Episodes:
+    """Lists every question under every branch order with every setting.
 
     Args:
         player: the player.
         dataset: the questions.
         orders: branch orders of each question.
-        rollout: plays episodes.
+    """
+    setting, row, question = np.indices((len(player.values), orders.num_rows, len(dataset)))
+    return Episodes(question.reshape(-1), row.reshape(-1), setting.reshape(-1))
+
+
+def play_of(player: Player, dataset: ProbeDataset, orders: BranchOrders, results: Results) -> Play:
+    """Makes a player's play of what a rollout of `all_episodes` came to.
+
+    Args:
+        player: the player.
+        dataset: the questions.
+        orders: branch orders of each question.
+        results: the results of the episodes.
     """
     shape = (len(player.values), orders.num_rows, len(dataset))
-    setting, row, question = (axis.reshape(-1) for axis in np.indices(shape))
-    results = rollout(Episodes(question, row, setting))
     columns = results._asdict()
     columns = {name: column.reshape(shape) for name, column in columns.items() if np.ndim(column) == 1}
     columns["answer"] = answer_texts(dataset, columns["answer"])
