@@ -1,5 +1,6 @@
 """One semantics: atomic primitives, round primitives and the released interface agree."""
 
+import dataclasses
 from collections import Counter
 from itertools import groupby
 
@@ -28,7 +29,7 @@ reveal = jax.jit(mdp.reveal)
 prune = jax.jit(mdp.prune)
 read_full = jax.jit(mdp.read_full)
 admissible = jax.jit(mdp.admissible)
-begin_pool = jax.jit(ReplayPool.begin)
+begin_pool = jax.jit(ReplayPool.begin, static_argnames=("revealed", "unprobed"))
 read_one = jax.jit(lambda pool: pool.read(1))
 act = jax.jit(lambda pool, action: WidthDepth(WIDTH, fused=True).act(pool, action)[0])
 
@@ -99,8 +100,12 @@ def test_all_faces_end_in_the_same_state_cost_and_answer(matrix, order, question
     answer = votes.vote(expected["answers"], state.active).winner(expected["answers"])
 
     empty = begin_pool(matrix, question, order, budget)
-    for pool in (by_operations(empty, actions), by_environment(empty, actions)):
-        assert same(state, pool.state)
+    lean = begin_pool(matrix, question, order, budget, revealed=False, unprobed=False)
+    lean = by_operations(lean, actions)
+    assert same(dataclasses.replace(state, shown=None, probed=None, revealed=None), lean.state)
+    whole = by_operations(empty, actions), by_environment(empty, actions)
+    assert all(same(state, pool.state) for pool in whole)
+    for pool in (*whole, lean):
         shown = face(pool)
         assert same(shown["figures"], {name: expected[name] for name in shown["figures"]})
         assert int(shown["answer"]) == int(answer)

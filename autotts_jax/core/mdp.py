@@ -54,8 +54,9 @@ class State:
         depth: depth l_i of each branch, 0 where unopened; kept when pruned. Shape (W,).
         active: the active set I: opened and not pruned. Shape (W,).
         full: read by one full read, which is charged T_i. Shape (W,).
-        shown: the deepest probed depth of each branch, 0 where none was. Shape (W,).
-        probed: how many depths of each branch were probed, its part of |Ω|. Shape (W,).
+        shown: the deepest probed depth of each branch, 0 where none was. Shape (W,). None where it is not
+            kept; then every action that reads reveals all it reads, and `deepest_probed` is the depth.
+        probed: how many depths of each branch were probed, its part of |Ω|. Shape (W,). None likewise.
         revealed: Ω as a bit set: bit k - 1 of branch i is set when depth k was probed. Shape (W, words). None
             where it is not kept; only looking back at past probes needs it.
     """
@@ -64,14 +65,18 @@ class State:
     depth: Int32[Array, " W"]
     active: Bool[Array, " W"]
     full: Bool[Array, " W"]
-    shown: Int32[Array, " W"]
-    probed: Int32[Array, " W"]
+    shown: Int32[Array, " W"] | None
+    probed: Int32[Array, " W"] | None
     revealed: UInt32[Array, "W words"] | None
 
 
 @checked
 def begin(
-    matrix: ProbeMatrix, question: Scalar, order: Int[Array, " W"], revealed: bool = True
+    matrix: ProbeMatrix,
+    question: Scalar,
+    order: Int[Array, " W"],
+    revealed: bool = True,
+    unprobed: bool = True,
 ) -> tuple[Episode, State]:
     """Starts an episode: s_0 = (q, 0, {}, {}, {}, {}).
 
@@ -80,6 +85,8 @@ def begin(
         question: index of the question.
         order: the branches of the question in the order in which BRANCH opens them; its length is W.
         revealed: keep Ω itself, not only its size (static).
+        unprobed: keep which depths were read without a probe (static); every action has to probe otherwise.
+            With Ω it is kept anyway.
 
     Returns:
         What is fixed in the episode, and the state in which nothing is opened.
@@ -101,8 +108,8 @@ def begin(
         depth=zeros,
         active=jnp.zeros(width, bool),
         full=jnp.zeros(width, bool),
-        shown=zeros,
-        probed=zeros,
+        shown=zeros if unprobed or revealed else None,
+        probed=zeros if unprobed or revealed else None,
         revealed=jnp.zeros((width, -(-max_depth // WORD)), jnp.uint32) if revealed else None,
     )
     return episode, state
@@ -123,6 +130,27 @@ def finished(episode: Episode, state: State) -> Bool[Array, " W"]:
 
 
 @checked
+def deepest_probed(state: State) -> Int32[Array, " W"]:
+    """Finds the deepest probed depth of each branch, 0 where none was.
+
+    Args:
+        state: the state.
+    """
+    return state.depth if state.shown is None else state.shown
+
+
+@checked
+def probed_depths(state: State) -> Int32[Array, " W"]:
+    """Counts the probed depths of each branch.
+
+    Args:
+        state: the state.
+    """
+    # A full read reveals the final answer alone.
+    return jnp.where(state.full, 1, state.depth) if state.probed is None else state.probed
+
+
+@checked
 def answers(matrix: ProbeMatrix, episode: Episode, state: State) -> Int32[Array, " W"]:
     """Looks up the latest revealed answer of each branch.
 
@@ -134,7 +162,7 @@ def answers(matrix: ProbeMatrix, episode: Episode, state: State) -> Int32[Array,
     Returns:
         Answer ids; ``NONE`` where nothing was revealed.
     """
-    return _answer(matrix, episode.start, state.shown)
+    return _answer(matrix, episode.start, deepest_probed(state))
 
 
 @checked
@@ -150,7 +178,7 @@ def answer(matrix: ProbeMatrix, episode: Episode, state: State, branch: Scalar) 
     Returns:
         The answer id; ``NONE`` where nothing was revealed.
     """
-    return _answer(matrix, episode.start[branch], state.shown[branch])
+    return _answer(matrix, episode.start[branch], deepest_probed(state)[branch])
 
 
 @checked
@@ -166,9 +194,10 @@ def signal(matrix: ProbeMatrix, episode: Episode, state: State, name: str) -> Fl
     Returns:
         The values; NaN where nothing was revealed.
     """
-    at = episode.start + jnp.maximum(state.shown - 1, 0)
+    shown = deepest_probed(state)
+    at = episode.start + jnp.maximum(shown - 1, 0)
     values = matrix.signals[name].reshape(-1)[at].astype(jnp.float32)
-    return jnp.where(state.shown > 0, values, jnp.nan)
+    return jnp.where(shown > 0, values, jnp.nan)
 
 
 def _answer(matrix: ProbeMatrix, start: Array, shown: Array) -> Array:
@@ -210,7 +239,7 @@ def probes(state: State) -> Int32[Array, ""]:
     Args:
         state: the state.
     """
-    return jnp.sum(state.probed, dtype=jnp.int32)
+    return jnp.sum(probed_depths(state), dtype=jnp.int32)
 
 
 @checked
@@ -274,7 +303,7 @@ def admissible(episode: Episode, state: State, budget: Scalar | None = None) -> 
     return Admissible(
         branch=branch,
         advance=going,
-        probe=state.active & (state.shown < state.depth),
+        probe=state.active & (deepest_probed(state) < state.depth),
         prune=state.active,
     )
 
@@ -363,7 +392,7 @@ def reveal(state: State, mask: Bool[Array, " W"]) -> State:
         mask: the branches.
     """
     chex.assert_equal_shape([mask, state.depth])
-    fresh = mask & state.active & (state.shown < state.depth)
+    fresh = mask & state.active & (deepest_probed(state) < state.depth)
     return _reveal_depths(state, jnp.where(fresh, state.depth - 1, state.depth), state.depth)
 
 
@@ -436,8 +465,8 @@ def _reveal_depths(state: State, after: Int32[Array, " W"], upto: Int32[Array, "
     fresh = upto > after
     return dataclasses.replace(
         state,
-        shown=jnp.where(fresh, upto, state.shown),
-        probed=state.probed + jnp.where(fresh, upto - after, 0),
+        shown=None if state.shown is None else jnp.where(fresh, upto, state.shown),
+        probed=None if state.probed is None else state.probed + jnp.where(fresh, upto - after, 0),
         revealed=None if state.revealed is None else state.revealed | _depth_bits(state, after, upto),
     )
 

@@ -458,6 +458,7 @@ class ReplayPool(LatestAnswers, BranchPool):
         budget: Scalar | None = None,
         labels: bool = True,
         revealed: bool = True,
+        unprobed: bool = True,
         equivalence: bool = True,
         finals: Int[Array, "Q N"] | None = None,
     ) -> ReplayPool:
@@ -471,11 +472,12 @@ class ReplayPool(LatestAnswers, BranchPool):
             labels: keep the table behind `labels` (static). Controllers that never look at labels run faster
                 without.
             revealed: keep which depths were probed, for `revealed_keys` (static).
+            unprobed: keep what was read without a probe, for operations with ``probe=False`` (static).
             equivalence: find out once which branches share a final answer (static). It makes `vote_finals`
                 faster, and beginning slower.
             finals: `ProbeMatrix.finals`, where many pools begin over one matrix.
         """
-        episode, state = mdp.begin(matrix, question, order, revealed)
+        episode, state = mdp.begin(matrix, question, order, revealed, unprobed)
         finals = matrix.finals() if finals is None else finals
         masks = votes.equivalence_masks(jnp.asarray(finals)[question][order]) if equivalence else None
         return cls(
@@ -536,12 +538,12 @@ class ReplayPool(LatestAnswers, BranchPool):
 
     @property
     def revealed_depth(self) -> Int32[Array, " W"]:
-        return self._state.shown
+        return mdp.deepest_probed(self._state)
 
     @property
     def probed(self) -> Int32[Array, " W"]:
         """How many depths of each branch were probed."""
-        return self._state.probed
+        return mdp.probed_depths(self._state)
 
     @property
     def labels(self) -> Int32[Array, " W"]:
@@ -592,7 +594,7 @@ class ReplayPool(LatestAnswers, BranchPool):
         rank: Int[Array, " W"] | None = None,
         weights: Float[Array, " W"] | None = None,
     ) -> Vote:
-        shown = self._state.shown > self._episode.length
+        shown = self.revealed_depth > self._episode.length
         check_vote("vote_finals", self.width, shown if voters is None else voters, rank, weights)
         voters = shown if voters is None else shown & voters
         if self._equivalence is None or weights is not None:
@@ -625,14 +627,14 @@ class ReplayPool(LatestAnswers, BranchPool):
 
     def open(self, count: Scalar, probe: bool = True) -> ReplayPool:
         check_argument("open", count, np.signedinteger)
-        check_probe("open", probe)
+        self._check_probe("open", probe)
         opened = mdp.open_branches(self._episode, self._state, count, self._budget)
         fresh = opened.active & (self.depth == 0)
         return self._then(mdp.reveal(opened, fresh) if probe else opened)
 
     def advance(self, count: Int[Array, " W"], probe: bool = True) -> ReplayPool:
         check_argument("advance", count, np.signedinteger, self.width)
-        check_probe("advance", probe)
+        self._check_probe("advance", probe)
         state = mdp.advance(self._episode, self._state, count, self._budget, probe)
         return self._then(state, every_depth=probe)
 
@@ -647,6 +649,11 @@ class ReplayPool(LatestAnswers, BranchPool):
     def read(self, count: Scalar) -> ReplayPool:
         check_argument("read", count, np.signedinteger)
         return self._then(mdp.read_full(self._episode, self._state, count, self._budget))
+
+    def _check_probe(self, call: str, probe: object) -> None:
+        check_probe(call, probe)
+        if not probe and self._state.shown is None:
+            raise NotKeptError("unprobed")
 
     def _then(self, state: mdp.State, every_depth: bool = False) -> ReplayPool:
         """Returns the pool after an action, with the answers that it revealed for the first time labelled.
@@ -663,7 +670,7 @@ class ReplayPool(LatestAnswers, BranchPool):
             fresh = (self.depth[:, None] <= depth) & (depth < state.depth[:, None])
         else:
             ids = mdp.answers(self._matrix, self._episode, state)
-            fresh = state.shown > self._state.shown
+            fresh = mdp.deepest_probed(state) > self.revealed_depth
         known = jnp.asarray(self._labels)
         new = fresh & (ids != NONE) & (known[ids] == NEVER)
         place = jnp.arange(ids.size, dtype=jnp.int32).reshape(ids.shape)
@@ -728,6 +735,7 @@ class ReplayPool(LatestAnswers, BranchPool):
             matrix: the matrix.
         """
         zeros = jnp.zeros(self.width, jnp.int32)
-        episode, state = mdp.begin(matrix, 0, zeros, self._state.revealed is not None)
+        kept = (self._state.revealed is not None, self._state.shown is not None)
+        episode, state = mdp.begin(matrix, 0, zeros, *kept)
         episode = dataclasses.replace(episode, interval=self._episode.interval)
         return dataclasses.replace(self, _matrix=matrix, _episode=episode, _state=state)

@@ -572,6 +572,7 @@ def _lane_play(
             table.budget,
             labels="labels" in keep,
             revealed="revealed" in keep,
+            unprobed="unprobed" in keep,
             finals=finals,
         )
         memory, started = checked_start(table.settings.controller(setting), pool)

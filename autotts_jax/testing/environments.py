@@ -520,6 +520,9 @@ def _check_leaks(play: _Play, rng: np.random.Generator, params: EnvParams) -> No
 def _revealed(tape: _Tape, episode: int, max_depth: int) -> Revealed:
     """What an episode has read and revealed."""
     before, after = (state.pool.state for state in (tape.before, tape.after))
+    assert after.shown is not None
+    assert after.probed is not None
+    assert before.probed is not None
     upto = after.shown[:, episode, :, None]
     past = upto - (after.probed - before.probed)[:, episode, :, None]
     at = np.arange(1, max_depth + 1)
