@@ -9,6 +9,7 @@ import types
 
 import pyarrow.parquet as pq
 import pytest
+import vl_convert
 from test_discovery import ENDED, TESTED, TRIED, written_by_hand
 
 import autotts_jax as at
@@ -16,6 +17,7 @@ from autotts_jax.core import CostModel
 from autotts_jax.discovery import entry
 from autotts_jax.discovery.results.report import discovery_report
 from autotts_jax.experiments.papers import autotts_page
+from autotts_jax.pages import rendering
 from autotts_jax.pages.rendering import render
 from autotts_jax.policies import SelfConsistency
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
@@ -417,3 +419,16 @@ def test_the_report_of_eight_cells_is_small(tmp_path):
     controllers = ["sc", "asc", "esc@64", "parallel-probe", "cmc"]
     at.evaluate(synthetic(models=models), controllers, seeds=1).save(tmp_path)
     assert (tmp_path / "report.html").stat().st_size < 5e6
+
+
+def test_the_library_of_charts_is_made_once_where_something_is_kept(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: made.append(snippet) or "é\r\n")
+    monkeypatch.setattr(rendering, "kept_folder", lambda: tmp_path / "kept")
+    assert [rendering.chart_library.__wrapped__() for _ in range(3)] == ["é\r\n"] * 3
+    assert len(made) == 1
+    (tmp_path / "file").touch()
+    for folder in (None, tmp_path / "file" / "kept"):
+        monkeypatch.setattr(rendering, "kept_folder", lambda folder=folder: folder)
+        assert rendering.chart_library.__wrapped__() == "é\r\n"
+    assert len(made) == 3

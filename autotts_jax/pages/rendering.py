@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import importlib.util
 import json
 import math
 from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
+from autotts_jax.files import make_folder, write_atomically
 from autotts_jax.terminal import printable
 
 
@@ -156,11 +161,29 @@ def render(template: str, title: str, data: Mapping[str, Any], **content: Any) -
 
 @functools.cache
 def chart_library() -> str:
-    """Gives the script of Vega, Vega-Lite and Vega-Embed."""
+    """Gives the script of Vega, Vega-Lite and Vega-Embed. It takes a second to make, and is kept."""
     with needs("plot", "a report"):
         import vl_convert
 
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    folder = kept_folder()
+    file = None if folder is None else folder / f"vega-{metadata.version('vl-convert-python')}.js"
+    if file is not None and file.is_file():
+        return file.read_bytes().decode()
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    if file is not None:
+        with contextlib.suppress(InputError):  # a folder that cannot be written to; the script is made again
+            make_folder(file.parent)
+            write_atomically(file, script.encode())
+    return script
+
+
+def kept_folder() -> Path | None:
+    """Where JAX keeps what it has compiled; None where it keeps nothing."""
+    import jax  # here, as pages alone do not need it
+
+    values = jax.config.values
+    folder = values["jax_compilation_cache_dir"]
+    return Path(folder) if folder and values["jax_enable_compilation_cache"] else None
 
 
 def _finalized(value: Any) -> Any:
