@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import scipy.stats
 
 from autotts_jax.core import check_beta
 from autotts_jax.errors import InputError
@@ -17,6 +18,7 @@ from autotts_jax.experiments.summary import (
     ALL_MODELS,
     Objective,
     Row,
+    adjusted_p_values,
     p_value,
     paired_bootstrap,
     standard_error,
@@ -441,3 +443,10 @@ def test_files_of_an_evaluation_before_do_not_stay(dataset, tmp_path):
     written = evaluate(dataset, ["sc@2"], max_branches=WIDTH, seeds=1).save(tmp_path)
     assert {file.name for file in written} < set(FILES)
     assert sorted(tmp_path.iterdir()) == sorted(written)
+
+
+def test_p_values_are_adjusted_as_scipy_adjusts_them():
+    values = np.random.default_rng(0).choice([1e-4, 0.01, 0.2, 0.2, 0.7, 1.0], 12)
+    for number in range(1, 13):
+        expected = scipy.stats.false_discovery_control(values[:number])
+        np.testing.assert_allclose(adjusted_p_values(values[:number]), expected, rtol=1e-12)

@@ -134,3 +134,4 @@ def save_figure(figure: Figure, files: Sequence[Path]) -> None:
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         for file in files:
             figure.savefig(file, dpi=150)
+            figure.set_layout_engine("none")  # once is enough, and takes as long as drawing
