@@ -150,6 +150,7 @@ def test_a_report_says_what_gating_would_have_saved_and_lost():
     assert "1 of 1 improvements; verdicts took 20 tokens ($0.5000)" in str(said)
     unpriced = report("openai:wise", [([file_of(0, 0.1, accepts=True, dollars=None)], 1.0)], ORDERS)
     assert "unpriced" in str(unpriced)
+    assert str(report("nearest", [([program_of(0)], 1.0)], ORDERS)) == "critic nearest: no candidate judged"
 
 
 # --- when it gates --------------------------------------------------------------------------------------

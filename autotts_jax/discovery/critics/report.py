@@ -152,6 +152,8 @@ class CriticReport:
         lift = f"lift {of.lift:.2f} [{of.low:.2f}, {of.high:.2f}]".replace("inf", "∞")
         dollars = "unpriced" if self.dollars is None else f"${self.dollars:.4f}"
         paid = f"; verdicts took {self.tokens:,} tokens ({dollars})" if self.tokens else ""
+        if not of.executed and not self.gated:
+            return f"critic {self.name}: no candidate judged{paid}"
         return "\n".join(
             [
                 f"critic {self.name}: {verdicts}",
