@@ -231,3 +231,17 @@ def test_any_episode_can_be_drawn(traces, shown, tmp_path):
 def test_bad_arguments(dataset, spec, arguments, message):
     with pytest.raises(InputError, match=message):
         at.trace(dataset, spec, **({"max_branches": WIDTH} | arguments))
+
+
+def test_signals_that_a_controller_reads_are_shown(tmp_path):
+    trace = at.trace("synthetic-signals", "deepconf@24", question=1, max_branches=24)
+    recorded = at.load("synthetic-signals").matrix.signals["conf_low"][1].astype(np.float32)
+    step = trace.steps[0]
+    values = step.signals["conf_low"]
+    assert len(values) == len(step.decision.branches) > 0
+    assert np.isin(values, recorded).all()
+    assert "conf_low" in str(trace.table())
+    assert "conf_low" not in str(at.trace("synthetic-signals", "sc@4", question=1, max_branches=4).table())
+    trace.save(tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
+    assert values in [line["signals"]["conf_low"] for line in lines[1:]]

@@ -52,6 +52,10 @@ if TYPE_CHECKING:
 SHOWN_VOTES = 3
 OTHER_COLUMNS = 40
 """Characters that a line of the table has beside branches and votes, which share the rest."""
+SIGNAL_COLUMNS = 14
+"""Those of a signal."""
+NARROWEST = 8
+"""Characters that branches and votes have at least."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,12 +68,15 @@ class TraceStep:
         votes: votes by answer, most first.
         final: whether the votes are final answers of finished branches; latest answers of active ones if not.
         confidence: confidence of that vote.
+        signals: what the player reads of the decision's branches after it, by the name of the signal; None
+            where nothing is revealed.
     """
 
     decision: Decision
     votes: dict[str, int]
     final: bool
     confidence: float
+    signals: dict[str, list[float | None]] = dataclasses.field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -185,12 +192,13 @@ class Trace:
     def _parts(self, width: int) -> Iterator[RenderableType]:
         table = plain_table()
         table.padding = (0, 1, 0, 0)
-        half = (max(width, WIDTH) - OTHER_COLUMNS) // 2
-        for heading in ("round", "action", "branches", "votes", "confidence", "ktokens"):
+        half = (max(width, WIDTH) - OTHER_COLUMNS - SIGNAL_COLUMNS * len(self.steps[-1].signals)) // 2
+        read = tuple(self.steps[-1].signals)
+        for heading in ("round", "action", "branches", "votes", "confidence", "ktokens", *read):
             table.add_column(
                 heading,
-                justify="right" if heading in ("confidence", "ktokens") else "left",
-                max_width=half if heading in ("branches", "votes") else None,
+                justify="right" if heading in ("confidence", "ktokens", *read) else "left",
+                max_width=max(half, NARROWEST) if heading in ("branches", "votes") else None,
                 no_wrap=heading not in ("branches", "votes"),
             )
         for cells in describe_steps(self.steps):
@@ -200,6 +208,8 @@ class Trace:
         right = "right" if self.answer == self.gold else f"wrong, it is {self.gold}"
         reason = self.stop_reason.name.lower().replace("_", " ")
         yield styled("votes: final answers, (latest answers) in brackets", style="dim")
+        if read:
+            yield styled("signals: least to largest of the decision's branches", style="dim")
         yield styled(f"answer {self.answer} ({right}); stopped: {reason}")
 
 
@@ -277,7 +287,7 @@ def trace(
     matrix = jax.device_put(keep_signals(data.matrix, playing.signals, playing.name))
     executor = ReplayExecutor.begin(matrix, row, order, asked.answer, budget=budget)
     finals = playing.votes_with_finals(executor.pool)
-    steps, ended = follow(playing.play_episode, executor, finals)
+    steps, ended = follow(playing.play_episode, executor, finals, playing.signals)
     opened = int(executor.pool.opened)
     warn_of_budget(playing.names[0], budget, opened)
     drawn = "recorded order" if recorded else f"seed {seed}"
@@ -304,6 +314,7 @@ def follow(
     play: Callable[[ReplayExecutor, Callable[[Decision], None]], Ended],
     executor: ReplayExecutor,
     finals: bool = False,
+    signals: Sequence[str] = (),
 ) -> tuple[list[TraceStep], Ended]:
     """Plays an episode and notes what is decided.
 
@@ -311,6 +322,7 @@ def follow(
         play: plays the episode with an executor, and calls a function after every operation.
         executor: carries out the operations; nothing is opened yet.
         finals: whether finished branches alone vote once there are any.
+        signals: names of the signals to note.
 
     Returns:
         What was decided, the answer last, and how the episode ended.
@@ -318,13 +330,13 @@ def follow(
     steps: list[TraceStep] = []
 
     def note(decision: Decision) -> None:
-        steps.append(_step(decision, executor, finals, None))
+        steps.append(_step(decision, executor, finals, None, signals))
 
     ended = play(executor, note)
     leader = [] if ended.leader == NONE else [ended.leader]
     tokens = int(executor.pool.tokens)
     answer = Decision(ended.rounds, "answer", leader, [0] * len(leader), [ended.answer] * len(leader), tokens)
-    return [*steps, _step(answer, executor, finals, ended.answer)], ended
+    return [*steps, _step(answer, executor, finals, ended.answer, signals)], ended
 
 
 def _find(dataset: ProbeDataset, cell: str | None, question: int) -> tuple[int, str]:
@@ -337,7 +349,9 @@ def _find(dataset: ProbeDataset, cell: str | None, question: int) -> tuple[int, 
     return int(rows[question]), name
 
 
-def _step(decision: Decision, executor: ReplayExecutor, finals: bool, answer: str | None) -> TraceStep:
+def _step(
+    decision: Decision, executor: ReplayExecutor, finals: bool, answer: str | None, signals: Sequence[str]
+) -> TraceStep:
     pool = executor.pool
     finished, active = np.asarray(pool.finished), np.asarray(pool.active)
     final = finals and bool(finished.any())
@@ -347,7 +361,11 @@ def _step(decision: Decision, executor: ReplayExecutor, finals: bool, answer: st
     votes.sort(key=lambda vote: (-vote[1], vote[0] != answer))
     top = [count for _, count in votes] + [0, 0]
     confidence = float(confidence_table(pool.width)[top[0], top[1]])
-    return TraceStep(decision, dict(votes), final, confidence)
+    values = {name: np.asarray(pool.signal(name))[list(decision.branches)] for name in signals}
+    noted = {
+        name: [None if np.isnan(value) else float(value) for value in row] for name, row in values.items()
+    }
+    return TraceStep(decision, dict(votes), final, confidence, noted)
 
 
 def describe_steps(steps: Sequence[TraceStep]) -> Iterator[tuple[str, ...]]:
@@ -357,7 +375,7 @@ def describe_steps(steps: Sequence[TraceStep]) -> Iterator[tuple[str, ...]]:
         steps: what was decided.
 
     Yields:
-        Round, action, branches, votes, confidence and ktokens.
+        Round, action, branches, votes, confidence and ktokens, then each signal that was noted.
     """
     for first, last in _alike(steps):
         yield (
@@ -367,7 +385,14 @@ def describe_steps(steps: Sequence[TraceStep]) -> Iterator[tuple[str, ...]]:
             describe_votes(first),
             f"{last.confidence:.3f}",
             thousands(last.decision.tokens),
+            *map(_span, last.signals.values()),
         )
+
+
+def _span(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    ends = dict.fromkeys(f"{end:.3g}" for end in (min(known), max(known))) if known else ()
+    return " … ".join(ends)
 
 
 def _rounds(first: int, last: int) -> str:
@@ -426,4 +451,5 @@ def _ranges(numbers: Sequence[int]) -> str:
 def _as_line(step: TraceStep) -> dict[str, Any]:
     """A step as a flat record."""
     votes = {"votes": step.votes, "final": step.final, "confidence": step.confidence}
-    return dataclasses.asdict(step.decision) | votes
+    signals = {"signals": step.signals} if step.signals else {}
+    return dataclasses.asdict(step.decision) | votes | signals
