@@ -1,4 +1,5 @@
 # make demo          evaluates every controller on the embedded data: tables, and plots in runs/demo/
+# make pictures      draws the pictures of the README anew, from the released data at DATA; needs Chromium
 # make test          runs the tests without the slow ones
 # make check         runs all tests, lint and types, and tries the built wheel outside this checkout
 # make fuzz          reads 100,000 changed files of every kind; INPUTS=1000 fewer
@@ -22,10 +23,14 @@ CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
     tensorboard tianshou torchrl tyro
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 
-.PHONY: demo test test-all fuzz test-collect test-shinka test-clients lint resolve wheel check clean
+.PHONY: demo pictures test test-all fuzz test-collect test-shinka test-clients lint resolve wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
+
+DATA ?= ../shared/replay
+pictures: .venv/installed
+	$(BIN)/python benchmarks/pictures.py $(DATA)
 
 # Tests compile quickly; those that are marked so are compiled as the command line compiles.
 test: .venv/installed
