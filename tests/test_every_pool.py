@@ -251,7 +251,7 @@ OF_SIGNALS = {
     "DEER": "deer@0.8",
     "EAT": "eat@0.3",
 }
-"""Players that read signals: environments show none, and a running model tells CISC's alone."""
+"""Players that read signals, which neither this collection nor its environments have."""
 
 
 @pytest.mark.parametrize("name", played_by(OF_SIGNALS))
