@@ -415,8 +415,8 @@ def test_a_dataset_shows_itself_in_a_line(data):
 
 def test_environments_and_policies_show_their_settings_and_no_arrays(data):
     env, params = at.make("WidthDepth-v0", data, max_branches=2)
-    settings = "max_branches=2, obs='features', aggregate='majority', mask_in_obs=False, fused=False"
-    assert repr(env) == f"WidthDepth({settings})"
+    settings = "max_branches=2, obs='features', aggregate='majority', mask_in_obs=False, signals=()"
+    assert repr(env) == f"WidthDepth({settings}, fused=False)"
     own = WidthDepth(2, aggregate=nothing_of_either)
     assert repr(nothing_of_either) in repr(own)
     assert "answers=int16[40,128,16]" in repr(params)
