@@ -69,7 +69,7 @@ class TensorBoard:
         self._events.close()
 
 
-class Tracker:
+class Wandb:
     """Logs to Weights & Biases or to trackio, which have the same interface.
 
     Each start of a run is a run of its own there, of the project ``autotts-jax``.
@@ -83,16 +83,16 @@ class Tracker:
     """
 
     def __init__(self, package: str, folder: Path):
-        self._tracker = _installed(package)
-        self._tracker.init(project="autotts-jax", name=folder.resolve().name)
+        self._wandb = _installed(package)
+        self._wandb.init(project="autotts-jax", name=folder.resolve().name)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Logs the finite numbers of a step."""
-        self._tracker.log(_finite(metrics), step=step)
+        self._wandb.log(_finite(metrics), step=step)
 
     def close(self) -> None:
         """Ends the run there."""
-        self._tracker.finish()
+        self._wandb.finish()
 
 
 class MLflow:
@@ -120,9 +120,9 @@ class MLflow:
 
 LOGGERS: dict[str, Callable[[Path, int], Logger]] = {
     "tensorboard": TensorBoard,
-    "wandb": lambda folder, _: Tracker("wandb", folder),
+    "wandb": lambda folder, _: Wandb("wandb", folder),
     "mlflow": lambda folder, _: MLflow(folder),
-    "trackio": lambda folder, _: Tracker("trackio", folder),
+    "trackio": lambda folder, _: Wandb("trackio", folder),
 }
 """Loggers that have a name, made from the run's folder and its first step to come."""
 
