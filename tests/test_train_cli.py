@@ -399,7 +399,7 @@ def test_two_processes_do_what_one_does(whole):
         (out, err), theirs = (process.communicate(timeout=300) for process in processes)
     assert [process.returncode for process in processes] == [0, 0]
     assert "best policy: two/best.npz" in out
-    assert (err, said("".join(theirs))) == ("", "")
+    assert (said(err), said("".join(theirs))) == ("", "")
     assert result_of(run) == result_of(whole.folder / "whole")
 
 
