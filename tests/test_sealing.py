@@ -747,7 +747,7 @@ def test_controllers_that_cheat_beat_honest_play_and_are_refused(cheat, monkeypa
     from autotts_jax.policies import player
 
     spec = f"{CHEATS / 'controllers.py'}:{cheat}"
-    monkeypatch.setattr(player, "rollout", player.rollout)
+    monkeypatch.setattr(player, "prepare_rollout", player.prepare_rollout)
     play = select(spec, sealing=Sealing(trusted=True)).play(DATA, orders())
     assert Score(int(play.correct.sum()), int(play.tokens.sum())).beats(HONEST)
     assert LYING[cheat] in refusal(spec, limits=Sandbox(seconds=60))

@@ -125,11 +125,17 @@ class LiesAboutTokens(Honest):
     """Replaces the rollout by one that charges little."""
 
     def __post_init__(self):
-        played = player.rollout
-        if played.__name__ == "rollout":
+        prepared = player.prepare_rollout
+        if prepared.__name__ == "prepare_rollout":
 
             def cheaper(*arguments, **options):
-                results = played(*arguments, **options)
-                return results._replace(tokens=results.tokens // 10, sequential_tokens=results.tokens // 10)
+                play = prepared(*arguments, **options)
 
-            player.rollout = cheaper
+                def cheaply(on_progress):
+                    results = play(on_progress)
+                    tokens = results.tokens // 10
+                    return results._replace(tokens=tokens, sequential_tokens=tokens)
+
+                return cheaply
+
+            player.prepare_rollout = cheaper
