@@ -29,7 +29,7 @@ FORCED = frozenset({PROBE_P_MEAN, PROBE_P_GEO, PROBE_HEDGE, EAT})
 _HEDGE = re.compile(r"\b(?:wait|hold|but|okay|no|hm+)\b", re.IGNORECASE)
 
 
-def check_signals(names: object, probe_tail: int) -> tuple[str, ...]:
+def asked_signals(names: object, probe_tail: int) -> tuple[str, ...]:
     """Checks which signals are asked for.
 
     Args:

@@ -27,7 +27,7 @@ from autotts_jax.collect.signals import (
     PROBE_P_GEO,
     PROBE_P_MEAN,
     Windows,
-    check_signals,
+    asked_signals,
     hedges,
     probabilities,
     rounded,
@@ -93,7 +93,7 @@ class Sampling:
         for name in ("interval", "max_tokens", "probe_tokens", "probes_per_prefix"):
             object.__setattr__(self, name, whole(name, getattr(self, name), 1))
         object.__setattr__(self, "probe_tail", whole("probe_tail", self.probe_tail, 0))
-        object.__setattr__(self, "signals", check_signals(self.signals, self.probe_tail))
+        object.__setattr__(self, "signals", asked_signals(self.signals, self.probe_tail))
         for name in ("seed", "top_k"):
             object.__setattr__(self, name, whole(name, getattr(self, name), None))
         for name in ("temperature", "top_p", "min_p"):
