@@ -360,14 +360,17 @@ def evaluate(
         warn_of_distance(player, scale)
     orders = branch_orders(data, protocol, range(seeds), max(widths))
 
+    double = jax.config.jax_enable_x64  # `jax.enable_x64` holds for the thread that calls it alone
+
     def prepare(player: Player, width: int) -> Callable[[Callable[[int], None] | None], Play]:
-        return player.prepare(
-            data,
-            orders.first(width),
-            budget=budget,
-            processes=processes,
-            critical_path=objective.model.waits,
-        )
+        with jax.enable_x64(double):
+            return player.prepare(
+                data,
+                orders.first(width),
+                budget=budget,
+                processes=processes,
+                critical_path=objective.model.waits,
+            )
 
     plays = []
     threads = ThreadPoolExecutor(usable_cores())
