@@ -1,5 +1,5 @@
 # make demo          evaluates every controller on the embedded data: tables, and plots in runs/demo/
-# make pictures      draws the pictures of the README anew, from the released data at DATA; needs Chromium
+# make pictures      draws the pictures of the README and of docs/ anew, from the released data at DATA; needs Chromium
 # make test          runs the tests without the slow ones
 # make check         runs all tests, lint and types, and tries the built wheel outside this checkout
 # make fuzz          reads 100,000 changed files of every kind; INPUTS=1000 fewer

@@ -13,6 +13,7 @@ Times are medians of repeats; compilation is timed apart. What runs inside ``sca
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import statistics
@@ -38,7 +39,7 @@ def measure(
     steps: Annotated[int, typer.Option(help="Steps of each environment in a timed run.")] = 64,
     repeats: Annotated[int, typer.Option(help="Timed runs.")] = 5,
     most: Annotated[int, typer.Option(help="The largest number of environments.")] = COUNTS[-1],
-    out: Annotated[Path | None, typer.Option(help="Where to save the plot.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to save the rates, as CSV.")] = None,
 ) -> None:
     from autotts_jax.core import devices
 
@@ -51,10 +52,19 @@ def measure(
     print(f"| steps/s | compile, s | {' | '.join(f'{count:,}' for count in counts)} |")
     print(f"|---|---|{'---|' * len(counts)}")
     for name, (compiling, rates) in ways.items():
-        cells = (f"{rate / 1e6:.3g} M" if rate >= 1e5 else f"{rate / 1e3:.3g} k" for rate in rates)
+        cells = map(cell, rates)
         print(f"| {name} | {f'{compiling:.1f}' if compiling else ''} | {' | '.join(cells)} |")
     if out:
-        draw(counts, ways, out)
+        with out.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(("way", "environments", "steps_per_second"))
+            for name, (_, rates) in ways.items():
+                writer.writerows((name, *pair) for pair in zip(counts, map(round, rates), strict=False))
+
+
+def cell(rate: float) -> str:
+    """Writes a rate as the tables have it."""
+    return f"{rate / 1e6:.3g} M" if rate >= 1e5 else f"{rate / 1e3:.3g} k"
 
 
 @app.command()
@@ -230,19 +240,24 @@ def yardsticks(counts, steps, repeats) -> dict:
     return {**gymnax, "Gymnasium CartPole-v1, vector": (0.0, found)}
 
 
-def draw(counts, ways, out: Path) -> None:
+def draw(rates: Path, picture: Path) -> None:
+    """Draws rates that `measure` has saved."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     panel = figure.subplots()
-    for name, (_, found) in ways.items():
+    with rates.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    for name in dict.fromkeys(row["way"] for row in rows):
+        here = [row for row in rows if row["way"] == name]
+        columns = ([float(row[key]) for row in here] for key in ("environments", "steps_per_second"))
         style = "--" if "CartPole" in name else "-"
-        panel.loglog(counts[: len(found)], found, style, marker="o", markersize=4, label=name)
+        panel.loglog(*columns, style, marker="o", markersize=4, label=name)
     panel.set_xlabel("environments")
     panel.set_ylabel("steps a second")
     panel.grid(alpha=0.25)
     panel.legend(fontsize=8, frameon=False)
-    figure.savefig(out, dpi=150)
+    figure.savefig(picture, dpi=150)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Draws what learners come to on a task of the benchmark by environment steps.
 
-    python benchmarks/learning_curves.py runs/purejax runs/sb3 --out docs/learners.png
+    python benchmarks/learning_curves.py runs/purejax/scores.csv runs/sb3/scores.csv --out learners.png
 
-A run is a folder with the ``scores.csv`` of ``autotts-jax bench --out`` or of an example's ``--out``.
-All are of one task. Lines are learners, with a standard error over training seeds; the entries of the first
-run that are no learners are horizontal.
+The files are the ``scores.csv`` of ``autotts-jax bench --out`` or of an example's ``--out``, all of one task.
+Lines are learners, with a standard error over training seeds; the entries of the first file that are no
+learners are horizontal.
 """
 
 import csv
@@ -16,9 +16,9 @@ import typer
 from matplotlib.figure import Figure
 
 
-def draw(folders: Sequence[Path], file: Path) -> None:
-    """Draws the objective of every learner by steps, and that of the others, into a file."""
-    scores = [list(csv.DictReader((folder / "scores.csv").read_text().splitlines())) for folder in folders]
+def draw(files: Sequence[Path], picture: Path) -> None:
+    """Draws the objective of every learner by steps, and that of the others."""
+    scores = [list(csv.DictReader(file.read_text().splitlines())) for file in files]
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     panel = figure.subplots()
     learners = [row for rows in scores for row in rows if row["steps"]]
@@ -34,15 +34,15 @@ def draw(folders: Sequence[Path], file: Path) -> None:
     panel.set(xscale="log", xlabel="environment steps", ylabel="objective")
     panel.grid(alpha=0.25)
     figure.legend(loc="outside right upper", frameon=False)
-    figure.savefig(file, dpi=150)
+    figure.savefig(picture, dpi=150)
 
 
 def main(
-    folders: Annotated[list[Path], typer.Argument()],
+    files: Annotated[list[Path], typer.Argument(help="Scores.")],
     out: Annotated[Path, typer.Option(help="The picture.")] = Path("learners.png"),
 ) -> None:
     """Draw what learners come to on a task of the benchmark by environment steps."""
-    draw(folders, out)
+    draw(files, out)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Draws the pictures of the README: the frontier of five families, and the report in a browser.
+"""Draws the pictures of the README and of the pages in docs.
 
-    python benchmarks/pictures.py ../shared/replay --out docs
+    python benchmarks/pictures.py ../shared/replay
 
-``make pictures`` calls it. It needs the extra ``dev`` and Chromium. It leaves the other pictures of the
-documentation, most of which are of training runs that take hours, as they are.
+``make pictures`` calls it. It needs the extra ``dev`` and Chromium. Frontiers, episodes and the report are
+played anew. What takes long to measure, and differs between machines, is drawn from the numbers of the tables
+beside the pictures: ``docs/env-speed.csv`` and ``docs/learners.csv``.
 """
 
 import shutil
@@ -11,13 +12,20 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
+import env_speed
+import learning_curves
 import typer
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import autotts_jax as at
+from autotts_jax.core import devices
 from autotts_jax.errors import InputError
+from autotts_jax.experiments.plots import save_figure
 
+DOCS = Path(__file__).parents[1] / "docs"
 FAMILIES = ("sc", "asc", "esc", "parallel-probe", "cmc")
+EPISODES = {"episode-cmc.png": "cmc@0.5", "episode-neural.png": "neural@5e-5"}
 VIEW = {"width": 1280, "height": 860}
 
 
@@ -35,15 +43,33 @@ def photograph(page_file: Path, picture: Path) -> None:
         browser.close()
 
 
+def shrink(picture: Path, small: Path) -> None:
+    """Saves a picture in 256 colours, a third of the bytes."""
+    with Image.open(picture) as image:
+        few = image.convert("RGB").quantize(dither=Image.Dither.NONE)
+    few.save(small, optimize=True)
+
+
 def main(
-    data: Annotated[list[str], typer.Argument(help="The released data, as in evaluate.")],
-    out: Annotated[Path, typer.Option(help="Folder of the pictures.")] = Path("docs"),
+    data: Annotated[Path, typer.Argument(help="The folder of the released data, MODEL/BENCHMARK.json.")],
+    out: Annotated[Path, typer.Option(help="Folder of the pictures.")] = DOCS,
 ) -> None:
-    """Plays the families with all their values, and draws."""
+    """Plays what the pictures show, and draws them."""
+    devices.configure()
     with tempfile.TemporaryDirectory() as folder:
-        at.evaluate(data, FAMILIES).save(folder)
-        shutil.copy(Path(folder, "frontier.png"), out / "frontier.png")
-        photograph(Path(folder, "report.html"), out / "report.png")
+        drawn, results = Path(folder), Path(folder, "results")
+        env_speed.draw(DOCS / "env-speed.csv", drawn / "env-speed.png")
+        learning_curves.draw([DOCS / "learners.csv"], drawn / "learners.png")
+        for name, player in EPISODES.items():
+            trace = at.trace("synthetic", player, cell="synthetic-XL/synthetic", question=3)
+            save_figure(trace.plot(), [drawn / name])
+        learned = at.evaluate(f"{data}/*/aime25.json", ["cmc", "neural"])
+        save_figure(learned.frontier().plot(), [drawn / "neural.png"])
+        at.evaluate(data, FAMILIES).save(results)
+        shutil.copy(results / "frontier.png", drawn / "frontier.png")
+        photograph(results / "report.html", drawn / "report.png")
+        for picture in drawn.glob("*.png"):
+            shrink(picture, out / picture.name)
 
 
 if __name__ == "__main__":

@@ -226,7 +226,7 @@ def test_learning_curves_are_drawn_of_results(result, tmp_path):
     command = [
         sys.executable,
         BENCHMARKS / "learning_curves.py",
-        tmp_path / "run",
+        tmp_path / "run" / "scores.csv",
         "--out",
         tmp_path / "a.png",
     ]

@@ -1,5 +1,6 @@
 """Documents and docstrings are right: code, commands and examples run, links work, and versions agree."""
 
+import csv
 import doctest
 import importlib
 import re
@@ -18,6 +19,7 @@ from autotts_jax.cli import main as cli
 from autotts_jax.core import devices
 from autotts_jax.discovery import entry as discovery_entry
 from autotts_jax.training import entry as training_entry
+from autotts_jax.user_code import load_object
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -199,3 +201,30 @@ def test_versions_agree():
     (ruff,) = re.findall(r"^ruff==.*$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     assert set(re.findall(r"ruff==[^\]]+", hooks)) == {ruff}
+
+
+def test_one_command_draws_every_picture_that_is_shown():
+    script = (ROOT / "benchmarks" / "pictures.py").read_text(encoding="utf-8")
+    targets = [target for file in DOCUMENTS for target in LINK.findall(file.read_text(encoding="utf-8"))]
+    shown = {Path(target).name for target in targets if target.endswith(".png")}
+    assert shown == {file.name for file in (ROOT / "docs").glob("*.png")}
+    assert shown == set(re.findall(r'"([\w-]+\.png)"', script))
+
+
+def test_pictures_of_measurements_have_the_numbers_of_the_tables_beside_them():
+    cell = load_object(f"{ROOT}/benchmarks/env_speed.py:cell", "function")
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    rates = {}
+    for row in numbers_in("env-speed.csv"):
+        rates.setdefault(row["way"], []).append(cell(float(row["steps_per_second"])))
+    for of_way in rates.values():
+        assert f"| {' | '.join(of_way)} |" in page
+    page = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
+    for row in numbers_in("learners.csv"):
+        assert f"| {row['objective']} ± {row['objective_se']} |" in page
+
+
+def numbers_in(name):
+    """The rows of a table in docs."""
+    with (ROOT / "docs" / name).open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
