@@ -360,7 +360,7 @@ def evaluate(
         warn_of_distance(player, scale)
     orders = branch_orders(data, protocol, range(seeds), max(widths))
 
-    double = jax.config.jax_enable_x64  # `jax.enable_x64` holds for the thread that calls it alone
+    double = jax.config.read("jax_enable_x64")  # `jax.enable_x64` holds for the thread that calls it alone
 
     def prepare(player: Player, width: int) -> Callable[[Callable[[int], None] | None], Play]:
         with jax.enable_x64(double):
