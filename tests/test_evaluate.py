@@ -343,6 +343,20 @@ def test_a_frontier_of_any_costs_can_be_drawn(rows, tmp_path):
     assert (tmp_path / "frontier.png").stat().st_size > 1000
 
 
+def test_names_leave_room_for_the_frontier_and_are_no_formulas(tmp_path):
+    names = ("$\\frac$", "long" * 50, *map(str, range(30)))
+    rows = [dataclasses.replace(row(10, 0.2), model=names[0], controller=name) for name in names]
+    figure = frontier_figure(rows)
+    save_figure(figure, [tmp_path / "frontier.png"])
+    (legend,) = figure.legends
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert shown[1] == names[0]
+    assert shown[-1] == f"{len(names) + 1 - len(shown[:-1])} others"
+    assert len(legend.legend_handles) == len(shown)
+    assert legend.get_window_extent().y0 >= 0
+    assert figure.axes[0].get_window_extent().width > figure.bbox.width / 4
+
+
 # --- bad input ------------------------------------------------------------------------------------------
 
 

@@ -213,7 +213,7 @@ def test_descriptions():
 def test_any_episode_can_be_drawn(traces, shown, tmp_path):
     ends = [True] * len(shown)
     episode = {"shown": shown, "finished": ends, "pruned": ends, "answer": "$x$", "gold": "答え"}
-    dataclasses.replace(traces["sc@8"][0], **episode).save(tmp_path)
+    dataclasses.replace(traces["sc@8"][0], title="sc@8 on $\\frac$/b", **episode).save(tmp_path)
     assert (tmp_path / "trace.png").stat().st_size > 1000
 
 

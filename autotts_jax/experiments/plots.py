@@ -12,12 +12,20 @@ import numpy as np
 
 from autotts_jax.experiments.summary import Row
 from autotts_jax.extras import needs
+from autotts_jax.terminal import quoted
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MARKERS = "osD^vP*X"
+
+LONGEST_NAME = 24
+"""Characters of a name in a picture."""
+
+LEGEND_LINES = 4.2
+"""Lines of a legend that fit an inch."""
 
 
 def available() -> bool:
@@ -51,15 +59,14 @@ def frontier_figure(rows: Sequence[Row]) -> Figure:
         for panel, model in zip(panels[line], models[benchmark], strict=False):
             _draw_panel(panel, [row for row in of_benchmark if row.model == model], controllers)
             _set_cost_axis(panel, min(costs), max(costs))
-            panel.set_title(f"{model}, {benchmark}", fontsize=9)
+            panel.set_title(quoted(f"{model}, {benchmark}", LONGEST_NAME), fontsize=9, parse_math=False)
         panels[line, 0].set_ylabel("accuracy, %")
         for panel in panels[line, len(models[benchmark]) :]:
             panel.set_axis_off()
     for column in panels.T:
         lowest = [panel for panel in column if panel.axison][-1]
         lowest.set_xlabel("tokens an episode, thousands")
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False)
+    _add_legend(figure, *panels[0, 0].get_legend_handles_labels())
     return figure
 
 
@@ -77,6 +84,20 @@ def pareto(rows: Sequence[Row]) -> list[Row]:
         if not best or row.accuracy > best[-1].accuracy:
             best.append(row)
     return best
+
+
+def _add_legend(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:
+    """A legend beside the panels, which says how many of its lines do not fit."""
+    from matplotlib.lines import Line2D
+
+    most = int(LEGEND_LINES * figure.get_figheight())
+    handles, labels = list(handles), [quoted(name, LONGEST_NAME) for name in names]
+    if len(labels) > most:
+        handles[most - 1 :] = [Line2D([], [], linestyle="none")]
+        labels[most - 1 :] = [f"{len(names) - most + 1} others"]
+    legend = figure.legend(handles, labels, loc="outside right upper", frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _set_cost_axis(panel: Axes, least: float, most: float) -> None:

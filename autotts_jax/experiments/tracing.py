@@ -141,7 +141,8 @@ class Trace:
             InputError: Matplotlib is missing.
         """
         given = "no answer" if self.answer is None else short_answer(self.answer)
-        title = f"{self.title}\nanswered {given}, right is {short_answer(self.gold)}"
+        named = self.title.replace("$", r"\$")  # which would start a formula
+        title = f"{named}\nanswered {given}, right is {short_answer(self.gold)}"
         return episode_figure(
             title, self.shown, self.finished, self.pruned, answer=self.answer, gold=self.gold
         )
