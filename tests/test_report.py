@@ -156,6 +156,21 @@ def test_a_browser_shows_a_paper(browser, evaluation, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_report_is_complete_on_paper_and_without_scripts(browser, results):
+    file = results / "report.html"
+    page, _, _ = opened(browser, file, 1280)
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 720, "height": 844})  # charts keep the size that they had on the screen
+    assert page.locator("html").evaluate("html => html.scrollWidth <= html.clientWidth")
+    listed = page.locator("#by-question").locator("xpath=..")
+    assert listed.evaluate("part => getComputedStyle(part).maxHeight") == "none"
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(file.as_uri())
+    assert page.locator("table:visible").count() == page.locator("main table").count() - 2  # the viewer's
+    assert page.locator("form:visible, figure:visible, button:visible").count() == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_shows_an_evaluation(browser, results, width):
     from playwright.sync_api import expect
@@ -384,21 +399,26 @@ STRANGE = "<img src=x onerror=alert(1)> \"'&amp; `${1}` שלום \U0001f600 $x$"
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_shows_what_strangers_wrote_as_text(browser, tmp_path, width):
     """One question, under one seed; its errors are NaN."""
-    data = synthetic(models=SYNTHETIC_MODELS[1:2], questions=1, branches=10)
+    model = dataclasses.replace(SYNTHETIC_MODELS[1], name="long" * 50)
+    data = synthetic(models=[model], questions=1, branches=10)
     asked_of = dataclasses.replace(data.questions[0], text=STRANGE)
     data = dataclasses.replace(data, questions=(asked_of,))
-    names = ("a/b", "<img src=x onerror=alert(2)>", "\"q'")
+    names = ("a/b", "<img src=x onerror=alert(2)>", "\"q'" + "long" * 50)
     families = [at.Family(name, (1, 4), lambda n: SelfConsistency(int(n)), "branches") for name in names]
     at.evaluate(data, families, seeds=1, max_branches=8).save(tmp_path)
     page, said, asked = opened(browser, tmp_path / "report.html", width)
     page.on("dialog", lambda dialog: said.append(dialog.message))
     assert page.locator("html").evaluate("html => html.scrollWidth <= html.clientWidth")
+    # Names stay where they are while a table is scrolled, so they must leave room for its numbers.
+    settings = page.locator("tbody th:visible").all()
+    assert max(setting.bounding_box()["width"] for setting in settings) < width / 2
     if width < 960:
         page.get_by_text("What to show").click()
     page.get_by_role("checkbox", name=names[1]).uncheck()
     assert page.locator("[data-chart=frontier]:visible .mark-symbol path").count() == 4
     page.locator("[data-episode]:visible").click()
     viewer = page.get_by_role("dialog")
+    viewer.locator("select").last.select_option(names[2])
     text = viewer.locator("#viewer-question").text_content()
     assert text == f"{printable(STRANGE, lines=True)} Right: {asked_of.gold}."
     assert viewer.locator("select option").all_text_contents()[1] == f"{names[1]}@1"
