@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 # What one test, worker or subprocess has compiled, the others load, and nobody's own cache is touched.
@@ -18,10 +19,13 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 # XLA_FLAGS is set, programs are compiled as it says, and optimized: `make` runs the tests that are marked
 # `shipped` with the flags of the command line.
 if "XLA_FLAGS" not in os.environ:
-    os.environ["XLA_FLAGS"] = (
-        "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 "
-        "--xla_backend_extra_options=xla_cpu_disable_loop_unrolling"
-    )
+    flags = [
+        "--xla_cpu_parallel_codegen_split_count=1",
+        "--xla_backend_extra_options=xla_cpu_disable_loop_unrolling",
+    ]
+    if [int(part) for part in version("jaxlib").split(".")[:2]] < [0, 11]:  # later ones refuse the flag
+        flags.append("--xla_cpu_use_fusion_emitters=false")
+    os.environ["XLA_FLAGS"] = " ".join(flags)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 import jax
