@@ -1,5 +1,6 @@
 # make demo          evaluates every controller on the embedded data: tables, and plots in runs/demo/
 # make pictures      draws the pictures of the README and of docs/ anew, from the released data at DATA; needs Chromium
+# make bench-gpu     times everything on a GPU and on the CPU beside it, with the released data at DATA: docs/gpu.md
 # make test          runs the tests without the slow ones
 # make check         runs all tests, lint and types, and tries the built wheel outside this checkout
 # make fuzz          reads 100,000 changed files of every kind; INPUTS=1000 fewer
@@ -23,7 +24,7 @@ CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
     tensorboard tianshou torchrl tyro
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 
-.PHONY: demo pictures test test-all fuzz test-collect test-shinka test-clients lint resolve wheel check clean
+.PHONY: demo pictures bench-gpu test test-all fuzz test-collect test-shinka test-clients lint resolve wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
@@ -31,6 +32,9 @@ demo: .venv/installed
 DATA ?= ../shared/replay
 pictures: .venv/installed
 	$(BIN)/python benchmarks/pictures.py $(DATA)
+
+bench-gpu: .venv/installed
+	$(BIN)/python benchmarks/gpu.py --data '$(DATA)/*/*.json' --out docs/gpu.md
 
 # Tests compile quickly; those that are marked so are compiled as the command line compiles.
 test: .venv/installed

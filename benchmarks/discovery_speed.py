@@ -18,6 +18,7 @@ import numpy as np
 import typer
 
 BATCH = 256
+BETAS = (0.0, 0.5, 1.0)
 
 
 def main(
@@ -29,46 +30,57 @@ def main(
     devices.configure()
     devices.pin_devices()
     import autotts_jax as at
-    from autotts_jax.discovery import (
-        Judge,
-        Program,
-        cmc,
-        cross,
-        decision_list,
-        mutate,
-        parallel_probe,
-        random_program,
-    )
+    from autotts_jax.discovery import Judge, cmc, decision_list
     from autotts_jax.policies import CMC
 
-    dataset = at.load(data)
-    judge, betas = Judge.of(dataset, 64, 0), (0.0, 0.5, 1.0)
-    questions, rng = np.arange(len(dataset)), np.random.default_rng(0)
+    judge = Judge.of(at.load(data), 64, 0)
+    found = children(BATCH)
+    sets = {
+        "children of CMC and Parallel-Probe": lambda: decision_lists(found),
+        "CMC's program": lambda: [[decision_list(cmc(), b) for b in BETAS]] * BATCH,
+        "CMC": lambda: [[CMC.of_beta(b) for b in BETAS]] * BATCH,
+    }
+    cores = devices.usable_cores()
+    print(f"{cores} cores, JAX {jax.__version__}, {len(judge.data)} questions, {len(BETAS)} β, 1 order")
+    print("| candidates | candidates/min | candidates/CPU min |\n|---|---|---|")
+    for name, make in sets.items():
+        per_minute = (f"{rate:,.0f}" for rate in screened_per_minute(judge, make, repeats))
+        print(f"| {name} | {' | '.join(per_minute)} |")
 
-    def child() -> Program:
+
+def children(number: int) -> list:
+    """Programs as a search proposes them: children of CMC and Parallel-Probe, and one in ten at random."""
+    from autotts_jax.discovery import cmc, cross, mutate, parallel_probe, random_program
+
+    rng = np.random.default_rng(0)
+
+    def child():
         if rng.random() < 0.1:
             return random_program(rng)
         return mutate(cross(cmc(), parallel_probe(), rng), rng)
 
-    found = [child() for _ in range(BATCH)]
-    sets = {
-        "children of CMC and Parallel-Probe": lambda: [[decision_list(p, b) for b in betas] for p in found],
-        "CMC's program": lambda: [[decision_list(cmc(), b) for b in betas]] * BATCH,
-        "CMC": lambda: [[CMC.of_beta(b) for b in betas]] * BATCH,
-    }
-    cores = devices.usable_cores()
-    print(f"{cores} cores, JAX {jax.__version__}, {len(dataset)} questions, {len(betas)} β, 1 order")
-    print("| candidates | candidates/min | candidates/CPU min |\n|---|---|---|")
-    for name, make in sets.items():
-        judge.play(make(), questions, judge.search, [0])
-        wall, cpu = [], []
-        for repeat in range(repeats):
-            began, spent = time.perf_counter(), time.process_time()
-            judge.play(make(), questions, judge.search, [repeat + 1])
-            wall.append(time.perf_counter() - began)
-            cpu.append(time.process_time() - spent)
-        per_minute = (f"{60 * BATCH / statistics.median(seconds):,.0f}" for seconds in (wall, cpu))
-        print(f"| {name} | {' | '.join(per_minute)} |")
+    return [child() for _ in range(number)]
+
+
+def decision_lists(programs) -> list:
+    """The controllers of programs, a row for each program."""
+    from autotts_jax.discovery import decision_list
+
+    return [[decision_list(program, beta) for beta in BETAS] for program in programs]
+
+
+def screened_per_minute(judge, make, repeats: int) -> tuple[float, float]:
+    """Candidates that are screened in a minute of wall time, and of CPU time; ``make`` makes their rows."""
+    questions = np.arange(len(judge.data))
+    judge.play(make(), questions, judge.search, [0])
+    wall, cpu = [], []
+    for repeat in range(repeats):
+        began, spent = time.perf_counter(), time.process_time()
+        rows = make()
+        judge.play(rows, questions, judge.search, [repeat + 1])
+        wall.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - spent)
+    return tuple(60 * len(rows) / statistics.median(seconds) for seconds in (wall, cpu))
 
 
 if __name__ == "__main__":

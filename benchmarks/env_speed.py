@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -138,7 +139,7 @@ def rates(env, params, act, counts, steps, repeats, keep, options) -> tuple[floa
 
 
 def rate(env, params, act, count, steps, repeats, keep, options) -> tuple[float, float]:
-    shards = len(jax.devices()) if count % len(jax.devices()) == 0 else 1
+    shards = math.gcd(count, len(jax.devices()))
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:shards]), ("device",))
     spec = jax.sharding.PartitionSpec("device")
 
