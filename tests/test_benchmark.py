@@ -167,7 +167,9 @@ def test_random_play_of_an_episode_depends_on_nothing_beside_it(result, data):
     assert len(np.unique(played(result).reshape(FEWEST_SEEDS, -1), axis=0)) == FEWEST_SEEDS
 
 
-@pytest.mark.parametrize("name", ["WidthDepthMacro-v0", "WidthDepthRounds-v0"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("WidthDepthMacro-v0", marks=pytest.mark.slow), "WidthDepthRounds-v0"]
+)
 def test_random_play_draws_uniformly_from_what_is_admissible(data, name):
     env, params = at.make(name, data, max_branches=4)
     observation, _ = env.reset(jax.random.key(0), params)

@@ -137,7 +137,9 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("kind", FAILURES)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "dawdles")) for kind in FAILURES]
+)
 def test_failures_are_messages_and_never_scores(course, kind):
     source, message = FAILURES[kind]
     limits = {

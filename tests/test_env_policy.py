@@ -134,7 +134,9 @@ def test_a_rollout_plays_what_stepping_the_environment_does(matrix, env):
     assert len(set(tokens)) > 8
 
 
-@pytest.mark.parametrize(("env", "kind"), [(ATOMIC, "latency"), (ROUNDS, "kv")])
+@pytest.mark.parametrize(
+    ("env", "kind"), [(ATOMIC, "latency"), pytest.param(ROUNDS, "kv", marks=pytest.mark.slow)]
+)
 def test_rewards_charge_what_a_rollout_costs(matrix, env, kind):
     policy = drawn(env)
     cost = cost_of_models(CostModel(kind, prompt_tokens=7), ["Qwen3-8B"])
@@ -147,7 +149,10 @@ def test_rewards_charge_what_a_rollout_costs(matrix, env, kind):
     assert not np.allclose(charged, played.intervals, rtol=0.01)
 
 
-@pytest.mark.parametrize(("budget", "end"), [(None, StopReason.STEP_LIMIT), (60, StopReason.BUDGET)])
+@pytest.mark.parametrize(
+    ("budget", "end"),
+    [(None, StopReason.STEP_LIMIT), pytest.param(60, StopReason.BUDGET, marks=pytest.mark.slow)],
+)
 def test_a_policy_on_the_host_plays_what_it_does_in_jax(matrix, budget, end):
     policy = drawn(FUSED)
     played = HostPlayer(Host(policy), GAMMA).rollout(matrix, ORDERS, EPISODES, budget=budget)
@@ -246,7 +251,9 @@ def leak_matrix():
     "env",
     [
         pytest.param(WidthDepth(WIDTH), marks=pytest.mark.slow, id="WidthDepth"),
-        pytest.param(WidthDepthRounds(LEAK_WIDTH, obs="history"), id="WidthDepthRounds"),
+        pytest.param(
+            WidthDepthRounds(LEAK_WIDTH, obs="history"), marks=pytest.mark.slow, id="WidthDepthRounds"
+        ),
     ],
 )
 def test_policies_pass_the_check_of_controllers(env, leak_matrix):

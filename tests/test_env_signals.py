@@ -57,6 +57,7 @@ def test_a_flat_observation_ends_with_them(data):
         parts, vector = dicts.step(action)[0], vectors.step(action)[0]
 
 
+@pytest.mark.slow
 def test_an_environment_with_them_is_as_all_are(data):
     check_functional_env(WidthDepthRounds(W, signals=NAMES, obs="history"), data.matrix, steps=24)
 
@@ -99,6 +100,7 @@ class Peeking(WidthDepthRounds):
         return obs | {"signals": obs["signals"].at[:, 1].set(jnp.where(pool.depth > 0, ahead, 0))}
 
 
+@pytest.mark.slow
 def test_policies_read_them_wherever_controllers_play(data):
     policy = as_controller(Sure(WidthDepthRounds(W, signals=NAMES)), 1e-4)
     check_controller(policy, data, max_branches=W, episodes=6)

@@ -186,6 +186,7 @@ def in_environment(env, row, play, budget=None) -> tuple[Played, EnvironmentExec
 
 
 SLOW = (
+    "CMC of the least budget",
     "first finish",
     "ASC by entropy",
     "ASC by majority",
@@ -201,9 +202,9 @@ SLOW = (
 """Players of which others that are not slow do the like."""
 
 
-def played_by(names):
+def played_by(names, slow=SLOW):
     """Parameters of a test, one a player."""
-    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in names]
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in names]
 
 
 @pytest.mark.parametrize("name", played_by(PLAYERS))
@@ -312,7 +313,7 @@ BUDGETED = ("Parallel-Probe", "CMC", "short-m", "neural", "neural, atomic", "own
 """Players that read step by step: a full read that exceeds the budget is left out, and its steps are not."""
 
 
-@pytest.mark.parametrize("name", played_by(BUDGETED))
+@pytest.mark.parametrize("name", played_by(BUDGETED, slow=(*SLOW, "Parallel-Probe", "neural")))
 def test_a_budget_ends_the_same_episode_everywhere(name, dataset, make):
     env = make(budget=BUDGET)
     batch = player(name).play(dataset, ORDERS, budget=BUDGET)

@@ -47,6 +47,7 @@ def test_evolution_repeats_itself_from_a_state(evolution):
     jax.tree.map(np.testing.assert_array_equal, once, twice)
 
 
+@pytest.mark.slow
 def test_evolution_of_a_policy_of_atomic_actions(matrix):
     params = WidthDepth(4).make_params(matrix, gamma=1e-3)
     settings = EvolutionSettings(population=4, std=0.3, num_gammas=1, max_branches=4)

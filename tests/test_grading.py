@@ -210,7 +210,7 @@ with MathGrader(workers=2, timeout=2) as grader:
 """
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_workers_do_not_outlive_their_program(tmp_path, sign):
     """And the script needs no ``if __name__ == "__main__":``."""
     script = tmp_path / "script.py"

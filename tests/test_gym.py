@@ -659,8 +659,17 @@ actions = {
 }
 
 
-@pytest.mark.parametrize("mode", AutoresetMode)
-@pytest.mark.parametrize("name", IDS)
+QUICK = {(ATOMIC, AutoresetMode.NEXT_STEP), (ROUNDS, AutoresetMode.SAME_STEP)}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        pytest.param(name, mode, marks=[pytest.mark.slow] * ((name, mode) not in QUICK))
+        for name in IDS
+        for mode in AutoresetMode
+    ],
+)
 @given(data=st.data())
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_vectors_equal_single_environments(pairs, name, mode, data):

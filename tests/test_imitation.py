@@ -87,6 +87,7 @@ def test_demonstrations_end_after_so_many_rounds(matrix, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, cut, jax.tree.map(lambda leaf: leaf[time < 7], whole))
 
 
+@pytest.mark.slow
 def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
     player = NeuralPolicy(initial_parameters(HIDDEN, jax.random.key(0)), 1e-4)
     teacher, table = CMC.of_beta(0.3), orders(24)

@@ -27,7 +27,17 @@ def data():
 FAMILIES = [*CONTROLLERS.values(), neural_family(as_player("neural").controllers[0])]
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+SLOW = ("parallel-probe", "deepconf-offline", "dynasor", "deer", "eat")
+"""Families of which others that are not slow read and vote in the like way."""
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=[pytest.mark.slow] * (family.name in SLOW), id=family.name)
+        for family in FAMILIES
+    ],
+)
 def test_shipped_families_pass(family, data):
     check_controller(family, data, max_branches=WIDTH)
 

@@ -50,13 +50,9 @@ def weighing(policy: NeuralPolicy, *coefficients: float) -> NeuralPolicy:
     return dataclasses.replace(policy, parameters={**policy.parameters, "of_vote": {"kernel": kernel}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("actions", "seed", "width"),
-    [
-        ("rounds", 0, 24),
-        pytest.param("rounds", 3, 24, marks=pytest.mark.slow),
-        pytest.param("atomic", 12, 8, marks=pytest.mark.slow),
-    ],
+    ("actions", "seed", "width"), [("rounds", 0, 24), ("rounds", 3, 24), ("atomic", 12, 8)]
 )
 def test_a_policy_passes_the_check_of_controllers(matrix, actions, seed, width):
     chosen = weighing(policy(seed, scale=3.0, actions=actions), 1, -2, 1)

@@ -165,7 +165,9 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * ("policy" in kind)) for kind in SPECS]
+)
 def test_an_episode_step_by_step_is_that_of_the_batch(dataset, folder, kind):
     # Sealed, files start a process for each episode; sealing and sealed traces have tests of their own.
     player = select(SPECS[kind].format(examples=EXAMPLES, folder=folder), sealing=TRUSTED)

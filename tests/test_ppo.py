@@ -156,6 +156,7 @@ def test_nothing_leaks_from_one_episode_to_the_one_before():
 # --- playing --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_episode_that_is_cut_off_is_worth_what_the_critic_expects_of_its_last_state(trainer, params):
     """With a critic that expects the price, which an episode keeps and the next one has not."""
     state = trainer.init(KEY)
@@ -496,6 +497,7 @@ def test_an_update_by_atomic_actions(atomic):
     assert np.sum(recurrent.round) < np.sum(env_state.time)
 
 
+@pytest.mark.slow
 def test_the_first_gradient_by_atomic_actions_is_the_policy_gradient(atomic):
     """As in rounds."""
     trainer, params = atomic

@@ -92,7 +92,10 @@ AT_END = Hooks(at_end=look)
     "controllers",
     [
         [CMC.of_beta(0.0), CMC.of_beta(1.0)],
-        [ParallelProbe(3, stability=4, prune_patience=2, warm_up=1), ParallelProbe(4, max_steps=3)],
+        pytest.param(
+            [ParallelProbe(3, stability=4, prune_patience=2, warm_up=1), ParallelProbe(4, max_steps=3)],
+            marks=pytest.mark.slow,
+        ),
         [AdaptiveConsistency(4, threshold=0.7)],
         [EarlyStopping(4, window=2)],
         [SelfConsistency(3)],

@@ -382,7 +382,13 @@ WASTE = {
 }
 
 
-@pytest.mark.parametrize("cheat", WASTE)
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        pytest.param(cheat, marks=[pytest.mark.slow] * (cheat in ("hoard_tables", "think_too_long")))
+        for cheat in WASTE
+    ],
+)
 def test_time_and_memory_end(write, cheat, monkeypatch):
     monkeypatch.setattr(process, "MOST_THREADS", 100)
     spec = write("wasting", cheat, DOES, SECONDS=0.1)

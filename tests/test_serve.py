@@ -702,6 +702,7 @@ def test_over_the_limit_of_requests_and_of_time(engine):
         assert ask(address, "2 + 2").choices[0].message.content
 
 
+@pytest.mark.slow
 def test_32_clients_of_which_a_third_leave(directly):
     engine = Engine()
     before = set(threading.enumerate())

@@ -183,33 +183,39 @@ def right_one(pool, _):
     return dataclasses.replace(pool.vote(pool.active), leader=leader)
 
 
+BROKEN = [
+    (FourValues(WIDTH), "six values"),
+    (OtherTime(WIDTH), "state of step differs from that of reset"),
+    (OutOfSpace(WIDTH), r"observations\['branches'\] lie outside"),
+    (EmptyMask(WIDTH), "nothing to choose"),
+    (LaxMask(WIDTH), "the mask admits is flagged"),
+    (NoFlag(WIDTH), "the mask forbids is not flagged"),
+    (Clamps(WIDTH), "changes more of the state than its time"),
+    (AllOrNothing(WIDTH), "has an effect"),
+    (FallingCost(WIDTH), r"info\['tokens'\] falls"),
+    (FreeProbes(WIDTH), r"intervals \+ kappa_probe"),
+    (EndlessReward(WIDTH), "a reward is not finite"),
+    (NeverCorrect(WIDTH), r"info\['correct'\] is not whether"),
+    (DoubleReward(WIDTH), "do not sum to .* check_rewards=False"),
+    (NoEnd(WIDTH), "is_truncated must say so"),
+    (BothEnds(WIDTH), "both terminated and truncated"),
+    (NoReset(WIDTH), "not that of get_obs"),
+    (FirstAsFinal(WIDTH), "before any auto-reset"),
+    (OneEpisode(WIDTH), "same episode for different keys"),
+    (OwnOrder(WIDTH), "the order that it is given"),
+    (SeesLength(WIDTH), "observation/globals changes"),
+    (MaskSeesLength(WIDTH), "action_mask changes"),
+    (WidthDepth(WIDTH, aggregate=right_one), "aggregation sees"),
+]
+QUICK = (FourValues, Clamps, SeesLength)
+
+
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (FourValues(WIDTH), "six values"),
-        (OtherTime(WIDTH), "state of step differs from that of reset"),
-        (OutOfSpace(WIDTH), r"observations\['branches'\] lie outside"),
-        (EmptyMask(WIDTH), "nothing to choose"),
-        (LaxMask(WIDTH), "the mask admits is flagged"),
-        (NoFlag(WIDTH), "the mask forbids is not flagged"),
-        (Clamps(WIDTH), "changes more of the state than its time"),
-        (AllOrNothing(WIDTH), "has an effect"),
-        (FallingCost(WIDTH), r"info\['tokens'\] falls"),
-        (FreeProbes(WIDTH), r"intervals \+ kappa_probe"),
-        (EndlessReward(WIDTH), "a reward is not finite"),
-        (NeverCorrect(WIDTH), r"info\['correct'\] is not whether"),
-        (DoubleReward(WIDTH), "do not sum to .* check_rewards=False"),
-        (NoEnd(WIDTH), "is_truncated must say so"),
-        (BothEnds(WIDTH), "both terminated and truncated"),
-        (NoReset(WIDTH), "not that of get_obs"),
-        (FirstAsFinal(WIDTH), "before any auto-reset"),
-        (OneEpisode(WIDTH), "same episode for different keys"),
-        (OwnOrder(WIDTH), "the order that it is given"),
-        (SeesLength(WIDTH), "observation/globals changes"),
-        (MaskSeesLength(WIDTH), "action_mask changes"),
-        (WidthDepth(WIDTH, aggregate=right_one), "aggregation sees"),
+        pytest.param(env, message, marks=[pytest.mark.slow] * (type(env) not in QUICK), id=type(env).__name__)
+        for env, message in BROKEN
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, WidthDepth | WidthDepthRounds) else "",
 )
 def test_what_breaks_a_rule_is_caught(env, message, matrix):
     with pytest.raises(AssertionError, match=message):
