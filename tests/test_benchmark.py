@@ -17,8 +17,8 @@ import autotts_jax as at
 from autotts_jax.experiments import benchmark
 from autotts_jax.experiments.benchmark import FEWEST_SEEDS, TASKS, Agent, Task, bench
 from autotts_jax.experiments.random_play import RandomPolicy
-from autotts_jax.experiments.summary import paired_bootstrap
 from autotts_jax.replay import SYNTHETIC_MODELS, part_of, synthetic
+from autotts_jax.resampling import paired_bootstrap
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 DOCS = Path(__file__).parents[1] / "docs"

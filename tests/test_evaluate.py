@@ -18,13 +18,11 @@ from autotts_jax.experiments.summary import (
     ALL_MODELS,
     Objective,
     Row,
-    adjusted_p_values,
-    p_value,
-    paired_bootstrap,
     standard_error,
 )
 from autotts_jax.policies import Play, select
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
+from autotts_jax.resampling import adjusted_p_values, p_value, paired_bootstrap
 
 SEEDS, WIDTH = 3, 8
 CONTROLLERS = ("sc@8", "asc@8", "esc@8", "parallel-probe@8", "cmc@0.1", "cmc@0.5")

@@ -25,13 +25,14 @@ from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate
 from autotts_jax.experiments.files import FILES, results_folder, rows_table, write_csv
 from autotts_jax.experiments.random_play import RandomPlayer
-from autotts_jax.experiments.summary import Objective, equal_weights, paired_bootstrap, standard_error
+from autotts_jax.experiments.summary import Objective, standard_error
 from autotts_jax.experiments.tables import Table, add_row, difference, numbers_table, thousands
 from autotts_jax.policies.player import Play, Player, name_of
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, as_player
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.parts import PARTS, part_of, select_part
+from autotts_jax.resampling import equal_weights, paired_bootstrap
 from autotts_jax.terminal import styled
 
 PUBLISHED = ("sc", "asc", "esc", "parallel-probe", "cmc")

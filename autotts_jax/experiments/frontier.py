@@ -15,9 +15,10 @@ import numpy as np
 
 from autotts_jax.core.costs import CostName, Spent
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.summary import ALL_MODELS, Objective, Row, resampled
+from autotts_jax.experiments.summary import ALL_MODELS, Objective, Row
 from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.resampling import resampled
 
 REFERENCE = "cmc"
 """The controller that the others are compared with, where it is among them."""

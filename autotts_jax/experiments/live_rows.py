@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from rich.console import RenderableType
 
-from autotts_jax.experiments.summary import paired_bootstrap
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
+from autotts_jax.resampling import paired_bootstrap
 from autotts_jax.terminal import styled
 
 SAME = {"answer": "answers", "tokens": "token counts", "stop_reason": "stop reasons"}
