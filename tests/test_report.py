@@ -23,6 +23,7 @@ from autotts_jax.policies import SelfConsistency
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.terminal import printable
 from autotts_jax.training.report import training_report
+from autotts_jax.training.validation import Difference
 
 CONTROLLERS = ("sc@1", "sc@4", "sc@8", "cmc@0.1", "cmc@0.5", "asc@8")
 
@@ -354,10 +355,12 @@ def test_a_browser_shows_a_training(browser, tmp_path, width):
         "seconds": 90.0,
         "ended": "SIGINT",
     }
-    manifest = {"config": {"trainer": {"kind": "ppo"}, "run": {"updates": 2000}}, "data": {"model/bench": {}}}
+    config = {"data": {"fold": 0, "split": False}, "trainer": {"kind": "ppo"}, "run": {"updates": 2000}}
+    manifest = {"config": config, "data": {"model/bench": {}}}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"result": result}))
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (tmp_path / "report.html").write_text(training_report(tmp_path), encoding="utf-8")
+    differences = [Difference("sc", 0.1234, -0.1, 0.3, 0.05, 0, 0.1, 0.5)]
+    (tmp_path / "report.html").write_text(training_report(tmp_path, differences), encoding="utf-8")
     page, said, asked = opened(browser, tmp_path / "report.html", width)
     assert page.locator("html").evaluate("html => html.scrollWidth <= html.clientWidth")
     assert page.get_by_text("1,200 of 2,000").is_visible()
@@ -377,6 +380,10 @@ def test_a_browser_shows_a_training(browser, tmp_path, width):
         ]
         for line in lines
         if "validation/tokens" in line
+    ]
+    assert page.get_by_text("On questions that the policy is not trained on.").is_visible()
+    assert table_of(page, "Differences from published controllers") == [
+        ["sc", "+0.123 [-0.100, +0.300]", "+5.0 [+0.0, +10.0]", "0.50"]
     ]
     assert table_of(page, "Measurements") == [["loss", "1", f"{1 / 1200:.4g}", f"{1 / 1200:.4g}", "1"]]
     manifest = page.get_by_role("region", name="Manifest as JSON")

@@ -43,11 +43,11 @@ from autotts_jax.training import (
     ObjectiveSettings,
     PPOSettings,
     RunSettings,
+    Validation,
     WarmStartSettings,
     entry,
     fold_of,
     make_params,
-    make_validation,
     read_config,
     split_folds,
     train,
@@ -83,7 +83,7 @@ def load_policy(folder):
 
 TOY = {
     "TRAINERS": {EvolutionSettings: lambda *_: Toy()},
-    "make_validation": lambda *_: validate,
+    "Validation": lambda *_: validate,
     "rendering": types.SimpleNamespace(available=lambda: False),  # a report takes seconds
     "dataclasses": types.SimpleNamespace(replace=lambda policy, **_: policy),
     "policy_file": types.SimpleNamespace(
@@ -432,7 +432,7 @@ def test_validation_counts_the_right_answers(monkeypatch, reward):
     dataset = dataclasses.replace(dataset, matrix=matrix)
     finals = np.asarray(matrix.finals())
 
-    def rollout(policies, played_matrix, orders, episodes, hooks):  # noqa: ARG001
+    def rollout(policies, played_matrix, orders, episodes, hooks, devices):  # noqa: ARG001
         """Plays perfectly: answers with the target of every episode, worked out anew."""
         assert played_matrix is matrix
         assert [policy.gamma for policy in policies] == pytest.approx(np.geomspace(1e-4, 1e-2, 8))
@@ -451,7 +451,7 @@ def test_validation_counts_the_right_answers(monkeypatch, reward):
         return types.SimpleNamespace(answer=np.array(answers), intervals=intervals, tokens=500 * intervals)
 
     monkeypatch.setattr(validation, "rollout", rollout)
-    measured = make_validation(config, dataset)(NeuralPolicy({}, 1e-3))
+    measured = Validation(config, dataset)(NeuralPolicy({}, 1e-3))
     intervals = np.arange(8 * 16 * 5) % 7
     gamma = np.repeat(np.geomspace(1e-4, 1e-2, 8), 16 * 5)
     if reward == "outcome":
@@ -460,6 +460,34 @@ def test_validation_counts_the_right_answers(monkeypatch, reward):
         assert 0.72 < measured["accuracy"] <= 0.8  # ties are broken differently
     assert measured["objective"] == pytest.approx(measured["accuracy"] - np.mean(gamma * intervals))
     assert measured["tokens"] == pytest.approx(500 * intervals.mean())
+
+
+def test_a_policy_is_compared_with_controllers_at_their_best_values(monkeypatch):
+    dataset = synthetic(0, SYNTHETIC_MODELS[:1], 3, 10)
+    config = Config(
+        trainer=EvolutionSettings(max_branches=4),
+        run=RunSettings(1),
+        objective=ObjectiveSettings((1e-4, 1e-1)),
+    )
+
+    def rollout(controllers, _matrix, _orders, episodes, hooks, devices):  # noqa: ARG001
+        """SC@1 is right in half of the orders, for 1; others are always: SC@4 for 100, the rest for 10."""
+        branches = np.array([getattr(one, "branches", 0) for one in controllers])[episodes.setting]
+        right = (branches != 1) | (episodes.row % 2 == 0)
+        answer = np.where(right, np.asarray(dataset.matrix.gold)[episodes.question], NONE)
+        intervals = np.select([branches == 1, branches == 4], [1, 100], 10)
+        return types.SimpleNamespace(answer=answer, intervals=intervals, tokens=500 * intervals)
+
+    monkeypatch.setattr(validation, "rollout", rollout)
+    over_sc, over_cmc = Validation(config, dataset).compare(NeuralPolicy({}, 1e-3))
+    gamma = np.geomspace(1e-4, 1e-1, 8)
+    one = 0.5 - gamma > 1 - 100 * gamma
+    assert 0 < one.sum() < 8
+    gain = np.mean(1 - 10 * gamma - np.where(one, 0.5 - gamma, 1 - 100 * gamma))
+    assert over_sc[:4] == ("sc", *[pytest.approx(gain)] * 3)  # the same on each question
+    assert over_sc.accuracy == pytest.approx(one.mean() / 2)
+    assert over_sc.tokens_ratio == pytest.approx(10 / np.where(one, 1, 100).mean())
+    assert over_cmc == ("cmc", *[0] * 6, 1)
 
 
 def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
@@ -471,14 +499,14 @@ def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
     )
     seen = []
 
-    def rollout(_policies, _matrix, orders, episodes, hooks):  # noqa: ARG001
+    def rollout(_policies, _matrix, orders, episodes, hooks, devices):  # noqa: ARG001
         """Notes the branches that each question is played with."""
         seen.append((orders, episodes.row.reshape(-1, 16, 3)))
         nothing = 0 * episodes.question
         return types.SimpleNamespace(answer=nothing, intervals=nothing, tokens=nothing)
 
     monkeypatch.setattr(validation, "rollout", rollout)
-    make_validation(config, dataset)(NeuralPolicy({}, 1e-3))
+    Validation(config, dataset)(NeuralPolicy({}, 1e-3))
     [(orders, row)] = seen
     expected = make_params(config, dataset, validation.VALIDATION_SEED).orders.first(4)
     np.testing.assert_array_equal(orders.table, expected.table)
@@ -497,7 +525,9 @@ def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
     ],
     ids=lambda trainer: trainer.kind,
 )
-def test_a_run_charges_the_cost_that_its_card_names(tmp_path, trainer):
+def test_a_run_charges_the_cost_that_its_card_names(tmp_path, trainer, monkeypatch):
+    reported = rendering.available() and trainer.kind == "ppo"  # one report is enough: it takes seconds
+    monkeypatch.setattr(rendering, "available", lambda: reported)
     dataset = synthetic(0, SYNTHETIC_MODELS[:1], 6, 8)
     config = Config(
         trainer=trainer,
@@ -509,11 +539,13 @@ def test_a_run_charges_the_cost_that_its_card_names(tmp_path, trainer):
     policy, card = policy_file.load_policy(trained.folder)
     assert card["config"]["objective"]["cost"] == "latency"
     assert card["config"]["objective"]["batch"] == 4
-    validate = make_validation(config, dataset)
+    validate = Validation(config, dataset)
     assert trained.metrics == pytest.approx(validate(policy))
+    if reported:
+        assert "published controllers" in (trained.folder / "report.html").read_text(encoding="utf-8")
     in_intervals = dataclasses.replace(config, objective=ObjectiveSettings((1e-3, 1e-2)))
     reader, _ = policy_file.load_policy(policy_file.SHIPPED)
-    measured, other = validate(reader), make_validation(in_intervals, dataset)(reader)
+    measured, other = validate(reader), Validation(in_intervals, dataset)(reader)
     assert (other["accuracy"], other["tokens"]) == (measured["accuracy"], measured["tokens"])
     assert other["objective"] != pytest.approx(measured["objective"], rel=0.1)
 
@@ -713,7 +745,7 @@ def test_a_split_trains_and_validates_on_parts_of_the_benchmark(config, monkeypa
     used = {}
     monkeypatch.setattr(entry, "make_params", lambda _, dataset, _seed: used.setdefault("train", dataset))
     monkeypatch.setattr(
-        entry, "make_validation", lambda _, dataset: (used.setdefault("validation", dataset), validate)[1]
+        entry, "Validation", lambda _, dataset: (used.setdefault("validation", dataset), validate)[1]
     )
     dataset = synthetic(0, SYNTHETIC_MODELS[:2], 10, 4)
     train(config, dataset, out=tmp_path / "out", updates=1)

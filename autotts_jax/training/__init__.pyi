@@ -11,7 +11,7 @@ from .ppo import PPO, PPOSettings
 from .run_state import RunSettings, RunState
 from .teachers import teacher, tune
 from .trainer import Metrics, OnUpdate, Trainer
-from .validation import make_validation
+from .validation import Difference, Validation
 from .vote_weights import learn_vote_weights
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Config",
     "DataSettings",
     "Demonstrations",
+    "Difference",
     "Evolution",
     "EvolutionSettings",
     "Metrics",
@@ -34,6 +35,7 @@ __all__ = [
     "Scores",
     "Trainer",
     "TrainingRun",
+    "Validation",
     "WarmStartSettings",
     "clone",
     "demonstrate",
@@ -41,7 +43,6 @@ __all__ = [
     "fold_of",
     "learn_vote_weights",
     "make_params",
-    "make_validation",
     "read_config",
     "read_metrics",
     "run",

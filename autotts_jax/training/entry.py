@@ -34,7 +34,7 @@ from autotts_jax.training.ppo import PPO, PPOSettings
 from autotts_jax.training.report import REPORT, training_report
 from autotts_jax.training.run_state import RunState
 from autotts_jax.training.trainer import Metrics, OnUpdate, Trainer, TrainState
-from autotts_jax.training.validation import make_validation
+from autotts_jax.training.validation import Validation
 
 TRAINERS: dict[type, Callable[..., Trainer]] = {EvolutionSettings: Evolution, PPOSettings: PPO}
 """Trainers by the class of their settings."""
@@ -76,8 +76,8 @@ def train(
     Ctrl-C or SIGTERM ends the run after the update under way; the same call with ``resume=True`` continues it
     bit for bit. In a run of several processes (`autotts_jax.core.initialize`) each makes the same call.
 
-    A run that ends or is stopped writes ``report.html``, its learning curves on a page that needs no network,
-    where Altair is installed.
+    A run that ends or is stopped writes ``report.html`` where Altair is installed: its learning curves, and
+    how its best policy differs from published controllers, on a page that needs no network.
 
     Args:
         config: the configuration, or its TOML file.
@@ -128,7 +128,7 @@ def train(
         training, held_out = split_questions(data, settings.data)
     manifest = build_manifest(settings, data)
     card = {key: manifest[key] for key in ("config", "data", "versions")}
-    validate = make_validation(settings, held_out)
+    validate = Validation(settings, held_out)
     end = run(
         _FromConfig(settings, training, folder, on_update),
         settings.run,
@@ -148,7 +148,7 @@ def train(
         metrics = {name: float(value) for name, value in validate(policy).items()}
     with together():
         if jax.process_index() == 0 and rendering.available():
-            write_atomically(folder / REPORT, training_report(folder).encode())
+            write_atomically(folder / REPORT, training_report(folder, validate.compare(policy)).encode())
     return TrainingRun(folder, policy, metrics, end.state, end.stopped_by)
 
 

@@ -11,6 +11,7 @@ from autotts_jax.pages.charts import curves_chart
 from autotts_jax.pages.rendering import Cells, CellsRow, Drawn, Listing, Part, render_parts
 from autotts_jax.training.manifest import read_manifest
 from autotts_jax.training.metrics import read_metrics
+from autotts_jax.training.validation import Difference
 
 REPORT = "report.html"
 """The report's file in a run's folder."""
@@ -21,11 +22,12 @@ MOST = 500
 VALIDATION, TRAIN = "validation/", "train/"
 
 
-def training_report(folder: Path) -> str:
+def training_report(folder: Path, differences: Sequence[Difference] = ()) -> str:
     """Makes the report of a run that has ended or was stopped.
 
     Args:
         folder: the run's folder.
+        differences: what its best policy gains over published controllers.
 
     Returns:
         The HTML of a page that needs nothing else.
@@ -47,13 +49,22 @@ def training_report(folder: Path) -> str:
         "wall time": f"{result['seconds'] / 60:,.1f} minutes",
         "cells": ", ".join(manifest["data"]),
     }
+    held_out = config["data"]["split"] or config["data"]["fold"] is not None
     parts = [
         Part(
             "Validation",
-            "On questions that the policy is not trained on. Update 0 is the policy that the run began with; "
-            f"the policy that is kept is that of update {best:,}.",
+            f"On {'questions that the policy is not' if held_out else 'the questions that the policy is'} "
+            "trained on. Update 0 is the policy that the run began with; the policy that is kept is that of "
+            f"update {best:,}.",
             _curves(validated, VALIDATION),
             [_validations(validated, best)] if validated else [],
+        ),
+        Part(
+            "Differences",
+            "The policy that is kept minus published controllers, in the episodes of the validation, with "
+            "95 % intervals by paired bootstrap over questions. Each controller has, for each γ, the number "
+            "of branches or the β of the best objective on these questions; the policy is the best on them.",
+            tables=[_differences(differences)] if differences else [],
         ),
         Part(
             "Training",
@@ -111,6 +122,23 @@ def _validations(lines: Sequence[Mapping[str, Any]], best: int) -> Cells:
         for line in kept
     ]
     return Cells("Validations", ["update", *map(_title, names)], rows)
+
+
+def _differences(differences: Sequence[Difference]) -> Cells:
+    """What the policy gains over each controller."""
+    headings = ("minus", "Δ objective, 95 %", "Δ accuracy, 95 %", "tokens ratio")
+    rows = [
+        CellsRow(
+            [
+                one.baseline,
+                f"{one.gain:+.3f} [{one.gain_low:+.3f}, {one.gain_high:+.3f}]",
+                f"{100 * one.accuracy:+.1f} [{100 * one.accuracy_low:+.1f}, {100 * one.accuracy_high:+.1f}]",
+                f"{one.tokens_ratio:.2f}",
+            ]
+        )
+        for one in differences
+    ]
+    return Cells("Differences from published controllers", headings, rows)
 
 
 def _measurements(lines: Sequence[Mapping[str, Any]]) -> Cells:
