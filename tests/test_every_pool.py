@@ -19,7 +19,7 @@ from matrices import BRANCHES, random_matrix, shared_orders
 from matrices import WIDTH as SMALL_WIDTH
 from test_pickling import copied
 
-import autotts_jax  # noqa: F401  # registers the environments
+import autotts_jax as at
 from autotts_jax.collect import MathGrader, Plan, Problem, Sampling, SimulatedEngine, Store, collect_unit
 from autotts_jax.core import (
     UNREVEALED,
@@ -214,6 +214,11 @@ def test_a_player_plays_the_same_episode_everywhere(name, dataset, grader, envir
         replay = replayed(dataset, row, player(name).play_episode)
         assert_same_in_batch(batch, row, replay)
         decisions, ended, pool = replay
+        if row == 0:
+            trace = at.trace(dataset, player(name), recorded=True, max_branches=WIDTH)
+            *steps, last = [step.decision for step in trace.steps]
+            assert (steps, last.action, trace.answer) == (decisions, "answer", ended.answer)
+            assert (last.round, trace.stop_reason) == (ended.rounds, ended.stop_reason)
         live = answer(
             SimulatedEngine(),
             question.text,
