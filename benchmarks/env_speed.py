@@ -29,6 +29,9 @@ from typing import Annotated
 import jax
 import numpy as np
 import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 COUNTS = tuple(16**n for n in range(5))
 GYMNAX = ("gymnax==1.0.1", "six")  # it imports six and does not say so
@@ -49,12 +52,12 @@ def measure(
     counts = [count for count in COUNTS if count <= most]
     ways = {**ours(counts, steps, repeats), **yardsticks(counts, steps, repeats)}
     found = jax.devices()
-    print(f"{devices.usable_cores()} cores, JAX {jax.__version__} on {len(found)} x {found[0].device_kind}")
-    print(f"| steps/s | compile, s | {' | '.join(f'{count:,}' for count in counts)} |")
-    print(f"|---|---|{'---|' * len(counts)}")
-    for name, (compiling, rates) in ways.items():
-        cells = map(cell, rates)
-        print(f"| {name} | {f'{compiling:.1f}' if compiling else ''} | {' | '.join(cells)} |")
+    console = Console()
+    console.print(
+        f"{devices.usable_cores()} cores, JAX {jax.__version__} on {len(found)} x {found[0].device_kind}"
+    )
+    console.print(table("steps a second by number of environments", counts, ways))
+    console.print(table("the same, as ratios to gymnax with default settings", counts, relative(ways)))
     if out:
         with out.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream, lineterminator="\n")
@@ -63,8 +66,30 @@ def measure(
                 writer.writerows((name, *pair) for pair in zip(counts, map(round, rates), strict=False))
 
 
+def table(caption: str, counts, ways) -> Table:
+    """A table of ways by number of environments, which fits a terminal of 80 columns."""
+    shown = Table(box=box.SIMPLE_HEAD, caption=caption, padding=(0, 1, 0, 0))
+    shown.add_column("")
+    for heading in ("compile, s", *(f"{count:,}" for count in counts)):
+        shown.add_column(heading, justify="right", no_wrap=heading != "compile, s")
+    for name, (compiling, rates) in ways.items():
+        shown.add_row(name, f"{compiling:.1f}" if compiling else "", *map(cell, rates))
+    return shown
+
+
+def relative(ways) -> dict:
+    """Rates as ratios to those of gymnax."""
+    _, of_gymnax = ways["gymnax CartPole-v1"]
+    return {
+        name: (0.0, [rate / other for rate, other in zip(rates, of_gymnax, strict=False)])
+        for name, (_, rates) in ways.items()
+    }
+
+
 def cell(rate: float) -> str:
-    """Writes a rate as the tables have it."""
+    """Writes a rate, or a ratio, as the tables have it."""
+    if rate < 1e3:
+        return f"{rate:.2f}"
     return f"{rate / 1e6:.3g} M" if rate >= 1e5 else f"{rate / 1e3:.3g} k"
 
 
