@@ -376,9 +376,10 @@ def same(one, other):
 
 
 def end(env, params, question, order, actions):
-    """State of the branch pool and the answer after some actions."""
+    """State of the branch pool, its votes and the answer after some actions."""
     *_, (_, state, _, _, info) = play(env, params, question, order, actions)
-    return state.pool.state, state.pool.tokens, info["answer"]
+    votes = state.tracker.keys, state.tracker.counts, state.tracker.finals, state.tracker.latest
+    return state.pool.state, state.pool.tokens, votes, info["answer"]
 
 
 PROBE, PRUNE = 2 + W, 2 + 2 * W

@@ -42,6 +42,16 @@ class Vote:
     voters: Int32[Array, ""]
     width: int = dataclasses.field(metadata={"static": True})
 
+    @classmethod
+    def nobody(cls, width: int) -> Vote:
+        """Makes a vote that nobody has voted in.
+
+        Args:
+            width: W.
+        """
+        zero = jnp.int32(0)
+        return cls(jnp.int32(NONE), zero, zero, zero, width=width)
+
     @property
     def confidence(self) -> Float[Array, ""]:
         """Confidence in the leader: ``1 - BetaCDF(0.5; top1 + 1, top2 + 1)``, and 0 without votes."""

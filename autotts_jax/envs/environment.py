@@ -92,7 +92,7 @@ class Environment(abc.ABC):
     """
 
     atomic = False
-    """Whether a step reveals answers of one branch at most."""
+    """Whether a step reveals answers of, or prunes, one branch at most."""
 
     def __init__(
         self,
@@ -326,17 +326,15 @@ class Environment(abc.ABC):
             Observation, state, reward, terminated, truncated and info.
         """
         params = params or self.default_params
-        key, reset_key = jax.random.split(key)
-        final, stepped, reward, terminated, info = self.step_env(key, state, action, params)
+        # The keys of a split, one by one: the first one is hardly ever used, and then not made.
+        stepping, starting = (jax.random.fold_in(key, part) for part in range(2))
+        final, stepped, reward, terminated, info = self.step_env(stepping, state, action, params)
         truncated = ~terminated & self.is_truncated(stepped, params)
         done = terminated | truncated
-        first, started = self.reset_env(reset_key, params)
-
-        def select(new: Any, old: Any) -> Any:
-            return jax.tree.map(lambda a, b: jnp.where(done, a, b), new, old)
-
+        started = self.reset_env(starting, params)[1]
+        state = jax.tree.map(lambda new, old: jnp.where(done, new, old), started, stepped)
         info |= {"terminated": terminated, "truncated": truncated, "final_observation": final}
-        return select(first, final), select(started, stepped), reward, terminated, truncated, info
+        return self.get_obs(state, params), state, reward, terminated, truncated, info
 
     def reset_env(
         self,
@@ -390,7 +388,7 @@ class Environment(abc.ABC):
         )
         state = EnvState(
             pool=pool.without_matrix(),
-            tracker=observations.start_tracking(self.max_branches),
+            tracker=observations.start_tracking(self.max_branches, self.atomic),
             history=observations.start_history(pool) if self.obs == "history" else None,
             question=question,
             target=jnp.asarray(target, jnp.int32),
@@ -590,7 +588,7 @@ class Environment(abc.ABC):
         """
         pool = state.pool.unopened(params.matrix)
         history = None if state.history is None else observations.start_history(pool)
-        tracker = observations.start_tracking(pool.width)
+        tracker = observations.start_tracking(pool.width, self.atomic)
         return self.observe(pool, tracker, history, 0, params.max_steps_in_episode, state.gamma)
 
 

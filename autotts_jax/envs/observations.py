@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int16, Int32
+from jaxtyping import Bool, Float, Int16, Int32, UInt
 
 from autotts_jax.core import pool as pools
 from autotts_jax.core import votes
@@ -94,21 +94,41 @@ class Tracker:
             the finals by completion, those of one step in opening order.
         streak: steps in a row that revealed the same answer.
         keys: key of each branch's latest answer; never shown.
+        counts: votes of active branches for each branch's latest answer: those of finals in the lower half of
+            the word, those of latest answers in the upper half.
+        first: the first active branch with each branch's latest answer; W where none has it. None where it is
+            not kept.
+        finals: the vote of the finals; among answers with as many votes, the one completed first wins.
+        latest: the vote of the latest answers; among equals, the one of the branch opened first.
     """
 
     completion: Int16[Array, " W"]
     streak: Int16[Array, " W"]
     keys: Int16[Array, " W"]
+    counts: UInt[Array, " W"]
+    first: Int16[Array, " W"] | None
+    finals: Vote
+    latest: Vote
 
 
-def start_tracking(width: int) -> Tracker:
+def start_tracking(width: int, keep_first: bool = False) -> Tracker:
     """Makes the tracker of an episode in which nothing is opened.
 
     Args:
         width: W, branches that an episode can open.
+        keep_first: keep `Tracker.first` (static), which only atomic steps bring up to date cheaply.
     """
     zeros = jnp.zeros(width, jnp.int16)
-    return Tracker(completion=zeros, streak=zeros, keys=jnp.full(width, NONE, jnp.int16))
+    nobody = Vote.nobody(width)
+    return Tracker(
+        completion=zeros,
+        streak=zeros,
+        keys=jnp.full(width, NONE, jnp.int16),
+        counts=jnp.zeros(width, _counter(width)[0]),
+        first=jnp.full(width, width, jnp.int16) if keep_first else None,
+        finals=nobody,
+        latest=nobody,
+    )
 
 
 def track(tracker: Tracker, before: BranchPool, after: BranchPool, atomic: bool = False) -> Tracker:
@@ -118,20 +138,72 @@ def track(tracker: Tracker, before: BranchPool, after: BranchPool, atomic: bool 
         tracker: the tracker before the step.
         before: the pool before the step.
         after: the pool after it.
-        atomic: the step revealed answers of one branch at most (static); the others' are not looked up again.
+        atomic: the step revealed answers of, or pruned, one branch at most (static); those of others are not
+            looked up again, nor other votes counted.
     """
+    width = after.width
     fresh = after.revealed_depth > before.revealed_depth
     if atomic:
-        branch = jnp.max(jnp.where(fresh, jnp.arange(after.width), 0))
+        touched = fresh | (after.active != before.active)
+        branch = jnp.max(jnp.where(touched, jnp.arange(width), 0))
         keys = jnp.where(fresh, after.answer_key(branch), tracker.keys).astype(jnp.int16)
     else:
         keys = jnp.astype(after.answer_keys, jnp.int16)
     earlier = jnp.sum(final_revealed(before), dtype=jnp.int16)
+    completion = jnp.where(fresh & after.finished, earlier, tracker.completion)
+    final, voting = _voters(after, keys)
+    word, half = _counter(width)
+    ballots = jnp.asarray(final.astype(word) + (voting.astype(word) << half))
+    counts, first = tracker.counts, tracker.first
+    if atomic:
+        for key in (tracker.keys[branch], keys[branch]):  # no other answer has won or lost votes
+            same = keys == key
+            counts = jnp.where(same, jnp.sum(jnp.where(same, ballots, 0), dtype=word), counts)
+            if first is not None:
+                speaker = jnp.min(jnp.where(same & voting, jnp.arange(width), width))
+                first = jnp.where(same, speaker, first).astype(jnp.int16)
+    else:
+        counts = votes.weigh(keys, ballots)
+        first = None if first is None else _first_voters(keys, voting)
+    final_support, support = _supports(counts)
     return Tracker(
-        completion=jnp.where(fresh & after.finished, earlier, tracker.completion),
+        completion=completion,
         streak=jnp.where(fresh, jnp.where(keys == tracker.keys, tracker.streak, 0) + 1, tracker.streak),
         keys=keys,
+        counts=counts,
+        first=first,
+        finals=votes.elect(keys, final_support, final, completion),
+        latest=votes.elect(keys, support, voting),
     )
+
+
+def _voters(pool: BranchPool, keys: Int16[Array, " W"]) -> tuple[Bool[Array, " W"], Bool[Array, " W"]]:
+    """The active branches with an answer that may vote: those whose final was revealed, and all."""
+    voting = pool.active & (keys != NONE)
+    return voting & final_revealed(pool), voting
+
+
+def _first_voters(keys: Int16[Array, " W"], voting: Bool[Array, " W"]) -> Int16[Array, " W"]:
+    """The first branch that votes for each branch's answer; W where none does."""
+    width = keys.shape[0]
+    order = jnp.where(voting, jnp.arange(width), width).astype(jnp.int16)
+    return votes.fold_ballots(
+        lambda least, ballot, voter: jnp.minimum(least, jnp.where(keys == ballot, voter, width)),
+        jnp.full_like(order, width),
+        keys,
+        order,
+    )
+
+
+def _counter(width: int) -> tuple[type, int]:
+    """A word for two counts of up to ``width``, and half its bits; short words pass twice as fast."""
+    return (jnp.uint16, 8) if width < 2**8 else (jnp.uint32, 16)
+
+
+def _supports(counts: UInt[Array, " W"]) -> tuple[Int32[Array, " W"], Int32[Array, " W"]]:
+    """The two counts in each word of `Tracker.counts`."""
+    _, half = _counter(counts.shape[0])
+    return (counts & (2**half - 1)).astype(jnp.int32), (counts >> half).astype(jnp.int32)
 
 
 def final_revealed(pool: BranchPool) -> Bool[Array, " W"]:
@@ -153,8 +225,9 @@ class Standing(NamedTuple):
         voting: active branches with a revealed answer that may vote.
         final_support: finals that are equal to the branch's latest answer.
         support: latest answers that are equal to it.
-        finals: the vote of the finals; among answers with as many votes, the one completed first wins.
-        latest: the vote of the latest answers; among equals, the one of the branch opened first.
+        first: the first branch that votes for it, see `Tracker`.
+        finals: the vote of the finals, see `Tracker`.
+        latest: the vote of the latest answers, see `Tracker`.
     """
 
     pool: BranchPool
@@ -163,28 +236,22 @@ class Standing(NamedTuple):
     voting: Bool[Array, " W"]
     final_support: Int32[Array, " W"]
     support: Int32[Array, " W"]
+    first: Int16[Array, " W"] | None
     finals: Vote
     latest: Vote
 
 
 def standing(pool: BranchPool, tracker: Tracker) -> Standing:
-    """Counts the votes.
+    """Finds how the votes stand.
 
     Args:
         pool: the pool.
-        tracker: what the steps have shown.
+        tracker: what the steps to this pool have shown.
     """
     keys = tracker.keys
-    voting = pool.active & (keys != NONE)
-    final = voting & final_revealed(pool)
-    # Both counts in one pass, the latter in the upper half of a word; short words pass twice as fast.
-    word, half = (jnp.uint16, 8) if pool.width < 2**8 else (jnp.uint32, 16)
-    both = votes.weigh(keys, final.astype(word) + (voting.astype(word) << half))
-    final_support = (both & (2**half - 1)).astype(jnp.int32)
-    support = (both >> half).astype(jnp.int32)
-    finals = votes.elect(keys, final_support, final, tracker.completion)
-    latest = votes.elect(keys, support, voting)
-    return Standing(pool, keys, final, voting, final_support, support, finals, latest)
+    final, voting = _voters(pool, keys)
+    supports = _supports(tracker.counts)
+    return Standing(pool, keys, final, voting, *supports, tracker.first, tracker.finals, tracker.latest)
 
 
 def branch_features(stand: Standing, tracker: Tracker) -> Float[Array, "W F"]:
@@ -310,21 +377,15 @@ def _share(stand: Standing, support: Int32[Array, " W"], vote: Vote) -> Float[Ar
 
 def _rank(stand: Standing) -> Float[Array, " W"]:
     """Rank of each voter's answer by votes, then by its first voter, over W; 1 for who does not vote."""
-    keys, voting = stand.keys, stand.voting
-    width = keys.shape[0]
+    voting, width = stand.voting, stand.pool.width
     # Short words pass twice as fast, where scores of up to W (W + 1) fit.
     word = jnp.int16 if width * (width + 1) < 2**15 else jnp.int32
-    order = jnp.arange(width, dtype=word)
-    first = votes.fold_ballots(
-        lambda least, ballot, voter: jnp.minimum(least, jnp.where(keys == ballot, voter, width)),
-        jnp.full_like(order, width),
-        jnp.where(voting, keys, NONE),
-        order,
-    )
+    first = _first_voters(stand.keys, voting) if stand.first is None else stand.first
+    first = jnp.astype(first, word)
     score = stand.support.astype(word) * (width + 1) - first
     # Each answer is counted once, where its first voter speaks for it.
-    speaker = jnp.where(voting & (first == order), score, jnp.iinfo(word).min)
-    ahead = votes.fold_ballots(lambda count, other: count + (other > score), jnp.zeros_like(order), speaker)
+    speaker = jnp.where(voting & (first == jnp.arange(width)), score, jnp.iinfo(word).min)
+    ahead = votes.fold_ballots(lambda count, other: count + (other > score), jnp.zeros_like(score), speaker)
     return jnp.where(voting, ahead / width, 1)
 
 

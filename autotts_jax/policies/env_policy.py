@@ -108,7 +108,8 @@ class EnvController(Controller):
                 f"--max-branches {width}"
             )
         history = observations.start_history(pool) if self.env.obs == "history" else None
-        return PolicyMemory(own, observations.start_tracking(width), history, jnp.int32(0))
+        tracker = observations.start_tracking(width, self.env.atomic)
+        return PolicyMemory(own, tracker, history, jnp.int32(0))
 
     def observe(self, memory: PolicyMemory, pool: BranchPool) -> Observation:
         """Makes the observation of a pool.

@@ -276,4 +276,5 @@ class _Player:
 
 def _start(environment: Environment, params: EnvParams, key: PRNGKeyArray) -> Carry:
     """Starts an episode."""
-    return Carry(environment.reset_env(key, params)[1], initial_state(environment.max_branches))
+    state = environment.reset_env(key, params)[1]
+    return Carry(state, initial_state(environment.max_branches)._replace(tracker=state.tracker))
