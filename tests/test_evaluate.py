@@ -306,6 +306,13 @@ def test_referees_statistics_by_hand(dataset):
     assert rows[3].gain_detectable == pytest.approx(2.8016 * np.sqrt(1 / 8), rel=0.03)
 
 
+def test_one_question_has_no_p_value(dataset):
+    plays = [play_of(np.full((3, 1), right), 10, name) for right, name in ((0, "sc"), (1, "asc"))]
+    _, gained = Evaluation(dataset.select([0]), tuple(plays), 3).rows
+    assert gained.gain == 1
+    assert np.isnan([gained.gain_p, gained.gain_p_adjusted, gained.gain_detectable]).all()
+
+
 def test_bootstrap_draws_a_question_of_two_models_once():
     difference = np.random.default_rng(0).normal(size=20)
     texts = [str(q) for q in range(20)]

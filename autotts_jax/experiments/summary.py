@@ -134,7 +134,8 @@ class Row:
         gain: accuracy minus that of the first setting.
         gain_low: lower end of the 95 % interval of ``gain``, by paired bootstrap over questions.
         gain_high: upper end of it.
-        gain_p: two-sided p-value of ``gain`` by the same bootstrap; NaN of the first setting.
+        gain_p: two-sided p-value of ``gain`` by the same bootstrap; NaN of the first setting,
+            and with one question.
         gain_p_adjusted: it, adjusted by Benjamini and Hochberg for the settings of this model and benchmark.
         gain_detectable: the smallest gain that as many questions, which differ as much, show in four of five
             tests at 5 %; NaN where all questions gain the same.
@@ -258,7 +259,7 @@ def _rows(
                     gain=float(gain @ weight),
                     gain_low=low,
                     gain_high=high,
-                    gain_p=p_value(gains) if rows else math.nan,
+                    gain_p=p_value(gains) if rows and len(set(texts)) > 1 else math.nan,
                     gain_p_adjusted=math.nan,
                     gain_detectable=DETECTABLE * round(float(np.std(gains)), 12) or math.nan,
                     objective_gain=float(objective_gain @ weight),

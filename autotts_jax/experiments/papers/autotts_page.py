@@ -223,7 +223,7 @@ def _paired(evaluation: Evaluation, rows: Sequence[Row]) -> Section:
             (
                 row.name,
                 points(row.gain, row.gain_low, row.gain_high),
-                f"{row.gain_p_adjusted:.3f}",
+                "" if math.isnan(row.gain_p_adjusted) else f"{row.gain_p_adjusted:.3f}",
                 "" if math.isnan(row.gain_detectable) else f"{100 * row.gain_detectable:.1f}",
                 f"{row.tokens_ratio:.2f} [{row.ratio_low:.2f}, {row.ratio_high:.2f}]",
             )

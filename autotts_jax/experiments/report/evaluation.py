@@ -175,7 +175,7 @@ def _differences(rows: Sequence[Row], model: str, benchmark: str, first: str, ki
         return [
             row.name,
             points(row.gain, row.gain_low, row.gain_high),
-            f"{row.gain_p_adjusted:.3f}",
+            NO_FIGURE if math.isnan(row.gain_p_adjusted) else f"{row.gain_p_adjusted:.3f}",
             NO_FIGURE if math.isnan(detectable) else f"{100 * detectable:.1f}",
             ratio(row.tokens_ratio, row.ratio_low, row.ratio_high),
             *own,
