@@ -426,6 +426,9 @@ def test_a_browser_shows_what_strangers_wrote_as_text(browser, tmp_path, width):
     page.locator("[data-episode]:visible").click()
     viewer = page.get_by_role("dialog")
     viewer.locator("select").last.select_option(names[2])
+    labels = viewer.locator(".votes .role-axis-label text")
+    labels.first.wait_for(state="attached")
+    assert {"0", "1"} <= set(labels.all_text_contents()) <= {"", "0", "1", "2", "3", "4"}
     text = viewer.locator("#viewer-question").text_content()
     assert text == f"{printable(STRANGE, lines=True)} Right: {asked_of.gold}."
     assert viewer.locator("select option").all_text_contents()[1] == f"{names[1]}@1"

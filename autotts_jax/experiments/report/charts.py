@@ -31,6 +31,8 @@ COLOURS = (
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 """Marks of controllers, in turn."""
 
+WHOLE: dict[str, Any] = {"tickMinStep": 1, "format": ",d", "labelExpr": "datum.value % 1 ? '' : datum.label"}
+"""An axis of whole numbers: in a short range Vega has ticks between them all the same."""
 
 CROSS = "M-1,-1L1,1M1,-1L-1,1"
 """The mark of a branch that was pruned."""
@@ -283,13 +285,13 @@ def episode_chart() -> dict[str, Any]:
         "x:Q",
         title="depth, intervals",
         scale=alt.Scale(domain=[0, alt.expr("depths + 1")], nice=False),
-        axis=alt.Axis(grid=False, tickMinStep=1),
+        axis=alt.Axis(grid=False, **WHOLE),
     )
     y = alt.Y(
         "y:Q",
         title="branch, in opening order",
         scale=alt.Scale(domain=[0, alt.expr("branches")], nice=False, reverse=True),
-        axis=alt.Axis(grid=False, tickMinStep=1),
+        axis=alt.Axis(grid=False, **WHOLE),
     )
     tips = [alt.Tooltip(f"{name}:N") for name in ("branch", "depth", "answer", "round")]
     cells = (
@@ -366,9 +368,9 @@ def votes_chart() -> dict[str, Any]:
         "round:Q",
         title="round",
         scale=alt.Scale(domain=[0, alt.expr("rounds")], nice=False),
-        axis=alt.Axis(grid=False, tickMinStep=1),
+        axis=alt.Axis(grid=False, **WHOLE),
     )
-    y = alt.Y("votes:Q", title="votes", axis=alt.Axis(tickCount=4, tickMinStep=1))
+    y = alt.Y("votes:Q", title="votes", axis=alt.Axis(tickCount=4, **WHOLE))
     lines = (
         alt.Chart(alt.NamedData("rows"))
         .mark_line(interpolate="step-after", strokeWidth=1.5)
