@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from evosax.algorithms import Open_ES
 from jaxtyping import PRNGKeyArray, UInt32
 
 from autotts_jax.envs.params import EnvParams
@@ -86,6 +85,8 @@ class Evolution:
         parameters: Parameters,
         devices: Sequence[jax.Device] | None = None,
     ):
+        from evosax.algorithms import Open_ES  # here, as it starts JAX
+
         self._settings = settings
         self._start = parameters
         self._arena = Arena(params, settings.max_branches, devices)

@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from evosax.algorithms import CMA_ES
 from jaxtyping import Float, PRNGKeyArray
 
 from autotts_jax.policies.cmc import CMC
@@ -131,6 +130,8 @@ def tune(
     Returns:
         The mean of the strategy, averaged over the second half of the generations.
     """
+    from evosax.algorithms import CMA_ES  # here, as it starts JAX
+
     start = published()
     strategy = CMA_ES(population, jnp.zeros(start.size))
     params = strategy.default_params.replace(std_init=STD)
