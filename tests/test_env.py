@@ -20,7 +20,7 @@ from matrices import WIDTH as W
 from scipy.special import betainc
 
 import autotts_jax as at
-from autotts_jax.core import COMPILER_OPTIONS, CostModel, ReplayPool, votes
+from autotts_jax.core import COMPILER_OPTIONS, CostModel, ReplayPool, keys, votes
 from autotts_jax.envs import (
     BRANCH_FEATURES,
     GLOBAL_FEATURES,
@@ -832,6 +832,15 @@ def test_a_step_and_the_next_episode_have_keys_of_their_own():
     words = {*np.asarray(info["noise"]).tolist(), int(ended.time.astype(jnp.uint32))}
     assert len(words) == 4
     assert words.isdisjoint(np.asarray(jax.random.bits(KEY, (3,))).tolist())
+
+
+@pytest.mark.parametrize("key", [jax.random.key(5), jax.random.key(5, impl="rbg"), jax.random.PRNGKey(5)])
+def test_random_words_are_those_of_jax(key):
+    for part, child in enumerate(jax.random.split(key)):
+        assert same(*map(jax.random.key_data, (keys.fold_in(key, part), jax.random.fold_in(key, part))))
+        if key.dtype != KEY.dtype or jax.random.key_impl(key) == jax.random.key_impl(KEY):
+            assert same(*map(jax.random.key_data, (keys.fold_in(key, part), child)))
+    assert np.array_equal(keys.bits(key, 3), jax.random.bits(key, (3,)))
 
 
 def test_default_parameters_are_made_once_also_under_jit():

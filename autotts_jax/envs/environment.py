@@ -19,6 +19,7 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from autotts_jax.checks import choice, flag, number, whole
+from autotts_jax.core import keys
 from autotts_jax.core.costs import EpisodeCost, critical_tokens, spent_in
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, winner
@@ -327,7 +328,7 @@ class Environment(abc.ABC):
         """
         params = params or self.default_params
         # The keys of a split, one by one: the first one is hardly ever used, and then not made.
-        stepping, starting = (jax.random.fold_in(key, part) for part in range(2))
+        stepping, starting = (keys.fold_in(key, part) for part in range(2))
         final, stepped, reward, terminated, info = self.step_env(stepping, state, action, params)
         truncated = ~terminated & self.is_truncated(stepped, params)
         done = terminated | truncated
@@ -359,7 +360,7 @@ class Environment(abc.ABC):
         self._check(params, question, order, gamma)
         matrix = params.matrix
         # One draw of three words; the bias of a remainder is below 1e-6 for fewer than 4,000 questions.
-        word = jax.random.bits(key, (3,), jnp.uint32)
+        word = keys.bits(key, 3)
         if question is None:
             question = (word[0] % matrix.num_questions).astype(jnp.int32)
         question = jnp.asarray(question, jnp.int32)
