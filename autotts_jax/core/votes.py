@@ -48,6 +48,9 @@ class Vote:
 
         Args:
             width: W.
+
+        Returns:
+            The vote, without a leader.
         """
         zero = jnp.int32(0)
         return cls(jnp.int32(NONE), zero, zero, zero, width=width)
