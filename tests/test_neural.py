@@ -190,7 +190,8 @@ def test_atomic_actions_are_those_of_the_environment(matrix):
             _, state, _, answered, info = env.step_env(jax.random.key(0), state, action, params)
             return state, recurrent, answered, {name: info[name] for name in COUNTED}
 
-        start = state, network.initial_state(24), jnp.bool_(False), dict.fromkeys(COUNTED, jnp.int32(0))
+        recurrent = network.initial_state(24)._replace(tracker=state.tracker)
+        start = state, recurrent, jnp.bool_(False), dict.fromkeys(COUNTED, jnp.int32(0))
         state, _, _, info = jax.lax.while_loop(lambda carry: ~carry[2], step, start)
         return info | {"rounds": state.time}
 

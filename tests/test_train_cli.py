@@ -81,9 +81,19 @@ def load_policy(folder):
         return dict(policy), {}
 
 
+class ToyValidation:
+    """Measures `Toy`'s policies, and compares them with nothing."""
+
+    def __init__(self, *_):
+        self.compare = lambda _: []
+
+    def __call__(self, policy):
+        return validate(policy)
+
+
 TOY = {
     "TRAINERS": {EvolutionSettings: lambda *_: Toy()},
-    "Validation": lambda *_: validate,
+    "Validation": ToyValidation,
     "rendering": types.SimpleNamespace(available=lambda: False),  # a report takes seconds
     "dataclasses": types.SimpleNamespace(replace=lambda policy, **_: policy),
     "policy_file": types.SimpleNamespace(
