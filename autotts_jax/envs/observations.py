@@ -116,7 +116,7 @@ def start_tracking(width: int, keep_first: bool = False) -> Tracker:
 
     Args:
         width: W, branches that an episode can open.
-        keep_first: keep `Tracker.first` (static), which only atomic steps bring up to date cheaply.
+        keep_first: keep `Tracker.first` (static), for episodes of atomic steps alone.
     """
     zeros = jnp.zeros(width, jnp.int16)
     nobody = Vote.nobody(width)
@@ -164,7 +164,6 @@ def track(tracker: Tracker, before: BranchPool, after: BranchPool, atomic: bool 
                 first = jnp.where(same, speaker, first).astype(jnp.int16)
     else:
         counts = votes.weigh(keys, ballots)
-        first = None if first is None else _first_voters(keys, voting)
     final_support, support = _supports(counts)
     return Tracker(
         completion=completion,
