@@ -184,23 +184,25 @@ def locked(folder: Path, patience: float = 0) -> Iterator[None]:
     Raises:
         InputError: another has it, or the folder cannot be written.
     """
-    made = not exists(folder)
-    make_folder(folder)
-    lock = folder / LOCK
-    holding = filelock.FileLock(lock, timeout=patience)
-    try:
-        holding.acquire()
-    except filelock.Timeout:
-        raise InputError(f"{folder} is in use by another run; wait for it, or end it") from None
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror}; check its folder") from error
+    holding = filelock.FileLock(folder / LOCK, timeout=patience)
+    while not holding.is_locked:
+        made = not exists(folder)
+        make_folder(folder)
+        try:
+            holding.acquire()
+        except filelock.Timeout:
+            raise InputError(f"{folder} is in use by another run; wait for it, or end it") from None
+        except FileNotFoundError:  # another process, which put nothing into the folder, has removed it
+            continue
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be written: {error.strerror}; check its folder") from error
     try:
         remove_unfinished(folder)
         yield
     finally:
         # Removed while it is held: who waits for it finds out, and makes another.
         with contextlib.suppress(OSError):
-            lock.unlink()
+            (folder / LOCK).unlink()
         holding.release()
         if made:
             with contextlib.suppress(OSError):  # it is not empty
