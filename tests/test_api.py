@@ -133,6 +133,7 @@ def pictures(view):
     return [base64.b64decode(code).decode() for code in re.findall(r"svg\+xml;base64,([^\"]+)", view)]
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_charts_of_results(result, dataset):
     for view in (result._repr_html_(), result.frontier()._repr_html_()):
         (picture,) = pictures(view)

@@ -157,6 +157,7 @@ def test_the_same_call_gives_the_same_scores_to_the_digit(result, data, players)
     assert str(again.table()) == str(result.table())
 
 
+@pytest.mark.slow
 def test_random_play_of_an_episode_depends_on_nothing_beside_it(result, data):
     def played(found):
         plays = [play for play in found.evaluation.plays if play.player.name.startswith("random of seed")]

@@ -406,6 +406,7 @@ def test_ctrl_c_is_not_lost_in_a_destructor(capsys):
     assert capsys.readouterr().err == "autotts-jax: interrupted; nothing was written\n"
 
 
+@pytest.mark.slow
 def test_the_default_trace_runs_in_a_fresh_process(tmp_path):
     environment = os.environ | {"COLUMNS": "80"}
     process = start("trace", "--controller", "sc@2", "--out", tmp_path / "out", env=environment)

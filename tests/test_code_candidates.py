@@ -102,6 +102,7 @@ def test_a_file_without_beta_is_judged_at_every_price(course):
     assert TRACE + "0.5" in measured.feedback
 
 
+@pytest.mark.slow
 def test_the_example_of_the_contract_plays(course):
     example = code_of(CONTRACT.read_text(encoding="utf-8"))
     measured = measure(example, course)

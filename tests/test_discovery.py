@@ -700,6 +700,7 @@ def test_no_limit_holds_that_nobody_asked_for(tmp_path, monkeypatch, given, budg
     assert asked == [budget]
 
 
+@pytest.mark.slow
 def test_the_budget_has_to_reach_every_search(tmp_path):
     run = run_of(tmp_path)
     run.search(HEATS[0][0], None)

@@ -500,7 +500,9 @@ def test_a_tie_of_finals_goes_to_the_one_revealed_first(first):
     assert int(info["answer"]) == finals[first]
 
 
-@pytest.mark.parametrize("width", [64, pytest.param(200, marks=pytest.mark.slow), 300])
+@pytest.mark.parametrize(
+    "width", [64, *(pytest.param(width, marks=pytest.mark.slow) for width in (200, 300))]
+)
 def test_votes_and_ranks_are_right_at_any_width(width):
     """Counts and scores of many branches do not fit in the words that hold those of few."""
     rng = np.random.default_rng(width)
@@ -716,6 +718,7 @@ def test_the_answer_is_the_aggregate_of_choice(aggregate):
     assert int(last[-1]["answer"]) == {"majority": 2, "latest": 0, first_opened: 0, first_shown: 0}[aggregate]
 
 
+@pytest.mark.slow
 def test_parameters_can_be_batched():
     changes = {
         "gamma_low": jnp.float32([1e-4, 1e-2, 1e-2]),

@@ -268,6 +268,7 @@ class Leaky(WidthDepthRounds):
         return seen | {"globals": seen["globals"] + pool.hidden.length[0]}
 
 
+@pytest.mark.slow
 def test_an_environment_that_shows_what_was_not_revealed_is_caught(leak_matrix):
     with pytest.raises(AssertionError, match="scramble check"):
         check_controller(as_controller(drawn(Leaky(LEAK_WIDTH)), GAMMA), leak_matrix, max_branches=LEAK_WIDTH)

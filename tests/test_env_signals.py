@@ -109,6 +109,7 @@ def test_policies_read_them_wherever_controllers_play(data):
         at.evaluate(data.with_signals({}), [policy], seeds=2, max_branches=W)
 
 
+@pytest.mark.slow
 def test_a_policy_that_is_shown_an_unrevealed_one_is_caught(data):
     policy = as_controller(Sure(Peeking(W, signals=NAMES)), 1e-4)
     with pytest.raises(AssertionError, match="the episode changes when"):

@@ -195,7 +195,8 @@ def test_no_episode_exceeds_its_budget(dataset, budget):
     assert (play.tokens >= play.sequential_tokens).all()
 
 
-@pytest.mark.parametrize("protocol", [pytest.param("repo100", marks=pytest.mark.slow), "paper64"])
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["repo100", "paper64"])
 def test_the_released_program_plays_as_the_compiled_controller(protocol):
     data = synthetic(models=SYNTHETIC_MODELS[2:3], questions=4, branches=40)
     program = "examples/released_programs.py:OptimalController@0.5"

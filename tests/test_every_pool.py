@@ -186,10 +186,17 @@ def in_environment(env, row, play, budget=None) -> tuple[Played, EnvironmentExec
 
 
 SLOW = (
+    "ASC",
+    "ESC",
     "CMC of the least budget",
+    "short-m",
     "first finish",
+    "SPRT",
+    "ASC by Dirichlet",
     "ASC by entropy",
     "ASC by majority",
+    "weighted",
+    "single",
     "neural, atomic",
     "own controller",
     "SC as a program",
@@ -358,11 +365,15 @@ SMALL_ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:SM
     ("controller", "aggregate"),
     [
         (CMC.of_beta(0.5), "majority"),
-        (ParallelProbe(SMALL_WIDTH, stability=10, prune_patience=3, warm_up=4, burst=5), "majority"),
+        pytest.param(
+            ParallelProbe(SMALL_WIDTH, stability=10, prune_patience=3, warm_up=4, burst=5),
+            "majority",
+            marks=pytest.mark.slow,
+        ),
         (ParallelProbe(SMALL_WIDTH, stability=10, prune_patience=3, warm_up=4, burst=5), "latest"),
         (SelfConsistency(SMALL_WIDTH), "majority"),
-        (AdaptiveConsistency(SMALL_WIDTH), "majority"),
-        (EarlyStopping(SMALL_WIDTH, window=2), "majority"),
+        pytest.param(AdaptiveConsistency(SMALL_WIDTH), "majority", marks=pytest.mark.slow),
+        pytest.param(EarlyStopping(SMALL_WIDTH, window=2), "majority", marks=pytest.mark.slow),
         (LastOne(SMALL_WIDTH), "latest"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,

@@ -60,6 +60,7 @@ def test_evolution_of_a_policy_of_atomic_actions(matrix):
     assert not np.array_equal(parameters["trunk"]["kernel"], start["trunk"]["kernel"])
 
 
+@pytest.mark.slow
 def test_majority_targets_need_no_gold(matrix):
     env = WidthDepthRounds(16)
     settings = EvolutionSettings(population=2, num_gammas=1, max_branches=16)

@@ -659,7 +659,7 @@ actions = {
 }
 
 
-QUICK = {(ATOMIC, AutoresetMode.NEXT_STEP), (ROUNDS, AutoresetMode.SAME_STEP)}
+QUICK = {(ROUNDS, AutoresetMode.SAME_STEP)}
 
 
 @pytest.mark.parametrize(
@@ -695,6 +695,7 @@ def same(of_vector, of_sync):
     assert data_equivalence(list(of_vector), list(of_sync))
 
 
+@pytest.mark.slow
 def test_an_end_is_seen_in_every_mode(pairs):
     """The property above has something to say: ends, final observations and resets come up."""
     for (name, mode), (vector, _) in pairs.items():

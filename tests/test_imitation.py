@@ -54,6 +54,7 @@ def test_demonstrations_are_what_the_teacher_did(matrix):
     assert allowed[goes_on].all()
 
 
+@pytest.mark.slow
 def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
     # 5 branches at first, and later the other 11 of 16: nearest to that many is 12.
     teacher = dataclasses.replace(CMC.of_beta(0.5), n_init=5, max_use=16, widen=11, trend=1.0, threshold=2.0)
@@ -77,6 +78,7 @@ def test_demonstrations_until_the_peak_end_right(matrix):
     assert len(none.action.answer) == 0  # nothing is right
 
 
+@pytest.mark.slow
 def test_demonstrations_end_after_so_many_rounds(matrix, monkeypatch):
     """The first rounds of each episode are those that it has without the limit."""
     whole = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(24), ROWS)

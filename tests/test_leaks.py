@@ -27,14 +27,14 @@ def data():
 FAMILIES = [*CONTROLLERS.values(), neural_family(as_player("neural").controllers[0])]
 
 
-SLOW = ("parallel-probe", "deepconf-offline", "dynasor", "deer", "eat")
-"""Families of which others that are not slow read and vote in the like way."""
+QUICK = ("sc", "cmc", "deepconf")
+"""Families that read and vote in the ways in which the others do."""
 
 
 @pytest.mark.parametrize(
     "family",
     [
-        pytest.param(family, marks=[pytest.mark.slow] * (family.name in SLOW), id=family.name)
+        pytest.param(family, marks=[pytest.mark.slow] * (family.name not in QUICK), id=family.name)
         for family in FAMILIES
     ],
 )
@@ -96,7 +96,10 @@ CHEATS = {
 }
 
 
-@pytest.mark.parametrize("name", CHEATS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("Gold", "Length"))) for name in CHEATS],
+)
 def test_a_controller_that_sees_what_was_not_revealed_is_caught(name, data):
     message = failure(opens(name, two_if_even(CHEATS[name])), data, max_branches=WIDTH)
     assert message.startswith(f"{name} on question ")
@@ -109,6 +112,7 @@ def test_a_controller_that_sees_what_was_not_revealed_is_caught(name, data):
     assert "Use only the public properties and methods of the pool" in message
 
 
+@pytest.mark.slow
 def test_an_honest_controller_of_the_same_make_passes(data):
     honest = opens("Honest", two_if_even(lambda pool: pool.labels[0] + pool.depth[1]))
     check_controller(honest, data, max_branches=WIDTH)

@@ -241,6 +241,7 @@ class Careless(Greedy):
             return "7"
 
 
+@pytest.mark.slow
 def test_a_released_program_keeps_its_budget_and_its_failures_are_told(grader):
     found = live(f"{__file__}:Greedy", grader, budget=330)
     assert 310 < found.tokens <= 330

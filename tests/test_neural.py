@@ -84,7 +84,7 @@ def test_it_reads_the_features_that_the_environments_show(matrix):
         np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("atomic", [False, True])
+@pytest.mark.parametrize("atomic", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_it_remembers_disagreement_and_confidence(matrix, atomic):
     """Round by round as a plain loop over the rounds' own vote has it, or branch by branch."""
     pool = ReplayPool.begin(matrix, 0, jnp.asarray(orders(1, 16)[0])).open(12)
@@ -130,6 +130,7 @@ def test_the_width_of_the_pool_makes_no_difference(matrix):
         np.testing.assert_array_equal(getattr(wide, name)[few], getattr(narrow, name)[few])
 
 
+@pytest.mark.slow
 def test_every_round_makes_progress(matrix):
     """Whatever the parameters, an episode ends by an answer or by having read everything."""
     policies = [policy(seed, scale=4.0) for seed in range(16)]

@@ -166,7 +166,11 @@ SPECS = {
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * ("policy" in kind)) for kind in SPECS]
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.slow] * (kind not in ("controller", "network")))
+        for kind in SPECS
+    ],
 )
 def test_an_episode_step_by_step_is_that_of_the_batch(dataset, folder, kind):
     # Sealed, files start a process for each episode; sealing and sealed traces have tests of their own.
@@ -185,6 +189,7 @@ def test_an_episode_step_by_step_is_that_of_the_batch(dataset, folder, kind):
             assert trace.stop_reason == play.stop_reason[0, 1, question]
 
 
+@pytest.mark.slow
 def test_policies_stand_in_the_table_of_the_controllers(play, tmp_path):
     players = f"sc@1,{EXAMPLES}/my_policy.py:MyPolicy,p.py:Good@1e-6,p.py:Host"
     status, out, err = play("--controllers", players, "--out", tmp_path)

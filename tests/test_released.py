@@ -304,6 +304,7 @@ def test_program_that_ends_its_process(program_file):
         run(program_file("os._exit(1)"), processes=2)
 
 
+@pytest.mark.slow
 def test_processes_and_progress_do_not_change_results():
     rng = random.Random(0)
     asks = []

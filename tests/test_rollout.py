@@ -91,7 +91,7 @@ AT_END = Hooks(at_end=look)
 @pytest.mark.parametrize(
     "controllers",
     [
-        [CMC.of_beta(0.0), CMC.of_beta(1.0)],
+        pytest.param([CMC.of_beta(0.0), CMC.of_beta(1.0)], marks=pytest.mark.slow),
         pytest.param(
             [ParallelProbe(3, stability=4, prune_patience=2, warm_up=1), ParallelProbe(4, max_steps=3)],
             marks=pytest.mark.slow,
@@ -220,6 +220,7 @@ def test_sequential_tokens_by_controller():
     assert played["esc"].sequential_tokens.tolist() == expected
 
 
+@pytest.mark.slow
 def test_the_critical_path_adds_up_what_rounds_wait_for():
     """What controllers read one after another is on it, and what is read of branches that are opened late."""
     matrix, hooks = random_matrix(7), Hooks(critical_path=True)

@@ -241,7 +241,13 @@ def test_cheats_beat_honest_play_where_nothing_seals_them(write, file, cheat, mo
 LOOKING = [cheat for cheat in [*INSIDE, *OUTSIDE] if cheat != ("inside", "pickles")]
 
 
-@pytest.mark.parametrize(("file", "cheat"), LOOKING, ids=ids(LOOKING))
+@pytest.mark.parametrize(
+    ("file", "cheat"),
+    [
+        pytest.param(*cheat, marks=[pytest.mark.slow] * (number % 3 > 0), id=cheat[1])
+        for number, cheat in enumerate(LOOKING)
+    ],
+)
 @pytest.mark.usefixtures("kernel")
 def test_sealed_cheats_that_look_around_find_nothing(write, file, cheat):
     # Spelled answers would pay for a gold answer that was found.
@@ -1186,7 +1192,13 @@ many = at.Family("many", tuple(range(5000)), lambda value: SelfConsistency(2))
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [("made", "made"), ("first_two", "first-two"), ("endless", None), ("huge", None), ("many", None)],
+    [
+        ("made", "made"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("first_two", "first-two"), ("endless", None), ("huge", None), ("many", None))
+        ),
+    ],
 )
 def test_code_chooses_neither_another_name_nor_values_that_are_none(tmp_path, name, shown):
     file = tmp_path / "of@mine.py"

@@ -299,6 +299,7 @@ def test_plain_is_a_branch_as_the_model_writes_it(address, directly):
     assert alone.choices[0].message.content == alone.autotts["answer"]
 
 
+@pytest.mark.slow
 def test_a_plain_branch_that_the_server_cuts_off_has_not_stopped():
     with served(
         Engine(), dataclasses.replace(SETTINGS, sampling=Sampling(interval=20, max_tokens=60))
@@ -641,6 +642,7 @@ def test_a_wrong_key_is_refused(address, key):
         assert reply.json()["error"]["code"] == "invalid_api_key"
 
 
+@pytest.mark.slow
 def test_a_name_that_leads_here_is_no_way_in_without_a_key():
     settings = dataclasses.replace(SETTINGS, api_key=None, allowed_hosts=("model.lan",))
     with served(Engine(), settings) as address:
@@ -880,6 +882,7 @@ def test_a_signal_ends_the_server_and_what_is_under_way(monkeypatch, caplog, num
     assert set(threading.enumerate()) == before
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_it_is_told_to_end():
     code = "from autotts_jax.cli.main import main; main()"
     options = ["--engine", "simulated", "--port", "0", "--interval", "20", "--max-tokens", "100"]

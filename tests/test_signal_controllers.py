@@ -184,6 +184,7 @@ def test_signals_are_read_by_these_alone():
     assert set(CONTROLLERS) - set(PUBLISHED) == {"dynasor"}
 
 
+@pytest.mark.slow
 def test_a_family_decides_by_its_value(data):
     for name in ("dynasor", "deer", "eat"):
         evaluation = at.evaluate(data, name, seeds=2, max_branches=1)
@@ -213,7 +214,7 @@ def test_data_without_signals_are_refused():
         at.evaluate(at.load("smollm2"), "deer@0.9", seeds=1)
 
 
-@pytest.mark.parametrize("budget", [2_000, 20_000])
+@pytest.mark.parametrize("budget", [pytest.param(2_000, marks=pytest.mark.slow), 20_000])
 def test_a_budget_leaves_an_answer(budget, data):
     for controller in (DeepConf(24), DEER(6)):
         evaluation = at.evaluate(data, controller, seeds=2, max_branches=24, budget=budget)

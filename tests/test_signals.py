@@ -533,6 +533,7 @@ def data():
     return noise(plain, "logprob_mean", "unread")
 
 
+@pytest.mark.slow
 def test_a_controller_that_reads_a_signal_plays_the_same_everywhere(data):
     check_controller(Sure(), data, max_branches=8, episodes=8)
 

@@ -116,6 +116,7 @@ def test_parallel_probe_votes_with_latest_answers(traces):
     assert all(trace.steps[-1].final for trace in traces["sc@8"])
 
 
+@pytest.mark.slow
 def test_a_users_own_controller_can_be_traced(dataset, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(OWN_CONTROLLER)
@@ -233,6 +234,7 @@ def test_bad_arguments(dataset, spec, arguments, message):
         at.trace(dataset, spec, **({"max_branches": WIDTH} | arguments))
 
 
+@pytest.mark.slow
 def test_signals_that_a_controller_reads_are_shown(tmp_path):
     trace = at.trace("synthetic-signals", "deepconf@24", question=1, max_branches=24)
     recorded = at.load("synthetic-signals").matrix.signals["conf_low"][1].astype(np.float32)

@@ -74,7 +74,7 @@ seed = 5
 """
 
 MAIN = (
-    "from autotts_jax.pages import rendering; rendering.available = lambda: False  # a report takes a minute\n"
+    "from autotts_jax.pages import rendering; rendering.available = lambda: False  # one takes a minute\n"
     "from autotts_jax.cli.main import main; main()"
 )
 
