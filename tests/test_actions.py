@@ -52,7 +52,8 @@ class Case:
 
     @functools.cached_property
     def parameters(self):
-        return jax.tree.map(lambda leaf: 3 * leaf, initial_parameters(4, jax.random.key(0), self.name))
+        """Of a network that reads a signal."""
+        return jax.tree.map(lambda leaf: 3 * leaf, initial_parameters(4, jax.random.key(0), self.name, 1))
 
 
 class Rounds(Case):
@@ -276,7 +277,7 @@ def test_numbering_of_branches_makes_no_difference(case, seed):
     rng = np.random.default_rng(seed)
     width = 6
     mask = case.all_admissible(width)
-    features = rng.uniform(size=(len(BRANCH_INPUTS), width))
+    features = rng.uniform(size=(len(BRANCH_INPUTS) + 1, width))
     features[BRANCH_INPUTS.index("active")] = rng.random(width) < 0.7
     inputs = Inputs(jnp.float32(features), jnp.float32(rng.uniform(size=len(GLOBAL_INPUTS))))
     order = rng.permutation(width)

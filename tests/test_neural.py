@@ -15,7 +15,7 @@ from autotts_jax.collect import Sampling, SimulatedEngine
 from autotts_jax.core import Episodes, ReplayPool, StopReason, rollout
 from autotts_jax.envs import WidthDepth, WidthDepthRounds, observations
 from autotts_jax.errors import InputError, InputWarning
-from autotts_jax.policies import NeuralPolicy, neural_family, select
+from autotts_jax.policies import NeuralPolicy, SignalInput, neural_family, select
 from autotts_jax.policies.neural import actions as heads
 from autotts_jax.policies.neural import network, policy_file
 from autotts_jax.policies.neural.policy import GAMMAS, apply_network, initial_parameters
@@ -25,15 +25,25 @@ from autotts_jax.testing import check_controller
 HIDDEN = 4
 
 
-def policy(seed: int = 0, gamma: float = 1e-4, scale: float = 1.0, actions: str = "rounds") -> NeuralPolicy:
+SIGNALS = (SignalInput("conf_low", 12.0, 1.5), SignalInput("eat", 1.5, 0.25))
+
+
+def policy(
+    seed: int = 0,
+    gamma: float = 1e-4,
+    scale: float = 1.0,
+    actions: str = "rounds",
+    signal_inputs: tuple[SignalInput, ...] = (),
+) -> NeuralPolicy:
     """A policy whose last layers, small at first, are scaled up, so that it does many things."""
-    parameters = initial_parameters(HIDDEN, jax.random.key(seed), actions)
-    return NeuralPolicy(jax.tree.map(lambda leaf: np.asarray(leaf) * scale, parameters), gamma)
+    parameters = initial_parameters(HIDDEN, jax.random.key(seed), actions, len(signal_inputs))
+    parameters = jax.tree.map(lambda leaf: np.asarray(leaf) * scale, parameters)
+    return NeuralPolicy(parameters, gamma, signal_inputs=signal_inputs)
 
 
 @pytest.fixture(scope="module")
 def matrix():
-    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32).matrix
+    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32, signals=True).matrix
 
 
 def orders(rows: int, width: int) -> np.ndarray:
@@ -52,11 +62,12 @@ def weighing(policy: NeuralPolicy, *coefficients: float) -> NeuralPolicy:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("actions", "seed", "width"), [("rounds", 0, 24), ("rounds", 3, 24), ("atomic", 12, 8)]
+    ("actions", "seed", "width", "signals"),
+    [("rounds", 0, 24, ()), ("rounds", 3, 24, SIGNALS), ("atomic", 12, 8, SIGNALS)],
 )
-def test_a_policy_passes_the_check_of_controllers(matrix, actions, seed, width):
-    chosen = weighing(policy(seed, scale=3.0, actions=actions), 1, -2, 1)
-    check_controller(chosen, matrix, max_branches=width)
+def test_a_policy_passes_the_check_of_controllers(matrix, actions, seed, width, signals):
+    chosen = policy(seed, scale=3.0, actions=actions, signal_inputs=signals)
+    check_controller(weighing(chosen, 1, -2, 1, *[1] * len(signals)), matrix, max_branches=width)
 
 
 def test_it_reads_the_features_that_the_environments_show(matrix):
@@ -82,6 +93,49 @@ def test_it_reads_the_features_that_the_environments_show(matrix):
             shown = shown * 16 / network.WIDTH
         expected = 1.0 if name == "gamma" else shown
         np.testing.assert_allclose(value, expected, rtol=1e-6)
+
+
+def test_signals_are_standardised(matrix):
+    """After the other inputs; 0 where nothing is revealed, or what was recorded is not finite."""
+
+    @jax.jit
+    def read(matrix, order):
+        pool = ReplayPool.begin(matrix, 0, order).open(6)
+        pool = pool.advance(jnp.full(8, 2)).advance(jnp.full(8, 1), probe=False)
+        state = network.initial_state(8)
+        inputs = network.encode(pool, state, jnp.float32(1e-4), signal_inputs=SIGNALS).inputs
+        return inputs.branches, network.vote_inputs(pool, state.tracker, SIGNALS), pool.revealed_depth
+
+    recorded = {name: matrix.signals[name].copy() for name in ("conf_low", "eat")}
+    recorded["conf_low"][0, 2] = np.nan
+    recorded["eat"][0, :4] = [[np.inf], [-np.inf], [100], [-100]]
+    shown = dataclasses.replace(matrix, signals=recorded)
+    order = np.arange(8)
+    branches, votes, depth = map(np.asarray, read(shown, order))
+    assert list(depth[6:]) == [0, 0]
+    at = np.stack([recorded[name][0, order, np.maximum(depth, 1) - 1].astype(float) for name in recorded])
+    expected = np.clip((at - [[12.0], [1.5]]) / [[1.5], [0.25]], -4, 4)
+    expected[~np.isfinite(at) | (depth == 0)] = 0
+    assert (expected[0, 2], *expected[1, :4]) == (0, 0, 0, 4, -4)
+    assert len(branches) == len(network.BRANCH_INPUTS) + 2
+    np.testing.assert_allclose(branches[-2:], expected, rtol=1e-5)
+    np.testing.assert_array_equal(votes[-2:], branches[-2:])
+    # Only what is revealed is read, …
+    for values in recorded.values():
+        values[0, :8][np.arange(matrix.max_depth) >= depth[:, None]] = 7
+    np.testing.assert_array_equal(read(shown, order)[0], branches)
+    # … and it moves with its branch.
+    order[[0, 3]] = 3, 0
+    np.testing.assert_array_equal(read(shown, order)[0][-2:], branches[-2:, order])
+
+
+def test_a_policy_is_refused_where_its_signals_are_not_recorded():
+    data = synthetic(models=SYNTHETIC_MODELS[:1], questions=2, branches=4)
+    own = policy(signal_inputs=SIGNALS)
+    assert own.signals == ("conf_low", "eat")
+    for play in (at.evaluate, at.trace):
+        with pytest.raises(InputError, match="NeuralPolicy reads the signal conf_low, and the data has none"):
+            play(data, own, max_branches=4)
 
 
 @pytest.mark.parametrize("atomic", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -208,14 +262,16 @@ COUNTED = ("answer", "tokens", "intervals", "probes")
 # --- files ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("signals", [(), SIGNALS])
 @pytest.mark.parametrize("actions", heads.HEADS)
-def test_a_policy_comes_back_from_its_file(tmp_path, actions):
-    kept = policy(5, gamma=3e-5, actions=actions)
+def test_a_policy_comes_back_from_its_file(tmp_path, actions, signals):
+    kept = policy(5, gamma=3e-5, actions=actions, signal_inputs=signals)
     policy_file.save_policy(tmp_path / policy_file.BEST, kept, {"data": "synthetic"})
     for path in (tmp_path, tmp_path / policy_file.BEST):
         loaded, card = policy_file.load_policy(path)
         assert card == {"data": "synthetic"}
         assert loaded.gamma == pytest.approx(3e-5)
+        assert loaded.signal_inputs == signals
         jax.tree.map(np.testing.assert_array_equal, dict(loaded.parameters), dict(kept.parameters))
     assert [file.name for file in tmp_path.iterdir()] == [policy_file.BEST]
 
@@ -303,6 +359,35 @@ def test_files_for_another_network_are_refused(tmp_path, change, message):
     path = tmp_path / "policy.npz"
     policy_file.save_policy(path, policy())
     edit(path, change)
+    with pytest.raises(InputError, match=message) as caught:
+        policy_file.load_policy(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("signals", "message"),
+    [
+        (None, "TypeError"),
+        ("eat", "TypeError"),
+        ([{"name": "eat", "mean": 1.0}], "TypeError"),
+        ([["eat", 1.0, 1.0]], "TypeError"),
+        ([{"name": "eat", "mean": 1.0, "std": 1.0, "unit": "nats"}], "TypeError"),
+        ([{"name": "EAT", "mean": 1.0, "std": 1.0}], "a signal cannot be named 'EAT'"),
+        ([{"name": ["eat"], "mean": 1.0, "std": 1.0}], "a signal cannot be named"),
+        ([{"name": "eat", "mean": 1.0, "std": 1.0}] * 2, "name each signal once"),
+        ([{"name": "eat", "mean": "1", "std": 1.0}], "the mean of eat is '1', but it must be a finite"),
+        ([{"name": "eat", "mean": float("nan"), "std": 1.0}], "the mean of eat is nan"),
+        ([{"name": "eat", "mean": 1.0, "std": True}], "the std of eat is True"),
+        ([{"name": "eat", "mean": 1.0, "std": 0.0}], "the std of eat is 0.0, but it must be .* above 0"),
+        ([{"name": "eat", "mean": 1.0, "std": float("inf")}], "the std of eat is inf"),
+        ([], "another network"),
+        ([{"name": "eat", "mean": 1.0, "std": 1.0}], "another network"),  # it has parameters for two
+    ],
+)
+def test_files_whose_signals_are_wrong_are_refused(tmp_path, signals, message):
+    path = tmp_path / "policy.npz"
+    policy_file.save_policy(path, policy(signal_inputs=SIGNALS))
+    edit(path, lambda header, _: header["architecture"].update(signals=signals))
     with pytest.raises(InputError, match=message) as caught:
         policy_file.load_policy(path)
     assert str(path) in str(caught.value)
@@ -425,6 +510,27 @@ def test_weights_decide_the_answer(matrix):
             assert counts[memory.tracker.keys[leader]] == counts.max()
         differ += keys[depth.argmin()] != keys[depth.argmax()]
     assert differ
+
+
+def test_signals_weigh_votes(matrix):
+    """If only the final with the highest signal counts, its answer wins; or that of the lowest."""
+
+    @jax.jit
+    def end(policy):
+        empty = ReplayPool.begin(jax.tree.map(jnp.asarray, matrix), 0, orders(1, 8)[0])
+        pool = empty.open(8).advance(jnp.full(8, 100))
+        memory = network.initial_state(8)
+        memory = memory._replace(tracker=observations.track(memory.tracker, empty, pool))
+        final = observations.standing(pool, memory.tracker).final
+        return policy.vote(memory, pool).leader, final, memory.tracker.keys, pool.signal("conf_low")
+
+    reader = policy(signal_inputs=(SignalInput("conf_low", 12.0, 4.0),))
+    chosen = []
+    for sign, best in ((-60, np.argmin), (60, np.argmax)):
+        leader, final, keys, values = map(np.asarray, end(weighing(reader, 0, 0, 0, sign)))
+        chosen.append(keys[leader])
+        assert keys[leader] == keys[final][best(values[final])]
+    assert chosen[0] != chosen[1]
 
 
 def test_what_a_weight_is_read_from(matrix):

@@ -9,6 +9,7 @@ from .early_stopping import EarlyStopping
 from .eat import EAT
 from .env_policy import EnvPolicy, PolicyController, as_controller
 from .host_policy import HostPlayer, HostPolicy
+from .neural.network import SignalInput
 from .neural.policy import NeuralPolicy, neural_family
 from .neural.policy_file import load_policy, save_policy
 from .parallel_probe import ParallelProbe
@@ -56,6 +57,7 @@ __all__ = [
     "Seen",
     "SelfConsistency",
     "ShortM",
+    "SignalInput",
     "SingleBranch",
     "as_controller",
     "as_player",

@@ -54,7 +54,7 @@ def signal_names(names: object) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise InputError(f"signals is {names!r:.60}, but it must be a sequence of names, as ('conf_low',)")
     if problem := bad_name(names):
-        raise InputError(problem)
+        raise InputError(f"signals is {names!r:.60}, but {problem}")
     if len(set(names)) < len(names):
         raise InputError(f"signals is {names!r:.60}; name each signal once")
     return tuple(names)

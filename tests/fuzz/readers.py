@@ -36,7 +36,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.experiments import Answered, LiveSettings, answer_questions
 from autotts_jax.experiments.tables import collection_table
 from autotts_jax.live.chat import Chat, RequestError
-from autotts_jax.policies import load_policy, save_policy
+from autotts_jax.policies import SignalInput, load_policy, save_policy
 from autotts_jax.policies.neural.policy import NeuralPolicy, initial_parameters
 from autotts_jax.training.checkpoints import CHECKSUM, Checkpoints, checksum
 from autotts_jax.training.config import read_config
@@ -276,9 +276,9 @@ def _policies(folder: Path) -> Reader:
     import jax
 
     path, examples = folder / "policy.npz", []
-    for kind in ("rounds", "atomic"):
-        parameters = initial_parameters(2, jax.random.key(0), kind)
-        save_policy(path, NeuralPolicy(jax.tree.map(np.asarray, parameters), 1e-4), {"data": "x"})
+    for kind, signals in (("rounds", ()), ("atomic", (SignalInput("eat", 1.5, 0.5),))):
+        parameters = jax.tree.map(np.asarray, initial_parameters(2, jax.random.key(0), kind, len(signals)))
+        save_policy(path, NeuralPolicy(parameters, 1e-4, signal_inputs=signals), {"data": "x"})
         examples.append(path.read_bytes())
 
     def read(content: bytes) -> None:
@@ -288,6 +288,7 @@ def _policies(folder: Path) -> Reader:
         leaves = jax.tree.leaves(policy.parameters)
         assert all(leaf.dtype == np.float32 and np.isfinite(leaf).all() for leaf in leaves)
         assert np.isfinite(policy.gamma)
+        assert all(np.isfinite(signal.mean) and signal.std > 0 for signal in policy.signal_inputs)
 
     return Reader(examples, mutations.changed_npz, read, 12)
 

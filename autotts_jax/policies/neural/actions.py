@@ -8,6 +8,7 @@ count. An action of `AtomicHead` is one of the atomic actions.
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -32,11 +33,12 @@ class ActionHead(abc.ABC):
     """B, outputs of the network for each branch."""
 
     @abc.abstractmethod
-    def environment(self, width: int) -> Environment:
+    def environment(self, width: int, signals: Sequence[str] = ()) -> Environment:
         """Makes the environment whose actions these are.
 
         Args:
             width: W, branches that an episode can open.
+            signals: names of the signals that its pool shows.
         """
 
     @abc.abstractmethod
@@ -163,8 +165,8 @@ class RoundsHead(ActionHead):
 
     branch_outputs = CHOICES
 
-    def environment(self, width: int) -> WidthDepthRounds:
-        return WidthDepthRounds(width, max_advance=MAX_ADVANCE)
+    def environment(self, width: int, signals: Sequence[str] = ()) -> WidthDepthRounds:
+        return WidthDepthRounds(width, max_advance=MAX_ADVANCE, signals=signals)
 
     def mask(self, pool: BranchPool) -> RoundMask:
         """Finds the admissible actions: live branches are pruned or read, all others are held.
@@ -236,8 +238,8 @@ class AtomicHead(ActionHead):
     branch_outputs = 3
     """CONTINUE(i), PROBE(i) and PRUNE(i); the outputs for the episode are BRANCH and ANSWER."""
 
-    def environment(self, width: int) -> WidthDepth:
-        return WidthDepth(width)
+    def environment(self, width: int, signals: Sequence[str] = ()) -> WidthDepth:
+        return WidthDepth(width, signals=signals)
 
     def mask(self, pool: BranchPool) -> Bool[Array, " A"]:
         return self.environment(pool.width).action_mask(pool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -47,6 +48,9 @@ VOTE_INPUTS = ("depth", "log_depth", "streak")
 VOTE_SCALE = 10
 """Intervals or steps that a depth or a streak of 1.0 stands for in `VOTE_INPUTS`."""
 
+SIGNAL_CLIP = 4.0
+"""Standard deviations from its mean at which a signal is clipped."""
+
 QUICK, SLOW = 0.5, 0.2
 """Weights of a new confidence in the two moving averages."""
 DISAGREEMENT_SCALE = 8
@@ -62,11 +66,25 @@ WIDTH = 64
 """What the network divides counts by instead, so that it plays alike in pools of any width."""
 
 
+class SignalInput(NamedTuple):
+    """A signal that the network reads, and how it is standardised.
+
+    Attributes:
+        name: the signal's name.
+        mean: its mean over the training questions.
+        std: its standard deviation over them, above 0.
+    """
+
+    name: str
+    mean: float
+    std: float
+
+
 class Inputs(NamedTuple):
     """What the network reads.
 
     Attributes:
-        branches: `BRANCH_INPUTS` of each branch. Shape (F, W).
+        branches: `BRANCH_INPUTS` of each branch, followed by its standardised signals. Shape (F, W).
         episode: `GLOBAL_INPUTS`. Shape (G,).
     """
 
@@ -120,7 +138,11 @@ class EncodedPool(NamedTuple):
 
 
 def encode(
-    pool: BranchPool, state: RecurrentState, gamma: Float[Array, ""], atomic: bool = False
+    pool: BranchPool,
+    state: RecurrentState,
+    gamma: Float[Array, ""],
+    atomic: bool = False,
+    signal_inputs: Sequence[SignalInput] = (),
 ) -> EncodedPool:
     """Computes the network's inputs.
 
@@ -129,6 +151,7 @@ def encode(
         state: the recurrent state from the steps before.
         gamma: γ, the price of an interval.
         atomic: whether actions are atomic (static).
+        signal_inputs: the signals that the network reads (static).
     """
     # Rounds since the step before.
     passed = (jnp.max(pool.depth) > state.round).astype(jnp.int32) if atomic else 1
@@ -151,7 +174,7 @@ def encode(
     # In decades around 10^-4; the other entries are of the order of one already.
     entries["gamma"] = (entries["gamma"] - 0.5) * GAMMA_DECADES
     inputs = Inputs(
-        jnp.stack([columns[name] for name in BRANCH_INPUTS]),
+        jnp.stack([*(columns[name] for name in BRANCH_INPUTS), *_standardised(pool, signal_inputs)]),
         jnp.stack([jnp.asarray(entries[name], jnp.float32) for name in GLOBAL_INPUTS]),
     )
     return EncodedPool(inputs, RecurrentState(state.tracker, disagreement, quick, slow, state.round + passed))
@@ -171,15 +194,25 @@ def update(
     return state._replace(tracker=observations.track(state.tracker, before, after, atomic))
 
 
-def vote_inputs(pool: BranchPool, tracker: Tracker) -> Float[Array, "V W"]:
-    """Computes `VOTE_INPUTS` of each branch.
+def vote_inputs(
+    pool: BranchPool, tracker: Tracker, signal_inputs: Sequence[SignalInput] = ()
+) -> Float[Array, "V W"]:
+    """Computes `VOTE_INPUTS` of each branch, followed by its standardised signals.
 
     Args:
         pool: the pool.
         tracker: what the steps have shown.
+        signal_inputs: the signals that the network reads (static).
     """
     depth = jnp.maximum(pool.depth, 1).astype(jnp.float32)
-    return jnp.stack([depth / VOTE_SCALE, jnp.log(depth), tracker.streak / VOTE_SCALE])
+    plain = depth / VOTE_SCALE, jnp.log(depth), tracker.streak / VOTE_SCALE
+    return jnp.stack([*plain, *_standardised(pool, signal_inputs)])
+
+
+def _standardised(pool: BranchPool, signal_inputs: Sequence[SignalInput]) -> list[Float[Array, " W"]]:
+    """Looks up the signals of each branch, standardised; 0 where none is revealed or it is not finite."""
+    columns = [(pool.signal(name) - mean) / std for name, mean, std in signal_inputs]
+    return [jnp.where(jnp.isfinite(x), jnp.clip(x, -SIGNAL_CLIP, SIGNAL_CLIP), 0) for x in columns]
 
 
 class Outputs(NamedTuple):
@@ -205,11 +238,12 @@ class PolicyNetwork(nnx.Module):
     Args:
         hidden: width of the layers.
         branch_outputs: B, outputs for each branch.
+        signals: S, signals that are read of each branch.
         rngs: random number generators of the initial parameters.
     """
 
-    def __init__(self, hidden: int, branch_outputs: int, *, rngs: nnx.Rngs):
-        branch, episode = len(BRANCH_INPUTS), len(GLOBAL_INPUTS)
+    def __init__(self, hidden: int, branch_outputs: int, signals: int = 0, *, rngs: nnx.Rngs):
+        branch, episode, vote = len(BRANCH_INPUTS) + signals, len(GLOBAL_INPUTS), len(VOTE_INPUTS) + signals
         small = nnx.initializers.variance_scaling(0.01, "fan_in", "normal")
         self.embed = nnx.Linear(branch, hidden, rngs=rngs)
         self.trunk = nnx.Linear(hidden + episode, hidden, rngs=rngs)
@@ -218,7 +252,7 @@ class PolicyNetwork(nnx.Module):
         self.of_episode = nnx.Linear(hidden, 2, kernel_init=small, rngs=rngs)
         self.of_branch = nnx.Linear(hidden, branch_outputs, kernel_init=small, rngs=rngs)
         equal = nnx.initializers.zeros_init()
-        self.of_vote = nnx.Linear(len(VOTE_INPUTS), 1, use_bias=False, kernel_init=equal, rngs=rngs)
+        self.of_vote = nnx.Linear(vote, 1, use_bias=False, kernel_init=equal, rngs=rngs)
 
     def __call__(self, inputs: Inputs) -> Outputs:
         """Applies the network.
@@ -238,7 +272,7 @@ class PolicyNetwork(nnx.Module):
         """Computes the logarithm of the weight of each branch's vote.
 
         Args:
-            inputs: `VOTE_INPUTS` of each branch.
+            inputs: as `vote_inputs` computes them.
         """
         return _of_each(self.of_vote, inputs)[0]
 

@@ -20,9 +20,11 @@ from autotts_jax.envs import observations
 from autotts_jax.policies.env_policy import check_gamma
 from autotts_jax.policies.neural.actions import HEADS, ActionHead
 from autotts_jax.policies.neural.network import (
+    BRANCH_INPUTS,
     Inputs,
     PolicyNetwork,
     RecurrentState,
+    SignalInput,
     encode,
     initial_state,
     update,
@@ -47,7 +49,7 @@ Parameters = dict[str, Any]
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("parameters", "gamma"),
-    meta_fields=(),
+    meta_fields=("signal_inputs",),
     drop_fields=("trained_on",),  # policies that were trained on different data are played together
 )
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +63,18 @@ class NeuralPolicy(Controller):
         parameters: the network's parameters; their shapes say which action head it has.
         gamma: γ, the price of an interval.
         trained_on: the scale of what it was trained on; None if that is not known.
+        signal_inputs: the signals that the network reads (static).
     """
 
     parameters: Parameters
     gamma: float
     trained_on: Scale | None = None
+    signal_inputs: tuple[SignalInput, ...] = ()
+
+    @property
+    def signals(self) -> tuple[str, ...]:  # type: ignore[override]  # the network says it
+        """Names of the signals that the network reads."""
+        return tuple(signal.name for signal in self.signal_inputs)
 
     def __repr__(self) -> str:
         numbers = sum(map(np.size, jax.tree.leaves(self.parameters)))
@@ -76,7 +85,7 @@ class NeuralPolicy(Controller):
 
     def round(self, memory: RecurrentState, pool: Pool) -> tuple[RecurrentState, Pool, Scalar]:
         atomic = head_of(self.parameters).environment(pool.width).atomic
-        inputs, state = encode(pool, memory, jnp.asarray(self.gamma), atomic)
+        inputs, state = encode(pool, memory, jnp.asarray(self.gamma), atomic, self.signal_inputs)
         after, answered = act(self.parameters, inputs, pool)
         stop = first_of(
             (answered, StopReason.DECIDED),
@@ -86,9 +95,8 @@ class NeuralPolicy(Controller):
 
     def vote(self, memory: RecurrentState, pool: BranchPool) -> Vote:
         stand = observations.standing(pool, memory.tracker)
-        weights = jax.nn.softmax(
-            log_weights(self.parameters, vote_inputs(pool, memory.tracker)), where=stand.final
-        )
+        inputs = vote_inputs(pool, memory.tracker, self.signal_inputs)
+        weights = jax.nn.softmax(log_weights(self.parameters, inputs), where=stand.final)
         weight = votes.weigh(stand.keys, weights)
         completion = memory.tracker.completion
         finals = votes.elect_heaviest(stand.keys, stand.final_support, weight, stand.final, completion)
@@ -163,23 +171,27 @@ def log_weights(parameters: Parameters, inputs: Float[Array, "V W"]) -> Float[Ar
 
 def _network(parameters: Parameters) -> PolicyNetwork:
     hidden, head = parameters["trunk"]["bias"].shape[-1], head_of(parameters)
-    return nnx.merge(_structure(hidden, head.branch_outputs), parameters)
+    signals = parameters["embed"]["kernel"].shape[-2] - len(BRANCH_INPUTS)
+    return nnx.merge(_structure(hidden, head.branch_outputs, signals), parameters)
 
 
 @functools.cache
-def _structure(hidden: int, branch_outputs: int) -> nnx.GraphDef[PolicyNetwork]:
+def _structure(hidden: int, branch_outputs: int, signals: int) -> nnx.GraphDef[PolicyNetwork]:
     """The network without its parameters."""
     with jax.ensure_compile_time_eval():
-        return nnx.split(PolicyNetwork(hidden, branch_outputs, rngs=nnx.Rngs(0)))[0]
+        return nnx.split(PolicyNetwork(hidden, branch_outputs, signals, rngs=nnx.Rngs(0)))[0]
 
 
-def initial_parameters(hidden: int, key: PRNGKeyArray, actions: str = "rounds") -> Parameters:
+def initial_parameters(
+    hidden: int, key: PRNGKeyArray, actions: str = "rounds", signals: int = 0
+) -> Parameters:
     """Draws random parameters.
 
     Args:
         hidden: width of the network's layers.
         key: random key.
         actions: a key of `HEADS`.
+        signals: S, signals that the network reads of each branch.
     """
-    network = PolicyNetwork(hidden, HEADS[actions].branch_outputs, rngs=nnx.Rngs(key))
+    network = PolicyNetwork(hidden, HEADS[actions].branch_outputs, signals, rngs=nnx.Rngs(key))
     return nnx.to_pure_dict(nnx.state(network))

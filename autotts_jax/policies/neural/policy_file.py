@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ from autotts_jax.files import destination, exists, write_atomically
 from autotts_jax.npz import Form, Npz
 from autotts_jax.parsing import parse_json
 from autotts_jax.policies.neural import actions, network
+from autotts_jax.policies.neural.network import SignalInput
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, head_of, initial_parameters
 from autotts_jax.replay.scale import Scale
+from autotts_jax.replay.signals import signal_names
 from autotts_jax.terminal import quoted
 
 FORMAT = "autotts_jax neural policy"
@@ -34,14 +36,16 @@ SHIPPED = Path(__file__).with_name("shipped.npz")
 """The policy that comes with the package."""
 
 
-def _architecture(parameters: Parameters) -> dict[str, Any]:
+def _architecture(parameters: Parameters, signal_inputs: Sequence[SignalInput]) -> dict[str, Any]:
     """What a file's network has in common with this version's, or is of no use to it."""
-    common = {
+    common: dict[str, Any] = {
         "hidden": int(parameters["trunk"]["bias"].shape[-1]),
         "branch_inputs": list(network.BRANCH_INPUTS),
         "global_inputs": list(network.GLOBAL_INPUTS),
         "vote_inputs": list(network.VOTE_INPUTS),
     }
+    if signal_inputs:
+        common["signals"] = [signal._asdict() for signal in signal_inputs]
     if head_of(parameters) is actions.HEADS["atomic"]:
         return common | {"actions": "atomic"}
     # Files from before there were two kinds hold rounds, and do not say so.
@@ -62,7 +66,7 @@ def save_policy(path: str | Path, policy: NeuralPolicy, card: Mapping[str, Any] 
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "architecture": _architecture(policy.parameters),
+        "architecture": _architecture(policy.parameters, policy.signal_inputs),
         "gamma": float(policy.gamma),
         "trained_on": policy.trained_on and dataclasses.asdict(policy.trained_on),
         "card": dict(card or {}),
@@ -95,19 +99,20 @@ def load_policy(path: str | Path) -> tuple[NeuralPolicy, dict[str, Any]]:
             f"{file}: there is no such file; train a policy with autotts-jax train, or give a run's folder"
         )
     archive = Npz(file, "write it again")
-    header = _read_header(file, archive)
+    header, signal_inputs = _read_header(file, archive)
     forms = {name: form for name, form in archive.forms.items() if name != "header"}
-    if not forms or forms != _expected(header["architecture"]):
+    if not forms or forms != _expected(header["architecture"], signal_inputs):
         raise DataError(file, "a policy for another network than this package's; train it again")
     arrays = {name: archive.read(name) for name in forms}
     if not all(np.isfinite(leaf).all() for leaf in arrays.values()):
         raise DataError(file, "its parameters are not all finite; train the policy again")
     trained_on = Scale(**header["trained_on"]) if header.get("trained_on") else None
-    return NeuralPolicy(unflatten_dict(arrays, sep="/"), float(header["gamma"]), trained_on), header["card"]
+    parameters, gamma = unflatten_dict(arrays, sep="/"), float(header["gamma"])
+    return NeuralPolicy(parameters, gamma, trained_on, signal_inputs), header["card"]
 
 
-def _read_header(file: Path, archive: Npz) -> dict[str, Any]:
-    """The header, its fields checked but for the architecture."""
+def _read_header(file: Path, archive: Npz) -> tuple[dict[str, Any], tuple[SignalInput, ...]]:
+    """The header, its fields checked but for the architecture, and the signals in that."""
     try:
         if archive.forms["header"].dtype.kind != "U":
             raise ValueError("its header is no text")
@@ -122,6 +127,7 @@ def _read_header(file: Path, archive: Npz) -> dict[str, Any]:
         number("its γ", header["gamma"], 0)
         if not isinstance(header["architecture"], dict) or not isinstance(header["card"], dict):
             raise TypeError("its architecture or its card is no object")
+        signal_inputs = _signal_inputs(header["architecture"])
         if (trained_on := header.get("trained_on")) is not None:
             for name, value in dataclasses.asdict(Scale(**trained_on)).items():
                 whole(f"its {name}", value, 1)
@@ -131,25 +137,38 @@ def _read_header(file: Path, archive: Npz) -> dict[str, Any]:
         raise DataError(
             file, f"not a policy, or damaged ({type(error).__name__}: {quoted(error)}); write it again"
         ) from error
-    return header
+    return header, signal_inputs
 
 
-def _expected(architecture: Mapping[str, Any]) -> dict[str, Form]:
+def _signal_inputs(architecture: Mapping[str, Any]) -> tuple[SignalInput, ...]:
+    """The signals that a file's network reads, checked."""
+    signals = [SignalInput(**signal) for signal in architecture.get("signals", [])]
+    signal_names([signal.name for signal in signals])
+    return tuple(
+        SignalInput(name, number(f"the mean of {name}", mean), number(f"the std of {name}", std, above=0))
+        for name, mean, std in signals
+    )
+
+
+def _expected(architecture: Mapping[str, Any], signal_inputs: tuple[SignalInput, ...]) -> dict[str, Form]:
     """The parameters of an architecture; none if this version does not know it."""
     hidden, kind = architecture.get("hidden"), architecture.get("actions", "rounds")
     if type(hidden) is not int or not 1 <= hidden <= MAX_HIDDEN or kind not in list(actions.HEADS):
         return {}
-    described, forms = _network(hidden, kind)
+    described, forms = _network(hidden, kind, signal_inputs)
     # As JSON, of which true is not 1.
     same = json.dumps(described, sort_keys=True) == json.dumps(architecture, sort_keys=True)
     return forms if same else {}
 
 
 @functools.lru_cache(maxsize=8)
-def _network(hidden: int, kind: str) -> tuple[dict[str, Any], dict[str, Form]]:
+def _network(
+    hidden: int, kind: str, signal_inputs: tuple[SignalInput, ...]
+) -> tuple[dict[str, Any], dict[str, Form]]:
     """The architecture of a network and the forms of its parameters."""
-    parameters = jax.eval_shape(lambda: initial_parameters(hidden, jax.random.key(0), kind))
+    signals = len(signal_inputs)
+    parameters = jax.eval_shape(lambda: initial_parameters(hidden, jax.random.key(0), kind, signals))
     leaves = flatten_dict(parameters, sep="/")
-    return _architecture(parameters), {
+    return _architecture(parameters, signal_inputs), {
         name: Form(np.dtype(np.float32), leaf.shape) for name, leaf in leaves.items()
     }
