@@ -11,21 +11,23 @@ from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.actions import HEADS
 from autotts_jax.policies.neural.policy import head_of, initial_parameters
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
-from autotts_jax.training import Evolution, EvolutionSettings
+from autotts_jax.training import Evolution, EvolutionSettings, measure_signals
 
 HIDDEN = 4
 
 
 @pytest.fixture(scope="module")
 def matrix():
-    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32).matrix
+    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32, signals=True).matrix
 
 
 @pytest.fixture(scope="module")
 def evolution(matrix):
-    params = WidthDepthRounds(16).make_params(matrix, gamma=(1e-4, 1e-2))
+    """Of a policy that reads a signal."""
+    params = WidthDepthRounds(16, signals=("eat",)).make_params(matrix, gamma=(1e-4, 1e-2))
     settings = EvolutionSettings(population=8, std=0.3, learning_rate=0.1, num_gammas=2, max_branches=16)
-    return Evolution(settings, params, initial_parameters(HIDDEN, jax.random.key(0)))
+    start = initial_parameters(HIDDEN, jax.random.key(0), signals=1)
+    return Evolution(settings, params, start, signal_inputs=measure_signals(matrix, ["eat"]))
 
 
 @pytest.mark.slow
@@ -43,6 +45,7 @@ def test_evolution_raises_its_objective(evolution):
 
 def test_evolution_repeats_itself_from_a_state(evolution):
     state, _ = evolution.update(evolution.init(jax.random.key(1)))
+    assert evolution.policy(state).signals == ("eat",)
     once, twice = evolution.update(state), evolution.update(jax.tree.map(np.asarray, state))
     jax.tree.map(np.testing.assert_array_equal, once, twice)
 

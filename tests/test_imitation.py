@@ -15,7 +15,15 @@ from autotts_jax.policies.neural.network import GLOBAL_INPUTS, ROUND_SCALE, WIDT
 from autotts_jax.policies.neural.policy import apply_network, initial_parameters
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.training import WarmStartSettings, clone, demonstrate, imitation, vote_weights, warm_start
+from autotts_jax.training import (
+    WarmStartSettings,
+    clone,
+    demonstrate,
+    imitation,
+    measure_signals,
+    vote_weights,
+    warm_start,
+)
 from autotts_jax.training.imitation import ROUNDS
 
 HIDDEN = 4
@@ -24,7 +32,7 @@ RANGE = (1e-5, 1e-3)
 
 @pytest.fixture(scope="module")
 def matrix():
-    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32).matrix
+    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32, signals=True).matrix
 
 
 ROWS = np.arange(6)
@@ -123,7 +131,8 @@ def test_a_clone_decides_as_its_teacher(matrix):
 
 @pytest.mark.slow
 def test_a_warm_start_is_made_of_parameters(matrix, monkeypatch):
-    params = WidthDepthRounds(16).make_params(matrix, gamma=RANGE, reward="majority")
+    """Of a network that reads a signal."""
+    params = WidthDepthRounds(16, signals=("eat",)).make_params(matrix, gamma=RANGE, reward="majority")
     settings = WarmStartSettings(
         generations=1, population=4, dagger_iterations=2, num_gammas=2, updates=5, until_peak=True
     )
@@ -135,9 +144,15 @@ def test_a_warm_start_is_made_of_parameters(matrix, monkeypatch):
 
     monkeypatch.setattr(imitation, "learn_vote_weights", learn_vote_weights)
     parameters = warm_start(
-        settings, params, 16, HIDDEN, jax.random.key(0), lambda *generation: told.append(generation)
+        settings,
+        params,
+        16,
+        HIDDEN,
+        jax.random.key(0),
+        lambda *generation: told.append(generation),
+        measure_signals(matrix, ["eat"]),
     )
-    start = initial_parameters(HIDDEN, jax.random.key(0))
+    start = initial_parameters(HIDDEN, jax.random.key(0), signals=1)
     assert jax.tree.map(jnp.shape, parameters) == jax.tree.map(jnp.shape, start)
     assert len(told) == 1
     assert voted == [parameters]

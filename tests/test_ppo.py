@@ -19,9 +19,10 @@ from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.actions import HEADS
 from autotts_jax.policies.neural.network import GLOBAL_INPUTS
 from autotts_jax.policies.neural.policy import apply_network, initial_parameters
+from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.training import critic, experience, ppo
+from autotts_jax.training import critic, experience, measure_signals, ppo
 from autotts_jax.training.advantages import advantages
 from autotts_jax.training.critic import Privileged
 from autotts_jax.training.experience import Weights
@@ -468,6 +469,23 @@ def test_every_reward_can_be_learned_from(reward, parameters):
     state, metrics = trainer.update(trainer.init(KEY))
     assert np.isfinite(metrics["loss"])
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.weights))
+
+
+def test_an_update_of_a_policy_that_reads_a_signal():
+    """It is shown the signal, and learns what to make of it."""
+    data = synthetic(models=SYNTHETIC_MODELS[:1], questions=2, branches=4, signals=True)
+    params = HEADS["rounds"].environment(WIDTH, ("eat",)).make_params(data.matrix, gamma=1e-3, max_steps=8)
+    settings = dataclasses.replace(SETTINGS, num_envs=4, num_steps=8, epochs=1, minibatches=1)
+    start, signals = initial_parameters(4, KEY, signals=1), measure_signals(data.matrix, ["eat"])
+    trainer = PPO(settings, params, start, ONE_DEVICE, signals)
+    state, metrics = trainer.update(trainer.init(KEY))
+    assert np.isfinite(metrics["loss"])
+    learned = trainer.policy(state)
+    assert learned.signals == ("eat",)
+    for layer in ("embed", "look"):
+        weights = learned.parameters[layer]["kernel"][-1]
+        assert np.isfinite(weights).all()
+        assert not np.array_equal(weights, start[layer]["kernel"][-1])
 
 
 # --- atomic actions -------------------------------------------------------------------------------------

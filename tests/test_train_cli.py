@@ -31,6 +31,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.pages import rendering
 from autotts_jax.policies.neural import policy_file
 from autotts_jax.policies.neural.actions import HEADS
+from autotts_jax.policies.neural.network import BRANCH_INPUTS
 from autotts_jax.policies.neural.policy import NeuralPolicy, head_of
 from autotts_jax.replay import SYNTHETIC_MODELS, select_part, synthetic, write_json
 from autotts_jax.replay.dataset import stack
@@ -48,11 +49,13 @@ from autotts_jax.training import (
     entry,
     fold_of,
     make_params,
+    measure_signals,
     read_config,
     split_folds,
     train,
     validation,
 )
+from autotts_jax.training.manifest import read_manifest
 
 CONFIG = """
 [data]
@@ -95,7 +98,7 @@ class ToyValidation:
 
 
 TOY = {
-    "TRAINERS": {EvolutionSettings: lambda *_: Toy()},
+    "TRAINERS": {EvolutionSettings: lambda *_, **__: Toy()},
     "Validation": ToyValidation,
     "rendering": types.SimpleNamespace(available=lambda: False),  # a report takes seconds
     "dataclasses": types.SimpleNamespace(replace=lambda policy, **_: policy),
@@ -168,7 +171,7 @@ def test_train_says_what_it_made(run_train, config, monkeypatch):
     assert manifest["command"] == ["autotts-jax", "train", "--config", str(config)]
     assert manifest["config"] == {
         "data": {"paths": None, "encoding": "exact", "folds": 3, "fold": 0, "split": False},
-        "network": {"hidden": 4, "actions": "rounds"},
+        "network": {"hidden": 4, "actions": "rounds", "signals": []},
         "objective": {
             "gamma": [1e-5, 1e-3],
             "reward": "outcome",
@@ -331,9 +334,9 @@ def test_live_metrics_are_shown_below_the_bar(monkeypatch):
 WARM_START = "[warm_start]\ngenerations = 2\npopulation = 4\nnum_gammas = 2\nupdates = 20\n"
 
 RUNS = {
-    "evolution": ("rounds", {"kind": "evolution", "population": 4, "num_gammas": 1, "std": 0.5}),
-    "ppo": ("rounds", {"kind": "ppo", "num_envs": 4, "num_steps": 4, "epochs": 1, "minibatches": 2}),
-    "atomic": ("atomic", {"kind": "ppo", "num_envs": 4, "num_steps": 16, "epochs": 1, "minibatches": 2}),
+    "evolution": ("rounds", ["eat"], {"kind": "evolution", "population": 4, "num_gammas": 1, "std": 0.5}),
+    "ppo": ("rounds", ["eat"], {"kind": "ppo", "num_envs": 4, "num_steps": 4, "epochs": 1, "minibatches": 2}),
+    "atomic": ("atomic", [], {"kind": "ppo", "num_envs": 4, "num_steps": 16, "epochs": 1, "minibatches": 2}),
 }
 
 
@@ -341,13 +344,13 @@ RUNS = {
 def whole(request, tmp_path_factory):
     """A folder with a run that one process with two devices has made, and what trains there further."""
     folder = tmp_path_factory.mktemp(request.param)
-    actions, trainer = RUNS[request.param]
+    actions, signals, trainer = RUNS[request.param]
     for model in SYNTHETIC_MODELS[:2]:
         (folder / model.name).mkdir()
-        write_json(synthetic(0, [model], 3, 10), folder / model.name / "bench.json")
+        write_json(synthetic(0, [model], 3, 10, signals=True), folder / model.name / "bench.json")
     lines = [f"{key} = {json.dumps(value)}" for key, value in (trainer | {"max_branches": 4}).items()]
     config = CONFIG.replace('kind = "evolution"\nmax_branches = 8', "\n".join(lines))
-    config = config.replace("hidden = 4", f'hidden = 4\nactions = "{actions}"')
+    config = config.replace("hidden = 4", f'hidden = 4\nactions = "{actions}"\nsignals = {signals}')
     config = config.replace("updates = 30", "updates = 5").replace(
         "checkpoint_every = 4", "checkpoint_every = 2"
     )
@@ -366,7 +369,12 @@ def whole(request, tmp_path_factory):
 
     start("whole")
     return types.SimpleNamespace(
-        folder=folder, start=start, start_two=start_two, kind=trainer["kind"], actions=actions
+        folder=folder,
+        start=start,
+        start_two=start_two,
+        kind=trainer["kind"],
+        actions=actions,
+        signals=signals,
     )
 
 
@@ -390,6 +398,7 @@ def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(whole):
     assert card["config"]["trainer"]["kind"] == whole.kind
     assert policy.parameters["trunk"]["bias"].shape == (4,)
     assert head_of(policy.parameters) is HEADS[whole.actions]
+    assert list(policy.signals) == card["config"]["network"]["signals"] == whole.signals
     assert (policy.trained_on.least_interval, policy.trained_on.most_interval) == (500, 500)
 
 
@@ -563,13 +572,57 @@ def test_a_run_charges_the_cost_that_its_card_names(tmp_path, trainer, monkeypat
     assert other["objective"] != pytest.approx(measured["objective"], rel=0.1)
 
 
-def test_data_whose_model_has_no_profile_starts_no_run(tmp_path):
-    config = Config(
-        trainer=EvolutionSettings(), run=RunSettings(1), objective=ObjectiveSettings(cost="flops")
-    )
-    with pytest.raises(InputError, match="the model 'synthetic-S' has no profile"):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective": ObjectiveSettings(cost="flops")}, "the model 'synthetic-S' has no profile"),
+        (
+            {"network": NetworkSettings(signals=("eat",))},
+            "the network reads the signal eat, and the data has none; use data that was recorded with it",
+        ),
+    ],
+)
+def test_data_that_lacks_something_starts_no_run(tmp_path, settings, message):
+    config = Config(trainer=EvolutionSettings(), run=RunSettings(1), **settings)
+    with pytest.raises(InputError, match=message):
         train(config, synthetic(), out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_signals_are_measured_on_the_training_questions():
+    """At every depth that can be read, as far as they are finite."""
+    dataset = synthetic(0, SYNTHETIC_MODELS[:1], 3, 4, signals=True)
+    values = {name: dataset.matrix.signals[name].copy() for name in ("eat", "conf_low", "logprob_mean")}
+    values["eat"][0, 0, :2] = np.nan, np.inf
+    values["conf_low"][:] = 0.1
+    matrix = dataclasses.replace(dataset.matrix, signals=values)
+    lengths = matrix.lengths.ravel()
+    recorded = [row[: length + 1] for row, length in zip(values["eat"].reshape(12, -1), lengths, strict=True)]
+    known = np.concatenate(recorded).astype(float)
+    known = known[np.isfinite(known)]
+    assert known.size == (lengths + 1).sum() - 2
+    eat, constant = measure_signals(matrix, ["eat", "conf_low"])
+    assert eat == ("eat", pytest.approx(known.mean()), pytest.approx(known.std()))
+    assert constant == ("conf_low", pytest.approx(0.1, rel=1e-3), 1)
+    values["logprob_mean"][:] = np.nan
+    with pytest.raises(InputError, match="the signal logprob_mean has no finite value to train on"):
+        measure_signals(matrix, ["logprob_mean"])
+
+
+@pytest.mark.usefixtures("toy")
+def test_signals_are_measured_without_the_held_out_questions(config, tmp_path, monkeypatch):
+    config.write_text(CONFIG.replace("hidden = 4", 'hidden = 4\nsignals = ["eat"]'))
+    made = []
+    trainers = {EvolutionSettings: lambda *given, **more: made.append((*given, more)) or Toy()}
+    monkeypatch.setattr(entry, "TRAINERS", trainers)
+    dataset = synthetic(0, SYNTHETIC_MODELS[:1], 6, 8, signals=True)
+    train(config, dataset, out=tmp_path / "out", updates=0)
+    [(_, params, start, more)] = made
+    training, _ = split_folds(dataset, 3, 0)
+    assert more == {"signal_inputs": measure_signals(training.matrix, ["eat"])}
+    assert list(params.matrix.signals) == ["eat"]
+    assert start["embed"]["kernel"].shape == (len(BRANCH_INPUTS) + 1, 4)
+    assert read_manifest(tmp_path / "out")["config"]["network"]["signals"] == ["eat"]
 
 
 # --- configuration --------------------------------------------------------------------------------------
@@ -587,6 +640,9 @@ def test_data_whose_model_has_no_profile_starts_no_run(tmp_path):
             ("max_branches", "maxbranches"),
             "toy.toml: trainer.maxbranches is unknown; did you mean max_branches",
         ),
+        (("hidden = 4", 'signals = "eat"'), "network.signals is 'eat': input should be a valid array"),
+        (("hidden = 4", 'signals = ["EAT"]'), "toy.toml: network.signals is ('EAT',), but a signal cannot"),
+        (("hidden = 4", 'signals = ["eat", "eat"]'), "signals is ('eat', 'eat'); name each signal once"),
         (("hidden = 4", "hidden = 0"), "toy.toml: network.hidden is 0, but it must be at least 1"),
         (("hidden = 4", 'actions = "all"'), "network.actions is 'all': input should be 'rounds' or 'atomic'"),
         (
@@ -686,7 +742,7 @@ def test_every_key_is_read(tmp_path):
     """Each field of each section, as it is written to a file and as it is given in Python."""
     sections = {
         "data": DataSettings(("a", "b"), "equiv", 3, 1),
-        "network": NetworkSettings(3),
+        "network": NetworkSettings(3, "rounds", ("eat", "conf_low")),
         "objective": ObjectiveSettings((1e-3, 1.0), "majority", 2),
         "warm_start": WarmStartSettings(2, 3, 4, 5, 6, True, 7, 0.5),
         "trainer": PPOSettings(8, 4, 2, 3, 4, 5, 0.5, 0.25, 0.75, 1.0, 0.125, 1.5, 2.0),

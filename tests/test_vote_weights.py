@@ -9,7 +9,7 @@ import pytest
 
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.envs import WidthDepthRounds, observations
-from autotts_jax.policies import NeuralPolicy
+from autotts_jax.policies import NeuralPolicy, SignalInput
 from autotts_jax.policies.neural.network import VOTE_INPUTS, vote_inputs
 from autotts_jax.policies.neural.policy import initial_parameters
 from autotts_jax.replay import NONE, SYNTHETIC_MODELS, synthetic
@@ -21,15 +21,17 @@ RANGE = (1e-5, 1e-3)
 
 @pytest.fixture(scope="module")
 def matrix():
-    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32).matrix
+    return synthetic(seed=1, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32, signals=True).matrix
 
 
 def thorough() -> NeuralPolicy:
-    """A policy that prunes nothing, and answers when there is nothing left to read."""
-    parameters = jax.tree.map(lambda leaf: 3 * np.asarray(leaf), initial_parameters(4, jax.random.key(3)))
+    """A policy that prunes nothing, answers when there is nothing left to read, and reads a signal."""
+    parameters = initial_parameters(4, jax.random.key(3), signals=1)
+    parameters = jax.tree.map(lambda leaf: 3 * np.asarray(leaf), parameters)
     never = {"of_episode": [-50, 1], "of_branch": [0, -50, 0, 0]}
     patient = {name: {**parameters[name], "bias": np.array(bias, np.float32)} for name, bias in never.items()}
-    return NeuralPolicy({**parameters, **patient}, 1e-4)
+    signal = SignalInput("conf_low", 12.0, 1.5)
+    return NeuralPolicy({**parameters, **patient}, 1e-4, signal_inputs=(signal,))
 
 
 def last_states(policy, matrix, table, questions):
@@ -50,7 +52,7 @@ def last_states(policy, matrix, table, questions):
 def test_what_votes_weigh_is_the_most_likely():
     """Two votes against one are right twice as often, so a power of 1; and a vote that came ten intervals
     earlier than the other three times as often, so a coefficient of -log 3."""
-    inputs = len(VOTE_INPUTS)
+    inputs = len(VOTE_INPUTS) + 1  # with a signal
     known, answers, targets = np.zeros((70, inputs, 3), np.float32), np.full((70, 3), -1), np.zeros(70, int)
     answers[:30] = 0, 0, 1
     targets[:30] = np.repeat([0, 1], (20, 10))
@@ -59,8 +61,8 @@ def test_what_votes_weigh_is_the_most_likely():
     targets[30:] = np.repeat([0, 1], (30, 10))
     silent = known[:5] + 7, np.zeros((5, 3), int), np.arange(5) % 2  # all agree: these say nothing
     fitted = fit(*(np.concatenate(parts) for parts in zip((known, answers, targets), silent, strict=True)))
-    np.testing.assert_allclose(fitted, [-np.log(3), 0, 0], atol=0.07)  # less the penalty of a coefficient
-    assert not fit(*silent).any()
+    np.testing.assert_allclose(fitted, [-np.log(3), 0, 0, 0], atol=0.07)  # less the penalty of a coefficient
+    np.testing.assert_array_equal(fit(*silent), np.zeros(inputs))
 
 
 def test_votes_that_speak_against_their_answer_weigh_the_same():
@@ -77,7 +79,7 @@ def test_votes_that_speak_against_their_answer_weigh_the_same():
 @pytest.mark.slow
 def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
     plain = thorough()
-    arena = Arena(WidthDepthRounds(24).make_params(matrix, gamma=RANGE), 24)
+    arena = Arena(WidthDepthRounds(24, signals=plain.signals).make_params(matrix, gamma=RANGE), 24)
     fitted, drawn, fit, draw_rows = [], [], vote_weights.fit, arena.draw_rows
 
     def note(store, function):
@@ -89,8 +91,8 @@ def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
 
     monkeypatch.setattr(vote_weights, "fit", note(fitted, fit))
     monkeypatch.setattr(arena, "draw_rows", note(drawn, draw_rows))
-    learned = vote_weights.learn_vote_weights(plain.parameters, arena, jax.random.key(0))
-    again = vote_weights.learn_vote_weights(plain.parameters, arena, jax.random.key(0))
+    given = plain.parameters, arena, jax.random.key(0), plain.signal_inputs
+    learned, again = (vote_weights.learn_vote_weights(*given) for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, learned, again)
     [((columns, answers, targets), _), _] = fitted
     of_gamma = vote_weights.NUM_ORDERS * 6
@@ -105,7 +107,7 @@ def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
         of_these = dataclasses.replace(plain, gamma=float(gammas[setting]))
         states = last_states(of_these, matrix, arena.orders.of(questions[some], rows[some]), questions[some])
         for (memory, pool), read, answered in zip(states, columns[some], answers[some], strict=True):
-            np.testing.assert_array_equal(read, vote_inputs(pool, memory.tracker))
+            np.testing.assert_array_equal(read, vote_inputs(pool, memory.tracker, plain.signal_inputs))
             stand = observations.standing(pool, memory.tracker)
             np.testing.assert_array_equal(answered, np.where(stand.final, stand.keys, NONE))
     kernel = learned["of_vote"]["kernel"]

@@ -1,7 +1,7 @@
 from .arena import Arena, Scores, draw_gammas
 from .checkpoints import Checkpoints
 from .config import Config, DataSettings, NetworkSettings, ObjectiveSettings, read_config
-from .data import fold_of, make_params, split_folds, split_questions
+from .data import fold_of, make_params, measure_signals, split_folds, split_questions
 from .entry import TrainingRun, train
 from .evolution import Evolution, EvolutionSettings
 from .imitation import Demonstrations, WarmStartSettings, clone, demonstrate, warm_start
@@ -43,6 +43,7 @@ __all__ = [
     "fold_of",
     "learn_vote_weights",
     "make_params",
+    "measure_signals",
     "read_config",
     "read_metrics",
     "run",

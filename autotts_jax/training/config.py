@@ -16,6 +16,7 @@ from autotts_jax.core.costs import CostModel, CostName
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import read_bytes
 from autotts_jax.parsing import parse_toml
+from autotts_jax.replay.signals import signal_names
 from autotts_jax.terminal import quoted
 from autotts_jax.training.evolution import EvolutionSettings
 from autotts_jax.training.imitation import WarmStartSettings
@@ -65,14 +66,17 @@ class NetworkSettings(Settings):
     Attributes:
         hidden: width of the network's layers.
         actions: what the network decides, a key of `HEADS`: a whole round, or one atomic action.
+        signals: names of the signals that the network reads of each branch.
     """
 
     hidden: int = 16
     actions: Literal["rounds", "atomic"] = "rounds"
+    signals: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.hidden < 1:
             raise InputError(f"hidden is {self.hidden}, but it must be at least 1")
+        object.__setattr__(self, "signals", signal_names(self.signals))
 
 
 @dataclasses.dataclass(frozen=True)

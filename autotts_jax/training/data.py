@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from jaxtyping import Int
 
@@ -10,8 +12,11 @@ from autotts_jax.envs.difficulty import vary_difficulty
 from autotts_jax.envs.targets import poll
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.actions import HEADS
+from autotts_jax.policies.neural.network import SignalInput
 from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.parts import select_part
+from autotts_jax.replay.signals import check_signals, readable
 from autotts_jax.training.config import Config, DataSettings
 
 FOLD_SEED = 0
@@ -96,11 +101,12 @@ def make_params(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
         Parameters of the environment that the configuration's ``network.actions`` name.
 
     Raises:
-        InputError: a model of the data has no profile, no price or no room in memory, or there are too few
-            branches.
+        InputError: a model of the data has no profile, no price or no room in memory, there are too few
+            branches, or the data lacks a signal that the network reads.
     """
-    objective, max_branches = config.objective, config.trainer.max_branches
-    environment = HEADS[config.network.actions].environment(max_branches)
+    objective, max_branches, signals = config.objective, config.trainer.max_branches, config.network.signals
+    check_signals(signals, dataset.matrix.signals, "the network", "the data has")
+    environment = HEADS[config.network.actions].environment(max_branches, signals)
     cost = cost_of_models(objective.cost_charged, [cell.model for cell in dataset.cells])
     params = environment.make_params(
         dataset.matrix, gamma=objective.gamma, reward=objective.reward, cost=cost, seed=seed
@@ -110,3 +116,28 @@ def make_params(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
     if objective.difficulty_std:
         params = vary_difficulty(params, objective.difficulty_std, seed)
     return params
+
+
+def measure_signals(matrix: ProbeMatrix, names: Iterable[str]) -> tuple[SignalInput, ...]:
+    """Measures the means and standard deviations that standardise the signals of a network.
+
+    Args:
+        matrix: the training questions.
+        names: names of the signals.
+
+    Returns:
+        The signals, with the mean and the standard deviation of their finite values at all depths that can
+        be read. A signal that is the same everywhere has a standard deviation of 1.
+
+    Raises:
+        InputError: a signal has no finite value.
+    """
+    there, found = readable(matrix), []
+    for name in names:
+        values = np.asarray(matrix.signals[name], float)[there]
+        values = values[np.isfinite(values)]
+        if not values.size:
+            raise InputError(f"the signal {name} has no finite value to train on; leave it out")
+        std = float(values.std()) if np.ptp(values) else 1.0
+        found.append(SignalInput(name, float(values.mean()), std))
+    return tuple(found)

@@ -24,7 +24,7 @@ from autotts_jax.replay import ProbeDataset
 from autotts_jax.replay.scale import Scale
 from autotts_jax.training.checkpoints import newest_checkpoint
 from autotts_jax.training.config import Config, read_config
-from autotts_jax.training.data import make_params, split_questions
+from autotts_jax.training.data import make_params, measure_signals, split_questions
 from autotts_jax.training.evolution import Evolution, EvolutionSettings
 from autotts_jax.training.imitation import warm_start
 from autotts_jax.training.loop import run
@@ -158,19 +158,21 @@ class _FromConfig:
     def __init__(self, config: Config, dataset: ProbeDataset, folder: Path, on_update: OnUpdate | None):
         self._config, self._folder, self._on_update = config, folder, on_update
         self._params = make_params(config, dataset, config.run.seed)
+        self._signal_inputs = measure_signals(dataset.matrix, config.network.signals)
 
     def init(self, key: PRNGKeyArray) -> TrainState:
         """Starts from the warm start, or from random parameters."""
         own, key = jax.random.split(key)
-        config = self._config
+        config, network, signals = self._config, self._config.network, self._signal_inputs
         if config.warm_start is None or newest_checkpoint(self._folder):
-            start = initial_parameters(config.network.hidden, own, config.network.actions)
+            start = initial_parameters(network.hidden, own, network.actions, len(signals))
         else:
             width = config.trainer.max_branches
             start = warm_start(
-                config.warm_start, self._params, width, config.network.hidden, own, self._on_generation
+                config.warm_start, self._params, width, network.hidden, own, self._on_generation, signals
             )
-        self._trainer = TRAINERS[type(config.trainer)](config.trainer, self._params, start)
+        trainer = TRAINERS[type(config.trainer)]
+        self._trainer = trainer(config.trainer, self._params, start, signal_inputs=signals)
         return self._trainer.init(key)
 
     def update(self, state: TrainState) -> tuple[TrainState, Metrics]:

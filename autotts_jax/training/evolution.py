@@ -19,6 +19,7 @@ from jaxtyping import PRNGKeyArray, UInt32
 
 from autotts_jax.envs.params import EnvParams
 from autotts_jax.errors import InputError
+from autotts_jax.policies.neural.network import SignalInput
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters
 from autotts_jax.training.arena import Arena
 from autotts_jax.training.settings import Settings
@@ -76,6 +77,8 @@ class Evolution:
         params: training questions, branch orders, the range of γ, and the targets.
         parameters: the parameters that it starts from.
         devices: local devices to share the episodes among; by default all, of all processes.
+        signal_inputs: the signals that the policy reads; ``params`` are those of an environment that shows
+            them.
     """
 
     def __init__(
@@ -84,11 +87,13 @@ class Evolution:
         params: EnvParams,
         parameters: Parameters,
         devices: Sequence[jax.Device] | None = None,
+        signal_inputs: tuple[SignalInput, ...] = (),
     ):
         from evosax.algorithms import Open_ES  # here, as it starts JAX
 
         self._settings = settings
         self._start = parameters
+        self._signal_inputs = signal_inputs
         self._arena = Arena(params, settings.max_branches, devices)
         rate = optax.cosine_decay_schedule(settings.learning_rate, settings.decay_updates, alpha=0.1)
         self._strategy = Open_ES(
@@ -124,7 +129,7 @@ class Evolution:
         members = jax.tree.map(np.asarray, members)
 
         def controller(member: int, gamma: float) -> NeuralPolicy:
-            return NeuralPolicy(jax.tree.map(lambda leaf: leaf[member], members), gamma)
+            return self._policy(jax.tree.map(lambda leaf: leaf[member], members), gamma)
 
         settings = self._settings
         scores = self._arena.play(controller, settings.population, settings.num_gammas, keys[1])
@@ -144,4 +149,7 @@ class Evolution:
         Args:
             state: the state.
         """
-        return NeuralPolicy(self._strategy.get_mean(state.strategy), self._arena.middle_gamma)
+        return self._policy(self._strategy.get_mean(state.strategy), self._arena.middle_gamma)
+
+    def _policy(self, parameters: Parameters, gamma: float) -> NeuralPolicy:
+        return NeuralPolicy(parameters, gamma, signal_inputs=self._signal_inputs)

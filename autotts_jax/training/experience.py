@@ -13,7 +13,7 @@ from autotts_jax.core.controller import first_of
 from autotts_jax.core.lanes import Lane, LanePlay, RolloutState, pack, play_lanes, unpack
 from autotts_jax.core.pool import ReplayPool, StopReason
 from autotts_jax.envs import Environment, EnvParams, EnvState
-from autotts_jax.policies.neural.network import Inputs, RecurrentState, encode, initial_state
+from autotts_jax.policies.neural.network import Inputs, RecurrentState, SignalInput, encode, initial_state
 from autotts_jax.policies.neural.policy import Parameters, apply_network, head_of
 from autotts_jax.training.critic import (
     Privileged,
@@ -124,6 +124,7 @@ def play(
     key: PRNGKeyArray,
     max_branches: int,
     num_steps: int,
+    signal_inputs: tuple[SignalInput, ...] = (),
 ) -> tuple[Lanes, Transition]:
     """Plays steps in every lane, one episode after the other.
 
@@ -134,11 +135,12 @@ def play(
         key: the key to draw actions and episodes with.
         max_branches: branches that an episode can open (static).
         num_steps: T, steps to play (static).
+        signal_inputs: the signals that the policy reads (static).
 
     Returns:
         The episodes after the steps, and the transitions, with leading axes (T, E).
     """
-    player = _Player(weights, params, max_branches, key)
+    player = _Player(weights, params, max_branches, key, signal_inputs)
     rows = num_steps, lanes.lane.episode.shape[0]
     zero = jnp.int32(0)
     state = RolloutState(
@@ -204,13 +206,21 @@ class _Player:
         params: parameters of the environment.
         max_branches: branches that an episode can open.
         key: the key to draw actions and episodes with.
+        signal_inputs: the signals that the policy reads.
 
     Attributes:
         blank: a transition of zeros.
     """
 
-    def __init__(self, weights: Weights, params: EnvParams, max_branches: int, key: PRNGKeyArray):
-        self._weights, self._params = weights, params
+    def __init__(
+        self,
+        weights: Weights,
+        params: EnvParams,
+        max_branches: int,
+        key: PRNGKeyArray,
+        signal_inputs: tuple[SignalInput, ...],
+    ):
+        self._weights, self._params, self._signal_inputs = weights, params, signal_inputs
         self._head = head_of(weights.network)
         self._environment = self._head.environment(max_branches)
         self._finals = shares_of_finals(params.matrix)
@@ -268,7 +278,8 @@ class _Player:
 
     def _assess(self, carry: Carry, pool: ReplayPool) -> _Assessment:
         state = carry.state
-        inputs, recurrent = encode(pool, carry.recurrent, state.gamma, self._environment.atomic)
+        atomic = self._environment.atomic
+        inputs, recurrent = encode(pool, carry.recurrent, state.gamma, atomic, self._signal_inputs)
         privileged = privileged_features(state, pool, self._params.matrix, self._finals)
         value = apply_critic(self._weights.critic, privileged, inputs)
         return _Assessment(inputs, recurrent, privileged, value)

@@ -26,7 +26,14 @@ from autotts_jax.core.votes import Vote
 from autotts_jax.envs import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.actions import HEADS, MAX_ADVANCE, OPENINGS, RoundAction, RoundMask
-from autotts_jax.policies.neural.network import Inputs, RecurrentState, encode, initial_state, update
+from autotts_jax.policies.neural.network import (
+    Inputs,
+    RecurrentState,
+    SignalInput,
+    encode,
+    initial_state,
+    update,
+)
 from autotts_jax.policies.neural.policy import Parameters, act, apply_network, initial_parameters
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -65,6 +72,7 @@ def demonstrate(
     rows: Int[np.ndarray, " Q"],
     targets: Int[np.ndarray, " Q"] | None = None,
     player: Parameters | None = None,
+    signal_inputs: tuple[SignalInput, ...] = (),
 ) -> Demonstrations:
     """Plays an episode on every question, and records what a teacher decides in it.
 
@@ -80,13 +88,14 @@ def demonstrate(
         player: parameters of a network that plays in the teacher's place, its most likely actions, until it
             answers. The teacher is asked what it would decide in each round; it remembers the rounds before
             as if it had played them on the same branches.
+        signal_inputs: the signals that the network reads.
 
     Returns:
         The demonstrations of all episodes, one after the other.
     """
     questions = np.arange(matrix.num_questions)
     played = rollout(
-        [_Demonstrator(teacher, player, jnp.float32(gamma))],
+        [_Demonstrator(teacher, player, jnp.float32(gamma), signal_inputs)],
         matrix,
         orders,
         Episodes(questions, rows, np.zeros_like(questions)),
@@ -155,11 +164,18 @@ class _Demonstrator(Controller):
         teacher: the teacher.
         player: parameters of the network that acts in its place; None if the teacher acts itself.
         gamma: γ.
+        signal_inputs: the signals that the network reads.
     """
 
     teacher: Controller
     player: Parameters | None
     gamma: Float[Array, ""]
+    signal_inputs: tuple[SignalInput, ...] = dataclasses.field(metadata={"static": True})
+
+    @property
+    def signals(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the signals that the teacher and the network read."""
+        return (*self.teacher.signals, *(signal.name for signal in self.signal_inputs))
 
     def start(self, pool: Pool) -> tuple[_Memory, Pool]:
         """Opens nothing: that is the first decision."""
@@ -171,7 +187,7 @@ class _Demonstrator(Controller):
 
     def round(self, memory: _Memory, pool: Pool) -> tuple[_Memory, Pool, Scalar]:
         """Asks the teacher for a decision, and carries it out or the player's own one."""
-        inputs, state = encode(pool, memory.state, self.gamma)
+        inputs, state = encode(pool, memory.state, self.gamma, signal_inputs=self.signal_inputs)
         mask, first = HEAD.mask(pool), pool.opened == 0
         _, opened = self.teacher.start(pool)
         later, moved, stop = self.teacher.round(memory.teacher, pool)
@@ -317,6 +333,7 @@ def warm_start(
     hidden: int,
     key: PRNGKeyArray,
     on_generation: Callable[[int, float], None] | None = None,
+    signal_inputs: tuple[SignalInput, ...] = (),
 ) -> Parameters:
     """Fits a network to tuned code controllers, and the weights of its votes to how its episodes end.
 
@@ -327,6 +344,7 @@ def warm_start(
         hidden: width of the network's layers.
         key: the key that everything is drawn with.
         on_generation: called after every generation of the teachers with its number and its mean objective.
+        signal_inputs: the signals that the network reads.
 
     Returns:
         The network's parameters.
@@ -343,7 +361,7 @@ def warm_start(
     coefficients = np.mean([tune(each) for each in jax.random.split(tuning, settings.fits)], axis=0)
     questions = np.arange(params.matrix.num_questions)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
-    parameters, parts = initial_parameters(hidden, start), []
+    parameters, parts = initial_parameters(hidden, start, signals=len(signal_inputs)), []
     for iteration, draw in enumerate(jax.random.split(fit, settings.dagger_iterations)):
         for gamma in draw_gammas(arena.gamma_range, settings.num_gammas, rng):
             rows = arena.draw_rows(questions, rng)
@@ -356,6 +374,7 @@ def warm_start(
                     rows,
                     arena.targets[questions, rows] if settings.until_peak else None,
                     parameters if iteration else None,
+                    signal_inputs,
                 )
             )
         # Joined once and for all: twice in memory would be gigabytes more.
@@ -367,4 +386,4 @@ def warm_start(
             updates=settings.updates,
             learning_rate=settings.learning_rate,
         )
-    return learn_vote_weights(parameters, arena, votes)
+    return learn_vote_weights(parameters, arena, votes, signal_inputs)

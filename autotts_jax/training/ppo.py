@@ -20,12 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Bool, Float, Int32, PRNGKeyArray, UInt32
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.envs import EnvParams
 from autotts_jax.errors import InputError
+from autotts_jax.policies.neural.network import SignalInput
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network, head_of
 from autotts_jax.training.advantages import advantages
 from autotts_jax.training.critic import PrivilegedCritic, apply_critic
@@ -117,6 +119,8 @@ class PPO:
             ``settings.max_branches``.
         parameters: the policy's parameters at the start.
         devices: devices to share environments and minibatches among; by default all, of all processes.
+        signal_inputs: the signals that the policy reads; ``params`` are those of an environment that shows
+            them.
 
     Raises:
         InputError: the data has too few branches, or the devices cannot share evenly.
@@ -128,6 +132,7 @@ class PPO:
         params: EnvParams,
         parameters: Parameters,
         devices: Sequence[jax.Device] | None = None,
+        signal_inputs: tuple[SignalInput, ...] = (),
     ):
         mesh = Mesh(np.array(jax.devices() if devices is None else devices), ("devices",))
         branches = params.orders.width
@@ -143,8 +148,10 @@ class PPO:
                     f"{mesh.size} devices cannot share {number} {name} evenly; give a multiple of {mesh.size}"
                 )
         self._settings = settings
-        self._params = jax.device_put(params, NamedSharding(mesh, WHOLE))
+        # Of several processes `device_put` refuses what is not equal in all, and NaN in signals never is.
+        self._params = multihost_utils.host_local_array_to_global_array(params, mesh, WHOLE)
         self._parameters = parameters
+        self._signal_inputs = signal_inputs
         self._mesh = mesh
         self._gamma = math.sqrt(float(params.gamma_low) * float(params.gamma_high))
 
@@ -165,7 +172,7 @@ class PPO:
         Returns:
             The state after it and the metrics.
         """
-        return _update(self._settings, self._params, state, self._mesh)
+        return _update(self._settings, self._params, state, self._mesh, self._signal_inputs)
 
     def policy(self, state: PPOState) -> NeuralPolicy:
         """Returns the policy that plays the most likely actions.
@@ -173,7 +180,7 @@ class PPO:
         Args:
             state: the state.
         """
-        return NeuralPolicy(state.weights.network, self._gamma)
+        return NeuralPolicy(state.weights.network, self._gamma, signal_inputs=self._signal_inputs)
 
 
 def init(
@@ -205,7 +212,11 @@ def init(
 
 
 def update(
-    settings: PPOSettings, params: EnvParams, state: PPOState, mesh: Mesh | None = None
+    settings: PPOSettings,
+    params: EnvParams,
+    state: PPOState,
+    mesh: Mesh | None = None,
+    signal_inputs: tuple[SignalInput, ...] = (),
 ) -> tuple[PPOState, Metrics]:
     """Plays steps in every environment, and learns from them.
 
@@ -214,6 +225,7 @@ def update(
         params: parameters of the environment.
         state: the state before the update.
         mesh: the mesh that `init` was given.
+        signal_inputs: the signals that the policy reads (static).
 
     Returns:
         The state after the update, and its metrics: ``accuracy``, ``tokens`` and ``objective``, means over
@@ -222,9 +234,8 @@ def update(
         were made, and ``learned``, their share of all steps.
     """
     play_key, learn_key, key = jax.random.split(jax.random.wrap_key_data(jnp.asarray(state.key)), 3)
-    lanes, played = play(
-        state.weights, params, state.lanes, play_key, settings.max_branches, settings.num_steps
-    )
+    width, steps = settings.max_branches, settings.num_steps
+    lanes, played = play(state.weights, params, state.lanes, play_key, width, steps, signal_inputs)
     advantage = advantages(
         played.reward,
         played.value,
@@ -251,7 +262,7 @@ def update(
 
 
 _init = jax.jit(init, static_argnums=4)
-_update = jax.jit(update, static_argnums=3, donate_argnums=2, compiler_options=COMPILER_OPTIONS)
+_update = jax.jit(update, static_argnums=(3, 4), donate_argnums=2, compiler_options=COMPILER_OPTIONS)
 
 
 WHOLE, SHARED = PartitionSpec(), PartitionSpec("devices")

@@ -1,12 +1,14 @@
 """Weights of votes, learned from how the episodes of a policy end.
 
 When an episode ends, each finished branch votes for its final answer. The logarithm of a vote's weight is
-linear in `VOTE_INPUTS`, and the probability that an answer is right is taken to be proportional to a power of
+linear in `vote_inputs`, and the probability that an answer is right is taken to be proportional to a power of
 the weight of its votes: a conditional logit (McFadden, 1974), fitted by maximum likelihood with a small ridge
 penalty. With coefficients of zero it is the plain majority.
 """
 
 from __future__ import annotations
+
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +21,7 @@ from autotts_jax.core.controller import Controller
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.rollout import Episodes, Hooks, rollout
 from autotts_jax.envs import observations
-from autotts_jax.policies.neural.network import VOTE_INPUTS, RecurrentState, vote_inputs
+from autotts_jax.policies.neural.network import RecurrentState, SignalInput, vote_inputs
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.training.arena import Arena, draw_gammas
@@ -38,20 +40,23 @@ TINY = 1e-30
 """The least weight, so that logarithms are finite."""
 
 
-def learn_vote_weights(parameters: Parameters, arena: Arena, key: PRNGKeyArray) -> Parameters:
+def learn_vote_weights(
+    parameters: Parameters, arena: Arena, key: PRNGKeyArray, signal_inputs: tuple[SignalInput, ...] = ()
+) -> Parameters:
     """Fits the weights of votes to the episodes that a network plays.
 
     Args:
         parameters: the network's parameters.
         arena: the training questions.
         key: the key to draw values of γ and episodes with.
+        signal_inputs: the signals that the network reads.
 
     Returns:
         The parameters, with fitted weights of votes.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     gammas = draw_gammas(arena.gamma_range, NUM_GAMMAS, rng)
-    policies = [NeuralPolicy(parameters, float(gamma)) for gamma in gammas]
+    policies = [NeuralPolicy(parameters, float(gamma), signal_inputs=signal_inputs) for gamma in gammas]
     shape = (NUM_GAMMAS, arena.matrix.num_questions, NUM_ORDERS)
     setting, question, _ = (axis.reshape(-1) for axis in np.indices(shape))
     row = arena.draw_rows(question, rng)
@@ -63,9 +68,7 @@ def learn_vote_weights(parameters: Parameters, arena: Arena, key: PRNGKeyArray) 
 
 
 def final_votes(
-    policy: Controller,  # noqa: ARG001
-    memory: RecurrentState,
-    pool: BranchPool,
+    policy: Controller, memory: RecurrentState, pool: BranchPool
 ) -> tuple[Float[Array, "V W"], Int[Array, " W"]]:
     """Reads the votes of an episode that has ended.
 
@@ -75,10 +78,11 @@ def final_votes(
         pool: the pool.
 
     Returns:
-        The `VOTE_INPUTS` of each branch, and the answer that it votes for; ``NONE`` where it casts no vote.
+        The `vote_inputs` of each branch, and the answer that it votes for; ``NONE`` where it casts no vote.
     """
     stand = observations.standing(pool, memory.tracker)
-    return vote_inputs(pool, memory.tracker), jnp.where(stand.final, stand.keys, NONE)
+    inputs = vote_inputs(pool, memory.tracker, cast(NeuralPolicy, policy).signal_inputs)
+    return inputs, jnp.where(stand.final, stand.keys, NONE)
 
 
 def fit(
@@ -87,7 +91,7 @@ def fit(
     """Fits the coefficients of the weights.
 
     Args:
-        columns: the `VOTE_INPUTS` of each branch.
+        columns: the `vote_inputs` of each branch.
         answers: the answer that each branch votes for; ``NONE`` where it casts no vote.
         targets: the answer that is right in each episode. Episodes in which no vote or every vote is right
             tell nothing.
@@ -99,14 +103,14 @@ def fit(
     right = voting & (answers == targets[:, None])
     telling = right.any(axis=1) & (voting & ~right).any(axis=1)
     if not telling.any():
-        return np.zeros(len(VOTE_INPUTS), np.float32)
+        return np.zeros(columns.shape[1], np.float32)
     data = [jnp.asarray(part[telling]) for part in (columns, answers, voting, right)]
 
     def value_and_gradient(point: np.ndarray) -> tuple[float, np.ndarray]:
         loss, gradient = _loss(jnp.asarray(point, jnp.float32), *data)
         return float(loss), np.asarray(gradient, float)
 
-    start = np.append(np.zeros(len(VOTE_INPUTS)), 1.0)
+    start = np.append(np.zeros(columns.shape[1]), 1.0)
     found = scipy.optimize.minimize(value_and_gradient, start, jac=True, method="L-BFGS-B")
     *coefficients, power = found.x
     # With a negative power votes would speak against their answer, and the lightest would have to win.
