@@ -856,8 +856,8 @@ def test_default_parameters_are_made_once_also_under_jit():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"order": np.arange(W - 1)}, rf"order has shape \({W - 1},\), but it must name {W} branches"),
-        ({"order": 3}, r"order has shape \(\), but it must name"),
+        ({"order": np.arange(W - 1)}, rf"order has shape \({W - 1},\) and dtype int64, but it must name {W} branches"),
+        ({"order": 3}, r"order has shape \(\) and dtype int64, but it must name"),
         ({"question": QUESTIONS}, f"question is {QUESTIONS}, but it must be between 0 and {QUESTIONS - 1}"),
         ({"question": np.int64(-1)}, "question is -1"),
         ({"gamma": -1e-3}, "gamma is -0.001, but it must be a finite number of at least 0"),

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, UInt32
 
+from autotts_jax.errors import InputError
 from autotts_jax.typing import Array
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -37,6 +38,8 @@ def bits(key: PRNGKeyArray, count: int) -> UInt32[Array, " n"]:
         key: the key, of any kind.
         count: number of words.
     """
+    if not isinstance(key, jax.Array):
+        raise InputError(f"the key is {key!r:.60}, but it must be a random key, as jax.random.key(0)")
     if not _is_threefry(key):
         return jax.random.bits(key, (count,), jnp.uint32)
     first, second = _threefry(jax.random.key_data(key), jnp.uint32(0), jnp.arange(count, dtype=jnp.uint32))

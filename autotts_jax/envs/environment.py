@@ -427,6 +427,8 @@ class Environment(abc.ABC):
                 f"the state has {state.pool.width} branches, but the environment {self.max_branches}; step "
                 "with the environment that reset was called on"
             )
+        if not jnp.issubdtype(jnp.result_type(action), jnp.integer):
+            raise InputError(f"an action must be of integers, but it is {action!r:.60}")
         before = state.pool.with_matrix(params.matrix)
         after, answered, invalid = self.act(before, action)
         tracker = observations.track(state.tracker, before, after, self.atomic)
@@ -519,14 +521,24 @@ class Environment(abc.ABC):
                 f"the parameters were made for max_branches={params.max_branches}, but the environment has "
                 f"{width}; make them with its make_params"
             )
-        if isinstance(question, int | np.integer):
+        if isinstance(question, int | float | np.generic):
             whole("question", question, 0, params.matrix.num_questions - 1)
-        if isinstance(gamma, int | float | np.number):
-            number("gamma", gamma, 0)
-        if order is not None and jnp.shape(order) != (width,):
+        if isinstance(gamma, int | float | np.generic):
+            gamma_range(number("gamma", gamma, 0))
+        if order is not None:
+            self._check_order(order, params.matrix.num_branches)
+
+    def _check_order(self, order: Any, recorded: int) -> None:
+        """Checks branches in opening order; which ones they are is known when they are no array of JAX."""
+        width, known = self.max_branches, not isinstance(order, jax.Array)
+        array = np.asarray(order) if known else order
+        if array.shape != (width,) or not jnp.issubdtype(array.dtype, jnp.integer):
             raise InputError(
-                f"order has shape {jnp.shape(order)}, but it must name {width} branches, shape ({width},)"
+                f"order has shape {array.shape} and dtype {array.dtype}, but it must name {width} branches, "
+                f"integers of shape ({width},)"
             )
+        if known and not (array.min() >= 0 and array.max() < recorded and len(set(array.tolist())) == width):
+            raise InputError(f"order must name {width} different branches of 0 … {recorded - 1}")
 
     # --- what a policy can be played with, outside an environment too ------------------------------------
 

@@ -27,7 +27,7 @@ ORDERS = 1024
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)  # arrays cannot say whether they are equal
 class EnvParams:
     """The parameters of an environment. Every leaf is traced, and all but the data can be batched.
 
@@ -119,12 +119,14 @@ def gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
         given = np.asarray(None)
     if given.shape not in ((), (2,)) or given.dtype.kind not in "iuf":
         raise InputError(f"gamma is {gamma!r:.60}, but it must be a number or a range (low, high) of two")
-    low, high = np.broadcast_to(given, 2).tolist()
+    with np.errstate(over="ignore"):
+        low, high = np.broadcast_to(given, 2).astype(np.float32)
     if not (0 <= low <= high < np.inf) or (low == 0 and high > 0):
         raise InputError(
-            f"gamma is {gamma!r:.60}, but it must be a number of at least 0, or a range of positive numbers"
+            f"gamma is {gamma!r:.60}, but it must be a number of at least 0, or a range of positive numbers, "
+            "that float32 can hold"
         )
-    return low, high
+    return float(low), float(high)
 
 
 def reward_mode(name: str | Reward) -> Reward:

@@ -18,7 +18,7 @@ MAX_ENTRIES = 2**28
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)  # arrays cannot say whether they are equal
 class ProbeMatrix:
     """What every branch of every question would answer at every depth.
 
