@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import sys
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
@@ -56,14 +56,13 @@ def number(name: str, value: Any, least: float | None = None, above: float | Non
     limit = "" if least is None else f" of at least {least:g}"
     limit += "" if above is None else f" above {above:g}"
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not (
-        real
-        and abs(value) <= sys.float_info.max
-        and (least is None or value >= least)
-        and (above is None or value > above)
-    ):
+    try:
+        plain = float(value) if real else math.nan
+    except OverflowError:  # of a long integer
+        plain = math.inf
+    if not (math.isfinite(plain) and (least is None or plain >= least) and (above is None or plain > above)):
         raise InputError(f"{name} is {value!r:.60}, but it must be a finite number{limit}")
-    return float(value)
+    return plain
 
 
 def text(name: str, value: Any) -> str:

@@ -99,12 +99,16 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, most in (("num_branches", MAX_BRANCHES), ("chunk", None)):
-            whole(name, getattr(self, name), 1, most)
+            object.__setattr__(self, name, whole(name, getattr(self, name), 1, most))
         flag("keep_text", self.keep_text)
         check_differing(self.sampling)
         for name in ("model", "benchmark", "answers", "grader"):
             text(name, getattr(self, name))
         for question in self.questions:
+            if not isinstance(question, Problem):
+                raise InputError(
+                    f"a question is {question!r:.60}, but it must be an autotts_jax.collect.Problem"
+                )
             text("a question", question.text)
             text("a reference answer", question.gold)
         if not self.questions:

@@ -285,10 +285,7 @@ def prepare_rollout(
     """
     refuse_forks()
     _check_kinds(controllers, matrix, orders)
-    try:
-        episodes = Episodes(*(np.asarray(column, np.int32) for column in episodes))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"episodes hold no three columns of whole numbers: {error}") from error
+    episodes = _columns(episodes)
     refill = number("refill", refill, 0)
     _check(controllers, matrix, orders, episodes, budget, lanes)
     mesh = Mesh(np.array(devices or jax.local_devices()), (DEVICE_AXIS,))
@@ -751,21 +748,35 @@ def _bucket_size(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-def check_budget(budget: int | None) -> None:
+def check_budget(budget: int | None) -> int | None:
     """Checks that a token budget is a whole number that can be counted down from.
 
     Args:
         budget: token budget; None for no limit.
 
+    Returns:
+        The budget as a Python integer, or None.
+
     Raises:
         InputError: it is negative or too large.
     """
     if budget is None:
-        return
+        return None
     try:
-        whole("the token budget", budget, 0, MAX_TOKENS)
+        return whole("the token budget", budget, 0, MAX_TOKENS)
     except InputError as error:
         raise InputError(f"{error}; leave it out for no limit") from None
+
+
+def _columns(episodes: Any) -> Episodes:
+    """The episodes as NumPy arrays of int32."""
+    try:
+        columns = [np.asarray(column) for column in episodes]
+        if any(column.dtype.kind not in "iu" and column.size for column in columns):
+            raise ValueError(f"they are of {', '.join(str(column.dtype) for column in columns)}")
+        return Episodes(*(column.astype(np.int32) for column in columns))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"episodes hold no three columns of whole numbers: {error}") from error
 
 
 def _check_kinds(controllers: Any, matrix: Any, orders: Any) -> None:

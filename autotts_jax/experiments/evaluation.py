@@ -349,7 +349,7 @@ def evaluate(
     seeds = whole("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEEDS)
     max_branches = whole("max_branches", max_branches, 1)
     processes = whole("processes", processes, 1)
-    check_budget(budget)
+    budget = check_budget(budget)
     made = as_players(players, objective.gamma if objective.model.kind == "intervals" else None, sealing)
     _check_distinct(made)
     widths = [check_width(data, player, max_branches) for player in made]
@@ -398,9 +398,14 @@ def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], wi
         The orders, a row a seed.
 
     Raises:
-        InputError: there is no such protocol.
+        InputError: there is no such protocol, a seed is no whole number from 0 on, or a question has fewer
+            branches.
     """
     _check_protocol(protocol)
+    if isinstance(seeds, str) or not isinstance(seeds, Sequence | range) or not len(seeds):
+        raise InputError(f"seeds is {seeds!r:.60}, but it must be a list of at least one seed")
+    seeds = [whole("a seed", seed, 0, MAX_SEED) for seed in seeds]
+    whole("width", width, 1, min(cell.num_branches for cell in dataset.cells))
     if protocol == "repo100":
         of_cells = [repo100_orders(cell.num_branches, seeds)[:, :width] for cell in dataset.cells]
         return BranchOrders(np.stack(of_cells), np.asarray(dataset.matrix.cell))

@@ -177,7 +177,7 @@ def answer_questions(
     callback("on_answer", on_answer, "the answered questions", "the number of all questions")
     problems, at_once = list(questions), whole("at_once", at_once, 1)
     _check_questions(problems, grader)
-    check_budget(budget)
+    budget = check_budget(budget)
     extractor(answers)  # a bad specification is an error before anything is written
     grading = open_grader(grader, min(at_once, os.cpu_count() or 1))
     playing = as_player(player, sealing=sealing)

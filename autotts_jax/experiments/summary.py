@@ -43,7 +43,7 @@ class Objective:
 
     def __post_init__(self) -> None:
         for name in ("gamma", "kappa_probe"):
-            number(name, getattr(self, name), least=0)
+            object.__setattr__(self, name, number(name, getattr(self, name), least=0))
         if self.model.kind != "intervals" and self.kappa_probe:  # an unknown unit is refused in any case
             raise InputError(
                 f"kappa_probe is counted in intervals; leave it out where the cost is {self.model.kind}"

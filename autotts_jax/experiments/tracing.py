@@ -278,7 +278,7 @@ def trace(
     playing = as_player(player, sealing=sealing)
     playing.check_single()
     width = check_width(data, playing, max_branches)
-    check_budget(budget)
+    budget = check_budget(budget)
     playing.check(width, budget)
     warn_of_distance(playing, Scale.of(data.matrix))
     row, name = _find(data, cell, question)

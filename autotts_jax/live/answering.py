@@ -185,7 +185,7 @@ def answer(
         raise InputError(
             f"question is {question!r:.60}, but it must be text, or messages that end with the user's"
         )
-    check_budget(budget)
+    budget = check_budget(budget)
     if budget == 0:
         raise NoBudgetError("a budget of 0 tokens is enough for no branch; give 1 at least")
     callback("on_decision", on_decision, "the `Decision`")

@@ -70,7 +70,7 @@ class ServerSettings:
             raise InputError("the API key is empty or holds characters that no key has; set another")
         for origin in self.allowed_origins:
             self._check_origin(origin)
-        check_budget(self.budget)
+        object.__setattr__(self, "budget", check_budget(self.budget))
 
     def _check_origin(self, origin: str) -> None:
         if origin == "*" and self.api_key is None:
