@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import importlib.machinery
 import importlib.util
+import inspect
 import linecache
 import sys
 import traceback
@@ -66,7 +67,8 @@ class UserCode:
         except (Exception, SystemExit) as error:
             raise self._failed(last_lines(error)) from error
         if not hasattr(module, self.name):
-            names = [key for key in vars(module) if not key.startswith("_")]
+            own = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+            names = [key for key, value in own.items() if not inspect.ismodule(value)]
             raise InputError(
                 f"{self.kind} {self.path!r}: {self.place} has no {self.kind} {self.name}; it has "
                 f"{quoted(', '.join(names)) or 'none'}"

@@ -212,8 +212,8 @@ def test_policies_stand_in_the_table_of_the_controllers(play, tmp_path):
     ("arguments", "message"),
     [
         ("missing.py:P", "player 'missing.py:P': there is no file missing.py"),
-        ("p.py", "unknown player 'p.py'"),
-        ("p.py:Other", "p.py has no player Other; it has jnp, np, WidthDepth, WidthDepthRounds, Good"),
+        ("p.py", "player 'p.py' names a file alone; say what of it plays, as p.py:NAME"),
+        ("p.py:Other", "p.py has no player Other; it has WidthDepth, WidthDepthRounds, Good"),
         ("p.py:Init", "calling Init() failed"),
         ("p.py:NoEnv", "policy NoEnv has no env; set it to the WidthDepth or WidthDepthRounds"),
         ("p.py:NoAct", "policy NoAct has no method act"),

@@ -643,7 +643,7 @@ def test_a_checkpoint_of_another_network(copy):
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(copy):
     before = end_of(copy)
-    with pytest.raises(InputError, match="already holds a run; resume it with --resume"):
+    with pytest.raises(InputError, match=r"already holds a run; resume it \(--resume, or resume=True\)"):
         train(copy)
     (copy / "manifest.json").unlink()
     with pytest.raises(InputError, match="already holds a run"):

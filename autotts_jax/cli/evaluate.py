@@ -123,6 +123,10 @@ def named_players(controllers: str, controller: str | None, beta: float | None) 
     Raises:
         InputError: they name none.
     """
+    if controller is not None and beta is not None and "@" in controller:
+        raise InputError(
+            f"--controller {controller} has a value, and --beta is another; leave one of them out"
+        )
     if controller is not None:
         return [controller if beta is None else f"{controller}@{beta!r}"]
     if beta is not None:

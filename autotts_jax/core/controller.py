@@ -148,6 +148,10 @@ def check_fields(controller: Controller) -> None:
     if problem := bad_name(signals):
         raise InputError(f"{kind}.signals: {problem}")
     for path, leaf in jax.tree_util.tree_leaves_with_path(controller):
+        if type_of(leaf) is None and isinstance(leaf, int):
+            raise InputError(
+                f"{kind}{jax.tree_util.keystr(path)} is {leaf!r:.60}, which is more than int32 holds"
+            )
         if type_of(leaf) is None:
             raise InputError(
                 f"{kind}{jax.tree_util.keystr(path)} is {leaf!r:.80}, but fields are "

@@ -54,6 +54,8 @@ def _of_object(found: Any, path: str, value: float | None, gamma: float | None) 
         if value is not None:
             raise InputError(f"{name} is a single controller and has no values; leave the @ out")
         return ControllerPlayer(name, _pytrees((found,)))
+    if isinstance(found, list | tuple | set):
+        raise InputError(f"the player is {found!r:.60}, but it must be a single one, not several")
     if not _is_player(found):
         raise InputError(
             f"{name} is neither a Controller nor a released program, a Family of controllers or a "
@@ -88,6 +90,11 @@ def of_family(family: Family, value: float | None) -> Player:
         raise InputError(str(error)) from error
     except Exception as error:
         raise InputError(f"{family.name}: making a member failed:\n{last_lines(error)}") from error
+    for value, controller in zip(values, controllers, strict=True):
+        if not isinstance(controller, Controller):
+            raise InputError(
+                f"{family.name}.make({value:g}) returned {controller!r:.60}, but it must return a Controller"
+            )
     return ControllerPlayer(family.name, _pytrees(controllers), values, family.value_name)
 
 

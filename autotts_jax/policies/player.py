@@ -219,7 +219,7 @@ class Play:
         compile_seconds: wall time of tracing and compiling.
         run_seconds: wall time of running.
         seal: how code from outside this package was run; None for this package's own.
-        critical_path: tokens on the critical path, as `autotts_jax.core.costs.critical_tokens` counts them;
+        critical_path: tokens on the critical path: the most that each round reads of one branch, summed;
             None where nobody asked for them, or the rounds are not seen.
     """
 
@@ -284,6 +284,13 @@ def check_branches_of(player: Player, width: int) -> None:
             raise InputError(
                 f"{name} reads more branches than an episode can open; give it at most {width}, or raise "
                 "max_branches"
+            )
+    for controller in getattr(player, "controllers", ()):
+        branches = getattr(controller, "branches", None)
+        if isinstance(branches, int | np.integer) and not 1 <= branches <= width:
+            raise InputError(
+                f"{type(controller).__name__}.branches is {branches}, but an episode opens 1 to {width} of "
+                "them; give it as many, or change max_branches"
             )
 
 

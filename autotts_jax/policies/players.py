@@ -96,6 +96,8 @@ def select(spec: str, gamma: float | None = GAMMA, sealing: Sealing = SEALED) ->
     elif ":" in name:
         return _of_code(name, _number(text) if at else None, gamma, sealing)
     else:
+        if name.endswith(".py"):
+            raise InputError(f"player {name!r:.80} names a file alone; say what of it plays, as {name}:NAME")
         raise InputError(
             f"unknown player {name!r:.80}; known are {', '.join([*CONTROLLERS, NEURAL])}, and your own as "
             "path/to/file.py:NAME or module:NAME"
@@ -126,8 +128,8 @@ def as_player(
         raise InputError(f"sealing is {sealing!r:.60}, but it must be an autotts_jax.Sealing")
     if isinstance(player, Player):
         return player
-    if isinstance(player, str):
-        return select(player, gamma, sealing)
+    if isinstance(player, str | Path):
+        return select(str(player), gamma, sealing)
     if is_program(player):
         cast = Cast(_code_of(player), sealing.sandbox)
         cast.describe()
@@ -232,7 +234,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"{text!r} after the @ is not a number") from None
+        raise InputError(f"{text!r} after the @ is not a number; give one, and only once") from None
 
 
 def _described(player: Any) -> str:

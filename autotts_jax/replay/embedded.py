@@ -110,6 +110,10 @@ def places(data: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
         raise InputError(f"data is {data!r}, which names nothing; give a name, a path, or several of them")
     for place in named:
         if not exists(place) and place not in EMBEDDED and re.fullmatch(r"[\w-]+", str(place)):
+            if isinstance(place, Path) and str(place) in EMBEDDED:
+                raise InputError(
+                    f"nothing found at {place!r}; the data of this name is {str(place)!r}, as text"
+                )
             raise InputError(
                 f"nothing found at {str(place)!r}; {nearest(place, EMBEDDED)}, files and folders"
             )

@@ -69,7 +69,9 @@ def open_folder(folder: Path, manifest: Mapping[str, Any], *, resume: bool) -> N
         check_manifest(folder, manifest)
         return
     if path.exists() or newest_checkpoint(folder):
-        raise InputError(f"{folder} already holds a run; resume it with --resume, or give another folder")
+        raise InputError(
+            f"{folder} already holds a run; resume it (--resume, or resume=True), or give another folder"
+        )
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     _write(path, manifest)
 
