@@ -41,6 +41,17 @@ def test_no_two_classes_share_a_name():
     }
 
 
+def test_docstrings_name_what_is_public():
+    """What a public docstring sends to is in a room; names without a place are those of the module itself."""
+    for room in ROOMS:
+        module = importlib.import_module(f"autotts_jax.{room}")
+        for public in module.__all__:
+            named = re.findall(r"`autotts_jax\.(\w+)\.(\w+)", inspect.getdoc(getattr(module, public)) or "")
+            for place, name in named:
+                found = importlib.import_module(f"autotts_jax.{place}")
+                assert name in found.__all__, f"{room}.{public} names autotts_jax.{place}.{name}"
+
+
 def checks_nothing_for_types(statement):
     """Whether an assertion does more than tell a type checker what is known."""
     return not re.fullmatch(r"isinstance\(\w+, \w+\)|[\w.]+ is not None", ast.unparse(statement.test))

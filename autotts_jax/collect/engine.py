@@ -77,8 +77,9 @@ class Completion:
         logprobs: log-probability of each token under the model, in nats, whatever the sampling restricts;
             None unless the request asks for it, or if the engine does not know it.
         confidences: minus the mean log-probability of the 20 most likely tokens in the place of each token,
-            as `autotts_jax.collect.signals.reduce_top` computes it; None likewise.
-        entropies: entropy in the place of each token, in nats, as computed there; None likewise.
+            None likewise.
+        entropies: entropy in the place of each token, in nats: of these 20, and of one more for all others;
+            None likewise.
         cached: tokens of the prompt that were in the engine's prefix cache; 0 if unknown.
     """
 

@@ -68,7 +68,7 @@ class Sampling:
         probes_per_prefix: forced answers of each prefix. One is the most likely answer; several are sampled
             at the trajectories' temperature, and their majority is the probe.
         probe_tail: tokens to generate after a forced answer, in which the signal ``probe_hedge`` is seen.
-        signals: names of the signals to keep, of `autotts_jax.replay.signals.SIGNALS`.
+        signals: names of the signals to keep, of `autotts_jax.replay.SIGNALS`.
 
     Raises:
         InputError: a value is out of range, or no text that UTF-8 can write.

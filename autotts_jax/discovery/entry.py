@@ -70,7 +70,7 @@ def discover(
         critic: judges candidates before they are executed: ``nearest``, ``openai:MODEL``, or a critic of your
             own. It decides nothing until its record shows that it helps. None for no critic.
         loggers: where the progress of the run goes besides its folder: ``tensorboard``, ``wandb``,
-            ``mlflow``, ``trackio``, or loggers of your own (`autotts_jax.loggers.Logger`).
+            ``mlflow``, ``trackio``, or objects of your own with ``log(step, metrics)`` and ``close()``.
         on_round: called after every round.
 
     Returns:

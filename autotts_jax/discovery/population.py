@@ -92,7 +92,7 @@ class Written:
     Attributes:
         number: the candidate's number in the run.
         source: the text of the file; None where there was none.
-        metrics: see `autotts_jax.discovery.judging.measuring.Measurement`; None of a candidate that failed.
+        metrics: see `autotts_jax.discovery.Measurement`; None of a candidate that failed.
         feedback: what the author of the next file is told about it.
     """
 

@@ -44,7 +44,7 @@ class WidthDepthEnv(Face, gymnasium.Env[Observation, Any]):
     ``action_mask`` (int8, shape (A,)). A subclass sets ``kind`` to a functional environment of its own.
 
     Args:
-        data: names, files, folders or patterns as `autotts_jax.replay.embedded.load` takes them, a
+        data: names, files, folders or patterns as `autotts_jax.load` takes them, a
             `ProbeDataset` or a `ProbeMatrix`; the synthetic data when None, with
             signals where they are observed.
         encoding: when answers in files are equal, ``exact`` or ``equiv``.

@@ -176,7 +176,7 @@ class Comparison:
         controller: the controller's name; the reference is compared with itself, too.
         reference: the reference's name.
         value: β, γ or number of branches of the reference's setting.
-        cost_name: what the cost is: ``tokens``, or another of `autotts_jax.core.costs.UNITS`.
+        cost_name: what the cost is: ``tokens``, or another kind of `autotts_jax.core.CostModel`.
         accuracy: of that setting.
         cost: of that setting, mean of an episode.
         cost_at_accuracy: of the controller's frontier at that accuracy.

@@ -180,7 +180,7 @@ class HostPlayer(Player):
         critical_path: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> Results:
-        """Plays every episode on one device; as `autotts_jax.core.rollout.rollout`, with a single setting.
+        """Plays every episode on one device; as `autotts_jax.rollout`, with a single setting.
 
         Args:
             matrix: the probe matrix.

@@ -91,7 +91,7 @@ class ObjectiveSettings(Settings):
             `poll`.
         difficulty_std: standard deviation of the questions' difficulty around the recorded one, in nats of
             log-odds; see `vary_difficulty`.
-        cost: what an episode costs, a key of `autotts_jax.core.costs.UNITS`, in training, warm start and
+        cost: what an episode costs, a kind of `autotts_jax.core.CostModel`, in training, warm start and
             validation. Costs other than intervals are counted in that of a lone first interval.
         hardware: the machine; see `autotts_jax.core.CostModel`, as for the following. For ``latency``,
             ``flops``, ``kv`` and ``usd`` alone.

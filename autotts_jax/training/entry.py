@@ -45,7 +45,7 @@ class TrainingRun:
     """A run that has ended, or was stopped.
 
     Attributes:
-        folder: the run's folder; see `autotts_jax.training.loop`.
+        folder: the run's folder: ``best.npz``, ``manifest.json``, ``metrics.jsonl``, checkpoints and logs.
         policy: the best policy.
         metrics: its validation metrics, ``objective``, ``accuracy`` and ``tokens``.
         state: where the run stands.
@@ -89,7 +89,7 @@ def train(
         updates: updates to make, in place of the configuration's.
         fold: fold to hold out for validation, in place of the configuration's.
         loggers: where metrics go besides ``metrics.jsonl``: ``tensorboard``, ``wandb``, ``mlflow``,
-            ``trackio``, or loggers of your own (`autotts_jax.loggers.Logger`).
+            ``trackio``, or objects of your own with ``log(step, metrics)`` and ``close()``.
         on_update: called after every update; and after every generation of the warm start's teachers, as
             update 0 with the metrics ``train/generation`` and ``train/objective``.
 

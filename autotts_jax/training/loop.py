@@ -83,8 +83,7 @@ def run(
         manifest: what is needed to reproduce the run, as a JSON object. A run is only resumed with the same
             ``config`` and ``data``.
         resume: continue from the newest checkpoint.
-        loggers: where metrics go besides ``metrics.jsonl``: names of `autotts_jax.loggers.LOGGERS`, and
-            loggers.
+        loggers: where metrics go besides ``metrics.jsonl``, as `train` takes them.
         on_update: called after every update.
 
     Returns:

@@ -97,7 +97,7 @@ class Course:
             which are judged at the prices of all of `betas` with it.
         traces: whether feedback shows episodes.
         tries: settings of a controller's constants that are tried before it is measured; 0 to measure it as
-            it is. They are multiples of `autotts_jax.discovery.judging.tuning.GENERATION`.
+            it is. They are rounded down to a multiple of 8.
     """
 
     data: ProbeDataset
