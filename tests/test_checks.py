@@ -2,8 +2,10 @@
 
 import dataclasses
 import io
+import json
 import pickle
 import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,7 @@ from autotts_jax.collect import LocalWorkers, Plan, Problem, SimulatedEngine, co
 from autotts_jax.core.rollout import Episodes
 from autotts_jax.envs import WidthDepth
 from autotts_jax.errors import InputWarning
-from autotts_jax.experiments.evaluation import Frontiers
+from autotts_jax.experiments.evaluation import Frontiers, branch_orders
 from autotts_jax.experiments.files import FILES, results_folder
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import statistics_table, summary_table
@@ -537,3 +539,113 @@ def test_functions_to_call_are_checked_before_anything_is_done(data, tmp_path):
 def test_functions_that_do_not_tell_what_they_take_pass():
     callback("on_progress", max, "one")
     callback("on_progress", print, "one", "two")
+
+
+# --- what looks right --------------------------------------------------------------------------------------
+
+
+def test_numbers_of_numpy_can_be_saved(data, tmp_path):
+    objective = at.Objective(gamma=np.float32(1e-3), kappa_probe=np.int64(1))
+    result = at.evaluate(
+        data.select([0]), "sc@2", seeds=1, max_branches=8, budget=np.int64(500), objective=objective
+    )
+    manifest = json.loads((result.save(tmp_path / "out")[0].parent / "manifest.json").read_text())
+    assert manifest["budget"] == 500
+    plan = Plan("m", "b", (Problem("1 + 1", "2"),), num_branches=np.int64(2), chunk=np.int64(1))
+    assert [type(plan.num_branches), type(plan.chunk)] == [int, int]
+
+
+def test_a_long_integer_is_no_finite_number():
+    with pytest.raises(at.InputError, match=r"gamma is 1000.*, but it must be a finite number"):
+        at.Objective(gamma=10**400)
+
+
+@pytest.mark.parametrize("branches", [100, 0, -3])
+def test_controllers_read_as_many_branches_as_there_can_be(data, branches):
+    with pytest.raises(
+        at.InputError, match=f"SelfConsistency.branches is {branches}, but an episode opens 1 to"
+    ):
+        at.evaluate(data, SelfConsistency(branches), seeds=1)
+
+
+@pytest.mark.parametrize("made", [None, 5, [SelfConsistency(2)], SelfConsistency])
+def test_a_family_makes_controllers(data, made):
+    family = at.Family("mine", (1.0,), lambda _: made)
+    with pytest.raises(at.InputError, match=r"mine.make\(1\) returned .*, but it must return a Controller"):
+        at.evaluate(data, family, seeds=1)
+
+
+@pytest.mark.parametrize("questions", [[0.9], [True], ["0"]])
+def test_episodes_are_of_whole_numbers(data, questions):
+    orders = branch_orders(data, "repo100", [0], 8)
+    with pytest.raises(at.InputError, match="episodes hold no three columns of whole numbers"):
+        at.rollout([SelfConsistency(2)], data.matrix, orders, Episodes(questions, [0], [0]))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "width", "wrong"),
+    [([1.5], 8, "a seed"), ([-1], 8, "a seed"), ([], 8, "seeds"), (5, 8, "seeds"), ([0], 129, "width")],
+)
+def test_branch_orders_are_drawn_by_seeds(data, seeds, width, wrong):
+    with pytest.raises(at.InputError, match=f"^{wrong} is "):
+        branch_orders(data, "repo100", seeds, width)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"order": [0, 0, 1, 2]}, "order must name 4 different branches of 0 … 127"),
+        ({"order": [0, 1, 2, 500]}, "order must name 4 different branches of 0 … 127"),
+        ({"order": np.array([-1, 0, 1, 2])}, "order must name 4 different branches of 0 … 127"),
+        ({"order": [0.5, 1, 2, 3]}, r"order has shape \(4,\) and dtype float"),
+        ({"question": 1.7}, "question is 1.7, but it must be a whole number"),
+        ({"question": True}, "question is True, but it must be a whole number"),
+        ({"gamma": 1e39}, r"gamma is 1e\+39, .* that float32 can hold"),
+    ],
+)
+def test_an_environment_starts_what_there_is(data, wrong, message):
+    env, params = at.make("WidthDepth-v0", data, max_branches=4)
+    with pytest.raises(at.InputError, match=message):
+        env.reset(jax.random.key(0), params, **wrong)
+
+
+def test_an_environment_takes_keys_and_actions_for_what_they_are(data):
+    env, params = at.make("WidthDepth-v0", data, max_branches=4)
+    with pytest.raises(at.InputError, match="the key is 0, but it must be a random key"):
+        env.reset(0, params)
+    key = jax.random.key(0)
+    _, state = env.reset(key, params)
+    for action in (0.5, True):
+        with pytest.raises(at.InputError, match=f"an action must be of integers, but it is {action}"):
+            env.step(key, state, action, params)
+
+
+@pytest.mark.parametrize("gamma", [1e39, (1e-50, 1e-3), (1e-3, 1e39)])
+def test_float32_holds_every_gamma(data, gamma):
+    with pytest.raises(at.InputError, match="that float32 can hold"):
+        at.make("WidthDepth-v0", data, max_branches=4, gamma=gamma)
+
+
+def test_data_and_parameters_can_be_compared(data):
+    env, params = at.make("WidthDepth-v0", data, max_branches=4)
+    assert (data.matrix == data.matrix, data.matrix == at.load("smollm2").matrix) == (True, False)
+    assert params != env.make_params(data.matrix)
+
+
+@pytest.mark.parametrize(
+    ("player", "message"),
+    [
+        (["cmc@0"], "but it must be a single one, not several"),
+        ("mine.py", "names a file alone; say what of it plays, as mine.py:NAME"),
+        ("cmc@0@0.5", "after the @ is not a number; give one, and only once"),
+    ],
+)
+def test_one_player_is_traced(data, player, message):
+    with pytest.raises(at.InputError, match=message):
+        at.trace(data, player)
+
+
+def test_a_path_names_no_data_of_the_package(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(at.InputError, match="the data of this name is 'smollm2', as text"):
+        at.load(Path("smollm2"))
