@@ -7,6 +7,7 @@ import pickle
 import re
 from pathlib import Path
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -649,3 +650,20 @@ def test_a_path_names_no_data_of_the_package(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(at.InputError, match="the data of this name is 'smollm2', as text"):
         at.load(Path("smollm2"))
+
+
+def test_a_name_with_its_module_is_an_environment(data):
+    env, _ = at.make("autotts_jax:WidthDepth-v0", data, max_branches=4)
+    assert env.max_branches == 4
+
+
+@pytest.mark.parametrize("make", [gymnasium.make, gymnasium.make_vec])
+def test_options_have_names(make):
+    env = make("WidthDepth-v0", data="smollm2", max_branches=4)
+    with pytest.raises(at.InputError, match=r"options is \[1\], but it must be a dict"):
+        env.unwrapped.reset(options=[1])
+
+
+def test_a_single_question_is_no_list(tmp_path):
+    with pytest.raises(at.InputError, match="but it must be a list of Problems"):
+        at.answer_questions(SimulatedEngine(), Problem("1 + 1", "2"), "sc@2", out=tmp_path / "out")

@@ -24,6 +24,7 @@ from autotts_jax.envs.gym_face import (
     Data,
     Face,
     Snapshot,
+    as_options,
     can_render,
     key_words,
     to_numpy,
@@ -85,7 +86,7 @@ class WidthDepthEnv(Face, gymnasium.Env[Observation, Any]):
         Raises:
             InputError: the seed or an option is wrong.
         """
-        chosen = self._check_options(options or {})
+        chosen = self._check_options(as_options(options))
         super().reset(seed=None if seed is None else whole("seed", seed))
         if seed is None and self._lane is None:
             seed = int(self.np_random.integers(2**63))

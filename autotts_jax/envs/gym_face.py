@@ -156,6 +156,23 @@ class Face:
         return draw(self.environment.name, shown)
 
 
+def as_options(options: Any) -> dict[str, Any]:
+    """Checks that the options of a reset have names.
+
+    Args:
+        options: the options; None for none.
+
+    Returns:
+        A copy.
+
+    Raises:
+        InputError: they are no mapping.
+    """
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError(f"options is {options!r:.60}, but it must be a dict, as {{'question': 0}}")
+    return dict(options or {})
+
+
 def _refuse_forked_workers() -> None:
     """Refuses workers that would be forked."""
     for call in inspect.stack(0):

@@ -22,6 +22,7 @@ from autotts_jax.envs.gym_face import (
     Data,
     Face,
     Snapshot,
+    as_options,
     can_render,
     is_integer,
     key_words,
@@ -100,7 +101,7 @@ class WidthDepthVectorEnv(Face, VectorEnv[Observation, Any, np.ndarray]):
             InputError: the seeds or an option are wrong.
             ResetNeeded: ``reset_mask`` leaves out environments that have no episode yet.
         """
-        options = dict(options or {})
+        options = as_options(options)
         fresh = self._check_mask(options.pop("reset_mask", None))
         chosen = self._check_options(options, (self.num_envs,))
         seeds = self._check_seeds(seed)

@@ -75,7 +75,8 @@ def find_environment(name: str) -> Registered:
     Raises:
         InputError: there is no such environment.
     """
-    alone = name.removeprefix(NAMESPACE) if isinstance(name, str) else name
+    # Gymnasium takes a name after that of the module to import.
+    alone = name.removeprefix("autotts_jax:").removeprefix(NAMESPACE) if isinstance(name, str) else name
     return ENVIRONMENTS[choice("environment", alone, ENVIRONMENTS)]
 
 

@@ -435,9 +435,10 @@ def check_width(dataset: ProbeDataset, player: Player, max_branches: int) -> int
     for cell in dataset.cells:
         if cell.num_branches < width:
             whose = f"{player.name} opens in its environment" if player.width else "an episode can open"
+            where = "max_branches of that environment" if player.width else "max_branches"
             raise InputError(
                 f"{cell.name} has {cell.num_branches} branches a question, fewer than the {width} that "
-                f"{whose}; set max_branches to {cell.num_branches} or less"
+                f"{whose}; set {where} to {cell.num_branches} or less"
             )
     return width
 

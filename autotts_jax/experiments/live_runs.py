@@ -175,6 +175,8 @@ def answer_questions(
         [('8', False, 334), ('9', False, 342)]
     """
     callback("on_answer", on_answer, "the answered questions", "the number of all questions")
+    if not isinstance(questions, Iterable):
+        raise InputError(f"questions is {questions!r:.60}, but it must be a list of Problems")
     problems, at_once = list(questions), whole("at_once", at_once, 1)
     _check_questions(problems, grader)
     budget = check_budget(budget)
