@@ -437,7 +437,10 @@ def test_another_run_is_not_gone_on_with(searched, tmp_path):
     data = at.load("smollm2").select(np.arange(9, 0, -1))
     with pytest.raises(at.InputError, match="questions"):
         run_of(searched, data, proposers=("rules", "random"))
-    for make in (lambda branches: SelfConsistency(int(branches) + 1), lambda branches: Other(int(branches))):
+    for make in (
+        lambda branches: SelfConsistency(max(int(branches) - 1, 1)),
+        lambda branches: Other(int(branches)),
+    ):
         other = at.Family("sc", FEW.values, make, "branches")
         with pytest.raises(at.InputError, match="holds a run with incumbent_sha256 = "):
             run_of(searched, incumbent=other, proposers=("rules", "random"))

@@ -66,7 +66,9 @@ def checkout(tmp_path, monkeypatch):
     "document",
     [
         # A search plays more than it compiles.
-        pytest.param(path, id=path.name, marks=[pytest.mark.shipped] * path.name.startswith("discovery"))
+        pytest.param(
+            path, id=path.name, marks=[pytest.mark.shipped] * path.name.startswith(("discovery", "README"))
+        )
         for path in DOCUMENTS
     ],
 )
