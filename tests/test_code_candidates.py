@@ -119,7 +119,7 @@ FAILURES = {
     "exits": ("raise SystemExit(0)\n", "SystemExit"),
     "no program": (VOTES.replace("config):", "config, more):"), "missing 1 required positional argument"),
     "no number": ("candidate = float('nan')\n", "not callable"),
-    "no controller": ("def candidate(beta):\n    return beta\n", "class float is no pytree"),
+    "no controller": ("def candidate(beta):\n    return beta\n", "but it must return a Controller"),
     "loops": (
         VOTES.replace("self, question):", "self, question):\n        while True: pass"),
         "took longer than the 3 s",

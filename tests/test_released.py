@@ -348,7 +348,8 @@ def test_paper64_orders_depend_on_seed_and_question_alone():
 @pytest.mark.slow
 @pytest.mark.parametrize("controller", PROGRAMS)
 def test_example_programs_match_the_released_evaluator(controller, replay_dir, golden_dir, tmp_path):
-    """Most of their time goes into SciPy's Beta distribution: here each value of it is computed once."""
+    """Under every fourth seed; values of SciPy's Beta distribution, the dearest part, are computed once."""
+    seeds = SEEDS[::4]
     cached = tmp_path / "cached.py"
     cached.write_text(
         EXAMPLES.read_text() + "\nimport functools\n\nconfidence = functools.cache(confidence)\n"
@@ -359,14 +360,15 @@ def test_example_programs_match_the_released_evaluator(controller, replay_dir, g
     dataset = read_files([replay_dir / f"{name.replace('_', '/')}.json" for name in names])
     name, config = PROGRAMS[controller]
     player = dataclasses.replace(select(f"{cached}:{name}"), config=config)
-    orders = BranchOrders(repo100_orders(128, SEEDS)[None], np.zeros(len(dataset), np.int32))
+    orders = BranchOrders(repo100_orders(128, seeds)[None], np.zeros(len(dataset), np.int32))
     play = player.play(dataset, orders, processes=2)
     mismatches = {}
     for index, cell in enumerate(dataset.cells):
         of_cell = dataset.cell_questions(index)
         with np.load(golden_dir / "episodes" / f"{cell.name.replace('/', '_')}.npz") as golden:
             for field in ("correct", "tokens"):
-                wrong = int((getattr(play, field)[0][:, of_cell] != golden[f"{controller}/{field}"]).sum())
+                known = golden[f"{controller}/{field}"][seeds]
+                wrong = int((getattr(play, field)[0][:, of_cell] != known).sum())
                 if wrong:
                     mismatches[cell.name, field] = wrong
     assert mismatches == {}
