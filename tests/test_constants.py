@@ -145,6 +145,7 @@ def lines_of(folder):
     return [{key: value for key, value in record.items() if key != "cpu_seconds"} for record in records]
 
 
+@pytest.mark.shipped
 @pytest.mark.slow
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
     def search():
@@ -163,6 +164,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
         assert lines_of(tmp_path) == whole
 
 
+@pytest.mark.shipped
 @pytest.mark.slow
 def test_a_detuned_program_is_tuned_further_than_by_chance():
     judge = Judge.of(at.load("smollm2"), 16, 0)

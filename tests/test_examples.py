@@ -39,6 +39,7 @@ def test_training_examples_run(script, needs, name, tmp_path):
     assert f"{float(scored[-1]['objective']):.3f}" == f"{rows[f'{name}/10k']:.3f}"
 
 
+@pytest.mark.shipped
 @pytest.mark.slow
 def test_ppo_from_random_weights_beats_sc(tmp_path):
     """The row of the reference table, for one training seed."""
