@@ -277,7 +277,6 @@ def test_files_leave_the_candidates_of_rules_as_they_are(tmp_path):
     )
 
 
-@pytest.mark.shipped
 @pytest.mark.slow
 def test_good_files_climb_and_the_best_is_tested(tmp_path):
     """The model raises the votes from round to round, and now and then writes something else."""
