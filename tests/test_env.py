@@ -858,7 +858,7 @@ def test_default_parameters_are_made_once_also_under_jit():
     [
         (
             {"order": np.arange(W - 1)},
-            rf"order has shape \({W - 1},\) and dtype int64, but",
+            rf"order has shape \({W - 1},\) and dtype int64, but it must name {W} branches",
         ),
         ({"order": 3}, r"order has shape \(\) and dtype int64, but it must name"),
         ({"question": QUESTIONS}, f"question is {QUESTIONS}, but it must be between 0 and {QUESTIONS - 1}"),

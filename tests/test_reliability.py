@@ -444,7 +444,6 @@ def race(*folders):
     told = sys.stdout
     with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as inputs:
         shorten(monkeypatch, prepared(Path(inputs)))
-        monkeypatch.setattr(result_files, "PATIENCE", 600)  # a machine with much else to do takes its time
         for command, folder in zip(WRITING, folders, strict=True):
             os.chdir(folder)
             sys.argv = ["autotts-jax", *LINES[command].split()]
