@@ -132,6 +132,22 @@ class Family:
                 "function"
             )
 
+    def member(self, value: float) -> Controller:
+        """Makes the controller at a value.
+
+        Args:
+            value: the value.
+
+        Raises:
+            InputError: there is none at the value, or `make` makes no controller.
+        """
+        made = self.make(value)
+        if not isinstance(made, Controller):
+            raise InputError(
+                f"{self.name}.make({value:g}) returned {made!r:.60}, but it must return a Controller"
+            )
+        return made
+
 
 def check_fields(controller: Controller) -> None:
     """Checks that the hyper-parameters of a controller can be traced, and that its signals have names.
@@ -148,16 +164,15 @@ def check_fields(controller: Controller) -> None:
     if problem := bad_name(signals):
         raise InputError(f"{kind}.signals: {problem}")
     for path, leaf in jax.tree_util.tree_leaves_with_path(controller):
-        if type_of(leaf) is None and isinstance(leaf, int):
-            raise InputError(
-                f"{kind}{jax.tree_util.keystr(path)} is {leaf!r:.60}, which is more than int32 holds"
-            )
-        if type_of(leaf) is None:
-            raise InputError(
-                f"{kind}{jax.tree_util.keystr(path)} is {leaf!r:.80}, but fields are "
-                "traced and must be numbers or arrays; mark one that never varies as static, with "
-                "dataclasses.field(metadata={'static': True})"
-            )
+        if type_of(leaf) is not None:
+            continue
+        field = f"{kind}{jax.tree_util.keystr(path)}"
+        if isinstance(leaf, int):
+            raise InputError(f"{field} is {leaf!r:.60}, which is more than int32 holds")
+        raise InputError(
+            f"{field} is {leaf!r:.80}, but fields are traced and must be numbers or arrays; mark one that "
+            "never varies as static, with dataclasses.field(metadata={'static': True})"
+        )
 
 
 def checked_start(controller: Controller, pool: Pool) -> tuple[Memory, Pool]:

@@ -38,8 +38,6 @@ def bits(key: PRNGKeyArray, count: int) -> UInt32[Array, " n"]:
         key: the key, of any kind.
         count: number of words.
     """
-    if not isinstance(key, jax.Array):
-        raise InputError(f"the key is {key!r:.60}, but it must be a random key, as jax.random.key(0)")
     if not _is_threefry(key):
         return jax.random.bits(key, (count,), jnp.uint32)
     first, second = _threefry(jax.random.key_data(key), jnp.uint32(0), jnp.arange(count, dtype=jnp.uint32))
@@ -47,7 +45,9 @@ def bits(key: PRNGKeyArray, count: int) -> UInt32[Array, " n"]:
 
 
 def _is_threefry(key: PRNGKeyArray) -> bool:
-    """Whether a key is typed and JAX would draw from it as here."""
+    """Whether a key is typed and JAX would draw from it as here; an `InputError` for what is no key."""
+    if not isinstance(key, jax.Array):
+        raise InputError(f"the key is {key!r:.60}, but it must be a random key, as jax.random.key(0)")
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         return False
     partitionable = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]

@@ -31,6 +31,7 @@ from autotts_jax.envs.params import (
     EnvParams,
     EnvState,
     branches_of_cells,
+    different_branches,
     draw_orders,
     gamma_range,
     reward_mode,
@@ -537,7 +538,7 @@ class Environment(abc.ABC):
                 f"order has shape {array.shape} and dtype {array.dtype}, but it must name {width} branches, "
                 f"integers of shape ({width},)"
             )
-        if known and not (array.min() >= 0 and array.max() < recorded and len(set(array.tolist())) == width):
+        if known and not different_branches(array, recorded):
             raise InputError(f"order must name {width} different branches of 0 … {recorded - 1}")
 
     # --- what a policy can be played with, outside an environment too ------------------------------------

@@ -22,7 +22,7 @@ from autotts_jax.core.forks import FORKED
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.gym_episodes import Chosen, Shown, Slot, view
 from autotts_jax.envs.making import split_settings
-from autotts_jax.envs.params import EnvState, cost_of_models
+from autotts_jax.envs.params import EnvState, cost_of_models, different_branches
 from autotts_jax.envs.spaces import Box
 from autotts_jax.errors import InputError
 from autotts_jax.replay import embedded
@@ -104,7 +104,13 @@ class Face:
             order = self._check_order(order, recorded, question is not None, envs)
         if gamma is not None:
             gamma = _of_each(
-                "gamma", gamma, "iuf", 0, float(np.finfo(np.float32).max), "a number of at least 0", envs
+                "gamma",
+                gamma,
+                "iuf",
+                0,
+                float(np.finfo(np.float32).max),
+                "a number of at least 0 that float32 can hold",
+                envs,
             )
         return Chosen(
             None if question is None else question.astype(np.int32),
@@ -134,13 +140,12 @@ class Face:
                 f"of shape {array.shape}"
             )
         branches = recorded if chosen else recorded.min()
-        in_order = np.broadcast_to(np.sort(array), (*envs, width))
-        known = (in_order[..., 0] >= 0) & (in_order[..., -1] < branches)
-        if not (known & (np.diff(in_order) > 0).all(-1)).all():
+        array = np.broadcast_to(array, (*envs, width))
+        if not different_branches(array, branches).all():
             raise InputError(
                 f"option 'order' must name {width} different branches of 0 … {np.min(branches) - 1}"
             )
-        return np.broadcast_to(array, (*envs, width)).astype(np.int32)
+        return array.astype(np.int32)
 
     def _check_snapshot(self, snapshot: Snapshot, num_envs: int) -> None:
         if not isinstance(snapshot, Snapshot) or snapshot[:2] != (self._shown, num_envs):

@@ -9,7 +9,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, Int16, Int32, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, Int16, Int32, PRNGKeyArray
 
 from autotts_jax.checks import choice
 from autotts_jax.core.costs import CostModel, EpisodeCost, as_cost
@@ -127,6 +127,18 @@ def gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
             "that float32 can hold"
         )
     return float(low), float(high)
+
+
+def different_branches(order: Int[np.ndarray, "*E W"], recorded: Any) -> Bool[np.ndarray, "*E"]:
+    """Tells whether orders name branches that there are, each once.
+
+    Args:
+        order: branches in opening order.
+        recorded: how many branches there are, a number or one for each order.
+    """
+    in_order = np.sort(order)
+    known = (in_order[..., 0] >= 0) & (in_order[..., -1] < recorded)
+    return np.asarray(known & (np.diff(in_order) > 0).all(-1))
 
 
 def reward_mode(name: str | Reward) -> Reward:

@@ -402,7 +402,7 @@ def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], wi
             branches.
     """
     _check_protocol(protocol)
-    if isinstance(seeds, str) or not isinstance(seeds, Sequence | range) or not len(seeds):
+    if isinstance(seeds, str) or not isinstance(seeds, Sequence) or not seeds:
         raise InputError(f"seeds is {seeds!r:.60}, but it must be a list of at least one seed")
     seeds = [whole("a seed", seed, 0, MAX_SEED) for seed in seeds]
     whole("width", width, 1, min(cell.num_branches for cell in dataset.cells))

@@ -85,16 +85,11 @@ def of_family(family: Family, value: float | None) -> Player:
     if not values:
         raise InputError(f"{family.name} has no values to sweep; give one, as {family.name}@0.5")
     try:
-        controllers = tuple(family.make(value) for value in values)
+        controllers = tuple(family.member(value) for value in values)
     except ValueError as error:
         raise InputError(str(error)) from error
     except Exception as error:
         raise InputError(f"{family.name}: making a member failed:\n{last_lines(error)}") from error
-    for value, controller in zip(values, controllers, strict=True):
-        if not isinstance(controller, Controller):
-            raise InputError(
-                f"{family.name}.make({value:g}) returned {controller!r:.60}, but it must return a Controller"
-            )
     return ControllerPlayer(family.name, _pytrees(controllers), values, family.value_name)
 
 

@@ -285,13 +285,6 @@ def check_branches_of(player: Player, width: int) -> None:
                 f"{name} reads more branches than an episode can open; give it at most {width}, or raise "
                 "max_branches"
             )
-    for controller in getattr(player, "controllers", ()):
-        branches = getattr(controller, "branches", None)
-        if isinstance(branches, int | np.integer) and not 1 <= branches <= width:
-            raise InputError(
-                f"{type(controller).__name__}.branches is {branches}, but an episode opens 1 to {width} of "
-                "them; give it as many, or change max_branches"
-            )
 
 
 def name_of(name: str, value: float | None) -> str:
@@ -330,6 +323,13 @@ class ControllerPlayer(Player):
         for controller in self.controllers:
             check_fields(controller)
         check_branches_of(self, width)
+        for controller in self.controllers:
+            branches = getattr(controller, "branches", None)
+            if isinstance(branches, int | np.integer) and not 1 <= branches <= width:
+                raise InputError(
+                    f"{type(controller).__name__}.branches is {branches}, but an episode opens 1 to {width} "
+                    "of them; give it as many, or change max_branches"
+                )
 
     def play(
         self,

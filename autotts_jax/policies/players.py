@@ -95,9 +95,9 @@ def select(spec: str, gamma: float | None = GAMMA, sealing: Sealing = SEALED) ->
         found = CONTROLLERS[name]
     elif ":" in name:
         return _of_code(name, _number(text) if at else None, gamma, sealing)
+    elif name.endswith(".py"):
+        raise InputError(f"player {name!r:.80} names a file alone; say what of it plays, as {name}:NAME")
     else:
-        if name.endswith(".py"):
-            raise InputError(f"player {name!r:.80} names a file alone; say what of it plays, as {name}:NAME")
         raise InputError(
             f"unknown player {name!r:.80}; known are {', '.join([*CONTROLLERS, NEURAL])}, and your own as "
             "path/to/file.py:NAME or module:NAME"

@@ -132,7 +132,7 @@ def _members(controller: Controller | Family) -> dict[str, Controller]:
         raise InputError(f"controller is {controller!r:.60}, but it must be a Controller or a Family of them")
     if not controller.values:
         raise AssertionError(f"{controller.name} has no values; a family needs at least one")
-    return {f"{controller.name}@{value:g}": controller.make(value) for value in controller.values}
+    return {f"{controller.name}@{value:g}": controller.member(value) for value in controller.values}
 
 
 def _check_one_compilation(members: dict[str, Controller]) -> None:

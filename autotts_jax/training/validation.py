@@ -111,7 +111,7 @@ class Validation:
         branches = (*(value for value in self_consistency.FAMILY.values if value < width), width)
         found = []
         for family in (dataclasses.replace(self_consistency.FAMILY, values=branches), cmc.FAMILY):
-            its = _over_orders(self._play([family.make(value) for value in family.values], here))
+            its = _over_orders(self._play([family.member(value) for value in family.values], here))
             # Each value at each γ. Shape (V, G, Q).
             worth = its.right[:, None] - self._gammas[:, None] * its.costs[:, None]
             best = worth.mean(axis=-1).argmax(axis=0)
