@@ -138,6 +138,9 @@ class Family:
         Args:
             value: the value.
 
+        Returns:
+            The controller.
+
         Raises:
             InputError: there is none at the value, or `make` makes no controller.
         """
