@@ -136,6 +136,20 @@ def test_engines_that_break_the_contract_are_caught(engine, rule):
         check_engine(engine, question="What is 1 + 1?")
 
 
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"vocab_size": 64}, "tokens are from 0 to vocab_size - 1"),
+        ({"end": 49}, "the end of a text is no text"),
+    ],
+)
+def test_tokenizers_that_break_the_contract_are_caught(change, rule):
+    engine = SimulatedEngine()
+    vars(engine.tokenizer).update(change)
+    with pytest.raises(AssertionError, match=rule):
+        check_engine(engine)
+
+
 def test_the_simulated_engine_samples_from_the_tokens_that_are_left():
     engine = SimulatedEngine()
     free = Request(engine.tokenizer.encode("\nWhat is 1 + 1?\n"), 200, temperature=1.0, seed=1)

@@ -35,12 +35,21 @@ def tokenizer():
     bytewise.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     bytewise.decoder = decoders.ByteLevel()
 
-    def make(template):
+    def make(template, **special):
         return HubTokenizer(
-            transformers.PreTrainedTokenizerFast(tokenizer_object=bytewise, chat_template=template)
+            transformers.PreTrainedTokenizerFast(tokenizer_object=bytewise, chat_template=template, **special)
         )
 
     return make
+
+
+def test_the_end_of_a_text_is_a_token_without_text(tokenizer):
+    plain = tokenizer(TURNS)
+    assert (plain.end, plain.vocab_size) == (None, 256)
+    ended = tokenizer(TURNS, eos_token="<|end|>")
+    assert (ended.end, ended.vocab_size) == (256, 257)
+    assert ended.encode("5<|end|>") == (*ended.encode("5"), ended.end)
+    assert ended.decode([ended.end]) == ""
 
 
 def test_a_conversation_goes_through_the_model_s_chat_template(tokenizer):

@@ -126,6 +126,14 @@ class Tokenizer(Protocol):
     """How the thinking part that replies begin with is marked; None if they have none. Replies to a prompt of
     `chat` that ends with the end of a thinking part have none either."""
 
+    @property
+    def end(self) -> int | None:
+        """The token with which the model ends a text; None if there is no such token."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens; their ids are below it."""
+
     def chat(self, messages: Sequence[ChatMessage]) -> Tokens:
         """Formats a conversation, up to where the model's next reply begins.
 

@@ -38,6 +38,8 @@ class ByteTokenizer:
     """A tokenizer with one token for each byte."""
 
     thinking: Thinking | None = None
+    end = END
+    vocab_size = END + 1
 
     def chat(self, messages: Sequence[ChatMessage]) -> Tokens:
         *before, last = (message.content for message in messages)

@@ -86,6 +86,14 @@ class HubTokenizer:
             ) from error
         return cls(tokenizer, chat_kwargs, think_end)
 
+    @property
+    def end(self) -> int | None:
+        return self._tokenizer.eos_token_id
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._tokenizer)
+
     def chat(self, messages: Sequence[ChatMessage]) -> Tokens:
         with needs("collecting", "a model's chat template"):
             from jinja2 import TemplateError

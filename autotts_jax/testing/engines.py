@@ -78,6 +78,8 @@ def _check_tokenizer(engine: Engine, prompt: tuple[int, ...]) -> None:
     _require(isinstance(tokenizer.thinking, Thinking | None), "thinking is a Thinking or None")
     _require(len(prompt) > 0, "a chat has tokens")
     _require(all(isinstance(token, int) for token in prompt), "tokens are integers")
+    _require(0 <= min(prompt) <= max(prompt) < tokenizer.vocab_size, "tokens are from 0 to vocab_size - 1")
+    _require(tokenizer.end is None or not tokenizer.decode([tokenizer.end]), "the end of a text is no text")
     text = "The final answer is \\boxed{12}"
     _require(tokenizer.decode(tokenizer.encode(text)) == text, "decode returns the text that was encoded")
 
