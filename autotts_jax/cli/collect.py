@@ -20,28 +20,52 @@ from autotts_jax.cli.options import (
     QuestionOptions,
     SamplingOptions,
     path,
+    utf8,
 )
 from autotts_jax.errors import InputError
 
 if TYPE_CHECKING:
     from autotts_jax.collect.collector import CollectionProgress
+    from autotts_jax.collect.trajectories import Sampling
+    from autotts_jax.replay.dataset import ProbeDataset
+
+BRANCHES = 128
+"""Branches that are sampled for a question where nothing else is said."""
 
 
 def collect(
     *,
     questions: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="SOURCE",
             help="JSONL, CSV or Parquet file, Hugging Face dataset id, or arithmetic[:COUNT[:SEED]].",
             show_default=False,
         ),
-    ],
+    ] = None,
+    from_texts: Annotated[
+        str | None,
+        typer.Option(
+            parser=utf8,
+            metavar="FILE",
+            help="Instead of --questions: probe completions that exist already, JSONL or Parquet with a "
+            "question, a completion (text or token ids) and the answer in each row; nothing is sampled.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path, typer.Option(parser=path, metavar="FOLDER", help="The collection's folder.", show_default=False)
     ],
     engine: EngineOptions,
-    branches: Annotated[int, typer.Option(metavar="N", help="Branches of each question.", min=1)] = 128,
+    branches: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Branches of each question.",
+            show_default=f"{BRANCHES}; with --from-texts as many as each question has",
+            min=1,
+        ),
+    ] = None,
     sampling: SamplingOptions,
     probes_per_prefix: Annotated[
         int, typer.Option(metavar="P", help="Forced answers of each prefix; several are sampled.", min=1)
@@ -53,13 +77,19 @@ def collect(
     ] = False,
     keep_text: Annotated[bool, typer.Option("--keep-text", help="Keep the text of the branches.")] = False,
     asked: QuestionOptions,
+    completion_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With --from-texts: column of the completions.", show_default="found by name"
+        ),
+    ] = None,
     model_name: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Name of the model in results.", show_default="end of --model"),
     ] = None,
     benchmark: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name of the questions in results.", show_default="by --questions"),
+        typer.Option(metavar="NAME", help="Name of the questions in results.", show_default="by the source"),
     ] = None,
     chunk: Annotated[
         int, typer.Option(metavar="N", help="Branches that are written and kept together.", min=1)
@@ -82,7 +112,7 @@ def collect(
         ),
     ] = None,
 ) -> None:
-    """Sample and probe trajectories of a model: a new probe matrix.
+    """Sample and probe trajectories of a model, or probe completions that exist: a new probe matrix.
 
     Finished units are kept, so running the same command again resumes a stopped collection. At the end the
     folder has matrix.npz and, unless that would be too large, matrix.json, and evaluate takes it as --data.
@@ -95,23 +125,40 @@ def collect(
         from autotts_jax.collect.graders import open_grader
         from autotts_jax.collect.plan import Collected, Plan, Unit
         from autotts_jax.collect.ray_workers import RayWorkers
+        from autotts_jax.collect.signals import FORCED
         from autotts_jax.collect.store import MATRIX, made_with
         from autotts_jax.replay.reading import COLLECTED
+        from autotts_jax.replay.signals import SIGNALS
 
         extractor(answers)  # a bad specification is an error before anything is collected
         open_grader(grader).close()
-        problems = asked.read(questions, grader)
+        completions = None
+        if questions is not None and from_texts is None:
+            if completion_column is not None:
+                raise InputError("--completion-column belongs to --from-texts; leave it out")
+            source, problems = questions, asked.read(questions, grader)
+            branches = BRANCHES if branches is None else branches
+        elif from_texts is not None and questions is None:
+            if probes_per_prefix == 1:  # several would be sampled
+                sampling.check_unsampled()
+            completions = asked.read_completions(from_texts, grader, completion_column)
+            source, problems = from_texts, list(completions.questions)
+            branches = completions.num_branches(branches)
+        else:
+            raise InputError("give either --questions or --from-texts")
+        kept = FORCED if completions else SIGNALS
         plan = Plan(
             model=model_name or engine.model_name,
-            benchmark=benchmark or Path(questions.partition(":")[0]).stem,
+            benchmark=benchmark or Path(source.partition(":")[0]).stem,
             questions=tuple(problems),
             num_branches=branches,
             chunk=chunk,
-            sampling=sampling.sampling(engine, probes_per_prefix, signals, out),
+            sampling=sampling.sampling(engine, probes_per_prefix, kept if signals else (), out),
             answers=answers,
             grader=grader,
             keep_text=keep_text,
             engine=engine.spec(),
+            completions_sha256=completions.sha256 if completions else None,
         )
         if dry_run or tokens_per_second is not None:
             if not dry_run:
@@ -124,22 +171,42 @@ def collect(
         def local(plan: Plan, units: Iterable[Unit]) -> Generator[Collected, None, None]:
             on_progress("loading the model", 0, 0)
             with contextlib.closing(opener()) as opened:
-                yield from LocalWorkers(opened, in_flight)(plan, units)
+                yield from LocalWorkers(opened, in_flight, completions)(plan, units)
 
         dataset = run(
             plan,
             out,
-            local if ray is None else RayWorkers(opener, ray, in_flight, num_gpus=ray_gpus),
+            local
+            if ray is None
+            else RayWorkers(opener, ray, in_flight, num_gpus=ray_gpus, completions=completions),
             on_unit=_shown(on_progress),
             made_with=made_with(engine.engine, ["autotts-jax", *sys.argv[1:]]),
         )
         table = experiments.questions_table(dataset)
     console().print(table)
+    if completions is not None:
+        _say_of_completions(dataset, plan.sampling)
     written = ", ".join(name for name in (COLLECTED, MATRIX) if (out / name).exists())
     say(f"wrote {written} to {out}: {len(dataset)} questions of {branches} branches")
     # Episodes open 64 branches where nothing else is said, and so do the widest controllers.
     fewer = f" --controllers sc@{branches},cmc@0.5 --max-branches {branches}" if branches < 64 else ""
     say(f"evaluate it: autotts-jax evaluate --data {shlex.quote(str(out))}{fewer}")
+
+
+def _say_of_completions(dataset: ProbeDataset, sampling: Sampling) -> None:
+    """Says what is not in the matrix of completions that existed already."""
+    from autotts_jax.collect.signals import FORCED
+    from autotts_jax.replay.signals import SIGNALS
+
+    tokens, longest = dataset.matrix.tokens, sampling.max_tokens
+    if cut := int((tokens >= longest).sum()):
+        say(
+            f"{cut:,} of {tokens.size:,} completions have {longest:,} tokens or more: what is beyond was "
+            "left out, and the answer forced there; --max-tokens sets that number"
+        )
+    if sampling.signals:
+        untold = [name for name in SIGNALS if name not in FORCED]
+        say(f"without {', '.join(untold)}: they are of sampled tokens, and nothing was sampled")
 
 
 def _shown(on_progress: Callable[..., None]) -> Callable[[CollectionProgress], None]:

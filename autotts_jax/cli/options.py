@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -295,6 +295,29 @@ class QuestionOptions:
             whole_gold=grader == CODE,
         )
 
+    def read_completions(
+        self, source: str, grader: str, completion_column: str | None
+    ) -> collect.Completions:
+        """Reads completions of questions.
+
+        Args:
+            source: what `autotts_jax.collect.read_completions` takes.
+            grader: what compares answers with the reference answers.
+            completion_column: the column of the completions; None to find it by its name.
+
+        Raises:
+            InputError: there are none, or they are wrong.
+        """
+        return collect.read_completions(
+            source,
+            text_column=self.text_column,
+            gold_column=self.gold_column,
+            completion_column=completion_column,
+            split=self.split,
+            limit=self.limit,
+            whole_gold=grader == CODE,
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class EngineOptions:
@@ -485,7 +508,7 @@ class SamplingOptions:
         self,
         engine: EngineOptions,
         probes_per_prefix: int = 1,
-        signals: bool = False,
+        signals: Collection[str] = (),
         collection: Path | None = None,
     ) -> collect.Sampling:
         r"""The settings; ``\n`` in texts, as a shell passes it, stands for a new line.
@@ -493,7 +516,7 @@ class SamplingOptions:
         Args:
             engine: the model, whose context the branches have to fit into.
             probes_per_prefix: forced answers of each prefix.
-            signals: whether to keep all signals that the settings allow for.
+            signals: the signals to keep, as far as the settings allow for them.
             collection: the folder of a collection whose branches are as long, if there is one.
 
         Raises:
@@ -502,7 +525,7 @@ class SamplingOptions:
         from autotts_jax.collect.signals import PROBE_HEDGE
         from autotts_jax.replay.signals import SIGNALS
 
-        kept = [name for name in SIGNALS if self.probe_tail or name != PROBE_HEDGE] if signals else []
+        kept = [name for name in SIGNALS if name in signals and (self.probe_tail or name != PROBE_HEDGE)]
         return collect.Sampling(
             interval=self.interval,
             max_tokens=self._max_tokens(engine, collection),
@@ -519,6 +542,20 @@ class SamplingOptions:
             probe_tail=self.probe_tail,
             signals=tuple(kept),
         )
+
+    def check_unsampled(self) -> None:
+        """Checks that nothing is said of how tokens are sampled, because none are.
+
+        Raises:
+            InputError: something is.
+        """
+        names = ("temperature", "top_p", "top_k", "min_p", "seed")
+        if said := [name for name in names if getattr(self, name) != getattr(SamplingOptions, name)]:
+            options = ", ".join("--" + name.replace("_", "-") for name in said)
+            raise InputError(
+                f"{options}: with --from-texts nothing is sampled, unless --probes-per-prefix is above 1; "
+                "leave this out"
+            )
 
     def _max_tokens(self, engine: EngineOptions, collection: Path | None) -> int:
         if self.max_tokens is not None:

@@ -1,6 +1,7 @@
 from .answers import Extractor, extract, extractor
 from .code_grader import CodeGrader
 from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
+from .completions import Completions, Given, read_completions
 from .engine import (
     Cancelled,
     ChatMessage,
@@ -50,6 +51,7 @@ __all__ = [
     "Collected",
     "CollectionProgress",
     "Completion",
+    "Completions",
     "ContextError",
     "Cost",
     "Engine",
@@ -60,6 +62,7 @@ __all__ = [
     "Finish",
     "Form",
     "FormGrader",
+    "Given",
     "Grader",
     "LocalWorkers",
     "MathGrader",
@@ -96,5 +99,6 @@ __all__ = [
     "load",
     "open_engine",
     "open_grader",
+    "read_completions",
     "read_questions",
 ]

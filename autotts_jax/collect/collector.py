@@ -13,11 +13,13 @@ from typing import Any, Protocol
 
 from autotts_jax.checks import callback
 from autotts_jax.collect.answers import extractor
+from autotts_jax.collect.completions import Completions
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
 from autotts_jax.collect.side_by_side import side_by_side
 from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Trajectories, Usage, last_depth
+from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import ProbeDataset
 
 IN_FLIGHT = 256
@@ -142,7 +144,13 @@ def collect_missing(
                 on_unit(CollectionProgress(before + session, total, usage, seconds, session))
 
 
-def collect_unit(engine: Engine, plan: Plan, unit: Unit, cancel: threading.Event | None = None) -> Collected:
+def collect_unit(
+    engine: Engine,
+    plan: Plan,
+    unit: Unit,
+    cancel: threading.Event | None = None,
+    completions: Completions | None = None,
+) -> Collected:
     """Generates the branches of a unit to their ends and probes each at every multiple of Δ.
 
     Args:
@@ -150,6 +158,7 @@ def collect_unit(engine: Engine, plan: Plan, unit: Unit, cancel: threading.Event
         plan: what to collect.
         unit: the unit.
         cancel: once this is set, the work is dropped.
+        completions: the branches, where the plan is to probe completions that exist already.
 
     Returns:
         The unit.
@@ -157,10 +166,18 @@ def collect_unit(engine: Engine, plan: Plan, unit: Unit, cancel: threading.Event
     Raises:
         Cancelled: ``cancel`` was set.
         EngineError: the engine cannot continue.
-        InputError: the question does not fit into the model's context.
+        InputError: the question does not fit into the model's context, or the completions are not those of
+            the plan.
     """
     question = plan.questions[unit.question].text
-    trajectories = Trajectories(engine, question, plan.sampling, extractor(plan.answers, question), cancel)
+    if plan.completions_sha256 != (completions.sha256 if completions else None):
+        raise InputError(
+            "the plan and the workers do not have the same completions; give the plan their sha256 as "
+            "completions_sha256, and the workers the completions"
+        )
+    given = completions.tokens(question, unit.branches, engine.tokenizer) if completions else None
+    found = extractor(plan.answers, question)
+    trajectories = Trajectories(engine, question, plan.sampling, found, cancel, given)
     trajectories.read(dict.fromkeys(unit.branches, plan.sampling.max_depth))
     return Collected(unit, [_branch(trajectories, plan, b) for b in unit.branches], trajectories.usage)
 
@@ -200,10 +217,12 @@ class LocalWorkers:
     Attributes:
         engine: the model.
         in_flight: branches to generate at once.
+        completions: the branches, where the plan is to probe completions that exist already.
     """
 
     engine: Engine
     in_flight: int = IN_FLIGHT
+    completions: Completions | None = None
 
     def __call__(self, plan: Plan, units: Iterable[Unit]) -> Generator[Collected, None, None]:
         """Collects units, as `Workers` says.
@@ -214,6 +233,11 @@ class LocalWorkers:
 
         Yields:
             The units as they are finished.
+
+        Raises:
+            DataError: a completion has a token that the model does not have.
         """
-        collect_one = functools.partial(collect_unit, self.engine, plan)
+        if self.completions is not None:
+            self.completions.check(self.engine.tokenizer)
+        collect_one = functools.partial(collect_unit, self.engine, plan, completions=self.completions)
         yield from side_by_side(collect_one, units, max(1, self.in_flight // plan.chunk))

@@ -64,8 +64,9 @@ class Estimate:
 def estimate(plan: Plan, folder: str | Path) -> Estimate:
     """Estimates what a collection will take; no engine is started, and nothing is written.
 
-    The upper bound has T tokens a branch, and a probe at every multiple of Δ and at the end. Of disk space it
-    is a guess: answers of `ANSWER` characters, `TOKEN_BYTES` bytes a token where texts are kept.
+    The upper bound has T tokens a branch, unless branches exist already, and a probe at every multiple of Δ
+    and at the end. Of disk space it is a guess: answers of `ANSWER` characters, `TOKEN_BYTES` bytes a token
+    where texts are kept.
 
     Args:
         plan: what to collect.
@@ -86,7 +87,7 @@ def estimate(plan: Plan, folder: str | Path) -> Estimate:
     probes = sampling.max_depth * sampling.probes_per_prefix
     forced = sampling.probe_tokens + sampling.probe_tail + (EAT in sampling.signals)
     most = Cost(
-        left * sampling.max_tokens,
+        left * sampling.max_tokens if plan.completions_sha256 is None else 0,
         left * probes * forced,
         left * (_in_unit(longest) + _in_matrix(longest)),
     )

@@ -14,6 +14,7 @@ from autotts_jax.collect.answers import CODE, MAX_CODE
 from autotts_jax.collect.code_grader import read_tests
 from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.problem import Problem
+from autotts_jax.collect.signals import FORCED
 from autotts_jax.collect.trajectories import Sampling, Usage, check_differing, last_depth, majority
 from autotts_jax.commands import HIDDEN, hide
 from autotts_jax.errors import InputError
@@ -79,10 +80,13 @@ class Plan:
         grader: which answers are equal, a specification for `open_grader`; it may change later.
         answers_sha256: hash of the file that ``answers`` names, as `source_sha256` returns it; a store fills
             it in.
+        completions_sha256: hash of the completions that are probed, as `Completions` has it; None if branches
+            are sampled.
 
     Raises:
         InputError: a number is out of range, all branches would be the same, there is no question, one is
-            there twice or without an answer or tests, or the matrix would be too large.
+            there twice or without an answer or tests, the matrix would be too large, or signals of sampled
+            tokens are asked for where none are sampled.
     """
 
     model: str
@@ -96,6 +100,7 @@ class Plan:
     engine: EngineSpec | None = None
     grader: str = "math"
     answers_sha256: str | None = None
+    completions_sha256: str | None = None
 
     def __post_init__(self) -> None:
         for name, most in (("num_branches", MAX_BRANCHES), ("chunk", None)):
@@ -111,6 +116,12 @@ class Plan:
                 )
             text("a question", question.text)
             text("a reference answer", question.gold)
+        untold = [name for name in self.sampling.signals if name not in FORCED]
+        if self.completions_sha256 is not None and untold:
+            raise InputError(
+                f"{', '.join(untold)}: signals of tokens that are sampled, and of completions that exist "
+                f"already none are; ask for {', '.join(sorted(FORCED))} alone"
+            )
         if not self.questions:
             raise InputError("the plan has no question; give at least one")
         # What is collected at such cost must be data afterwards.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from autotts_jax.collect.collector import IN_FLIGHT, collect_unit
+from autotts_jax.collect.completions import Completions
 from autotts_jax.collect.engine import Engine, EngineError
 from autotts_jax.collect.plan import Collected, Plan, Unit
 from autotts_jax.errors import InputError
@@ -33,6 +34,7 @@ class RayWorkers:
         in_flight: branches that each worker generates at once.
         num_cpus: CPUs that each worker needs.
         num_gpus: GPUs that each worker needs.
+        completions: the branches, where the plan is to probe completions that exist already.
     """
 
     make_engine: Callable[[], Engine]
@@ -40,6 +42,7 @@ class RayWorkers:
     in_flight: int = IN_FLIGHT
     num_cpus: float = 1
     num_gpus: float = 0
+    completions: Completions | None = None
 
     def __call__(self, plan: Plan, units: Iterable[Unit]) -> Generator[Collected, None, None]:
         """Collects units, as `Workers` says.
@@ -93,7 +96,7 @@ class RayWorkers:
         blocks = ray.data.from_items([unit._asdict() for unit in units], override_num_blocks=len(units))
         finished = blocks.map(
             _Worker,
-            fn_constructor_args=(self.make_engine, plan),
+            fn_constructor_args=(self.make_engine, plan, self.completions),
             compute=pool,
             num_cpus=self.num_cpus,
             num_gpus=self.num_gpus,
@@ -109,10 +112,10 @@ class _Worker:
     Failures are returned as results, because Ray would retry them.
     """
 
-    def __init__(self, make_engine: Callable[[], Engine], plan: Plan):
+    def __init__(self, make_engine: Callable[[], Engine], plan: Plan, completions: Completions | None):
         import ray
 
-        self._plan = plan
+        self._plan, self._completions = plan, completions
         self._engine: Engine | EngineError
         if ray.get_runtime_context().was_current_actor_reconstructed:
             self._engine = EngineError(
@@ -122,6 +125,8 @@ class _Worker:
             return
         try:
             self._engine = make_engine()
+            if completions is not None:
+                completions.check(self._engine.tokenizer)
         except Exception as error:
             self._engine = _failure(error)
 
@@ -132,7 +137,7 @@ class _Worker:
         if isinstance(self._engine, EngineError):
             return self._engine
         try:
-            return collect_unit(self._engine, self._plan, unit)
+            return collect_unit(self._engine, self._plan, unit, completions=self._completions)
         except Exception as error:
             return _failure(error)
 

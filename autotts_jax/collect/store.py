@@ -58,7 +58,7 @@ _LATER = (
 
 _ADDED: Mapping[str, Any] = {
     **{"top_k": 0, "min_p": 0.0, "prompt_template": None},
-    **{"probe_tail": 0, "signals": ()},
+    **{"probe_tail": 0, "signals": (), "completions_sha256": None},
 }
 """Settings that plans once did not have, and what they were then: so, digests do not depend on them."""
 
@@ -506,9 +506,10 @@ def _usage_problems(plan: Plan, branches: Sequence[Branch], usage: Usage) -> Ite
     if min(dataclasses.astuple(usage)) < 0 or usage.cached > usage.prompted:
         yield "counts less than nothing, or more cached tokens than there were"
     draws, tokens = plan.sampling.probes_per_prefix, sum(branch.tokens for branch in branches)
+    sampled = tokens if plan.completions_sha256 is None else 0
     # A branch of no tokens counts as one of one token.
-    if not tokens - len(branches) <= usage.generated <= tokens:
-        yield f"counts {usage.generated} generated tokens, and its branches have {tokens}"
+    if not sampled - len(branches) <= usage.generated <= sampled:
+        yield f"counts {usage.generated} generated tokens, and its branches have {sampled}"
     depths = [-(-branch.tokens // plan.sampling.interval) for branch in branches]
     probes = draws * (sum(depths) - sum(branch.finish is Finish.stop for branch in branches))
     beside = plan.sampling.probe_tail + (EAT in plan.sampling.signals)  # tokens of a forced answer

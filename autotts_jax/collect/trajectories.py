@@ -264,7 +264,7 @@ class _Forced(NamedTuple):
 class Trajectories:
     """Trajectories of one question, by the number of the branch.
 
-    The tokens of a branch depend on the seed, the question, its number and nothing else.
+    The tokens of a branch depend on the seed, the question, its number and nothing else, or are given.
 
     Args:
         engine: the model.
@@ -272,6 +272,7 @@ class Trajectories:
         sampling: how trajectories are sampled and probed.
         extractor: finds the answer in a text.
         cancel: once this is set, requests are dropped and methods raise `Cancelled`.
+        given: the tokens of the branches, if they exist already instead of being sampled.
 
     Attributes:
         usage: what the engine did so far.
@@ -289,12 +290,14 @@ class Trajectories:
         sampling: Sampling,
         extractor: Extractor,
         cancel: threading.Event | None = None,
+        given: Mapping[int, Tokens] | None = None,
     ):
         self._engine = engine
         self.model = engine.model
         self._sampling = sampling
         self._extractor = extractor
         self._cancel = cancel
+        self._given = given
         self._question = question
         *before, last = (ChatMessage("user", question),) if isinstance(question, str) else question
         system = (ChatMessage("system", sampling.system),) if sampling.system else ()
@@ -453,20 +456,23 @@ class Trajectories:
     def _step(self, extended: Sequence[int], forced: Sequence[int]) -> None:
         """Generates an interval of some branches, and forces answers of some as they are before it."""
         count = self._sampling.probes_per_prefix
-        requests = [self._next_interval(b) for b in extended]
+        sampled = [self._next_interval(b) for b in extended] if self._given is None else []
         probes = [self._forced(b, draw) for b in forced for draw in range(count)]
         thinking = [b for b in forced if EAT in self._signals and not self[b].thought]
         ends = [self._forced_end(b) for b in thinking]
-        completions = self._generate([*requests, *probes, *ends])
-        first = len(requests) + len(probes)
-        answers = self._finish_boxes(probes, completions[len(requests) : first])
+        completions = self._generate([*sampled, *probes, *ends])
+        intervals, completions = completions[: len(sampled)], completions[len(sampled) :]
+        self.usage.generated += sum(len(interval.tokens) for interval in intervals)
+        if self._given is not None:
+            intervals = [self._given_interval(b, self._given[b]) for b in extended]
+        answers = self._finish_boxes(probes, completions[: len(probes)])
         after = self._after(answers[::count])
-        entropies = dict(zip(thinking, completions[first:], strict=True))
+        entropies = dict(zip(thinking, completions[len(probes) :], strict=True))
         for i, b in enumerate(forced):
             drawn = answers[i * count : (i + 1) * count]
             self._keep_probe(b, drawn, after[i] if after else None, entropies.get(b))
-        for b, completion in zip(extended, completions, strict=False):
-            self._keep_interval(b, completion)
+        for b, interval in zip(extended, intervals, strict=True):
+            self._keep_interval(b, interval)
 
     def _keep_interval(self, branch: int, completion: Completion) -> None:
         trajectory = self[branch]
@@ -478,7 +484,6 @@ class Trajectories:
         trajectory.tokens += completion.tokens
         if completion.tokens:
             trajectory.signals.append(self._interval_signals(trajectory, completion))
-        self.usage.generated += len(completion.tokens)
         if completion.finish is Finish.stop or len(trajectory.tokens) >= trajectory.limit:
             trajectory.ended = completion.finish
 
@@ -525,11 +530,9 @@ class Trajectories:
     # --- requests ------------------------------------------------------------------------------------
 
     def _next_interval(self, branch: int) -> Request:
-        written, limit, interval = self[branch].tokens, self[branch].limit, self._sampling.interval
         return Request(
-            prompt=self._prompt + written,
-            # Up to the next multiple of Δ: an engine that returns text without tokens may be off by some.
-            max_tokens=min(interval - len(written) % interval, limit - len(written)),
+            prompt=self._prompt + self[branch].tokens,
+            max_tokens=self._next_tokens(branch),
             temperature=self._sampling.temperature,
             top_p=self._sampling.top_p,
             top_k=self._sampling.top_k,
@@ -538,6 +541,19 @@ class Trajectories:
             logprobs=bool((CONFIDENCES | {LOGPROB_MEAN}) & self._signals),
             top_logprobs=bool(CONFIDENCES & self._signals),
         )
+
+    def _next_tokens(self, branch: int) -> int:
+        """Tokens that the next interval of a branch has at most."""
+        written, interval = len(self[branch].tokens), self._sampling.interval
+        # Up to the next multiple of Δ: an engine that returns text without tokens may be off by some.
+        return min(interval - written % interval, self[branch].limit - written)
+
+    def _given_interval(self, branch: int, given: Tokens) -> Completion:
+        """The next interval of a branch that exists already."""
+        written = len(self[branch].tokens)
+        tokens = given[written : written + self._next_tokens(branch)]
+        finish = Finish.stop if written + len(tokens) == len(given) else Finish.length
+        return Completion(tokens, self._engine.tokenizer.decode(tokens), finish)
 
     def _forced(self, branch: int, draw: int) -> Request:
         return Request(

@@ -386,14 +386,14 @@ def collection_table(store: Store) -> Table:
     """
     done, plan = store.done(), store.plan
     usage = sum((collected.usage for collected in done), Usage())
-    branches = sum(collected.unit.size for collected in done)
+    branches = [branch for collected in done for branch in collected.branches]
     probe_tokens = usage.forced / max(usage.probes, 1)
     table = numbers_table(f"{plan.model}/{plan.benchmark}", ["collection"])
     for name, value in {
         "questions": len(plan.questions),
-        "branches": f"{branches:,} of {len(plan.questions) * plan.num_branches:,}",
+        "branches": f"{len(branches):,} of {len(plan.questions) * plan.num_branches:,}",
         "tokens written": f"{usage.generated:,}",
-        "tokens a branch": f"{usage.generated / max(branches, 1):,.0f}",
+        "tokens a branch": f"{sum(branch.tokens for branch in branches) / max(len(branches), 1):,.0f}",
         "probes": f"{usage.probes:,}",
         "tokens a probe": f"{probe_tokens:.1f}",
         "κ_probe": f"{probe_tokens / plan.sampling.interval:.4f}",

@@ -24,6 +24,7 @@ from autotts_jax.collect import (
     Store,
     collect_missing,
     import_release,
+    read_completions,
     read_questions,
 )
 from autotts_jax.collect.schema import SchemaError
@@ -179,7 +180,24 @@ def _questions(folder: Path) -> Reader:
         return (mutations.damaged if content == table else mutations.changed_json)(content, draw)
 
     text = b"\n".join(json.dumps(line).encode() for line in lines)
-    return Reader([text, json.dumps(lines).encode(), table], change, read, 6)
+    return Reader([text, json.dumps(lines).encode(), table], change, read, 4)
+
+
+def _completions(folder: Path) -> Reader:
+    row = {"question": "What is 1 + 1?", "completion": "It is 2.", "answer": "2", "question_id": 7}
+    rows = [row, row | {"completion": [49, 32, 256], "answer": None}]
+    tokenizer = ByteTokenizer()
+
+    def read(content: bytes) -> None:
+        path = folder / "completions.jsonl"
+        path.write_bytes(content)
+        found = read_completions(str(path))
+        found.check(tokenizer)
+        for question in found.questions:
+            assert all(found.tokens(question.text, range(found.num_branches()), tokenizer).values())
+
+    text = b"\n".join(json.dumps(row).encode() for row in rows)
+    return Reader([text, json.dumps(rows).encode()], mutations.changed_json, read, 4)
 
 
 # --- collections ----------------------------------------------------------------------------------------
@@ -441,6 +459,7 @@ _MAKERS: dict[str, Callable[[Path], Reader]] = {
     "data as npz": _data("bench.npz"),
     "releases": _release,
     "questions": _questions,
+    "completions": _completions,
     "units": _units,
     "plans": _plans,
     "live runs": _live_runs,
