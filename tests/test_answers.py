@@ -106,7 +106,15 @@ for text in json.load(sys.stdin):
 """
 
 
-@pytest.mark.parametrize("spec", ["auto", "boxed", "number", "choice"])
+SPECS = [
+    pytest.param("auto", marks=pytest.mark.slow),
+    "boxed",
+    "number",
+    pytest.param("choice", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS)
 def test_time_is_linear_in_the_length(spec):
     """Texts of 1 MB take seconds; what is quadratic takes hours."""
     texts = json.dumps([text * 10 for text in LONG_TEXTS.values()])

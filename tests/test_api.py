@@ -46,6 +46,7 @@ def result(dataset):
     return at.evaluate(dataset, ["sc@1", "sc@8", "cmc@0.2", "cmc@0.5"], seeds=2, max_branches=8)
 
 
+@pytest.mark.slow
 def test_what_a_worker_returns_can_be_sent(dataset, result):
     data, copy = pickle.loads(pickle.dumps((dataset, result)))
     assert (repr(data), str(copy.table())) == (repr(dataset), str(result.table()))

@@ -208,6 +208,7 @@ def test_a_leader_that_is_no_opened_branch_is_refused(data, leader):
         at.trace(data, wrong, max_branches=2)
 
 
+@pytest.mark.slow
 def test_a_memory_may_hold_numbers(data):
     """Evaluations, traces and the check agree about them."""
     counting = controller(
@@ -390,6 +391,7 @@ def task(**changed):
     return at.Task(**{"name": "t", "environment": "WidthDepth-v0"} | fields | changed)
 
 
+@pytest.mark.slow
 def test_numbers_of_numpy_are_values_of_a_family(data, tmp_path):
     family = at.Family("mine", np.arange(1, 3), SelfConsistency, "branches")
     assert family == at.Family("mine", [1, np.int64(2)], SelfConsistency, "branches")

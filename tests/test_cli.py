@@ -101,12 +101,14 @@ def test_one_model_and_one_controller(run, folder):
     assert "Δ accuracy, 95 %" not in out
 
 
+@pytest.mark.slow
 def test_a_released_program(evaluate):
     status, out, err = evaluate("--controller", f"{EXAMPLES}:OptimalController", "--beta", 0)
     assert (status, err) == (0, "")
     assert out.count("OptimalController@0 ") == 6
 
 
+@pytest.mark.slow
 def test_a_controller_of_ones_own(evaluate, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(OWN_CONTROLLER)

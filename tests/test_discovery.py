@@ -51,7 +51,7 @@ from autotts_jax.discovery.search import DiscoveryRun, SearchProgress
 from autotts_jax.policies import CMC, AdaptiveConsistency, ParallelProbe, Seen, SelfConsistency, as_player
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
-HEATS = ((16, 1), (8, 2), (4, 2))
+HEATS = ((16, 1), (6, 2))
 FINAL_ORDERS = range(12, 14)
 FEW = at.Family("sc", (1, 4, 8, 16), lambda branches: SelfConsistency(int(branches)), "branches")
 SEEN = ("answer", "tokens", "probes", "branches")

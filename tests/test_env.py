@@ -500,9 +500,8 @@ def test_a_tie_of_finals_goes_to_the_one_revealed_first(first):
     assert int(info["answer"]) == finals[first]
 
 
-@pytest.mark.parametrize(
-    "width", [64, *(pytest.param(width, marks=pytest.mark.slow) for width in (200, 300))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [64, 200, 300])
 def test_votes_and_ranks_are_right_at_any_width(width):
     """Counts and scores of many branches do not fit in the words that hold those of few."""
     rng = np.random.default_rng(width)
@@ -699,7 +698,15 @@ def first_shown(pool, _):
     return pool.vote(shown & pool.finished).or_else(pool.vote(shown))
 
 
-@pytest.mark.parametrize("aggregate", ["majority", "latest", first_opened, first_shown])
+@pytest.mark.parametrize(
+    "aggregate",
+    [
+        "majority",
+        pytest.param("latest", marks=pytest.mark.slow),
+        pytest.param(first_opened, marks=pytest.mark.slow),
+        first_shown,
+    ],
+)
 def test_the_answer_is_the_aggregate_of_choice(aggregate):
     answers = np.full((1, 3, 4), NONE, np.int16)
     answers[0, 0, :3] = 0, 0, 0
@@ -906,8 +913,10 @@ def test_more_branches_than_votes_can_be_counted_among_are_refused():
         votes.elect(column, column, column == 0)
 
 
-@pytest.mark.parametrize("key", [KEY, jax.random.PRNGKey(0)], ids=["typed", "words"])
-@pytest.mark.parametrize("obs", ["features", "history", "flat"])
+@pytest.mark.parametrize(
+    "key", [KEY, pytest.param(jax.random.PRNGKey(0), marks=pytest.mark.slow)], ids=["typed", "words"]
+)
+@pytest.mark.parametrize("obs", ["features", pytest.param("history", marks=pytest.mark.slow), "flat"])
 def test_spaces_sample_by_keys(obs, key):
     for env in (WidthDepth(W, obs=obs), WidthDepthRounds(W, obs=obs, mask_in_obs=True)):
         params = parameters(env)

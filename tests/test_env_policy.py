@@ -116,7 +116,7 @@ def step_through(policy, params, question, order):
     return state.answer, correct, tokens, state.time, terminated, total
 
 
-@pytest.mark.parametrize("env", [ATOMIC, ROUNDS], ids=name)
+@pytest.mark.parametrize("env", [pytest.param(ATOMIC, marks=pytest.mark.slow), ROUNDS], ids=name)
 def test_a_rollout_plays_what_stepping_the_environment_does(matrix, env):
     policy = drawn(env)
     played = rollout([as_controller(policy, GAMMA)], matrix, ORDERS, EPISODES)
@@ -134,9 +134,8 @@ def test_a_rollout_plays_what_stepping_the_environment_does(matrix, env):
     assert len(set(tokens)) > 8
 
 
-@pytest.mark.parametrize(
-    ("env", "kind"), [(ATOMIC, "latency"), pytest.param(ROUNDS, "kv", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("env", "kind"), [(ATOMIC, "latency"), (ROUNDS, "kv")])
 def test_rewards_charge_what_a_rollout_costs(matrix, env, kind):
     policy = drawn(env)
     cost = cost_of_models(CostModel(kind, prompt_tokens=7), ["Qwen3-8B"])
@@ -160,6 +159,7 @@ def test_a_policy_on_the_host_plays_what_it_does_in_jax(matrix, budget, end):
     assert_same(played, rollout([as_controller(policy, GAMMA)], matrix, ORDERS, EPISODES, budget=budget))
 
 
+@pytest.mark.slow
 def test_a_policy_on_the_host_is_given_masks_its_state_and_further_episodes(matrix, monkeypatch):
     monkeypatch.setattr(host_policy, "LANES", 6)
     policy, reports = drawn(ROUNDS), []

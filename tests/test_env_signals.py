@@ -62,6 +62,7 @@ def test_an_environment_with_them_is_as_all_are(data):
     check_functional_env(WidthDepthRounds(W, signals=NAMES, obs="history"), data.matrix, steps=24)
 
 
+@pytest.mark.slow
 def test_without_them_nothing_changes(data):
     """The compiled program is the same on data with signals, of which none gets to the device."""
     env, key = WidthDepth(W), jax.random.key(0)

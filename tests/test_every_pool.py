@@ -186,6 +186,9 @@ def in_environment(env, row, play, budget=None) -> tuple[Played, EnvironmentExec
 
 
 SLOW = (
+    "SC",
+    "Parallel-Probe",
+    "program",
     "ASC",
     "ESC",
     "CMC of the least budget",
@@ -325,7 +328,7 @@ BUDGETED = ("Parallel-Probe", "CMC", "short-m", "neural", "neural, atomic", "own
 """Players that read step by step: a full read that exceeds the budget is left out, and its steps are not."""
 
 
-@pytest.mark.parametrize("name", played_by(BUDGETED, slow=(*SLOW, "Parallel-Probe", "neural")))
+@pytest.mark.parametrize("name", played_by(BUDGETED, slow=(*SLOW, "neural")))
 def test_a_budget_ends_the_same_episode_everywhere(name, dataset, make):
     env = make(budget=BUDGET)
     batch = player(name).play(dataset, ORDERS, budget=BUDGET)
@@ -364,7 +367,7 @@ SMALL_ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:SM
 @pytest.mark.parametrize(
     ("controller", "aggregate"),
     [
-        (CMC.of_beta(0.5), "majority"),
+        pytest.param(CMC.of_beta(0.5), "majority", marks=pytest.mark.slow),
         pytest.param(
             ParallelProbe(SMALL_WIDTH, stability=10, prune_patience=3, warm_up=4, burst=5),
             "majority",

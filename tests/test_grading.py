@@ -53,6 +53,7 @@ def forms(grader):
     return dict(zip(answers, grader.forms(list(answers)), strict=True))
 
 
+@pytest.mark.slow
 def test_every_verdict_is_as_listed(grader):
     with ThreadPoolExecutor(4) as threads:
         verdicts = threads.map(lambda case: grader.correct(case[2], [case[3]]), CASES)

@@ -173,7 +173,10 @@ def test_spawned_workers_play(tmp_path):
 # --- what Gymnasium checks ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("obs", OBSERVATIONS)
+SHOWN = [pytest.param(obs, marks=[pytest.mark.slow] * (obs != "features")) for obs in OBSERVATIONS]
+
+
+@pytest.mark.parametrize("obs", SHOWN)
 @pytest.mark.parametrize("name", IDS)
 def test_check_env_finds_nothing(make, name, obs):
     check_env(make(name, obs=obs))  # renders in both modes; a warning is an error
@@ -345,6 +348,7 @@ def test_bad_options(make, make_vec, options, message):
             env.reset(options=options)
 
 
+@pytest.mark.slow
 def test_a_grid_is_one_batch(make, make_vec):
     questions, gammas = np.array([3, 0, 2]), np.array([0.1, 0.2, 0.3])
     orders = np.array([np.random.default_rng(seed).permutation(16)[:WIDTH] for seed in range(3)])
@@ -479,6 +483,7 @@ def test_masks_say_what_is_admissible(make, name):
             _, info = env.reset()
 
 
+@pytest.mark.slow
 def test_the_mask_is_in_the_observation_where_it_is_asked_for(make, make_vec):
     flat, rounds = make_vec(obs="flat", mask_in_obs=True), make(ROUNDS, obs="history", mask_in_obs=True)
     assert set(flat.single_observation_space) == {"action_mask", "observations"}
@@ -600,7 +605,10 @@ class BoxedVectorEnv(WidthDepthVectorEnv):
     kind = Boxed
 
 
-@pytest.mark.parametrize(("single", "vector"), [(NotedEnv, NotedVectorEnv), (BoxedEnv, BoxedVectorEnv)])
+@pytest.mark.parametrize(
+    ("single", "vector"),
+    [(NotedEnv, NotedVectorEnv), pytest.param(BoxedEnv, BoxedVectorEnv, marks=pytest.mark.slow)],
+)
 def test_environments_of_ones_own_show_what_they_declare(data, single, vector):
     check_env(single(data, max_branches=WIDTH), skip_render_check=True)
     settings = {"max_branches": WIDTH, "max_steps": 3}
@@ -830,7 +838,7 @@ def test_text_shows_what_was_revealed(make, data):
     ]
 
 
-@pytest.mark.parametrize("obs", OBSERVATIONS)
+@pytest.mark.parametrize("obs", SHOWN)
 def test_pictures_are_of_one_size_and_leave_observations_alone(make, obs):
     env, plain = make(ROUNDS, obs=obs, render_mode="rgb_array"), make(ROUNDS, obs=obs)
     same(env.reset(seed=0), plain.reset(seed=0))

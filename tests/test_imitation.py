@@ -117,6 +117,7 @@ def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
     assert (demos.inputs.episode[first + 1, opened] * WIDTH != began).any()
 
 
+@pytest.mark.slow
 def test_a_clone_decides_as_its_teacher(matrix):
     demos = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(24), ROWS)
     start = initial_parameters(HIDDEN, jax.random.key(0))

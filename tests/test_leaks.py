@@ -27,7 +27,7 @@ def data():
 FAMILIES = [*CONTROLLERS.values(), neural_family(as_player("neural").controllers[0])]
 
 
-QUICK = ("sc", "cmc", "deepconf")
+QUICK = ("sc", "cmc")
 """Families that read and vote in the ways in which the others do."""
 
 

@@ -138,6 +138,7 @@ def test_a_policy_is_refused_where_its_signals_are_not_recorded():
             play(data, own, max_branches=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("atomic", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_it_remembers_disagreement_and_confidence(matrix, atomic):
     """Round by round as a plain loop over the rounds' own vote has it, or branch by branch."""
@@ -490,6 +491,7 @@ def last_states(policy, matrix, table, questions):
     return [play(order, question) for order, question in zip(table, questions, strict=True)]
 
 
+@pytest.mark.slow
 def test_equal_weights_are_the_majority_of_the_environment(matrix):
     plain, environment = thorough(), WidthDepthRounds(24)
     for memory, pool in last_states(plain, matrix, orders(6, 24), np.arange(6)):

@@ -118,6 +118,7 @@ def test_the_program_of_cmc_equals_the_released_evaluator(released, golden_dir):
                     np.testing.assert_array_equal(ours, theirs, err_msg=f"{cell} {golden} {name}")
 
 
+@pytest.mark.slow
 def test_released_sweeps_agree_to_their_digits(plays, released, golden_dir):
     checked = 0
     for file in sorted((golden_dir / "sweeps").glob("*/*.csv")):

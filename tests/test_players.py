@@ -165,13 +165,8 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=[pytest.mark.slow] * (kind not in ("controller", "network")))
-        for kind in SPECS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SPECS)
 def test_an_episode_step_by_step_is_that_of_the_batch(dataset, folder, kind):
     # Sealed, files start a process for each episode; sealing and sealed traces have tests of their own.
     player = select(SPECS[kind].format(examples=EXAMPLES, folder=folder), sealing=TRUSTED)

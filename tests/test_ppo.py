@@ -471,6 +471,7 @@ def test_every_reward_can_be_learned_from(reward, parameters):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.weights))
 
 
+@pytest.mark.slow
 def test_an_update_of_a_policy_that_reads_a_signal():
     """It is shown the signal, and learns what to make of it."""
     data = synthetic(models=SYNTHETIC_MODELS[:1], questions=2, branches=4, signals=True)
@@ -573,6 +574,7 @@ def solved(parameters):
     return {gamma: train(gamma) for gamma in (0.0, 0.01, 10.0)}
 
 
+@pytest.mark.slow
 def test_it_solves_a_simple_task(solved):
     """One branch, up to where its answer is right; to the end would cost 31, and all four branches 124."""
     played = solved[0.01]
@@ -580,11 +582,13 @@ def test_it_solves_a_simple_task(solved):
     assert np.all(played.intervals < LENGTH / 2)
 
 
+@pytest.mark.slow
 def test_for_nothing_it_reads_until_it_is_right(solved):
     assert np.all(solved[0.0].correct)
     assert np.all(solved[0.0].intervals >= KNOWN_AT)
 
 
+@pytest.mark.slow
 def test_where_reading_is_too_dear_it_answers_at_once(solved):
     played = solved[10.0]
     assert np.all(played.intervals == 1)

@@ -145,6 +145,7 @@ def assert_episodes_equal(data, evaluation, seeds):
             assert ours == expected, f"{family}@{value}, question {q}"
 
 
+@pytest.mark.slow
 def test_every_embedded_episode_equals_that_of_plain_lists():
     data = at.load("smollm2")
     players = [f"{family}@{branches}" for family in RULES for branches in (4, 16)]

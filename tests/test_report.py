@@ -78,7 +78,7 @@ def test_a_report_needs_nothing_else_and_has_the_numbers_of_the_files(results):
 HOSTILE = "</script><script>alert(1)</script><!--\u202e\u2028"
 
 
-@pytest.mark.parametrize("controller", ["cmc", "asc"])
+@pytest.mark.parametrize("controller", [pytest.param("cmc", marks=pytest.mark.slow), "asc"])
 def test_an_episode_is_the_one_that_trace_plays(results, controller):
     """Which depths were read and revealed in which round is told from few numbers a round."""
     shown = embedded((results / "report.html").read_text(encoding="utf-8"))["episodes"]

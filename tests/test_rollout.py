@@ -96,7 +96,7 @@ AT_END = Hooks(at_end=look)
             [ParallelProbe(3, stability=4, prune_patience=2, warm_up=1), ParallelProbe(4, max_steps=3)],
             marks=pytest.mark.slow,
         ),
-        [AdaptiveConsistency(4, threshold=0.7)],
+        pytest.param([AdaptiveConsistency(4, threshold=0.7)], marks=pytest.mark.slow),
         [EarlyStopping(4, window=2)],
         [SelfConsistency(3)],
     ],
@@ -395,6 +395,7 @@ def play_round(controller, memory, pool, rounds):
     return memory, pool, end_of_round(stop, pool, rounds)
 
 
+@pytest.mark.slow
 @pytest.mark.shipped
 def test_hooks_change_no_result_and_do_not_depend_on_lanes_or_devices(hooked):
     for hooks, settings in (

@@ -752,9 +752,8 @@ LYING = {
 }
 
 
-@pytest.mark.parametrize(
-    "cheat", [pytest.param(name, marks=[pytest.mark.slow] * (name != "PrivateFields")) for name in LYING]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("cheat", LYING)
 def test_controllers_that_cheat_beat_honest_play_and_are_refused(cheat, monkeypatch):
     from autotts_jax.policies import player
 

@@ -341,6 +341,7 @@ def test_the_name_alone_is_cmc_at_a_half(address):
     assert ask(address, "2 + 2", "sim").model == "sim:cmc@0.5"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:neural was trained on 500 tokens between two probes")
 def test_every_model_that_is_listed_answers(address):
     with client(address) as asking:
@@ -373,6 +374,7 @@ def test_parameters_of_sampling_are_heeded(address, directly, others):
     assert not reply.autotts["ignored"]
 
 
+@pytest.mark.slow
 def test_seeds_make_the_difference_between_replies(address):
     assert len({ask(address, "5 + 5", seed=seed).autotts["tokens"] for seed in range(4)}) > 1
     assert ask(address, "5 + 5").autotts == ask(address, "5 + 5").autotts

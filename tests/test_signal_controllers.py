@@ -214,7 +214,8 @@ def test_data_without_signals_are_refused():
         at.evaluate(at.load("smollm2"), "deer@0.9", seeds=1)
 
 
-@pytest.mark.parametrize("budget", [pytest.param(2_000, marks=pytest.mark.slow), 20_000])
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [2_000, 20_000])
 def test_a_budget_leaves_an_answer(budget, data):
     for controller in (DeepConf(24), DEER(6)):
         evaluation = at.evaluate(data, controller, seeds=2, max_branches=24, budget=budget)

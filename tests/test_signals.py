@@ -548,7 +548,7 @@ class Early(Sure):
         return super().round(memory, pool.prune(low))
 
 
-@pytest.mark.parametrize("branch", [0, -1])
+@pytest.mark.parametrize("branch", [pytest.param(0, marks=pytest.mark.slow), -1])
 def test_the_check_catches_a_controller_that_reads_an_unrevealed_signal(branch, data):
     kind = dataclasses.dataclass(frozen=True)(
         type("Peeks", (Early,), {"branch": branch, "signals": Sure.signals})

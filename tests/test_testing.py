@@ -207,7 +207,7 @@ BROKEN = [
     (MaskSeesLength(WIDTH), "action_mask changes"),
     (WidthDepth(WIDTH, aggregate=right_one), "aggregation sees"),
 ]
-QUICK = (FourValues, Clamps)
+QUICK = (FourValues,)
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def test_any_episode_can_be_drawn(traces, shown, tmp_path):
         ("sc@1", {"question": 3}, "no question 3; it has 0 … 2"),
         ("sc@1", {"question": -1}, "no question -1"),
         ("sc@1", {"protocol": "none"}, "unknown protocol"),
-        ("sc@9", {}, "reads more branches"),
+        pytest.param("sc@9", {}, "reads more branches", marks=pytest.mark.slow),
     ],
 )
 def test_bad_arguments(dataset, spec, arguments, message):

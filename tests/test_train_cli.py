@@ -266,7 +266,11 @@ def test_train_says_what_is_wrong(run_train, arguments, message):
     ("arguments", "message"),
     [
         ("auto", "coordinator auto: no cluster such as SLURM or Open MPI has started this process; give"),
-        ("localhost:1 --processes 2 --process 1", "coordinator localhost:1: not all processes connected"),
+        pytest.param(
+            "localhost:1 --processes 2 --process 1",
+            "coordinator localhost:1: not all processes connected",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_coordinator_that_is_not_there(arguments, message):

@@ -280,7 +280,9 @@ def write_half(path, _policy):
     path.write_bytes(b"half a poli")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_killed_ten_times_anywhere_it_ends_the_same(uninterrupted, tmp_path, monkeypatch, seed):
     rng = random.Random(seed)
     kills = 0
