@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import filelock
@@ -136,6 +137,38 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def write_folder(path: str | Path, contents: Mapping[str, bytes]) -> None:
+    """Writes a new folder completely or not at all.
+
+    Args:
+        path: the folder to write; there is none, or an empty one.
+        contents: the content of each file, by its path in the folder.
+
+    Raises:
+        InputError: there are files in the folder already, or it cannot be written.
+    """
+    target = destination(path, "the folder's path").absolute()
+    try:
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            raise InputError(f"{path} is there and not an empty folder; name a new one")
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            for name, content in contents.items():
+                file = temporary / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("xb") as stream:
+                    stream.write(content)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+            temporary.rename(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written: {error.strerror}; check its folder and the disk"
+        ) from error
 
 
 def make_folder(folder: Path) -> None:
