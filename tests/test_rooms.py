@@ -72,13 +72,16 @@ PLAIN = """
 import sys
 
 collecting = ("pydantic", "tenacity", "httpx", "anyio", "transformers", "datasets", "sympy")
+collecting += ("huggingface_hub",)
 sys.modules.update(dict.fromkeys(collecting))  # as if they were not installed
-from autotts_jax.replay import load, write_compact, write_json
+from autotts_jax.replay import load, write_compact, write_json, write_parquet
 
 data = load("smollm2")
 write_json(data, "model.json")
 write_compact(data, "model.npz")
-assert load("model.json").questions == load("model.npz").questions == data.questions
+write_parquet(data, "model")
+for written in ("model.json", "model.npz", "model"):
+    assert load(written).questions == data.questions
 
 from autotts_jax.collect import SimulatedEngine
 from autotts_jax.testing import check_engine

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,7 @@ from autotts_jax import collect, experiments, replay
 from autotts_jax.cli.console import console, say, working
 from autotts_jax.cli.options import EncodingOption, path
 from autotts_jax.errors import InputError
+from autotts_jax.replay import ProbeDataset
 
 app = typer.Typer(
     help="Describe, import, convert and check probe matrices.", no_args_is_help=True, rich_markup_mode=None
@@ -19,10 +22,15 @@ app = typer.Typer(
 
 DataArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PATH", help="File, folder, glob, or name of built-in data.", show_default=False),
+    typer.Argument(
+        metavar="PATH",
+        help="File, folder, glob, hf://ORG/NAME, or name of built-in data.",
+        show_default=False,
+    ),
 ]
 FilesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="PATH", help="Files, folders or globs.", show_default=False)
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="Files, folders, globs or hf://ORG/NAME.", show_default=False),
 ]
 SameOption = Annotated[
     list[str] | None, typer.Option("--data", metavar="PATH", help="PATH, given as for evaluate.")
@@ -81,19 +89,37 @@ def convert(
     out: Annotated[
         Path,
         typer.Option(
-            parser=path, metavar="FILE", help="Compact file (.npz), or AutoTTS JSON of a single cell (.json)."
+            parser=path,
+            metavar="PATH",
+            help="Compact file (.npz), AutoTTS JSON of a single cell (.json), or without a suffix a new "
+            "folder of Parquet for the Hugging Face Hub.",
         ),
     ],
     paths: DataArgument = None,
     data: SameOption = None,
     encoding: EncodingOption = "exact",
+    licence: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Licence that the card of a folder names, as apache-2.0.", show_default="none"
+        ),
+    ] = None,
 ) -> None:
-    """Convert probe matrices to one compact file, or one cell to AutoTTS JSON."""
+    """Convert probe matrices to one compact file or a folder of Parquet, or one cell to AutoTTS JSON."""
     data = _named(paths, data)
     with working() as on_progress:
-        writers = {".npz": replay.write_compact, ".json": replay.write_json}
+        writers: dict[str, Callable[[ProbeDataset, Path], None]] = {
+            ".npz": replay.write_compact,
+            ".json": replay.write_json,
+            "": functools.partial(replay.write_parquet, licence=licence),
+        }
         if out.suffix not in writers:
-            raise InputError(f"--out {out}: the suffix must be .npz (compact) or .json (AutoTTS)")
+            raise InputError(
+                f"--out {out}: the suffix must be .npz (compact) or .json (AutoTTS), or absent for a folder "
+                "of Parquet"
+            )
+        if licence is not None and out.suffix:
+            raise InputError("--licence belongs to a folder of Parquet, whose card names it; leave it out")
         on_progress("reading data", 0, 0)
         dataset = at.load(data, encoding)
         on_progress("writing", 0, 0)

@@ -6,6 +6,7 @@ from .encoding import merge_equivalent
 from .generator import SYNTHETIC_MODELS, SyntheticModel, synthetic
 from .matrix import NONE, ProbeMatrix
 from .orders import BranchOrders, paper64_orders, recorded_orders, repo100_orders
+from .parquet import read_parquet, write_parquet
 from .parts import PARTS, part_of, select_part
 from .reading import find_files, read_file, read_files
 from .scale import Scale
@@ -39,6 +40,7 @@ __all__ = [
     "read_file",
     "read_files",
     "read_json",
+    "read_parquet",
     "recorded_orders",
     "repo100_orders",
     "select_part",
@@ -47,4 +49,5 @@ __all__ = [
     "synthetic",
     "write_compact",
     "write_json",
+    "write_parquet",
 ]

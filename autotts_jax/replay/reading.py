@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from autotts_jax.errors import DataError, InputError
@@ -12,12 +12,16 @@ from autotts_jax.replay.autotts_json import read_json
 from autotts_jax.replay.compact import read_compact
 from autotts_jax.replay.dataset import EQUIV, EXACT, ProbeDataset, check_encoding, stack
 from autotts_jax.replay.encoding import merge_equivalent
+from autotts_jax.replay.parquet import read_parquet
 
-SUFFIXES = (".json", ".jsonl", ".npz")
+SUFFIXES = (".json", ".jsonl", ".npz", ".parquet")
 """The files of a folder that are read."""
 
 COLLECTION, COLLECTED = "collection.json", "matrix.npz"
 """The file that marks the folder of a collection, and its matrix, its only file that is read as data."""
+
+
+_READERS: Mapping[str, Callable[[Path], ProbeDataset]] = {".npz": read_compact, ".parquet": read_parquet}
 
 
 def read_files(paths: str | Path | Sequence[str | Path], encoding: str = EXACT) -> ProbeDataset:
@@ -47,7 +51,8 @@ def read_file(path: Path) -> ProbeDataset:
     """Reads one file; its suffix tells the format.
 
     Args:
-        path: a compact file (``.npz``), AutoTTS JSON or Parallel-Probe JSONL (any other suffix).
+        path: a compact file (``.npz``), Parquet (``.parquet``), AutoTTS JSON or Parallel-Probe JSONL (any
+            other suffix).
 
     Returns:
         The dataset, in the encoding of the file.
@@ -56,7 +61,7 @@ def read_file(path: Path) -> ProbeDataset:
         DataError: the file is wrong.
     """
     try:
-        return read_compact(path) if path.suffix == ".npz" else read_json(path)
+        return _READERS.get(path.suffix, read_json)(path)
     except MemoryError as error:
         raise DataError(path, "needs more memory than there is; split it") from error
 

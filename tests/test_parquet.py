@@ -1,0 +1,453 @@
+"""Parquet and the Hugging Face Hub: nothing is lost, and bad files and addresses are named."""
+
+import dataclasses
+import json
+import os
+import random
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_formats import ITEMS, cells
+
+import autotts_jax as at
+from autotts_jax.cli import main as cli
+from autotts_jax.errors import DataError, InputError, TooLargeError
+from autotts_jax.replay import parquet as module
+from autotts_jax.replay import read_files, read_json, read_parquet, stack, synthetic, write_parquet
+from autotts_jax.replay.dataset import EQUIV
+from autotts_jax.replay.matrix import NONE
+
+ARRAYS = ("answers", "lengths", "tokens", "gold", "interval", "cell")
+
+
+def assert_same(found, dataset):
+    assert found.questions == dataset.questions
+    assert found.encoding == dataset.encoding
+    assert [(cell.name, cell.num_branches) for cell in found.cells] == [
+        (cell.name, cell.num_branches) for cell in dataset.cells
+    ]
+    assert found.matrix.vocabulary == dataset.matrix.vocabulary
+    for name in ARRAYS:
+        left, right = getattr(found.matrix, name), getattr(dataset.matrix, name)
+        assert left.dtype == right.dtype
+        np.testing.assert_array_equal(left, right)
+    assert sorted(found.matrix.signals) == sorted(dataset.matrix.signals)
+    for name, values in dataset.matrix.signals.items():
+        np.testing.assert_array_equal(found.matrix.signals[name].view(np.int16), values.view(np.int16))
+
+
+def in_cells(folder, *parts):
+    """Questions of several cells, named A, B, … on one benchmark."""
+    datasets = []
+    for model, items in zip("ABC", parts, strict=False):
+        path = folder / f"{model}.json"
+        path.write_text(json.dumps(items))
+        datasets.append(read_json(path, model=model, benchmark="bench"))
+    return stack(datasets)
+
+
+def with_random_signals(dataset, names, seed):
+    """The dataset with signals of any finite bits."""
+    rng, shape = np.random.default_rng(seed), dataset.matrix.answers.shape
+    drawn = {name: rng.integers(0, 2**16, shape).astype(np.uint16).view(np.float16) for name in names}
+    return dataset.with_signals(
+        {name: np.where(np.isfinite(values), values, -np.float16(0)) for name, values in drawn.items()}
+    )
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Two cells of two questions with two branches, and a signal."""
+    return with_random_signals(in_cells(tmp_path, ITEMS, ITEMS), ["eat"], 0)
+
+
+@pytest.fixture
+def folder(dataset, tmp_path):
+    write_parquet(dataset, tmp_path / "hub", "apache-2.0")
+    return tmp_path / "hub"
+
+
+# --- round trips
+
+
+@given(st.lists(cells(), min_size=1, max_size=3), st.sets(st.sampled_from("abc")), st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_nothing_is_lost(tmp_path_factory, drawn, names, seed):
+    folder = tmp_path_factory.mktemp("cells")
+    dataset = with_random_signals(in_cells(folder, *drawn), sorted(names), seed)
+    write_parquet(dataset, folder / "hub")
+    assert_same(read_files(folder / "hub"), dataset)
+
+
+def test_embedded_data_is_read_back_as_it_was(tmp_path):
+    dataset = at.load("smollm2")
+    write_parquet(dataset, tmp_path / "hub")
+    found = at.load(tmp_path / "hub")
+    assert_same(found, dataset)
+    (file,) = (tmp_path / "hub").rglob("*.parquet")
+    assert found.cells[0].source == str(file)
+
+
+def test_ids_are_given_anew_and_answers_stay(tmp_path):
+    dataset = synthetic(questions=3, branches=5, signals=True)
+    write_parquet(dataset, tmp_path / "hub")
+    found = at.load(tmp_path / "hub")
+    order = np.argsort([cell.name for cell in dataset.cells], kind="stable")
+    expected = dataset.select(np.concatenate([dataset.cell_questions(cell) for cell in order]))
+    for q, (left, right) in enumerate(zip(found.questions, expected.questions, strict=True)):
+        assert dataclasses.replace(left, vocabulary=()) == dataclasses.replace(right, vocabulary=())
+        for ids, others in zip(found.matrix.answers[q], expected.matrix.answers[q], strict=True):
+            assert list(map(left.answer, ids)) == list(map(right.answer, others))[: len(ids)]
+    for name, values in expected.matrix.signals.items():
+        np.testing.assert_array_equal(found.matrix.signals[name], values)
+
+
+def test_the_order_of_a_selection_is_kept_within_cells(dataset, tmp_path):
+    chosen = dataset.select([3, 1, 2, 0])
+    write_parquet(chosen, tmp_path / "some")
+    found = read_files(tmp_path / "some")
+    models = [found.cells[cell].model for cell in found.matrix.cell]
+    assert models == ["A", "A", "B", "B"]
+    assert [question.index for question in found.questions] == [1, 0, 1, 0]
+
+
+def table_of(folder):
+    return pq.read_table(folder / "data" / "A" / "bench.parquet")
+
+
+WIDER = {
+    "string": pa.large_string(),
+    "int32": pa.int64(),
+    "list<element: string>": pa.large_list(pa.large_string()),
+    "list<element: float>": pa.large_list(pa.float64()),
+}
+
+
+def test_what_others_write_is_read(folder, dataset):
+    """Rows in another order and in several groups, larger types, dictionaries, and columns of their own."""
+    table = table_of(folder)
+    wide = table.cast(pa.schema([(field.name, WIDER[str(field.type)]) for field in table.schema]))
+    order = list(range(len(wide)))
+    random.Random(1).shuffle(order)
+    wide = wide.take(order).append_column("note", pa.array([{"a": [1]}] * len(wide)))
+    wide = wide.set_column(0, "model", wide["model"].cast(pa.string()).dictionary_encode())
+    path = folder / "other.parquet"
+    pq.write_table(wide, path, row_group_size=1, use_dictionary=False)
+    first = [row["question_index"] for row in wide.to_pylist()]
+    expected = dataset.select(list(dict.fromkeys(first)))
+    found = read_parquet(path)
+    assert found.questions == expected.questions
+    np.testing.assert_array_equal(found.matrix.answers, expected.matrix.answers)
+    np.testing.assert_array_equal(found.matrix.tokens, expected.matrix.tokens)
+    np.testing.assert_array_equal(found.matrix.signals["eat"], expected.matrix.signals["eat"])
+
+
+def test_a_file_may_hold_several_cells(folder, dataset):
+    path = folder / "all.parquet"
+    pq.write_table(pa.concat_tables(pq.read_table(file) for file in sorted(folder.rglob("*.parquet"))), path)
+    assert_same(read_parquet(path), dataset)
+
+
+def test_a_text_is_kept_once_however_often_it_stands(tmp_path):
+    """The gold answer of code is its tests; a copy for each branch would take 2 GiB here."""
+    gold, count = "x" * 2**20, 2000
+    branches = [[["1"], 9, "1"]] * count
+    item = ITEMS[0] | {"gold_answer": gold, "each_branch": branches, "final_answers_trace": ["1"] * count}
+    dataset = in_cells(tmp_path, [item])
+    pool = pa.default_memory_pool()
+    before = pool.max_memory()
+    write_parquet(dataset, tmp_path / "hub")
+    assert_same(read_files(tmp_path / "hub"), dataset)
+    assert pool.max_memory() < before + 2**28
+
+
+# --- the card
+
+
+def test_the_card_says_what_the_hub_reads(folder):
+    hub = pytest.importorskip("huggingface_hub")
+    card = hub.DatasetCard.load(folder / "README.md")
+    told = card.data.to_dict()
+    assert told["license"] == "apache-2.0"
+    assert told["pretty_name"] == "Probe matrices of A, B on bench"
+    (config,) = told["configs"]
+    (files,) = config["data_files"]
+    assert sorted(folder.glob(files["path"])) == sorted(folder.rglob("*.parquet"))
+    columns = [feature["name"] for feature in told["dataset_info"]["features"]]
+    assert columns == table_of(folder).column_names
+    for name in columns:
+        assert f"| `{name}` |" in card.text
+    assert "| `signal_eat` | list of float32 | entropy of the next token after" in card.text
+    assert "| `mean@1` | 0.250 | 0.250 |" in card.text
+
+
+def test_a_licence_is_named_only_where_it_is_known(dataset, tmp_path):
+    write_parquet(dataset, tmp_path / "none")
+    assert "license" not in (tmp_path / "none" / "README.md").read_text()
+    for licence in ("", "Apache 2.0", "mit\nx: y", 3):
+        with pytest.raises(InputError, match="it must be an identifier of the Hub"):
+            write_parquet(dataset, tmp_path / "bad", licence)
+    assert not (tmp_path / "bad").exists()
+
+
+def test_names_of_others_stay_names(dataset, tmp_path):
+    hub = pytest.importorskip("huggingface_hub")
+    names = {"A": 'org/a "b": #|\x07\x85', "B": "../.é"}
+    named = [dataclasses.replace(cell, model=names[cell.model]) for cell in dataset.cells]
+    write_parquet(dataclasses.replace(dataset, cells=tuple(named)), tmp_path / "hub")
+    files = [file.relative_to(tmp_path / "hub").as_posix() for file in (tmp_path / "hub").rglob("*.parquet")]
+    assert sorted(files) == ["data/-.é/bench.parquet", "data/org-a-b-/bench.parquet"]
+    assert {cell.model for cell in read_files(tmp_path / "hub").cells} == set(names.values())
+    told = hub.DatasetCard.load(tmp_path / "hub" / "README.md").data.to_dict()
+    assert told["pretty_name"] == 'Probe matrices of ../.é, org/a "b": #|\\u0007\\u0085 on bench'
+
+
+def test_the_library_of_the_hub_reads_the_folder(folder, dataset, tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    read = datasets.load_dataset(str(folder), split="train")
+    assert read.to_list() == pq.read_table(folder / "data").to_pylist()
+    read.to_parquet(tmp_path / "again.parquet")
+    assert_same(read_parquet(tmp_path / "again.parquet"), dataset)
+
+
+# --- bad files: (change of the rows of cell A, words of the message)
+
+
+def put(row, name, value):
+    def change(rows):
+        rows[row][name] = value
+
+    return change
+
+
+def lose(name):
+    def change(rows):
+        for row in rows:
+            del row[name]
+
+    return change
+
+
+def put_all(name, value):
+    def change(rows):
+        for row in rows:
+            row[name] = value
+
+    return change
+
+
+BAD_ROWS = {
+    "no column": (lose("tokens"), r"it lacks the columns tokens, and has \['model', .*write_parquet"),
+    "no rows": (list.clear, "lacks the columns"),
+    "a number as text": (put_all("tokens", "5"), "the column tokens is string; make it int32"),
+    "a fraction": (put_all("branch", 0.0), "the column branch is double; make it int32"),
+    "text as a number": (put_all("question", 3), "the column question is int64; make it string"),
+    "text as a list": (put_all("final_answer", ["7"]), "the column final_answer is list<.*; make it string"),
+    "probes as text": (put_all("probe_answers", "7"), "the column probe_answers is string; make it list of"),
+    "probes as numbers": (put_all("probe_answers", [7]), "probe_answers is list<.*; make it list of string"),
+    "a signal as numbers": (put_all("signal_eat", 1.0), "signal_eat is double; make it list of float32"),
+    "a signal as whole numbers": (put_all("signal_eat", [1]), "signal_eat is list<.*make it list of float"),
+    "nothing at all": (put_all("interval", None), "the column interval is null; make it int32"),
+    "no model": (put(1, "model", None), "row 2: it has no model; fill it in"),
+    "no tokens": (put(2, "tokens", None), "row 3: it has no tokens; fill it in"),
+    "no list": (put(3, "probe_answers", None), "row 4: it has no probe_answers; fill it in"),
+    "no signal": (put(0, "signal_eat", None), "row 1: it has no signal_eat; fill it in"),
+    "no probe": (put(3, "probe_answers", []), "row 4: no probes; leave the branch out"),
+    "a probe without answer": (put(3, "probe_answers", ["3", None]), "row 4: a probe has no answer; write"),
+    "fewer numbers": (put(1, "signal_eat", [1.0]), "row 2: signal_eat has 1 numbers, and the branch 1"),
+    "NaN": (put(1, "signal_eat", [1.0, float("nan")]), "question 0, branch 1: .* eat is nan at depth 2"),
+    "no number": (put(1, "signal_eat", [None, 1.0]), "question 0, branch 1: .* eat is nan at depth 1"),
+    "a large number": (put(1, "signal_eat", [1.0, 1e6]), "question 0, branch 1: .* eat is inf at depth 2"),
+    "zero tokens": (put(1, "tokens", 0), "row 2: tokens is 0; give a number from 1 to 2147483647"),
+    "many tokens": (put(1, "tokens", 2**40), "row 2: tokens is 1099511627776; give"),
+    "a negative branch": (put(1, "branch", -1), "row 2: branch is -1; give a number from 0 to 32766"),
+    "a branch twice": (put(1, "branch", 0), "row 2: its question has the branch in another row as well"),
+    "a branch missing": (put(1, "branch", 2), "row 2: its question has no branch 1; number"),
+    "the first branch missing": (put(0, "branch", 2), "row 2: its question has no branch 0"),
+    "fewer branches": (lambda rows: rows.pop(), "question 1: its number of branches is 1, and 2 in"),
+    "other texts": (put(1, "question", "x"), "row 2: its question is not that of row 1, of the"),
+    "other golds": (put(3, "gold_answer", "x"), "row 4: its gold_answer is not that of row 3"),
+    "another interval": (put(3, "interval", 1), "row 4: its interval is not that of row 3"),
+    "intervals of a cell": (
+        lambda rows: [put(row, "interval", 9)(rows) for row in (2, 3)],
+        "question 1: its interval is 9, and 500 in question 0 of the same cell; use",
+    ),
+    "a blank gold": (put_all("gold_answer", " "), "question 0: unknown gold: it is empty"),
+    "a question twice": (put_all("question", "?"), "question 1: the same text as question 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "words"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_bad_rows_are_named(folder, change, words):
+    rows = table_of(folder).to_pylist()
+    change(rows)
+    path = folder / "data" / "A" / "bench.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    with pytest.raises(DataError, match=words) as error:
+        read_files(folder)
+    assert str(error.value).startswith(str(path))
+
+
+def test_bad_columns_are_named(folder):
+    table = table_of(folder)
+    for bad, words in [
+        (table.rename_columns([*table.column_names[:-1], "signal_Eat"]), "a signal cannot be named 'Eat'"),
+        (table.append_column("tokens", table["tokens"]), "two columns of one name; rename one"),
+        (table.slice(0, 0), "holds no branches"),
+    ]:
+        pq.write_table(bad, folder / "x.parquet")
+        with pytest.raises(DataError, match=words):
+            read_parquet(folder / "x.parquet")
+
+
+def test_text_that_is_not_utf8(folder):
+    table = table_of(folder)
+    broken = pa.Array.from_buffers(pa.string(), 4, pa.array([b"\xff"] * 4).buffers())
+    pq.write_table(
+        table.set_column(table.column_names.index("question"), "question", broken), folder / "x.parquet"
+    )
+    with pytest.raises(DataError, match=r"x\.parquet: .*UTF"):
+        read_parquet(folder / "x.parquet")
+
+
+def test_damaged_files_are_named(folder):
+    path = folder / "data" / "A" / "bench.parquet"
+    whole = path.read_bytes()
+    chunk = pq.read_metadata(path).row_group(0).column(7)
+    flipped = bytearray(whole)
+    flipped[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 1  # in a page, which has a checksum
+    for content in (b"", b"PAR1", b"no Parquet at all", whole[:-9], whole[9:], bytes(flipped)):
+        path.write_bytes(content)
+        with pytest.raises(
+            DataError, match=r"A/bench\.parquet: not a complete Parquet file \(.*write it again"
+        ):
+            read_files(folder)
+
+
+def test_files_of_something_else_are_named_in_their_folder(folder):
+    pq.write_table(pa.table({"episode": [1]}), folder / "episodes.parquet")
+    with pytest.raises(DataError, match=r"episodes\.parquet: no probe matrix: .* move it out of the folder"):
+        read_files(folder)
+
+
+@pytest.mark.parametrize(("limit", "words"), [("MAX_ENTRIES", "values"), ("MAX_UNPACKED", "unpacks to")])
+def test_what_says_that_it_is_too_large_is_not_unpacked(folder, dataset, tmp_path, monkeypatch, limit, words):
+    monkeypatch.setattr(module, limit, 30)
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("it was unpacked"))
+    with pytest.raises(DataError, match=rf"{words}.* more than 30; split it"):
+        read_parquet(folder / "data" / "A" / "bench.parquet")
+    if limit == "MAX_ENTRIES":
+        with pytest.raises(TooLargeError, match=r"A/bench: .* more than 30; split it, or use write_compact"):
+            write_parquet(dataset, tmp_path / "large")
+        assert not (tmp_path / "large").exists()
+
+
+# --- writing
+
+
+def test_what_is_not_written(dataset, tmp_path):
+    holes = np.where(dataset.matrix.answers == 0, NONE, dataset.matrix.answers)
+    same = tuple(
+        dataclasses.replace(cell, model=f"a{mark}") for cell, mark in zip(dataset.cells, "/:", strict=True)
+    )
+    for bad, words in [
+        (dataclasses.replace(dataset, encoding=EQUIV), "in encoding 'exact', and the dataset is in 'equiv'"),
+        (
+            dataclasses.replace(dataset, matrix=dataclasses.replace(dataset.matrix, answers=holes)),
+            "without text",
+        ),
+        (
+            dataclasses.replace(dataset, cells=same),
+            "a:/bench and another would both be data/a-/bench.parquet",
+        ),
+    ]:
+        with pytest.raises(InputError, match=words):
+            write_parquet(bad, tmp_path / "hub")
+    assert not (tmp_path / "hub").exists()
+
+
+def test_only_a_new_or_empty_folder_is_written(folder, dataset, tmp_path):
+    before = sorted(folder.rglob("*"))
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "empty").mkdir()
+    for taken in (folder, tmp_path / "file"):
+        with pytest.raises(InputError, match="is there and not an empty folder; name a new one"):
+            write_parquet(dataset, taken)
+    assert sorted(folder.rglob("*")) == before
+    assert (tmp_path / "file").read_text() == "old"
+    for new in (tmp_path / "empty", tmp_path / "a" / "b"):
+        write_parquet(dataset, new)
+        assert_same(read_files(new), dataset)
+    with pytest.raises(InputError, match="cannot be written: Not a directory; check its folder"):
+        write_parquet(dataset, tmp_path / "file" / "hub")
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_a_failed_write_leaves_nothing(dataset, tmp_path, monkeypatch, problem):
+    synced = []
+
+    def fail(file):
+        synced.append(file)
+        if len(synced) == 2:
+            raise problem
+
+    monkeypatch.setattr(os, "fsync", fail)
+    (tmp_path / "out").mkdir()
+    expected = InputError if isinstance(problem, OSError) else KeyboardInterrupt
+    with pytest.raises(expected) as error:
+        write_parquet(dataset, tmp_path / "out" / "hub")
+    if expected is InputError:
+        assert str(error.value).startswith(f"{tmp_path}/out/hub: cannot be written: No space left on device")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+# --- the command line
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs a command in a folder of its own; gives exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["autotts-jax", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def test_a_folder_is_converted_described_and_checked(run, folder, dataset):
+    converted = run("data", "convert", folder, "--out", "copy", "--licence", "mit")
+    assert converted == (0, "wrote copy: 2 cells, 4 questions\n", "")
+    assert_same(at.load("copy"), dataset)
+    status, out, _ = run("data", "info", "copy")
+    assert status == 0
+    assert "eat_mean" in out
+    status, out, err = run("data", "validate", "copy")
+    assert (status, err) == (0, "")
+    assert out == "".join(f"good  copy/data/{model}/bench.parquet: 2 questions\n" for model in "AB")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--out hub", "hub is there and not an empty folder"),
+        ("--out x.parquet", "the suffix must be .npz (compact) or .json (AutoTTS), or absent for a folder"),
+        ("--out x.npz --licence mit", "--licence belongs to a folder of Parquet"),
+        ("--out new --licence MIT!", "licence is 'MIT!', but it must be an identifier"),
+    ],
+)
+def test_what_convert_refuses(run, folder, arguments, words):
+    status, out, err = run("data", "convert", folder, *arguments.split())
+    assert (status, out) == (2, "")
+    assert words in err
