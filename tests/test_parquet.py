@@ -1,10 +1,15 @@
 """Parquet and the Hugging Face Hub: nothing is lost, and bad files and addresses are named."""
 
 import dataclasses
+import functools
+import hashlib
+import http.server
 import json
 import os
 import random
+import shutil
 import sys
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -451,3 +456,192 @@ def test_what_convert_refuses(run, folder, arguments, words):
     status, out, err = run("data", "convert", folder, *arguments.split())
     assert (status, out) == (2, "")
     assert words in err
+
+
+# --- the Hub
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The empty cache of the Hub's client, which has no network."""
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def cached(cache, folder):
+    """The dataset org/name in the cache, its files links to where they are kept, as the client does."""
+    place = cache / "datasets--org--name"
+    snapshot = shutil.copytree(folder, place / "snapshots" / COMMIT)
+    (place / "blobs").mkdir()
+    for number, file in enumerate(sorted(snapshot.rglob("*.*"))):
+        blob = place / "blobs" / str(number)
+        file.rename(blob)
+        file.symlink_to(os.path.relpath(blob, file.parent))
+    for name in ("main", "v1", "refs/pr/1"):
+        ref = place / "refs" / name
+        ref.parent.mkdir(parents=True, exist_ok=True)
+        ref.write_text(COMMIT)
+    return snapshot
+
+
+@pytest.mark.parametrize("rest", ["", "/", "@main", "@v1", "@refs/pr/1", f"@{COMMIT}", "/data", "@v1/data/"])
+@pytest.mark.parametrize("start", ["hf://", "hf://datasets/"])
+@pytest.mark.usefixtures("cached")
+def test_a_dataset_of_the_hub_is_data(dataset, start, rest):
+    assert_same(at.load(f"{start}org/name{rest}"), dataset)
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_part_of_a_dataset_of_the_hub(dataset, cached):
+    part = dataset.select(dataset.cell_questions(1))
+    for path in ("data/B", "data/B/bench.parquet"):
+        assert_same(at.load([f"hf://org/name/{path}"]), part)
+    (cached / "package.json").write_text("{}")  # which another program has downloaded
+    assert_same(at.load("hf://org/name"), dataset)
+
+
+@pytest.mark.usefixtures("cached")
+def test_commands_take_datasets_of_the_hub(run, folder):
+    status, out, err = run("data", "info", "--data", "hf://org/name")
+    assert (status, err) == (0, "")
+    assert out == run("data", "info", folder)[1]
+    status, out, err = run("data", "validate", "hf://org/name@v1/data/A")
+    assert (status, err) == (0, "")
+    assert out.endswith(f"datasets--org--name/snapshots/{COMMIT}/data/A/bench.parquet: 2 questions\n")
+    assert run("data", "convert", "hf://org/name", "--out", "x.npz")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "hf://",
+        "hf://name",
+        "hf://org/",
+        "hf://org/na me",
+        "hf://org/name@",
+        "hf://org/name@a/../b",
+        "hf://org/name/..",
+    ],
+)
+def test_addresses_that_nothing_can_have(address):
+    with pytest.raises(
+        InputError, match=r"is no address of a dataset; write hf://ORG/NAME\[@REVISION\]\[/PATH\]"
+    ):
+        at.load(address)
+
+
+@pytest.mark.usefixtures("cached")
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        (
+            "hf://org/name/elsewhere",
+            "there is no Parquet file; name a dataset that autotts-jax data convert wrote",
+        ),
+        ("hf://org/name/README.md", "there is no Parquet file"),
+        ("hf://org/name@v2", "cannot be downloaded: .*; check the address and the connection"),
+        ("hf://org/other", "cannot be downloaded: .*; check the address and the connection"),
+        ("hf://org/..", "cannot be downloaded: .*; check the address and the connection"),
+    ],
+)
+def test_what_is_not_in_the_cache_is_named_without_a_network(address, words):
+    with pytest.raises(InputError, match=f"^{address}: {words}"):
+        at.load(address)
+
+
+def test_a_missing_library_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(
+        InputError, match=r"hf://a/b: downloading .* needs huggingface_hub: .*autotts-jax\[collecting"
+    ):
+        at.load("hf://a/b")
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """What the Hub answers about the dataset org/name, which is in a folder; others are private."""
+
+    def __init__(self, folder, *arguments):
+        self.folder = folder
+        super().__init__(*arguments)
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        path, _, _ = self.path.partition("?")
+        files = [file for file in self.folder.rglob("*") if file.is_file()]
+        told = [
+            {
+                "type": "file",
+                "path": file.relative_to(self.folder).as_posix(),
+                "oid": "1",
+                "size": file.stat().st_size,
+            }
+            for file in files
+        ]
+        resolved = f"/datasets/org/name/resolve/{COMMIT}/"
+        if path.startswith(resolved):
+            self.reply((self.folder / path.removeprefix(resolved)).read_bytes())
+        elif path == f"/api/datasets/org/name/tree/{COMMIT}":
+            self.reply(json.dumps(told).encode())
+        elif path in ("/api/datasets/org/name", "/api/datasets/org/name/revision/main"):
+            self.reply(json.dumps({"id": "org/name", "sha": COMMIT}).encode())
+        elif path.startswith("/api/datasets/org/name"):
+            self.reply(b"{}", 404, "RevisionNotFound")
+        else:
+            self.reply(b"{}", 401, "RepoNotFound")
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def reply(self, content, status=200, problem=None):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        if problem:
+            self.send_header("X-Error-Code", problem)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+
+@pytest.fixture
+def hub(cache, folder, monkeypatch):
+    """A server in place of the Hub."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Hub, folder))
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+    files = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", files)
+    yield cache
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_dataset_is_downloaded(hub, dataset):
+    part = dataset.select(dataset.cell_questions(1))
+    assert_same(at.load("hf://org/name/data/B"), part)
+    assert [file.name for file in hub.rglob("*.parquet")] == ["bench.parquet"]
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("hf://org/name@v2", "the dataset has no revision v2; name one of its own"),
+        (
+            "hf://org/private",
+            r"the Hugging Face Hub has no such dataset, or you may not read it; .* set HF_TOKEN$",
+        ),
+    ],
+)
+def test_what_the_hub_refuses_is_named(address, words):
+    with pytest.raises(InputError, match=f"^{address}: {words}"):
+        at.load(address)

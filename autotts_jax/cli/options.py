@@ -102,8 +102,8 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="PATH",
-        help="File, folder of <model>/<benchmark>.json, glob, or synthetic, synthetic-signals or smollm2, "
-        "which come with the package; repeatable.",
+        help="File, folder of <model>/<benchmark>.json, glob, hf://ORG/NAME, or synthetic, "
+        "synthetic-signals or smollm2, which come with the package; repeatable.",
         show_default="synthetic",
     ),
 ]

@@ -20,9 +20,10 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
 
     Args:
         data: the name of an embedded dataset (``"smollm2"`` or ``"synthetic"``), a file, a folder, a glob
-            pattern, or several of these. To read a file or folder with the name of an embedded dataset, write
-            ``"./smollm2"``. Of the folder of an unfinished collection, the questions are loaded that have all
-            their branches, graded, with an `InputWarning`.
+            pattern, a dataset on the Hugging Face Hub (``"hf://ORG/NAME"``), or several of these. To read a
+            file or folder with the name of an embedded dataset, write ``"./smollm2"``. Of the folder of an
+            unfinished collection, the questions are loaded that have all their branches, graded, with an
+            `InputWarning`.
         encoding: ``"exact"`` compares answers as strings, ``"equiv"`` by their canonical forms.
 
     Returns:
@@ -30,8 +31,9 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
         their paths; then the unfinished collections.
 
     Raises:
-        InputError: the data is not named by text or paths, a path matches no file, the encoding is unknown or
-            not available for the data, one cell is in two files, or a collection has no complete question.
+        InputError: the data is not named by text or paths, a path matches no file, a dataset cannot be
+            downloaded, the encoding is unknown or not available for the data, one cell is in two files, or a
+            collection has no complete question.
         DataError: a file is wrong.
 
     Example:

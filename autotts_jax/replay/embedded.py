@@ -66,7 +66,8 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
     """Loads data by name or from files, as `autotts_jax.load` does; of collections, the finished ones alone.
 
     Args:
-        data: names of embedded datasets, files, folders and glob patterns, as there.
+        data: names of embedded datasets, files, folders, glob patterns and addresses on the Hugging Face Hub,
+            as there.
         encoding: ``"exact"`` compares answers as strings, ``"equiv"`` by their canonical forms.
 
     Returns:
@@ -74,8 +75,8 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
         their paths.
 
     Raises:
-        InputError: the data is not named by text or paths, a path matches no file, the encoding is unknown or
-            not available for the data, or one cell is in two files.
+        InputError: the data is not named by text or paths, a path matches no file, a dataset cannot be
+            downloaded, the encoding is unknown or not available for the data, or one cell is in two files.
         DataError: a file is wrong.
     """
     check_encoding(encoding)

@@ -12,6 +12,7 @@ from autotts_jax.replay.autotts_json import read_json
 from autotts_jax.replay.compact import read_compact
 from autotts_jax.replay.dataset import EQUIV, EXACT, ProbeDataset, check_encoding, stack
 from autotts_jax.replay.encoding import merge_equivalent
+from autotts_jax.replay.hub import HUB, hub_files
 from autotts_jax.replay.parquet import read_parquet
 
 SUFFIXES = (".json", ".jsonl", ".npz", ".parquet")
@@ -29,16 +30,16 @@ def read_files(paths: str | Path | Sequence[str | Path], encoding: str = EXACT) 
 
     Args:
         paths: one or several files, folders (searched with their subfolders for `SUFFIXES`; what is hidden is
-            left out) or patterns. A file that is named twice is read once; files are read in the order of
-            their paths.
+            left out), patterns, or addresses of datasets on the Hugging Face Hub, ``hf://ORG/NAME``. A file
+            that is named twice is read once; files are read in the order of their paths.
         encoding: `EXACT` or `EQUIV`. A compact file in `EXACT` is converted, one in `EQUIV` cannot be.
 
     Returns:
         The dataset, one cell for each pair of model and benchmark.
 
     Raises:
-        InputError: a path matches no file, the encoding is unknown, one cell is in two files, or a compact
-            file is in `EQUIV` and `EXACT` is asked for.
+        InputError: a path matches no file, a dataset cannot be downloaded, the encoding is unknown, one cell
+            is in two files, or a compact file is in `EQUIV` and `EXACT` is asked for.
         DataError: a file is wrong.
     """
     check_encoding(encoding)
@@ -67,17 +68,20 @@ def read_file(path: Path) -> ProbeDataset:
 
 
 def find_files(pattern: str | Path) -> list[Path]:
-    """Finds the files that a file name, a folder or a glob pattern stands for.
+    """Finds the files that a file name, a folder, a glob pattern or an address on the Hub stands for.
 
     Args:
-        pattern: the name or pattern.
+        pattern: the name, the pattern or the address; what is not in the cache of the Hub's client is
+            downloaded.
 
     Returns:
         The files, at least one, in no particular order.
 
     Raises:
-        InputError: there is no such file, or a folder cannot be listed.
+        InputError: there is no such file, a folder cannot be listed, or a dataset cannot be downloaded.
     """
+    if isinstance(pattern, str) and pattern.startswith(HUB):
+        return hub_files(pattern)
     files: list[Path] = []
     found = [pattern] if exists(pattern) else glob.glob(str(pattern), recursive=True)  # noqa: PTH207
     for place in map(Path, found):
