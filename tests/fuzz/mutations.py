@@ -10,6 +10,8 @@ import zipfile
 from random import Random
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 DEEP, DIGITS = "@deep@", "@digits@"
 """What stands for a value that is nested deep, and for a number of many digits."""
@@ -198,6 +200,27 @@ def _is_json(text: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def changed_parquet(content: bytes, draw: Random) -> bytes:
+    """A Parquet file, changed in its values, in their types or in its bytes."""
+    if draw.randint(0, 3) == 0:
+        return damaged(content, draw)
+    rows = changed_value(pq.read_table(io.BytesIO(content)).to_pylist(), draw)
+    try:
+        table = pa.Table.from_pylist(rows)
+        if draw.randint(0, 3):  # as the numbers and lists were, where they still can be
+            columns = {field.name: field.type for field in pq.read_schema(io.BytesIO(content))}
+            fields = [pa.field(field.name, columns.get(field.name, field.type)) for field in table.schema]
+            table = table.cast(pa.schema(fields))
+    except Exception:  # of many kinds: values of several types in a column, or no rows
+        return damaged(content, draw)
+    packed = io.BytesIO()
+    pq.write_table(
+        table, packed, row_group_size=draw.choice((1, 2, 1000)), use_dictionary=draw.random() < 0.5
+    )
+    whole = packed.getvalue()
+    return damaged(whole, draw) if draw.randint(0, 3) == 0 else whole  # without checksums
 
 
 _TOML = [

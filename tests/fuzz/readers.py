@@ -120,25 +120,35 @@ def _use(dataset: replay.ProbeDataset, folder: Path) -> None:
     assert dataset.matrix.num_branches * int(np.max(dataset.matrix.tokens)) < 2**31
 
 
+_CHANGES = {
+    ".json": mutations.changed_json,
+    ".npz": mutations.changed_npz,
+    ".parquet": mutations.changed_parquet,
+}
+
+
 def _data(name: str) -> Callable[[Path], Reader]:
     def make(folder: Path) -> Reader:
         path = folder / "model" / name
         path.parent.mkdir()
         lines = b"\n".join(json.dumps(item).encode() for item in _RAW)
         examples = [json.dumps(_QUESTIONS).encode(), lines]
-        if path.suffix == ".npz":
+        if path.suffix != ".json":
             for number, example in enumerate(examples):
                 (folder / f"{number}.json").write_bytes(example)
             cells = [replay.read_json(folder / f"{number}.json", model=str(number)) for number in (0, 1)]
-            replay.write_compact(replay.stack(cells), path)
-            examples = [path.read_bytes()]
+            if path.suffix == ".npz":
+                replay.write_compact(replay.stack(cells), path)
+                examples = [path.read_bytes()]
+            else:
+                replay.write_parquet(replay.stack(cells), folder / "hub")
+                examples = [file.read_bytes() for file in (folder / "hub").rglob("*.parquet")]
 
         def read(content: bytes) -> None:
             path.write_bytes(content)
             _use(replay.read_files(path), folder)
 
-        change = mutations.changed_npz if path.suffix == ".npz" else mutations.changed_json
-        return Reader(examples, change, read, 17)
+        return Reader(examples, _CHANGES[path.suffix], read, 17)
 
     return make
 
@@ -457,6 +467,7 @@ def _chats(_: Path) -> Reader:
 _MAKERS: dict[str, Callable[[Path], Reader]] = {
     "data as JSON": _data("bench.json"),
     "data as npz": _data("bench.npz"),
+    "data as Parquet": _data("bench.parquet"),
     "releases": _release,
     "questions": _questions,
     "completions": _completions,
