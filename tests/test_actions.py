@@ -269,6 +269,7 @@ def test_gradients_are_finite_where_parts_are_impossible(case, answer):
         assert np.all(np.asarray(slope)[np.asarray(masked)] == 0)
 
 
+@pytest.mark.slow
 @both_heads
 @settings(max_examples=10, deadline=None)
 @given(seeds)

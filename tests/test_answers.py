@@ -35,7 +35,7 @@ ANY_TEXT = st.lists(
 ).map("".join)
 
 
-@pytest.mark.parametrize("spec", ["auto", "boxed", "number", "choice"])
+@pytest.mark.parametrize("spec", ["auto", "boxed", pytest.param("number", marks=pytest.mark.slow), "choice"])
 @given(text=ANY_TEXT)
 def test_any_text_gives_one_short_line_or_err(spec, text):
     answer = extract(text, extractor(spec))

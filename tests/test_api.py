@@ -101,6 +101,7 @@ def test_help_has_an_example_of_each_function_that_a_newcomer_looks_for():
 # --- evaluations ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_players_are_texts_controllers_and_policies(dataset):
     def names(players):
         result = at.evaluate(dataset, players, seeds=1, max_branches=8)

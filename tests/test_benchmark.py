@@ -86,6 +86,7 @@ def by_hand(result, name, setting=None):
     return np.mean(worth, axis=0)[:, inside]
 
 
+@pytest.mark.slow
 def test_scores_are_the_objective_between_one_branch_and_the_best_published(result):
     scores = {(score.name, score.steps): score for score in result.scores}
     low, best, mine = scores["sc@1", None], scores["published", None], scores["sc@4", None]
@@ -101,6 +102,7 @@ def test_scores_are_the_objective_between_one_branch_and_the_best_published(resu
     assert result.questions == 4  # two fifths of ten, which both models answered
 
 
+@pytest.mark.slow
 def test_settings_are_chosen_for_each_gamma_on_the_other_parts(result):
     dataset = result.evaluation.dataset
     known = np.flatnonzero(part_of(dataset) != "test")
@@ -122,6 +124,7 @@ def test_settings_are_chosen_for_each_gamma_on_the_other_parts(result):
     assert score.objective == pytest.approx(np.mean(by_gamma))
 
 
+@pytest.mark.slow
 def test_learners_are_scored_by_training_seed_and_length(result):
     found = [(score.name, score.steps, score.training_seeds) for score in result.scores]
     assert found[2:] == [
@@ -142,6 +145,7 @@ def test_too_few_training_seeds_are_said(data):
     assert "learner/10: 1 training seed, fewer than 5" in str(few.table())
 
 
+@pytest.mark.slow
 def test_agents_play_the_episodes_of_controllers(result):
     """Opening all branches and reading them to their end is self-consistency."""
     scores = {(score.name, score.steps): score for score in result.scores}
@@ -151,6 +155,7 @@ def test_agents_play_the_episodes_of_controllers(result):
         assert [getattr(scores[agent], name) for name in same] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_the_same_call_gives_the_same_scores_to_the_digit(result, data, players):
     again = bench(TINY, players, data=data, seeds=SEEDS)
     assert again.scores == result.scores
@@ -214,6 +219,7 @@ def test_two_processes_give_the_same_scores_to_the_digit(tmp_path):
     assert written[0] == written[1]
 
 
+@pytest.mark.slow
 def test_the_results_are_written(result, tmp_path):
     files = result.save(tmp_path)
     assert [file.name for file in files] == ["scores.csv", "manifest.json"]
@@ -224,6 +230,7 @@ def test_the_results_are_written(result, tmp_path):
     assert (manifest["task"]["name"], manifest["part"], manifest["seeds"]) == ("tiny", "test", SEEDS)
 
 
+@pytest.mark.slow
 def test_learning_curves_are_drawn_of_results(result, tmp_path):
     result.save(tmp_path / "run")
     command = [
@@ -255,6 +262,7 @@ def test_seeds_are_resampled_but_are_no_questions():
     assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.1)
 
 
+@pytest.mark.slow
 def test_gains_are_measured_over_a_baseline(result, data):
     over = bench(TINY, ["sc@4", "asc"], data=data, seeds=SEEDS, baseline="asc")
     scores = {score.name: score for score in over.scores}

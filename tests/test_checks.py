@@ -547,6 +547,7 @@ def test_functions_that_do_not_tell_what_they_take_pass():
 # --- what looks right --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_numbers_of_numpy_can_be_saved(data, tmp_path):
     objective = at.Objective(gamma=np.float32(1e-3), kappa_probe=np.int64(1))
     result = at.evaluate(

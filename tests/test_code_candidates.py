@@ -138,8 +138,12 @@ FAILURES = {
 }
 
 
+WAITING = ("loops", "dawdles", "no number", "no controller", "no program")
+"""Failures that take seconds to come to."""
+
+
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "dawdles")) for kind in FAILURES]
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in WAITING)) for kind in FAILURES]
 )
 def test_failures_are_messages_and_never_scores(course, kind):
     source, message = FAILURES[kind]

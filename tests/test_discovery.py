@@ -730,7 +730,9 @@ def test_candidates_are_rows_of_a_parquet_file(searched, tmp_path):
         record["width"],
     )
     assert row["objective"] == pytest.approx(row["score"] + LENGTH_PRICE * row["parts"])
-    assert frame["score"].notna().sum() == sum(len(record["scores"]) == 3 for record in found.candidates)
+    assert frame["score"].notna().sum() == sum(
+        len(record["scores"]) == len(HEATS) for record in found.candidates
+    )
     assert not frame[["tokens", "dollars"]].any(axis=None)
     assert sorted(frame["round"].unique()) == list(range(6))
 

@@ -23,8 +23,13 @@ from autotts_jax.user_code import load_object
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LONG = ("experiments/benchmark.py", "experiments/tracing.py", "live/answering.py", "testing/controllers.py")
+"""Modules whose examples take seconds."""
 EXAMPLES = [
-    file.relative_to(ROOT).with_suffix("")
+    pytest.param(
+        file.relative_to(ROOT).with_suffix(""),
+        marks=[pytest.mark.slow] * file.as_posix().endswith(LONG),
+    )
     for file in sorted((ROOT / "autotts_jax").rglob("*.py"))
     if ">>> " in file.read_text(encoding="utf-8")
 ]

@@ -116,6 +116,7 @@ def step_through(policy, params, question, order):
     return state.answer, correct, tokens, state.time, terminated, total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [pytest.param(ATOMIC, marks=pytest.mark.slow), ROUNDS], ids=name)
 def test_a_rollout_plays_what_stepping_the_environment_does(matrix, env):
     policy = drawn(env)

@@ -200,6 +200,7 @@ SLOW = (
     "ASC by majority",
     "weighted",
     "single",
+    "neural",
     "neural, atomic",
     "own controller",
     "SC as a program",
@@ -212,9 +213,9 @@ SLOW = (
 """Players of which others that are not slow do the like."""
 
 
-def played_by(names, slow=SLOW):
+def played_by(names):
     """Parameters of a test, one a player."""
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in names]
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in names]
 
 
 @pytest.mark.parametrize("name", played_by(PLAYERS))
@@ -328,7 +329,8 @@ BUDGETED = ("Parallel-Probe", "CMC", "short-m", "neural", "neural, atomic", "own
 """Players that read step by step: a full read that exceeds the budget is left out, and its steps are not."""
 
 
-@pytest.mark.parametrize("name", played_by(BUDGETED, slow=(*SLOW, "neural")))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUDGETED)
 def test_a_budget_ends_the_same_episode_everywhere(name, dataset, make):
     env = make(budget=BUDGET)
     batch = player(name).play(dataset, ORDERS, budget=BUDGET)

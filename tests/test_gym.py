@@ -453,6 +453,7 @@ def test_actions_of_a_wrong_type_are_refused(make, action):
     assert not env.step(BRANCH)[4]["invalid_action"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IDS)
 def test_vector_actions_of_a_wrong_type_are_refused(make_vec, name):
     env = make_vec(name)
@@ -667,17 +668,9 @@ actions = {
 }
 
 
-QUICK = {(ROUNDS, AutoresetMode.SAME_STEP)}
-
-
-@pytest.mark.parametrize(
-    ("name", "mode"),
-    [
-        pytest.param(name, mode, marks=[pytest.mark.slow] * ((name, mode) not in QUICK))
-        for name in IDS
-        for mode in AutoresetMode
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("mode", AutoresetMode)
 @given(data=st.data())
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_vectors_equal_single_environments(pairs, name, mode, data):

@@ -27,8 +27,8 @@ def data():
 FAMILIES = [*CONTROLLERS.values(), neural_family(as_player("neural").controllers[0])]
 
 
-QUICK = ("sc", "cmc")
-"""Families that read and vote in the ways in which the others do."""
+QUICK = ("sc",)
+"""Families that are checked in a second."""
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def live(spec, grader, question=QUESTION, engine=None, **settings):
     return answer(engine, question, spec, grader=grader, **settings)
 
 
+@pytest.mark.slow
 def test_real_tokens_are_those_that_were_charged_but_for_short_branches(grader):
     found = live("cmc@0.3", grader)
     assert 0 < found.usage.generated <= found.tokens
@@ -192,6 +193,7 @@ class Spelling(SimulatedEngine):
         return dataclasses.replace(written, text=text, tokens=self.tokenizer.encode(text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [pytest.param("sc@4", marks=pytest.mark.slow), "cmc@0.3"])
 def test_the_answer_is_that_of_replay_to_the_letter(grader, tmp_path, spec):
     questions = tuple(Problem(text, "7.0") for text in (QUESTION, "What is 9 - 2?"))

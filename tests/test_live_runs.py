@@ -184,6 +184,7 @@ def test_folders_of_others_and_damaged_files_are_refused(whole, tmp_path):
 # --- replay ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("player", ["cmc@0.2", "sc@4", "single@2"])
 def test_replay_comes_to_the_same(whole, collection, tmp_path, player):
     out = whole[0] if player == "cmc@0.2" else tmp_path / "run"

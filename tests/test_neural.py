@@ -196,6 +196,7 @@ def test_every_round_makes_progress(matrix):
     assert (played.intervals >= 1).all()
 
 
+@pytest.mark.slow
 def test_what_is_admissible_before_during_and_after():
     admissible = heads.RoundsHead().mask
     pool = ReplayPool.begin(random_matrix(0), 0, np.arange(WIDTH))
@@ -288,6 +289,7 @@ def test_controllers_by_checkpoint(tmp_path):
         select(f"neural:{tmp_path / 'other.npz'}")
 
 
+@pytest.mark.slow
 def test_the_shipped_policy(matrix):
     """It plays, and knows what it was trained on."""
     selection = select("neural")

@@ -183,6 +183,7 @@ def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(server, tmp_path, mo
     assert server.keys == {f"Bearer {KEY}"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "used",
     [

@@ -189,6 +189,7 @@ def test_an_episode_that_is_cut_off_is_worth_what_the_critic_expects_of_its_last
     assert len(set(np.asarray(lanes.episode).tolist())) == SETTINGS.num_envs
 
 
+@pytest.mark.slow
 def test_every_episode_begins_alike(played):
     """But for γ; and what a step leads to is what the next one begins with."""
     rounds = jax.tree.map(np.asarray, played[1])
@@ -205,6 +206,7 @@ def test_every_episode_begins_alike(played):
     np.testing.assert_array_equal(rounds.next_value[:-1][~first[1:]], rounds.value[1:][~first[1:]])
 
 
+@pytest.mark.slow
 def test_an_episode_is_worth_the_sum_of_its_rewards(played):
     rounds = jax.tree.map(np.asarray, played[1])
     total = np.zeros(SETTINGS.num_envs)
@@ -288,6 +290,7 @@ def logits_of(weights, batch):
     return jax.jit(jax.vmap(of_step))(batch.step.inputs, batch.step.mask)
 
 
+@pytest.mark.slow
 def test_the_first_gradient_is_the_policy_gradient(played, batch):
     """The ratio is 1; the gradient of each bias of the head is known in closed form."""
     weights = played[0].weights
@@ -308,6 +311,7 @@ def test_the_first_gradient_is_the_policy_gradient(played, batch):
     np.testing.assert_allclose(gradient.network["of_branch"]["bias"][: len(expected)], expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_clip_stops_what_has_gone_far_enough(played, batch):
     """A decision that is e times as likely as it was: a good one brings no more, a bad one counts in full."""
     weights = played[0].weights
@@ -329,6 +333,7 @@ def test_the_clip_stops_what_has_gone_far_enough(played, batch):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
+@pytest.mark.slow
 def test_the_critic_is_drawn_to_the_target_and_the_entropy_up(played, batch):
     weights = played[0].weights
     still = batch._replace(advantage=np.zeros_like(batch.advantage))
@@ -387,6 +392,7 @@ def test_updates_repeat_themselves_and_compile_once(trainer, params, parameters)
     assert_same(trainer.init(KEY).weights.network, stored.weights.network)
 
 
+@pytest.mark.slow
 def test_metrics_of_an_update(trainer, played):
     rounds = jax.tree.map(np.asarray, played[1])
     _, metrics = trainer.update(trainer.init(KEY))

@@ -220,7 +220,11 @@ def test_program_by_file_and_by_module(tmp_path, monkeypatch):
         ("no_such_file.py:X", "no file"),
         ("no_such_module:X", "importing no_such_module failed:\nthere is no module no_such_module$"),
         (f"{EXAMPLES}:Missing", "SelfConsistency, AdaptiveConsistency"),
-        (f"{EXAMPLES}:Branch", "Branch is neither a Controller nor a released program"),
+        pytest.param(
+            f"{EXAMPLES}:Branch",
+            "Branch is neither a Controller nor a released program",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_programs_that_are_not_there(spec, message):

@@ -373,6 +373,7 @@ def read_only(folder):
             assert libc.capset(header, capabilities) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", WRITING)
 @pytest.mark.parametrize("there", [False, True])
 def test_a_folder_that_cannot_be_written_is_one_message(run, command, there, monkeypatch):

@@ -111,6 +111,7 @@ def test_results_do_not_depend_on_lanes_or_devices(controllers):
     chex.assert_trees_all_equal(figures(alone), {k: v[-1:] for k, v in figures(one).items()})
 
 
+@pytest.mark.slow
 def test_processes_share_the_episodes(monkeypatch):
     controllers, matrix, episodes = [SelfConsistency(3)], random_matrix(0), grid(1)
     alone, shares = rollout(controllers, matrix, ORDERS, episodes, hooks=AT_END), []
@@ -246,6 +247,7 @@ def test_early_stopping_never_reads_a_part_of_a_window():
     assert set(results.branches) == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [0, 5, 60])
 def test_no_episode_exceeds_its_budget(budget):
     matrix = random_matrix(3)
@@ -360,6 +362,7 @@ def hooked():
     return rollout(CONTROLLERS, random_matrix(8), ORDERS, grid(2), budget=BUDGET, hooks=hooks)
 
 
+@pytest.mark.slow
 def test_hooks_give_what_stepping_the_controller_gives(hooked):
     matrix = jax.device_put(random_matrix(8))
     begin = jax.jit(lambda question, order: ReplayPool.begin(matrix, question, order, BUDGET))
@@ -419,6 +422,7 @@ def assert_same_records(one, other):
     chex.assert_trees_all_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_recording_ends_after_its_rounds():
     matrix = random_matrix(8)
     full = rollout([Plain(2, 6)], matrix, ORDERS, grid(1), hooks=Hooks(None, look, 6))
@@ -445,6 +449,7 @@ def test_a_pause_sees_and_sets_what_controllers_remember():
     assert reports[-1] == ORDERS.num_rows * QUESTIONS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_a_pause_waits_for_the_slowest_device(lanes):
     """Episodes are dealt in turn, and those of one device are all longer than those of the other."""

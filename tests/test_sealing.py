@@ -484,6 +484,7 @@ def test_what_was_not_shown_is_never_right(answering, answer):
     assert sealed(answering(answer), table=ORDERS[:1]) == Score(0, QUESTIONS * 500)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
@@ -536,6 +537,7 @@ OUT_OF_PROTOCOL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", OUT_OF_PROTOCOL)
 def test_messages_out_of_protocol_end_the_run(tmp_path, data):
     file = tmp_path / "writes.py"
@@ -577,6 +579,7 @@ def forging(tmp_path):
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", FORGED)
 def test_actions_out_of_protocol_end_the_run(forging, act):
     assert FORGED[act] in refusal(forging(act), table=ORDERS[:1])
@@ -636,6 +639,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["os._exit(0)", pytest.param("raise SystemExit(0)", marks=pytest.mark.slow)])
 def test_no_command_ends_well_because_code_that_it_was_given_ends_it(tmp_path, end):
     file = tmp_path / "ends.py"

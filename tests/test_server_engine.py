@@ -395,6 +395,7 @@ def test_no_more_calls_at_once_than_allowed(server, connect):
 # --- what goes wrong -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_a_lost_call_is_made_again_and_changes_nothing(server, connect, trouble):
     engine = connect(timeout=0.3 if trouble in SLOW else PATIENCE)
