@@ -72,8 +72,8 @@ def test_a_first_interval_alone_costs_an_interval(kind):
     assert cost_of(kind).in_intervals(EPISODE) == pytest.approx(ratio)
 
 
-def test_a_black_box_reads_prefixes_again_and_each_prompt():
-    more = read(2 * PROMPT, 5) - read(PROMPT, 5) + 4 * read(2 * 2 * 20, 15)
+def test_a_black_box_reads_prompts_and_prefixes_again():
+    more = read(2 * PROMPT, 5) - read(PROMPT, 5) + 4 * read(2 * 2 * (PROMPT + 20), 15)
     alone, black_box = cost_of("latency").of(EPISODE), cost_of("latency", prefix_cached=False).of(EPISODE)
     assert black_box - alone == pytest.approx(more)
 
@@ -98,7 +98,7 @@ def test_what_memory_does_not_hold_is_decoded_in_turns():
 def test_flops_and_byte_seconds():
     flops = (80 + 16) * (200 + 8 * 30) + PROMPT * (200 + 8 * 5) + 8 * SUFFIX * (200 + 8 * 30)
     assert cost_of("flops").of(EPISODE) == flops
-    again = PROMPT * (200 + 8 * 5) + 2 * 8 * 20 * (200 + 8 * 15)
+    again = PROMPT * (200 + 8 * 5) + 2 * 8 * (PROMPT + 20) * (200 + 8 * 15)
     assert cost_of("flops", prefix_cached=False).of(EPISODE) == flops + again
     held = 4 * (PROMPT + 2 * 20)
     assert cost_of("kv").of(EPISODE) == pytest.approx(held * cost_of("latency").of(EPISODE))
@@ -107,7 +107,7 @@ def test_flops_and_byte_seconds():
 def test_dollars_of_tokens_written_read_and_cached():
     pytest.importorskip("genai_prices")
     price = {"read": 2.5e-6, "cached": 1.25e-6, "written": 1e-5}
-    fresh, again = PROMPT + 8 * SUFFIX, 2 * 8 * 20 + PROMPT
+    fresh, again = PROMPT + 8 * SUFFIX, 2 * 8 * (PROMPT + 20) + PROMPT
     by_hand = (80 + 16) * price["written"] + fresh * price["read"] + again * price["cached"]
     assert cost_of("usd", model="openai:gpt-4o").of(EPISODE) == pytest.approx(by_hand)
     by_hand += again * (price["read"] - price["cached"])

@@ -308,7 +308,7 @@ class EpisodeCost(_OfKind):
         token that they write. Where the keys and values of all sequences do not fit in memory, steps are
         taken in turns.
         """
-        generated, context = self._contexts(spent)
+        _, context = self._contexts(spent)
         sharing = self._sharing(_at_once(spent))
         turns = self._turns(sharing, context)
         writing = spent.waited * turns * self._step(sharing / turns, context)
@@ -316,7 +316,7 @@ class EpisodeCost(_OfKind):
         probe = self.answer_tokens * self._step(self._sharing(probed), context)
         probe = probe + self._read(probed * self.suffix_tokens, context)
         if not self.prefix_cached:
-            probe = probe + self._read(2 * probed * generated, context / 2)
+            probe = probe + self._read(2 * probed * context, context / 2)
         prompts = 1 if self.prefix_cached else spent.branches
         asking = _smaller(spent.branches, 1) * self._read(
             prompts * self.prompt_tokens, self.prompt_tokens / 2
@@ -395,8 +395,8 @@ class EpisodeCost(_OfKind):
         """
         assert self.price is not None
         (prompts, _), (suffixes, _), *_ = self._read_tokens(spent)
-        generated, _ = self._contexts(spent)
-        again = 2 * _forced(spent) * generated
+        _, context = self._contexts(spent)
+        again = 2 * _forced(spent) * context
         if self.prefix_cached:
             again = again + _larger(spent.branches - 1, 0) * self.prompt_tokens
         price = self.price.cached if self.prefix_cached else self.price.read
@@ -424,15 +424,15 @@ class EpisodeCost(_OfKind):
         return spent.tokens + _forced(spent) * self.answer_tokens
 
     def _read_tokens(self, spent: Spent) -> list[tuple[Any, Any]]:
-        """Tokens read and the mean context of each: prompts, suffixes of probes, and prefixes read again."""
-        generated, context = self._contexts(spent)
+        """Tokens read and the mean context of each: prompts, suffixes of probes, and what is read again."""
+        _, context = self._contexts(spent)
         forced = _forced(spent)
         prompts = _smaller(spent.branches, 1) if self.prefix_cached else spent.branches
         read = [
             (prompts * self.prompt_tokens, self.prompt_tokens / 2),
             (forced * self.suffix_tokens, context),
         ]
-        return read if self.prefix_cached else [*read, (2 * forced * generated, context / 2)]
+        return read if self.prefix_cached else [*read, (2 * forced * context, context / 2)]
 
 
 def _at_once(spent: Spent) -> Any:
