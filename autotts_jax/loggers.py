@@ -134,16 +134,22 @@ def check_loggers(loggers: Any) -> tuple[str | Logger, ...]:
         loggers: names of `LOGGERS`, and loggers.
 
     Raises:
-        InputError: they are no list, or one is neither.
+        InputError: they are no list, one is neither, or what one needs is not installed.
     """
     if isinstance(loggers, str) or not isinstance(loggers, Sequence):
         raise InputError(f"loggers is {loggers!r:.60}, but it must be a list, as ['tensorboard']")
     for logger in loggers:
-        if logger not in LOGGERS if isinstance(logger, str) else not isinstance(logger, Logger):
+        known = logger in LOGGERS if isinstance(logger, str) else isinstance(logger, Logger)
+        if not known or isinstance(logger, type):
             raise InputError(
                 f"a logger is {logger!r:.60}, but it must be one of {', '.join(LOGGERS)}, or have "
                 "the methods log and close"
             )
+        if logger == "tensorboard":
+            with needs("tensorboard", "a log for TensorBoard"):
+                importlib.import_module("tensorboardX")
+        elif isinstance(logger, str):
+            _installed(logger)
     return tuple(loggers)
 
 
@@ -170,7 +176,7 @@ def opened(loggers: Sequence[str | Logger], folder: Path, first: int) -> Iterato
 
         def log(step: int, metrics: Mapping[str, float]) -> None:
             for logger in made:
-                logger.log(step, metrics)
+                logger.log(step, dict(metrics))  # what one does to it, no other sees
 
         yield log
 

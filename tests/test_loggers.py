@@ -11,7 +11,7 @@ from test_training import Toy, train
 import autotts_jax as at
 from autotts_jax.discovery import entry
 from autotts_jax.errors import InputError
-from autotts_jax.loggers import LOGGERS, opened
+from autotts_jax.loggers import LOGGERS, check_loggers, opened
 from autotts_jax.training import RunSettings, read_metrics
 
 
@@ -90,9 +90,22 @@ def test_a_logger_that_is_not_installed_is_named(tmp_path, monkeypatch, name):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=f"needs .*: pip install .*{name}"), opened([name], tmp_path, 0):
         pass
+    with pytest.raises(InputError, match=f"needs .*: pip install .*{name}"):
+        check_loggers([name])
 
 
-@pytest.mark.parametrize("loggers", ["tensorboard", ["tensorbord"], [3], None])
+def test_what_a_logger_does_to_the_numbers_no_other_sees(tmp_path):
+    class Clears(Kept):
+        def log(self, step, metrics):  # noqa: ARG002
+            metrics.clear()
+
+    kept = Kept()
+    with opened([Clears(), kept], tmp_path, 0) as log:
+        log(1, {"loss": 0.5})
+    assert kept.logged == [(1, {"loss": 0.5})]
+
+
+@pytest.mark.parametrize("loggers", ["tensorboard", ["tensorbord"], [3], [Kept], None])
 def test_wrong_loggers_are_refused_before_the_data_is_read(tmp_path, loggers):
     with pytest.raises(InputError, match="logger"):
         at.discover("nowhere", out=tmp_path / "run", candidates=640, loggers=loggers)
