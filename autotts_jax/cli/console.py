@@ -119,7 +119,10 @@ def say(*lines: object, error: bool = False) -> None:
 
 def console() -> Console:
     """A console that prints text unchanged: answers may look like Rich's markup."""
-    return Console(markup=False, emoji=False, highlight=False)
+    shown = Console(markup=False, emoji=False, highlight=False)
+    if not shown.width:  # COLUMNS=0: nobody knows how wide it is
+        shown.width = 80
+    return shown
 
 
 def check_folder(folder: Path | None) -> None:
