@@ -465,6 +465,20 @@ def test_files_of_an_evaluation_before_do_not_stay(dataset, tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted(written)
 
 
+def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_is_lost(dataset, tmp_path):
+    (tmp_path / "summary.csv").write_text("of an evaluation before")
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(InputError, match=r"report.html is a folder; move it"):
+        evaluate(dataset, ["sc@2"], max_branches=WIDTH, seeds=1).save(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["report.html", "summary.csv"]
+
+
+def test_a_tilde_in_the_name_of_a_folder_is_a_tilde(dataset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    evaluate(dataset, ["sc@2"], max_branches=WIDTH, seeds=1).save("~/found")
+    assert (tmp_path / "~" / "found" / "episodes.parquet").is_file()
+
+
 def test_p_values_are_adjusted_as_scipy_adjusts_them():
     values = np.random.default_rng(0).choice([1e-4, 0.01, 0.2, 0.2, 0.7, 1.0], 12)
     for number in range(1, 13):

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ FILES = (
 )
 """The files of an evaluation or a benchmark."""
 
-PARTIAL = ".partial-"
+PARTIAL = ".autotts-jax-partial-"
 """What the name of a folder with results that are being written begins with."""
 
 PATIENCE = 30
@@ -164,7 +164,9 @@ def _cell(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def results_folder(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
+def results_folder(
+    folder: str | Path, names: Sequence[str], earlier: Callable[[], Iterable[str]] = tuple
+) -> Iterator[Path]:
     """Gives a place to write results to, whose files appear in ``folder`` when the block ends.
 
     The results of two processes are never mixed, nor those of two evaluations: what was written before is
@@ -172,7 +174,8 @@ def results_folder(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
 
     Args:
         folder: where the files appear; made if need be.
-        names: the files that may be written, and that those of before have; ``*`` in a name is for any.
+        names: the files that may be written, and those of before.
+        earlier: names more files of before, once no other process writes to the folder.
 
     Raises:
         InputError: the folder cannot be written to, or holds something else with a ``manifest.json``, as a
@@ -182,16 +185,20 @@ def results_folder(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
     folder = destination(folder, "folder")
     with locked(folder, PATIENCE):
         _check_manifest(folder)
+        for file in (folder / name for name in names if (folder / name).is_dir()):
+            raise InputError(f"{file} is a folder; move it, or give another folder for the results")
         try:
             for left in folder.glob(f"{PARTIAL}*/"):
                 shutil.rmtree(left)
-            partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder))
+            # PyArrow would take a path that begins with "~" for another than everybody else does.
+            partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder.absolute()))
             try:
                 yield partial
-                for before in [file for name in names for file in folder.glob(name)]:
-                    before.unlink()
-                for written in [file for name in names for file in partial.glob(name)]:
-                    written.replace(folder / written.name)
+                for name in (*names, *earlier()):
+                    (folder / name).unlink(missing_ok=True)
+                for name in names:
+                    if (partial / name).exists():
+                        (partial / name).replace(folder / name)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from importlib import metadata
@@ -17,6 +18,7 @@ from autotts_jax.experiments.files import results_folder, write_csv
 from autotts_jax.experiments.report import charts
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import Table, add_row, numbers_table
+from autotts_jax.files import destination
 from autotts_jax.pages import rendering
 from autotts_jax.pages.rendering import Cells, CellsRow, Part, render_parts
 from autotts_jax.replay.dataset import ProbeDataset
@@ -176,7 +178,7 @@ class Page:
 
         Pictures are written too where Matplotlib is installed, and ``NAME.html``, the page in one file with
         charts, where Altair is. The files appear together, when all are
-        complete; those of an earlier page of the same paper are replaced or removed.
+        complete; those that an earlier page of the same paper names are replaced or removed.
 
         Args:
             folder: where to write them; made if need be.
@@ -187,9 +189,11 @@ class Page:
         Raises:
             InputError: the folder cannot be written to.
         """
-        folder = Path(folder)
+        place = destination(folder, "folder")
         page, html = f"{self.name}.md", f"{self.name}.html"
-        with results_folder(folder, (f"{self.name}-*.csv", f"{self.name}-*.png", html, page)) as partial:
+        own = [self._file(section, kind) for section in self.sections for kind in ("csv", "png")]
+        earlier = functools.partial(self._named, place / page)
+        with results_folder(place, (*own, html, page), earlier) as partial:
             for section in self.sections:
                 if section.data is not None:
                     write_csv(partial / self._file(section, "csv"), section.data)
@@ -199,7 +203,15 @@ class Page:
                 (partial / html).write_text(self.html(), encoding="utf-8")
             (partial / page).write_text(self.markdown(), encoding="utf-8")
             written = sorted(file.name for file in partial.iterdir())
-        return [folder / name for name in written]
+        return [place / name for name in written]
+
+    def _named(self, page: Path) -> list[str]:
+        """The files that an earlier page names."""
+        try:
+            text = page.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return []
+        return re.findall(rf"\]\(({re.escape(self.name)}-[\w-]+\.(?:csv|png))\)", text)
 
     def __str__(self) -> str:
         return str(self.table())
