@@ -138,6 +138,13 @@ def play_of(name, values, correct, tokens):
     )
 
 
+@pytest.fixture
+def sizes_of_the_paper(monkeypatch):
+    """Has the paper's cells be as small as those of `dataset`."""
+    for name, size in (("QUESTIONS", 1), ("BRANCHES", 2), ("INTERVAL", 100)):
+        monkeypatch.setattr(papers.autotts_page, name, size)
+
+
 @pytest.fixture(scope="module")
 def evaluation():
     """A cell that the paper has, with a figure that is its evaluator's and others, and one that it lacks."""
@@ -151,6 +158,7 @@ def evaluation():
     return Evaluation(dataset([("Qwen3-4B", "aime24"), ("my|model", "aime24")]), plays, 100)
 
 
+@pytest.mark.usefixtures("sizes_of_the_paper")
 def test_published_figures_are_beside_ours(evaluation):
     found = page(evaluation, {})
     rows = {
@@ -167,8 +175,22 @@ def test_published_figures_are_beside_ours(evaluation):
     assert "aime24 parallel-probe@64, Qwen3-4B aime24 cmc@1." in text
     assert "| asc@64 | 80.0/214k\\* | 80.0/214k | 80.0/214k |" in text
     assert "| asc@64 | Qwen3-4B | aime24 | 80.0 / 214.2 | 80.0 / 214.2 |" in text
-    assert text.count("not in the data") == 5
+    assert text.count("not played") == 5
     assert "my\\|model" in text
+
+
+@pytest.mark.usefixtures("sizes_of_the_paper")
+def test_what_differs_from_the_published_setting_is_said(evaluation):
+    assert "Ours are of" not in page(evaluation, {}).markdown()
+    merged = dataclasses.replace(evaluation.dataset, encoding="equiv")
+    text = page(dataclasses.replace(evaluation, dataset=merged), {}).markdown()
+    assert "Ours are of 100 seeds in the encoding equiv, and the published of 100 in exact." in text
+
+
+def test_a_cell_of_another_size_is_not_the_papers(evaluation):
+    found = page(evaluation, {})
+    assert not any(found.data()["table1"]["published_accuracy"].is_valid().to_pylist())
+    assert "published figures" not in found.markdown()
 
 
 def test_few_tokens_are_shown_with_two_digits(evaluation):
@@ -237,6 +259,23 @@ def test_files_of_an_earlier_page_of_the_paper_do_not_stay(tmp_path, monkeypatch
     assert shown_in(tmp_path) == ["one-b.csv", "one.md", "two-c.csv", "two.md"]
 
 
+def test_what_no_page_names_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(rendering, "available", lambda: False)
+    paper_of("one", ["a"]).save(tmp_path)
+    (tmp_path / "one-mine.csv").touch()
+    (tmp_path / ".partial-photos").mkdir()
+    paper_of("one", ["b"]).save(tmp_path)
+    assert shown_in(tmp_path) == ["one-b.csv", "one-mine.csv", "one.md"]
+    assert (tmp_path / ".partial-photos").is_dir()
+
+
+def test_a_page_is_written_to_a_folder_with_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="folder"):
+        paper_of("one", ["a"]).save("")
+    assert shown_in(tmp_path) == []
+
+
 def test_nor_do_those_of_a_page_that_was_written_while_this_one_waited_for_the_folder(tmp_path, monkeypatch):
     @contextlib.contextmanager
     def after_another(*arguments):
@@ -277,6 +316,18 @@ def test_the_command_writes_a_page_and_its_numbers(run, tmp_path):
     assert [int(row["n"]) for row in rows] == [1, 2, 4, 8, 16, 32, 64, 128]
     assert float(rows[0]["pass@n"]) == pytest.approx(float(rows[0]["mean@n"]))
     assert "# TTRL" in (tmp_path / "papers" / "ttrl.md").read_text(encoding="utf-8")
+
+
+def test_branches_of_ttrl_are_limited(run, tmp_path):
+    options = ("--data", "smollm2", "--seeds", 2, "--max-branches", 2, "--out", tmp_path)
+    assert run("paper", "ttrl", *options)[0] == 0
+    rows = list(csv.DictReader((tmp_path / "ttrl-curves.csv").read_text().splitlines()))
+    assert [int(row["n"]) for row in rows] == [1, 2]
+
+
+def test_a_terminal_of_no_width_is_one_of_80(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    assert "Majority rewards" in run("paper", "ttrl", "--data", "smollm2", "--seeds", 1, "--out", tmp_path)[1]
 
 
 def test_runs_belong_to_autotts(run, tmp_path):

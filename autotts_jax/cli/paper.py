@@ -9,7 +9,7 @@ import typer
 
 import autotts_jax as at
 from autotts_jax.cli.console import check_folder, console, say, working
-from autotts_jax.cli.options import BranchesOption, CacheOption, DataOption, EncodingOption, path
+from autotts_jax.cli.options import CacheOption, DataOption, EncodingOption, path
 from autotts_jax.errors import InputError
 
 PaperName = Literal["autotts", "mrt", "ttrl", "parallel-probe"]
@@ -21,7 +21,15 @@ def paper(
     data: DataOption = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="Play seeds 0 to N - 1.", min=1)] = 100,
     encoding: EncodingOption = "exact",
-    max_branches: BranchesOption = 64,
+    max_branches: Annotated[
+        int | None,
+        typer.Option(
+            metavar="W",
+            help="Branches that an episode can open; of ttrl, that vote.",
+            show_default="64; of ttrl 128",
+            min=1,
+        ),
+    ] = None,
     run: Annotated[
         list[Path] | None,
         typer.Option(
@@ -51,19 +59,18 @@ def paper(
         on_progress("reading data", 0, 0)
         dataset = at.load(data or "synthetic", encoding)
         devices.pin_devices()
+        width = max_branches or (128 if name == "ttrl" else 64)
         if name == "autotts":
             runs = {str(folder): at.read_run(folder).to_arrow() for folder in run or ()}
             page = at.papers.autotts(
-                dataset, seeds=seeds, max_branches=max_branches, runs=runs, on_progress=on_progress
+                dataset, seeds=seeds, max_branches=width, runs=runs, on_progress=on_progress
             )
         elif name == "mrt":
-            page = at.papers.mrt(dataset, seeds=seeds, max_branches=max_branches, on_progress=on_progress)
+            page = at.papers.mrt(dataset, seeds=seeds, max_branches=width, on_progress=on_progress)
         elif name == "ttrl":
-            page = at.papers.ttrl(dataset, seeds=seeds)
+            page = at.papers.ttrl(dataset, seeds=seeds, max_branches=width)
         else:
-            page = at.papers.parallel_probe(
-                dataset, seeds=seeds, max_branches=max_branches, on_progress=on_progress
-            )
+            page = at.papers.parallel_probe(dataset, seeds=seeds, max_branches=width, on_progress=on_progress)
         files = page.save(out)
     console().print(page.table())
     say(f"wrote {', '.join(file.name for file in files)} to {out}")

@@ -20,15 +20,16 @@ REWARDS = ("mean@1", "label_accuracy", "majority_ratio", "reward_accuracy", "pas
 CURVES = ("pass@n", "mean@n", "maj@n")
 
 VOTERS = 128
-"""The most branches of maj@n."""
+"""The most branches of maj@n, unless others are asked for."""
 
 
-def ttrl(data: Data = "synthetic", *, seeds: int = PROTOCOLS["repo100"]) -> Page:
+def ttrl(data: Data = "synthetic", *, seeds: int = PROTOCOLS["repo100"], max_branches: int = VOTERS) -> Page:
     """Computes the metrics of TTRL (arXiv 2504.16084) from the final answers of recorded branches.
 
     Args:
         data: the questions: a dataset, or whatever `autotts_jax.load` takes.
         seeds: S, to draw the branches of maj@n by seeds 0 … S - 1.
+        max_branches: the most branches of pass@n, mean@n and maj@n; fewer where questions have fewer.
 
     Returns:
         The page: the rewards that a majority gives, and pass@n, mean@n and maj@n.
@@ -48,7 +49,10 @@ def ttrl(data: Data = "synthetic", *, seeds: int = PROTOCOLS["repo100"]) -> Page
         "TTRL: test-time reinforcement learning",
         "arXiv 2504.16084",
         dataset,
-        (_rewards(dataset), _curves(dataset, whole("the number of seeds", seeds, 1, MAX_SEEDS))),
+        (
+            _rewards(dataset),
+            _curves(dataset, whole("the number of seeds", seeds, 1, MAX_SEEDS), max_branches),
+        ),
     )
 
 
@@ -84,9 +88,9 @@ def _rewards(dataset: ProbeDataset) -> Section:
     )
 
 
-def _curves(dataset: ProbeDataset, seeds: int) -> Section:
+def _curves(dataset: ProbeDataset, seeds: int, max_branches: int) -> Section:
     """Pass@n and mean@n over all draws of n branches; maj@n over the orders of seeds, as SC@n votes."""
-    width = common_width(dataset, VOTERS)
+    width = common_width(dataset, max_branches)
     drawn = powers(width)
     orders = branch_orders(dataset, "repo100", range(seeds), width)
     (voted,) = vote_accuracy(dataset, orders, drawn, [dataset.matrix.max_depth]).swapaxes(0, 1)
