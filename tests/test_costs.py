@@ -247,6 +247,7 @@ def test_frontiers_are_about_the_cost(played):
         ({"model": "Qwen3-7B"}, "the model 'Qwen3-7B' has no profile; did you mean 'Qwen3-"),
         ({"batch": -1}, "batch is -1, but it must be at least 1"),
         ({"prompt_tokens": -1}, "prompt_tokens is -1"),
+        ({"answer_tokens": 10**400}, "answer_tokens is 1000.*must be between 0 and 2147483647"),
         ({"hardware": Hardware(0.0, 1.0, 1.0)}, "hardware.flops is 0.0"),
         ({"model": dataclasses.replace(MODEL, layers=-1)}, "model.layers is -1"),
     ],
@@ -254,6 +255,12 @@ def test_frontiers_are_about_the_cost(played):
 def test_bad_settings(settings, message):
     with pytest.raises(InputError, match=message):
         CostModel(**settings)
+
+
+@pytest.mark.parametrize("names", [[], None, "Qwen3-8B"])
+def test_costs_are_of_a_list_of_models(names):
+    with pytest.raises(InputError, match=r"names is .* must be a list of models"):
+        CostModel("latency").of_models(names)
 
 
 def test_a_model_without_a_profile_is_named():

@@ -330,6 +330,12 @@ def test_a_terminal_of_no_width_is_one_of_80(run, tmp_path, monkeypatch):
     assert "Majority rewards" in run("paper", "ttrl", "--data", "smollm2", "--seeds", 1, "--out", tmp_path)[1]
 
 
+@pytest.mark.parametrize("runs", [5, "nope", ["nope"]])
+def test_runs_are_tables_by_name(runs):
+    with pytest.raises(InputError, match="must be tables of candidates by the names of runs"):
+        at.papers.autotts("smollm2", runs=runs)
+
+
 def test_runs_belong_to_autotts(run, tmp_path):
     status, said = run("paper", "mrt", "--run", tmp_path, "--out", tmp_path / "papers")
     assert (status, "--run belongs to autotts; mrt shows no discovery runs" in said) == (2, True)

@@ -178,7 +178,7 @@ class CostModel(_OfKind):
             whole("batch", self.batch, 1)
         flag("prefix_cached", self.prefix_cached)
         for name in ("prompt_tokens", "suffix_tokens", "answer_tokens"):
-            whole(name, getattr(self, name))
+            whole(name, getattr(self, name), 0, int(np.iinfo(np.int32).max))
         hardware_named(self.hardware)
         if self.model is not None and self.kind != "usd":
             model_named(self.model)
@@ -198,8 +198,11 @@ class CostModel(_OfKind):
             The cost of episodes of these cells.
 
         Raises:
-            InputError: a model has no profile, or is unpriced, or does not fit into the machine's memory.
+            InputError: there are no names, or a model has no profile, is unpriced, or does not fit into the
+                machine's memory.
         """
+        if isinstance(names, str) or not isinstance(names, Sequence) or not names:
+            raise InputError(f"names is {names!r:.60}, but it must be a list of models, as ['Qwen3-8B']")
         hardware = hardware_named(self.hardware)
         sizes, prices = None, None
         if self.kind == "usd":

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from autotts_jax.collect.loading import loaded
+from autotts_jax.errors import InputError
 from autotts_jax.experiments import plots
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate
 from autotts_jax.experiments.files import SUMMARY_COLUMNS, rows_table
@@ -85,6 +86,8 @@ def autotts(
     Raises:
         InputError: the data or the arguments are of no use.
     """
+    if runs is not None and not isinstance(runs, Mapping):
+        raise InputError(f"runs is {runs!r:.60}, but it must be tables of candidates by the names of runs")
     dataset = loaded(data)
     width = common_width(dataset, max_branches)
     first, *others = families(FAMILIES, width)
