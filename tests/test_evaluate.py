@@ -2,12 +2,14 @@
 
 import csv
 import dataclasses
+import io
 import json
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import scipy.stats
+from rich.console import Console
 
 from autotts_jax.core import check_beta
 from autotts_jax.errors import InputError
@@ -341,6 +343,16 @@ def test_gains_are_differences_of_accuracies_where_cells_differ_in_size(dataset)
 def test_the_frontier_holds_what_nothing_beats():
     rows = [row(10, 0.2), row(20, 0.1), row(30, 0.5), row(30, 0.4), row(40, 0.5), row(50, 0.6)]
     assert [(r.tokens, r.accuracy) for r in pareto(rows)] == [(10, 0.2), (30, 0.5), (50, 0.6)]
+
+
+def test_a_narrow_terminal_shows_numbers_by_their_own_names(dataset):
+    players = ["sc@1", "sc@2", "cmc@0.1", "cmc@0.5"]
+    table = evaluate(dataset, players, max_branches=WIDTH, seeds=2).frontier().table()
+    console = Console(file=io.StringIO(), width=40, color_system=None)
+    console.print(table)
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    assert any(line.startswith("hypervolume ") for line in lines)
+    assert not any(f": {name}" in line for name in ("hypervolume", "regret", "Δ hyper") for line in lines)
 
 
 @pytest.mark.parametrize("rows", [[row(100, 0.5)], [row(0, 0.0), row(0, 0.0)], [row(1e3, 0.1), row(1e6, 1)]])

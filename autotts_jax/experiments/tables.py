@@ -104,7 +104,10 @@ def plain_table(title: str | None = None) -> rich_table.Table:
 
 
 def _as_list(table: rich_table.Table) -> Iterator[RenderableType]:
-    """A table as lines: the first cell of each row, and below it the others with their headings."""
+    """A table as lines: the first cell of each row, and below it the others with their headings.
+
+    Rows in bold, and those without a name, say themselves what their values are.
+    """
     if table.title:
         yield styled(str(table.title), style="bold")
     first, *headings = (str(column.header) for column in table.columns)
@@ -112,10 +115,14 @@ def _as_list(table: rich_table.Table) -> Iterator[RenderableType]:
         table.rows, zip(*(column.cells for column in table.columns), strict=True), strict=True
     ):
         name, *values = map(str, cells)
-        yield styled(f"{first} {name}".strip(), style=row.style or "")
-        for heading, value in zip(headings, values, strict=True):
-            if value:
-                yield Padding(styled(f"{heading}: {value}" if heading else value), (0, 0, 0, 2))
+        if name:
+            yield styled(f"{first} {name}".strip(), style=row.style or "")
+        if row.style == "bold" or not name:
+            lines = [" ".join(filter(None, values))]
+        else:
+            named = zip(headings, values, strict=True)
+            lines = [f"{heading}: {value}" if heading and value else value for heading, value in named]
+        yield from (Padding(styled(line), (0, 0, 0, 2)) for line in lines if line)
 
 
 def numbers_table(title: str | None, headings: Sequence[str], first: str = "") -> rich_table.Table:
