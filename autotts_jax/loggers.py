@@ -6,12 +6,14 @@ import contextlib
 import importlib
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.extras import needs
+from autotts_jax.terminal import quoted
 
 Log = Callable[[int, Mapping[str, float]], None]
 """Called with a step and numbers by name."""
@@ -30,7 +32,7 @@ class Logger(Protocol):
         """
 
     def close(self) -> None:
-        """Ends the log, with the run."""
+        """Ends the log, with the run; what it raises is a warning."""
 
 
 class TensorBoard:
@@ -136,7 +138,7 @@ def check_loggers(loggers: Any) -> tuple[str | Logger, ...]:
     Raises:
         InputError: they are no list, one is neither, or what one needs is not installed.
     """
-    if isinstance(loggers, str) or not isinstance(loggers, Sequence):
+    if isinstance(loggers, str | bytes) or not isinstance(loggers, Sequence):
         raise InputError(f"loggers is {loggers!r:.60}, but it must be a list, as ['tensorboard']")
     for logger in loggers:
         known = logger in LOGGERS if isinstance(logger, str) else isinstance(logger, Logger)
@@ -172,13 +174,22 @@ def opened(loggers: Sequence[str | Logger], folder: Path, first: int) -> Iterato
         made: list[Logger] = []
         for logger in loggers:
             made.append(LOGGERS[logger](folder, first) if isinstance(logger, str) else logger)
-            stack.callback(made[-1].close)
+            stack.callback(_close, made[-1])
 
         def log(step: int, metrics: Mapping[str, float]) -> None:
             for logger in made:
                 logger.log(step, dict(metrics))  # what one does to it, no other sees
 
         yield log
+
+
+def _close(logger: Logger) -> None:
+    """Closes a logger; the run has ended, and what comes after it does not depend on its log."""
+    try:
+        logger.close()
+    except Exception as error:
+        message = f"closing the logger {type(logger).__name__} failed: {quoted(error)}"
+        warnings.warn(message, InputWarning, stacklevel=2)
 
 
 def _installed(package: str) -> Any:

@@ -10,7 +10,7 @@ from test_training import Toy, train
 
 import autotts_jax as at
 from autotts_jax.discovery import entry
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.loggers import LOGGERS, check_loggers, opened
 from autotts_jax.training import RunSettings, read_metrics
 
@@ -94,6 +94,18 @@ def test_a_logger_that_is_not_installed_is_named(tmp_path, monkeypatch, name):
         check_loggers([name])
 
 
+def test_a_logger_that_cannot_be_closed_costs_nothing_else(tmp_path):
+    class Fails(Kept):
+        def close(self):
+            raise ValueError("lost")
+
+    kept = Kept()
+    warned = pytest.warns(InputWarning, match="closing the logger Fails failed: lost")
+    with warned, opened([kept, Fails()], tmp_path, 0) as log:
+        log(1, {"loss": 0.5})
+    assert (kept.logged, kept.closed) == ([(1, {"loss": 0.5})], 1)
+
+
 def test_what_a_logger_does_to_the_numbers_no_other_sees(tmp_path):
     class Clears(Kept):
         def log(self, step, metrics):  # noqa: ARG002
@@ -105,7 +117,7 @@ def test_what_a_logger_does_to_the_numbers_no_other_sees(tmp_path):
     assert kept.logged == [(1, {"loss": 0.5})]
 
 
-@pytest.mark.parametrize("loggers", ["tensorboard", ["tensorbord"], [3], [Kept], None])
+@pytest.mark.parametrize("loggers", ["tensorboard", b"tensorboard", ["tensorbord"], [3], [Kept], None])
 def test_wrong_loggers_are_refused_before_the_data_is_read(tmp_path, loggers):
     with pytest.raises(InputError, match="logger"):
         at.discover("nowhere", out=tmp_path / "run", candidates=640, loggers=loggers)
