@@ -18,6 +18,7 @@ import sys
 import textwrap
 import threading
 import time
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import numpy as np
@@ -864,6 +865,15 @@ def children_of(process):
     return {int(pid) for pid in found}
 
 
+def children():
+    """The process ids of this process's children, but for the one that tracks what processes share.
+
+    Whoever uses multiprocessing starts that one, once for all.
+    """
+    tracker = resource_tracker._resource_tracker  # noqa: SLF001
+    return children_of(os.getpid()) - {tracker._pid}  # noqa: SLF001
+
+
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are found in /proc")
 SLEEPS = (
     "import time\n\n\nclass Program:\n    def __init__(self, config=None):\n        pass\n\n"
@@ -882,7 +892,7 @@ def test_a_child_that_is_killed_ends_its_own_run_alone(write, tmp_path):
 
     def kill():
         time.sleep(2)
-        mine = children_of(os.getpid())
+        mine = children()
         other.start()
         time.sleep(0.2)
         for child in mine:
@@ -901,7 +911,7 @@ def test_a_child_that_is_killed_ends_its_own_run_alone(write, tmp_path):
 def going_on():
     """How many children of this process do not stand still."""
     states = []
-    for child in children_of(os.getpid()):
+    for child in children():
         with contextlib.suppress(FileNotFoundError):
             states.append(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0])
     return sum(state not in "TZX" for state in states)
@@ -943,37 +953,37 @@ def test_processes_that_know_something_run_one_at_a_time(write, monkeypatch, fil
 
 @needs_proc
 def test_what_plays_and_what_checks_load_before_anybody_plays(write, monkeypatch):
-    before = set(children_of(os.getpid()))
+    before = set(children())
     player, other = (select(write("inside", "(lambda *_: None)")) for _ in range(2))
-    standing, alive, send = set(children_of(os.getpid())) - before, set(), process.Child.send
+    standing, alive, send = set(children()) - before, set(), process.Child.send
     assert len(standing) == 4
     assert standing_still(but=0)
 
     def look(child, says, arrays=None):
-        alive.update(children_of(os.getpid()))
+        alive.update(children())
         send(child, says, arrays)
 
     monkeypatch.setattr(process.Child, "send", look)
     player.play(DATA, orders())
     assert alive <= before | standing
-    assert len(standing & set(children_of(os.getpid()))) == 3  # What has checked is ended.
+    assert len(standing & set(children())) == 3  # What has checked is ended.
     other.play(DATA, orders())
-    assert len(standing & set(children_of(os.getpid()))) == 1
+    assert len(standing & set(children())) == 1
 
 
 @needs_proc
 def test_those_that_have_played_are_ended_before_another_player_is_checked(write, monkeypatch):
     honest, alive, send = write("inside", "(lambda *_: None)"), [], process.Child.send
     first = select(honest)
-    played = set(children_of(os.getpid()))
+    played = set(children())
     second = select(honest)
 
     def look(child, says, arrays=None):
-        alive.append(played & set(children_of(os.getpid())))
+        alive.append(played & set(children()))
         send(child, says, arrays)
 
     first.play(DATA, orders())
-    assert played & set(children_of(os.getpid()))
+    assert played & set(children())
     monkeypatch.setattr(process.Child, "send", look)
     second.play(DATA, orders())
     assert alive
@@ -1023,18 +1033,19 @@ def test_nothing_is_left_behind(write, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     gc.collect()
-    before = children_of(os.getpid()), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    before = children(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     honest, raises = write("inside", "(lambda *_: None)"), write("doing", "(lambda: True)", DOES)
     left = {file.name for file in tmp_path.iterdir()}
     sealed(honest)
     refusal(raises)
     gc.collect()
-    assert (children_of(os.getpid()), len(os.listdir("/proc/self/fd"))) == before  # noqa: PTH208
+    assert (children(), len(os.listdir("/proc/self/fd"))) == before  # noqa: PTH208
     assert {file.name for file in tmp_path.iterdir()} == left
 
 
 KILLED = """
 import os, random, signal, sys, time
+from multiprocessing import resource_tracker
 from pathlib import Path
 from autotts_jax.sandbox.process import Child, Sandbox
 
@@ -1122,6 +1133,7 @@ def test_a_kernel_that_cannot_confine_gives_the_level_process(call):
 
 ORDINARY = """
 import ctypes, os, sys
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 libc = ctypes.CDLL(None, use_errno=True)
