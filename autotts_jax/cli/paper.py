@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -59,18 +59,16 @@ def paper(
         on_progress("reading data", 0, 0)
         dataset = at.load(data or "synthetic", encoding)
         devices.pin_devices()
-        width = max_branches or (128 if name == "ttrl" else 64)
+        limit: dict[str, Any] = {} if max_branches is None else {"max_branches": max_branches}
         if name == "autotts":
             runs = {str(folder): at.read_run(folder).to_arrow() for folder in run or ()}
-            page = at.papers.autotts(
-                dataset, seeds=seeds, max_branches=width, runs=runs, on_progress=on_progress
-            )
+            page = at.papers.autotts(dataset, seeds=seeds, runs=runs, on_progress=on_progress, **limit)
         elif name == "mrt":
-            page = at.papers.mrt(dataset, seeds=seeds, max_branches=width, on_progress=on_progress)
+            page = at.papers.mrt(dataset, seeds=seeds, on_progress=on_progress, **limit)
         elif name == "ttrl":
-            page = at.papers.ttrl(dataset, seeds=seeds, max_branches=width)
+            page = at.papers.ttrl(dataset, seeds=seeds, **limit)
         else:
-            page = at.papers.parallel_probe(dataset, seeds=seeds, max_branches=width, on_progress=on_progress)
+            page = at.papers.parallel_probe(dataset, seeds=seeds, on_progress=on_progress, **limit)
         files = page.save(out)
     console().print(page.table())
     say(f"wrote {', '.join(file.name for file in files)} to {out}")
