@@ -47,9 +47,9 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path, first: int):
-        with needs("tensorboard", "a log for TensorBoard"):
-            from tensorboardX.event_file_writer import EventsWriter
-            from tensorboardX.proto.event_pb2 import Event, SessionLog
+        _installed("tensorboard")
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
 
         (folder / "tensorboard").mkdir(exist_ok=True)
         # Not a SummaryWriter: events that wait in its queue are lost when the process is killed.
@@ -147,10 +147,7 @@ def check_loggers(loggers: Any) -> tuple[str | Logger, ...]:
                 f"a logger is {logger!r:.60}, but it must be one of {', '.join(LOGGERS)}, or have "
                 "the methods log and close"
             )
-        if logger == "tensorboard":
-            with needs("tensorboard", "a log for TensorBoard"):
-                importlib.import_module("tensorboardX")
-        elif isinstance(logger, str):
+        if isinstance(logger, str):
             _installed(logger)
     return tuple(loggers)
 
@@ -193,6 +190,10 @@ def _close(logger: Logger) -> None:
 
 
 def _installed(package: str) -> Any:
+    """The package of a logger that has a name; TensorBoard's comes with an extra of ours."""
+    if package == "tensorboard":
+        with needs("tensorboard", "a log for TensorBoard"):
+            return importlib.import_module("tensorboardX")
     try:
         return importlib.import_module(package)
     except ImportError as error:
