@@ -13,7 +13,7 @@ import pyarrow as pa
 from autotts_jax.collect.loading import loaded
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import plots
-from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate
+from autotts_jax.experiments.evaluation import PROTOCOLS, Evaluation, OnProgress, evaluate
 from autotts_jax.experiments.files import SUMMARY_COLUMNS, rows_table
 from autotts_jax.experiments.papers.page import Grid, Page, Section
 from autotts_jax.experiments.papers.playing import (
@@ -27,7 +27,7 @@ from autotts_jax.experiments.papers.published import DIFFERENT, PUBLISHED, TOKEN
 from autotts_jax.experiments.summary import ALL_MODELS, Row
 from autotts_jax.experiments.tables import points, thousands
 from autotts_jax.policies.player import name_of
-from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.dataset import EXACT, ProbeDataset
 
 FAMILIES = ("sc", "asc", "esc", "parallel-probe", "cmc")
 BETAS = (0.5, 1.0)
@@ -36,7 +36,8 @@ BETAS = (0.5, 1.0)
 QUESTIONS, BRANCHES, INTERVAL = 30, 128, 500
 """Questions, branches of each and tokens between two probes, in each cell of the paper."""
 
-AS_PUBLISHED = "100 seeds in the encoding exact"
+AS_PUBLISHED = PROTOCOLS["repo100"], EXACT
+"""Seeds and encoding of the published figures."""
 
 SAME = 0.0501
 """Figures that are printed with one digit are the same within half of the last one."""
@@ -181,8 +182,11 @@ def _beside(evaluation: Evaluation, lines: Sequence[_Line]) -> Iterator[Section]
     off = [line.row for line in known if max(map(abs, line.difference)) > SAME]
     which = f": all but {', '.join(f'{row.model} {row.benchmark} {row.name}' for row in off)}" if off else ""
     seeds, encoding = evaluation.seeds, evaluation.dataset.encoding
-    played = f"{seeds} {'seed' if seeds == 1 else 'seeds'} in the encoding {encoding}"
-    other = f" Ours are of {played}, and the published of 100 in exact." if played != AS_PUBLISHED else ""
+    other = ""
+    if (seeds, encoding) != AS_PUBLISHED:
+        most, exact = AS_PUBLISHED
+        played = f"{seeds} {'seed' if seeds == 1 else 'seeds'} in the encoding {encoding}"
+        other = f" Ours are of {played}, and the published of {most} in {exact}."
     yield Section(
         "beside",
         "Beside what was published",
