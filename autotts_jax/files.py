@@ -125,10 +125,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     target = destination(path, "the file's path")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_new(temporary, content)
         temporary.replace(target)
     except OSError as error:
         raise InputError(
@@ -158,10 +155,7 @@ def write_folder(path: str | Path, contents: Mapping[str, bytes]) -> None:
             for name, content in contents.items():
                 file = temporary / name
                 file.parent.mkdir(parents=True, exist_ok=True)
-                with file.open("xb") as stream:
-                    stream.write(content)
-                    stream.flush()
-                    os.fsync(stream.fileno())
+                _write_new(file, content)
             temporary.rename(target)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -169,6 +163,14 @@ def write_folder(path: str | Path, contents: Mapping[str, bytes]) -> None:
         raise InputError(
             f"{path}: cannot be written: {error.strerror}; check its folder and the disk"
         ) from error
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Writes a file that is not there, through to the disk."""
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def make_folder(folder: Path) -> None:
