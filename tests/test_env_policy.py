@@ -117,7 +117,7 @@ def step_through(policy, params, question, order):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env", [pytest.param(ATOMIC, marks=pytest.mark.slow), ROUNDS], ids=name)
+@pytest.mark.parametrize("env", [ATOMIC, ROUNDS], ids=name)
 def test_a_rollout_plays_what_stepping_the_environment_does(matrix, env):
     policy = drawn(env)
     played = rollout([as_controller(policy, GAMMA)], matrix, ORDERS, EPISODES)

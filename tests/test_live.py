@@ -194,7 +194,7 @@ class Spelling(SimulatedEngine):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", [pytest.param("sc@4", marks=pytest.mark.slow), "cmc@0.3"])
+@pytest.mark.parametrize("spec", ["sc@4", "cmc@0.3"])
 def test_the_answer_is_that_of_replay_to_the_letter(grader, tmp_path, spec):
     questions = tuple(Problem(text, "7.0") for text in (QUESTION, "What is 9 - 2?"))
     sampling = dataclasses.replace(SAMPLING, max_tokens=200)  # which most branches reach

@@ -139,7 +139,7 @@ def test_a_policy_is_refused_where_its_signals_are_not_recorded():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("atomic", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("atomic", [False, True])
 def test_it_remembers_disagreement_and_confidence(matrix, atomic):
     """Round by round as a plain loop over the rounds' own vote has it, or branch by branch."""
     pool = ReplayPool.begin(matrix, 0, jnp.asarray(orders(1, 16)[0])).open(12)
