@@ -11,6 +11,7 @@ import autotts_jax as at
 from autotts_jax.core import Decision
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluation import branch_orders
 from autotts_jax.experiments.tracing import TraceStep, describe_branches, describe_votes
 from autotts_jax.policies import select
 from autotts_jax.replay import SYNTHETIC_MODELS, recorded_orders, synthetic
@@ -247,3 +248,25 @@ def test_signals_that_a_controller_reads_are_shown(tmp_path):
     trace.save(tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
     assert values in [line["signals"]["conf_low"] for line in lines[1:]]
+    assert list(trace.signals) == ["conf_low"]
+    branches = branch_orders(at.load("synthetic-signals"), "repo100", [0], 24).of(1, 0)
+    shown = zip(branches, trace.shown, trace.signals["conf_low"], strict=True)
+    for branch, texts, numbers in shown:
+        told = zip(texts, recorded[branch], strict=False)
+        assert numbers == [None if text is None else value for text, value in told]
+    titles = [panel.get_title() for panel in trace.plot().axes]
+    assert titles == ["\n".join([trace.title, titles[0].split("\n")[1]]), "conf_low", ""]
+    assert trace._repr_html_().count("<figure") == 2
+
+
+@pytest.mark.parametrize("values", [[0.25, -3.0], [1.0, 1.0], [None, 7.0], [None, None]])
+def test_any_signal_can_be_drawn(traces, values, tmp_path):
+    episode = {"shown": [["7"] * len(values)], "finished": [True], "pruned": [False]}
+    trace = dataclasses.replace(traces["sc@8"][0], **episode, signals={"mine": [values]})
+    trace.save(tmp_path)
+    assert (tmp_path / "trace.png").stat().st_size > 1000
+    known = [value for value in values if value is not None]
+    told = [f"</span> {value:.3g} " for value in (min(known), max(known))] if known else []
+    drawn = trace._repr_html_().split("<figcaption>mine</figcaption>")[1]
+    assert all(text in drawn for text in told)
+    assert drawn.count("</span>") == len(set(told))

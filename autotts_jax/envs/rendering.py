@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,13 +13,17 @@ from jaxtyping import Bool, Int, UInt8
 from autotts_jax.extras import needs
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 GOLD_ANSWER = "#2a9d55"
 WRONG_ANSWER = "#d1495b"
+SIGNAL_COLOURS = "viridis"
+"""Matplotlib's name of the colours of a signal, from its least value to its largest."""
 OTHER_COLOURS = ("#3c6fb4", "#edae49", "#8e5ea2", "#5bc0be", "#b5651d", "#e29ac4")
 MINOR_ANSWER = "#b8b8b8"
-UNREVEALED = "#f0f0f0"
+UNREVEALED_COLOUR = "#f0f0f0"
 
 FINISHED, PRUNED, RUNNING = "o", "x", ">"
 LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
@@ -118,8 +122,9 @@ def episode_figure(
     answer: str | None,
     gold: str | None = None,
     size: tuple[int, int] | None = None,
+    signals: Mapping[str, Sequence[Sequence[float | None]]] | None = None,
 ) -> Figure:
-    """One episode, coloured by answer.
+    """One episode, coloured by answer, and beside that by the values of each signal.
 
     Args:
         title: what stands above it.
@@ -129,30 +134,62 @@ def episode_figure(
         answer: the answer given, None for none.
         gold: the right answer; None where it is not to be seen.
         size: branches and depths that there is room for; as many as there are when None.
+        signals: values at the same depths by the name of the signal, None where not revealed.
 
     Raises:
         InputError: Matplotlib is missing.
     """
     with needs("plot", "a picture"):
-        from matplotlib.colors import to_rgb
+        from matplotlib.cm import ScalarMappable
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
-        from matplotlib.ticker import MaxNLocator
 
+    signals = signals or {}
     counts = Counter(text for branch in shown for text in branch if text is not None)
     colour = answer_colours(shown, answer, gold)
     named = [text for text in colour if text in counts]
     rows, depth = size or (max(len(shown), 1), max(map(len, shown), default=1))
-    image = np.ones((rows, depth, 3))
-    for row, branch in enumerate(shown):
-        for column, text in enumerate(branch):
-            image[row, column] = to_rgb(UNREVEALED if text is None else colour.get(text, MINOR_ANSWER))
 
-    figure = Figure(figsize=(min(2.5 + 0.16 * depth, 16) + 2, 1.4 + 0.14 * rows), layout="constrained")
-    panel = figure.subplots()
-    panel.imshow(image, aspect="auto", extent=(0.5, depth + 0.5, rows - 0.5, -0.5), interpolation="none")
-    ends = np.array([len(branch) for branch in shown]) + 0.9
-    branches = np.arange(len(shown))
+    width = (1 + len(signals)) * min(2.5 + 0.16 * depth, 16) + 2
+    figure = Figure(figsize=(width, max(1.4 + 0.14 * rows, 2.4)), layout="constrained")
+    panel, *others = figure.subplots(1, 1 + len(signals), sharex=True, sharey=True, squeeze=False)[0]
+    _draw_cells(panel, answer_cells(shown, colour), rows, depth)
+    for other, (name, values) in zip(others, signals.items(), strict=True):
+        _draw_cells(other, signal_cells(values), rows, depth)
+        figure.colorbar(ScalarMappable(_signal_scale(values), SIGNAL_COLOURS), ax=other)
+        other.set_title(name, fontsize=10)
+    lengths = [len(branch) for branch in shown]
+    for each in (panel, *others):
+        _mark_ends(each, lengths, finished, pruned)
+        each.set_xlabel("depth, intervals")
+    panel.set_xlim(0.5, depth + 1.8)
+    panel.set_ylabel("branch, in opening order")
+    panel.set_title(title, fontsize=10)
+    swatches = [Patch(color=colour[text], label=answer_label(text, answer, gold)) for text in named]
+    if len(counts) > len(named):
+        swatches.append(Patch(color=MINOR_ANSWER, label=f"{len(counts) - len(named)} other answers"))
+    marks = panel.get_legend_handles_labels()[0]
+    figure.legend(handles=swatches + marks, loc="outside right upper", fontsize=8, frameon=False)
+    return figure
+
+
+def _draw_cells(panel: Axes, cells: Sequence[Sequence[str]], rows: int, depth: int) -> None:
+    """Draws the depths of branches in their colours."""
+    from matplotlib.colors import to_rgb
+
+    image = np.ones((rows, depth, 3))
+    for row, branch in enumerate(cells):
+        for column, colour in enumerate(branch):
+            image[row, column] = to_rgb(colour)
+    extent = (0.5, depth + 0.5, rows - 0.5, -0.5)
+    panel.imshow(image, aspect="auto", extent=extent, interpolation="none")
+
+
+def _mark_ends(panel: Axes, lengths: Sequence[int], finished: Sequence[bool], pruned: Sequence[bool]) -> None:
+    """Marks where each branch ends, and how."""
+    from matplotlib.ticker import MaxNLocator
+
+    ends, branches = np.array(lengths) + 0.9, np.arange(len(lengths))
     done, given_up = np.asarray(finished, bool), np.asarray(pruned, bool)
     for mask, marker, label in (
         (done, FINISHED, "finished"),
@@ -163,17 +200,37 @@ def episode_figure(
             panel.scatter(
                 ends[mask], branches[mask], marker=marker, s=14, c="black", linewidths=0.9, label=label
             )
-    panel.set_xlim(0.5, depth + 1.8)
-    panel.set_xlabel("depth, intervals")
-    panel.set_ylabel("branch, in opening order")
-    panel.yaxis.set_major_locator(MaxNLocator(integer=True))
-    panel.set_title(title, fontsize=10)
-    swatches = [Patch(color=colour[text], label=answer_label(text, answer, gold)) for text in named]
-    if len(counts) > len(named):
-        swatches.append(Patch(color=MINOR_ANSWER, label=f"{len(counts) - len(named)} other answers"))
-    marks = panel.get_legend_handles_labels()[0]
-    figure.legend(handles=swatches + marks, loc="outside right upper", fontsize=8, frameon=False)
-    return figure
+    panel.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def signal_cells(values: Sequence[Sequence[float | None]]) -> list[list[str]]:
+    """Gives colours to the values of a signal.
+
+    Args:
+        values: values at the depths of each opened branch, None where not revealed.
+
+    Returns:
+        The colours at these depths.
+
+    Raises:
+        InputError: Matplotlib is missing.
+    """
+    with needs("plot", "a picture"):
+        from matplotlib import colormaps
+        from matplotlib.colors import to_hex
+
+    scale, colours = _signal_scale(values), colormaps[SIGNAL_COLOURS]
+    return [
+        [UNREVEALED_COLOUR if value is None else to_hex(colours(scale(value))) for value in branch]
+        for branch in values
+    ]
+
+
+def _signal_scale(values: Sequence[Sequence[float | None]]) -> Normalize:
+    from matplotlib.colors import Normalize
+
+    known = [value for branch in values for value in branch if value is not None]
+    return Normalize(min(known, default=0), max(known, default=0))
 
 
 def short_answer(text: str) -> str:
@@ -205,6 +262,19 @@ def answer_colours(
         colour.setdefault(answer, WRONG_ANSWER)
     others = [text for text, _ in counts.most_common() if text not in colour]
     return colour | dict(zip(others, OTHER_COLOURS, strict=False))
+
+
+def answer_cells(shown: Sequence[Sequence[str | None]], colour: Mapping[str, str]) -> list[list[str]]:
+    """Looks up the colours at the depths of branches.
+
+    Args:
+        shown: answers at the depths of each opened branch, None where not revealed.
+        colour: colours by answer, as `answer_colours` gives them.
+    """
+    return [
+        [UNREVEALED_COLOUR if text is None else colour.get(text, MINOR_ANSWER) for text in branch]
+        for branch in shown
+    ]
 
 
 def answer_label(text: str, answer: str | None, gold: str | None) -> str:

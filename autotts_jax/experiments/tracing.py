@@ -23,10 +23,12 @@ from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.envs.rendering import (
     MINOR_ANSWER,
+    answer_cells,
     answer_colours,
     answer_label,
     episode_figure,
     short_answer,
+    signal_cells,
 )
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import MAX_SEED, branch_orders, check_width, warn_of_budget
@@ -102,6 +104,7 @@ class Trace:
         finished: whether the branch was read to its end.
         pruned: whether the branch was pruned.
         shown: the answers at the depths of the branch, None at a depth that was not revealed.
+        signals: likewise the values of each signal that the player reads, by the name of the signal.
     """
 
     title: str
@@ -112,6 +115,7 @@ class Trace:
     finished: list[bool]
     pruned: list[bool]
     shown: list[list[str | None]]
+    signals: dict[str, list[list[float | None]]] = dataclasses.field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -134,6 +138,8 @@ class Trace:
     def plot(self) -> Figure:
         """Draws the episode: branches as rows, depth as columns, coloured by answer.
 
+        Each signal that the player reads has a panel of its own beside that, coloured by value.
+
         Returns:
             The figure.
 
@@ -144,7 +150,13 @@ class Trace:
         named = self.title.replace("$", r"\$")  # which would start a formula
         title = f"{named}\nanswered {given}, right is {short_answer(self.gold)}"
         return episode_figure(
-            title, self.shown, self.finished, self.pruned, answer=self.answer, gold=self.gold
+            title,
+            self.shown,
+            self.finished,
+            self.pruned,
+            answer=self.answer,
+            gold=self.gold,
+            signals=self.signals,
         )
 
     def save(self, folder: str | Path) -> list[Path]:
@@ -184,11 +196,29 @@ class Trace:
     def _repr_html_(self) -> str:
         colour = answer_colours(self.shown, self.answer, self.gold)
         legend = {answer_label(text, self.answer, self.gold): of for text, of in colour.items()}
+        legend["other answers"] = MINOR_ANSWER
 
         def draw() -> list[Drawn]:
-            return [drawn_episode(self.title, self.shown, self.finished, self.pruned, colour)]
+            answers = drawn_episode(
+                self.title, answer_cells(self.shown, colour), self.finished, self.pruned, legend
+            )
+            return [answers, *(self._drawn_signal(name) for name in self.signals)]
 
-        return shown(self.table().html(), draw, legend | {"other answers": MINOR_ANSWER})
+        return shown(self.table().html(), draw)
+
+    def _drawn_signal(self, name: str) -> Drawn:
+        values = self.signals[name]
+        cells = signal_cells(values)
+        by_value = {
+            value: colour
+            for branch, colours in zip(values, cells, strict=True)
+            for value, colour in zip(branch, colours, strict=True)
+            if value is not None
+        }
+        ends = [end(by_value) for end in (min, max) if by_value]
+        return drawn_episode(
+            name, cells, self.finished, self.pruned, {f"{end:.3g}": by_value[end] for end in ends}
+        )
 
     def _parts(self, width: int) -> Iterator[RenderableType]:
         table = plain_table()
@@ -292,6 +322,18 @@ def trace(
     opened = int(executor.pool.opened)
     warn_of_budget(playing.names[0], budget, opened)
     drawn = "recorded order" if recorded else f"seed {seed}"
+    keys = np.asarray(executor.pool.revealed_keys)[:opened]
+    depths = np.asarray(executor.pool.depth)[:opened].tolist()
+
+    def at_depths(value: Callable[[tuple[int, int]], Any]) -> list[list[Any]]:
+        """Looks up a value by branch and depth, as far as the branches were read; None where unrevealed."""
+        places = ([(branch, k) for k in range(depth)] for branch, depth in enumerate(depths))
+        return [[None if keys[place] == UNREVEALED else value(place) for place in row] for row in places]
+
+    def signal_of(name: str) -> list[list[Any]]:
+        values = np.asarray(data.matrix.signals[name])[row, np.asarray(order)]
+        return at_depths(lambda place: float(values[place]))
+
     return Trace(
         title=f"{playing.names[0]} on {name}, question {question}, {drawn}",
         steps=steps,
@@ -300,14 +342,8 @@ def trace(
         stop_reason=ended.stop_reason,
         finished=np.asarray(executor.pool.finished)[:opened].tolist(),
         pruned=(~np.asarray(executor.pool.active)[:opened]).tolist(),
-        shown=[
-            [None if key == UNREVEALED else asked.answer(key) for key in keys[:depth]]
-            for keys, depth in zip(
-                np.asarray(executor.pool.revealed_keys).tolist(),
-                np.asarray(executor.pool.depth)[:opened].tolist(),
-                strict=False,
-            )
-        ],
+        shown=at_depths(lambda place: asked.answer(int(keys[place]))),
+        signals={name: signal_of(name) for name in playing.signals},
     )
 
 

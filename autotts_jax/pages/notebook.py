@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from autotts_jax.extras import needs
 from autotts_jax.pages.rendering import Drawn, available, chart_json
@@ -21,28 +21,31 @@ FIGURE = (
 )
 
 
-def shown(table: str, draw: Callable[[], Sequence[Drawn]], legend: Mapping[str, str] | None = None) -> str:
+def shown(table: str, draw: Callable[[], Sequence[Drawn]]) -> str:
     """Makes what a notebook shows.
 
     Args:
         table: the HTML of a table.
         draw: draws the charts below it; called where Altair and what it needs are installed.
-        legend: colours of the charts by what they stand for; None where charts have their own.
 
     Returns:
         HTML: the table, and the charts as pictures; without the extra ``plot`` the table alone.
     """
     if not available():
         return table
-    entries = "".join(
-        f'<span style="color:{colour}">■</span> {html.escape(text)} '
-        for text, colour in (legend or {}).items()
-    )
-    told = f"<div>{entries}</div>" if entries else ""
     return table + "".join(
-        FIGURE.format(caption=html.escape(printable(drawn.caption)), legend=told, picture=_picture(drawn))
+        FIGURE.format(
+            caption=html.escape(printable(drawn.caption)), legend=_legend(drawn), picture=_picture(drawn)
+        )
         for drawn in draw()
     )
+
+
+def _legend(drawn: Drawn) -> str:
+    entries = "".join(
+        f'<span style="color:{colour}">■</span> {html.escape(text)} ' for text, colour in drawn.legend.items()
+    )
+    return f"<div>{entries}</div>" if entries else ""
 
 
 def _picture(drawn: Drawn) -> str:

@@ -58,11 +58,14 @@ class Drawn(NamedTuple):
         caption: what it is of.
         spec: its specification of Vega-Lite, which names its data ``rows``.
         rows: the data.
+        legend: colours by what they stand for, where a notebook shows the chart; empty where the chart has
+            its own.
     """
 
     caption: str
     spec: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
+    legend: Mapping[str, str] = {}
 
 
 class Listing(NamedTuple):

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from autotts_jax.core.costs import UNITS, CostName
-from autotts_jax.envs.rendering import MINOR_ANSWER, UNREVEALED
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import points
 from autotts_jax.extras import needs
@@ -309,45 +308,45 @@ def episode_chart() -> dict[str, Any]:
 
 def drawn_episode(
     title: str,
-    shown: Sequence[Sequence[str | None]],
+    colours: Sequence[Sequence[str]],
     finished: Sequence[bool],
     pruned: Sequence[bool],
-    colour: Mapping[str, str],
+    legend: Mapping[str, str],
 ) -> Drawn:
     """Draws the end of an episode.
 
     Args:
         title: what it is of.
-        shown: answers at the depths of each opened branch, None where not revealed.
+        colours: colours at the depths of each opened branch.
         finished: branches read to their end.
         pruned: branches given up.
-        colour: colours by answer.
+        legend: colours by what they stand for.
 
     Raises:
         InputError: Altair is missing.
     """
     spec = episode_chart()
-    room = {"depths": max(map(len, shown), default=1), "branches": max(len(shown), 1)}
+    room = {"depths": max(map(len, colours), default=1), "branches": max(len(colours), 1)}
     spec["params"] = [param | {"value": room.get(param["name"])} for param in spec["params"]]
-    spec["height"] = max(150, min(420, 12 * len(shown)))
+    spec["height"] = max(150, min(420, 12 * len(colours)))
     rows = [
         {
             "x": depth + 0.5,
             "x2": depth + 1.5,
             "y": number,
             "y2": number + 1,
-            "colour": UNREVEALED if text is None else colour.get(text, MINOR_ANSWER),
+            "colour": colour,
         }
-        for number, branch in enumerate(shown)
-        for depth, text in enumerate(branch)
+        for number, branch in enumerate(colours)
+        for depth, colour in enumerate(branch)
     ]
-    ends = zip(shown, finished, pruned, strict=True)
+    ends = zip(colours, finished, pruned, strict=True)
     marks = [
         {"x": len(branch) + 0.9, "y": number + 0.5, "shape": CROSS if gone else "circle"}
         for number, (branch, done, gone) in enumerate(ends)
         if done or gone
     ]
-    return Drawn(title, spec | {"datasets": {"marks": marks}}, rows)
+    return Drawn(title, spec | {"datasets": {"marks": marks}}, rows, legend)
 
 
 def votes_chart() -> dict[str, Any]:
