@@ -31,7 +31,6 @@ from autotts_jax.collect import (
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import answer_questions
 from autotts_jax.live import answer
-from autotts_jax.live.published import PUBLISHED
 from autotts_jax.policies import CONTROLLERS, select
 from autotts_jax.replay import SIGNALS, BranchOrders, read_files
 from autotts_jax.testing import check_engine
@@ -49,11 +48,9 @@ PLAN = Plan(
     sampling=Sampling(interval=16, max_tokens=160, seed=5, probe_tokens=8, probe_tail=8, signals=SIGNALS),
 )
 OWN = f"{Path(__file__).parents[2] / 'examples' / 'my_controller.py'}:first_finishers@0.5"
-VALUES = {"cmc": 0.3, "single": 2, "deer": 0.9, "eat": 0.1}
+VALUES = {"cmc": 0.3, "single": 2, "dynasor": 2, "deer": 0.9, "eat": 0.1}
 """Values of families where it is not the width."""
-LIVE = [name for name in PUBLISHED if name in CONTROLLERS]
-"""The other one reads what follows a forced answer."""
-PLAYERS = (*(f"{name}@{VALUES.get(name, WIDTH)}" for name in LIVE), "cmc@0", "neural@5e-5", OWN)
+PLAYERS = (*(f"{name}@{VALUES.get(name, WIDTH)}" for name in CONTROLLERS), "cmc@0", "neural@5e-5", OWN)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,83 @@
+"""Signals from a real vLLM behind HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+import numpy as np
+import pytest
+from live_signals import assert_live_shows
+
+from autotts_jax.collect import LocalWorkers, Plan, Problem, Sampling, ServerEngine, collect
+from autotts_jax.replay import SIGNALS
+from autotts_jax.testing import check_engine
+
+pytest.importorskip("vllm", reason="vLLM is not installed; make test-collect has an environment with it")
+pytestmark = pytest.mark.filterwarnings("ignore")  # of vLLM
+
+PLAN = Plan(
+    "tiny-qwen3",
+    "sums",
+    tuple(Problem(f"What is {n} + {n}?", str(2 * n)) for n in (1, 2)),
+    num_branches=4,
+    sampling=Sampling(interval=16, max_tokens=80, seed=5, probe_tokens=8, probe_tail=8, signals=SIGNALS),
+)
+AS_HERE = (
+    *("--max-model-len", "1024", "--max-num-batched-tokens", "65536", "--block-size", "32"),
+    *("--dtype", "float32", "--enforce-eager"),
+)
+"""As `VLLMEngine` starts vLLM on a CPU: where two tokens are as likely, the answers depend on it."""
+
+
+@pytest.fixture(scope="module")
+def server(model):
+    """vLLM's own server of the tiny model, and the engine that calls it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    options = ["--host", "127.0.0.1", "--port", str(port), *AS_HERE]
+    address = f"http://127.0.0.1:{port}"
+    with subprocess.Popen([*command, *options]) as process:
+        try:
+            until_healthy(address, process)
+            with contextlib.closing(ServerEngine(f"{address}/v1", str(model))) as engine:
+                yield engine
+        finally:
+            process.terminate()
+
+
+def until_healthy(address, process, seconds=300):
+    end = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < end:
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{address}/health").is_success:
+                return
+        time.sleep(0.5)
+    pytest.fail("the server did not start")
+
+
+def test_it_keeps_the_contract_of_engines(server):
+    check_engine(server, close=False)
+
+
+def test_a_server_tells_all_signals_live_as_in_a_collection(server, tmp_path):
+    data = collect(PLAN, tmp_path / "collected", LocalWorkers(server))
+    assert set(data.matrix.signals) == set(SIGNALS)
+    assert_live_shows(server, PLAN, data, whole=False)
+
+
+def test_a_server_tells_what_the_engine_in_this_process_tells(server, engine, tmp_path):
+    there = collect(PLAN, tmp_path / "there", LocalWorkers(server))
+    here = collect(PLAN, tmp_path / "here", LocalWorkers(engine))
+    np.testing.assert_array_equal(there.matrix.answers, here.matrix.answers)
+    np.testing.assert_array_equal(there.matrix.tokens, here.matrix.tokens)
+    for name in SIGNALS:
+        np.testing.assert_allclose(
+            there.matrix.signals[name], here.matrix.signals[name], rtol=2e-3, atol=2e-3, err_msg=name
+        )
