@@ -103,7 +103,7 @@ DataOption = Annotated[
         "--data",
         metavar="PATH",
         help="File, folder of <model>/<benchmark>.json, glob, hf://ORG/NAME, or synthetic, "
-        "synthetic-signals or smollm2, which come with the package; repeatable.",
+        "synthetic-signals, smollm2 or smollm2-signals, which come with the package; repeatable.",
         show_default="synthetic",
     ),
 ]

@@ -17,6 +17,8 @@ from autotts_jax.replay.dataset import EXACT, ProbeDataset, check_encoding, stac
 from autotts_jax.replay.reading import read_files
 
 SMOLLM2 = Path(__file__).with_name("smollm2.npz")
+SMOLLM2_SIGNALS = Path(__file__).with_name("smollm2-signals.npz")
+"""The same model and questions, recorded again with signals; its card is ``smollm2-signals.md`` beside it."""
 
 
 def smollm2(encoding: str = EXACT) -> ProbeDataset:
@@ -58,6 +60,7 @@ EMBEDDED: Mapping[str, Callable[[str], ProbeDataset]] = {
     "synthetic": _synthetic,
     "synthetic-signals": functools.partial(_synthetic, signals=True),
     "smollm2": smollm2,
+    "smollm2-signals": functools.partial(read_files, SMOLLM2_SIGNALS),
 }
 """The embedded datasets: a function of the encoding for each name."""
 
