@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ MINOR_ANSWER = "#b8b8b8"
 UNREVEALED_COLOUR = "#f0f0f0"
 
 FINISHED, PRUNED, RUNNING = "o", "x", ">"
+PANELS = 3
+"""Pictures side by side in one figure."""
 LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 """Names of answers in the order in which they were first revealed; further ones are ``*``."""
 
@@ -150,9 +153,13 @@ def episode_figure(
     named = [text for text in colour if text in counts]
     rows, depth = size or (max(len(shown), 1), max(map(len, shown), default=1))
 
-    width = (1 + len(signals)) * min(2.5 + 0.16 * depth, 16) + 2
-    figure = Figure(figsize=(width, max(1.4 + 0.14 * rows, 2.4)), layout="constrained")
-    panel, *others = figure.subplots(1, 1 + len(signals), sharex=True, sharey=True, squeeze=False)[0]
+    count = 1 + len(signals)
+    across, down = min(count, PANELS), math.ceil(count / PANELS)
+    inches = across * min(2.5 + 0.16 * depth, 16) + 2, down * max(1.4 + 0.14 * rows, 2.4)
+    figure = Figure(figsize=inches, layout="constrained")
+    (panel, *others), spare = np.split(figure.subplots(down, across, squeeze=False).ravel(), [count])
+    for each in spare:
+        each.remove()
     _draw_cells(panel, answer_cells(shown, colour), rows, depth)
     for other, (name, values) in zip(others, signals.items(), strict=True):
         _draw_cells(other, signal_cells(values), rows, depth)
@@ -161,10 +168,10 @@ def episode_figure(
     lengths = [len(branch) for branch in shown]
     for each in (panel, *others):
         _mark_ends(each, lengths, finished, pruned)
+        each.set_xlim(0.5, depth + 1.8)
         each.set_xlabel("depth, intervals")
-    panel.set_xlim(0.5, depth + 1.8)
-    panel.set_ylabel("branch, in opening order")
-    panel.set_title(title, fontsize=10)
+        each.set_ylabel("branch, in opening order")
+    (figure.suptitle if others else panel.set_title)(title, fontsize=10)
     swatches = [Patch(color=colour[text], label=answer_label(text, answer, gold)) for text in named]
     if len(counts) > len(named):
         swatches.append(Patch(color=MINOR_ANSWER, label=f"{len(counts) - len(named)} other answers"))
