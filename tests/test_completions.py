@@ -173,6 +173,19 @@ def test_a_longer_completion_is_cut_off_and_its_answer_forced(tmp_path):
         assert len(branch.probes) == -(-longest // 20) - 1
 
 
+def test_what_follows_the_end_of_a_text_is_padding(tmp_path):
+    engine = SimulatedEngine()
+    tokenizer = engine.tokenizer
+    body = [*tokenizer.encode("so it is \\boxed{5}"), tokenizer.end]
+    padding = [tokenizer.end] * 3, [*tokenizer.encode("junk \\boxed{4}"), tokenizer.end]
+    rows = [{"question": "Q?", "token_ids": body + more, "gold": "5"} for more in ([], *padding)]
+    found = read_completions(write_rows(tmp_path / "x.jsonl", rows))
+    plan = of_completions(dataclasses.replace(PLAN, num_branches=3), found)
+    first, *others = collect_unit(engine, plan, plan.units()[0], completions=found).branches
+    assert (first.tokens, first.final, first.finish) == (len(body), "5", Finish.stop)
+    assert others == [first, first]
+
+
 # --- the file
 
 

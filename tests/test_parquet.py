@@ -152,6 +152,14 @@ def test_what_others_write_is_read(folder, dataset):
     np.testing.assert_array_equal(found.matrix.signals["eat"], expected.matrix.signals["eat"])
 
 
+@pytest.mark.parametrize("rows", [1, 2, 10**6])
+def test_a_file_may_have_several_groups_with_dictionaries(folder, dataset, rows):
+    path = folder / "groups.parquet"
+    tables = [pq.read_table(file) for file in sorted(folder.rglob("*.parquet"))]
+    pq.write_table(pa.concat_tables(tables), path, row_group_size=rows)
+    assert_same(read_parquet(path), dataset)
+
+
 def test_a_file_may_hold_several_cells(folder, dataset):
     path = folder / "all.parquet"
     pq.write_table(pa.concat_tables(pq.read_table(file) for file in sorted(folder.rglob("*.parquet"))), path)

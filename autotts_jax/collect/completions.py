@@ -239,7 +239,9 @@ def _completion(source: str, place: str, row: Mapping[str, Any], column: str) ->
 
 
 def _to_the_end(completion: str | Tokens, tokenizer: Tokenizer) -> Tokens:
-    """The tokens of a completion, up to one that ends a text."""
+    """The tokens of a completion, up to the first that ends a text: others may be padding."""
     tokens = tokenizer.encode(completion) if isinstance(completion, str) else completion
+    if tokenizer.end in tokens:
+        return tokens[: tokens.index(tokenizer.end) + 1]
     ended = not tokenizer.decode(tokens[-1:])
     return tokens if ended or tokenizer.end is None else (*tokens, tokenizer.end)

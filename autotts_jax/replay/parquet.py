@@ -290,7 +290,12 @@ def _read_table(path: str | Path, content: bytes) -> pa.Table:
         file = pq.ParquetFile(
             source, read_dictionary=texts, pre_buffer=False, page_checksum_verification=True
         )
-        table = file.read(list(kinds), use_threads=False)
+        # Arrow cannot read lists of dictionaries, which the probes are, from several groups at once.
+        groups = [
+            file.read_row_group(number, columns=list(kinds), use_threads=False)
+            for number in range(file.num_row_groups)
+        ]
+        table = pa.concat_tables(groups) if groups else file.read(list(kinds), use_threads=False)
         table.validate(full=True)
     if not len(table):
         raise DataError(path, "holds no branches; give it at least one")
