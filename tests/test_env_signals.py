@@ -125,6 +125,7 @@ def test_a_policy_that_is_shown_an_unrevealed_one_is_caught(data):
         ({"signals": ["eat", "eat"]}, "name each signal once"),
         ({"signals": [3]}, "a signal cannot be named 3"),
         ({"signals": ["nope"]}, "reads the signal nope, and the data has conf_low, conf_mean"),
+        ({"signals": ["conf_lo"]}, "probe_p_mean; did you mean conf_low? If not, use data"),
         ({"signals": ["eat"], "data": "smollm2"}, "reads the signal eat, and the data has"),
         ({"signals": ["eat"], "data": ["smollm2", "synthetic-signals"]}, "signal"),
     ],

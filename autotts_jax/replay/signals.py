@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -149,9 +150,12 @@ def check_signals(names: Iterable[str], shown: Collection[str], reader: str, pla
     """
     for name in names:
         if name not in shown:
+            meant = difflib.get_close_matches(name, shown, 1, 0.85)
             raise InputError(
-                f"{reader} reads the signal {name}, and {place} {listed(shown)}; use data that was recorded "
-                "with it, or give it by ProbeDataset.with_signals"
+                f"{reader} reads the signal {name}, and {place} {listed(shown)}; "
+                + "".join(f"did you mean {close}? If not, " for close in meant)
+                + "use data that was recorded with it (of several datasets, all), or give it by "
+                "ProbeDataset.with_signals"
             )
 
 
