@@ -10,9 +10,7 @@ that were trained without it. A run that has ended is not made again.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -21,11 +19,12 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from trained import trained_family
 
 from autotts_jax.core import CostModel, devices
 from autotts_jax.core.costs import spent_by
 from autotts_jax.experiments import Objective, evaluate, paired_bootstrap
-from autotts_jax.policies import as_player, load_policy, neural_family
+from autotts_jax.policies import as_player
 from autotts_jax.replay import load
 
 WIDTH = 16
@@ -53,7 +52,7 @@ def main(
     fold = training.fold_of(questions, folds)
     played = {}
     for cost, (low, high) in RANGES.items():
-        shown = tuple(np.geomspace(low, high, SHOWN).tolist())
+        shown = np.geomspace(low, high, SHOWN).tolist()
         played[cost] = []
         for seed, held_out in itertools.product(range(runs), range(folds)):
             config = training.Config(
@@ -65,11 +64,7 @@ def main(
                 trainer=training.EvolutionSettings(max_branches=WIDTH),
                 run=training.RunSettings(0, seed=seed),
             )
-            folder, began = out / f"{cost}-{held_out}-{seed}", time.process_time()
-            resume = (folder / "manifest.json").is_file()
-            training.train(config, questions, out=folder, resume=resume)
-            print(f"{folder}: {time.process_time() - began:.0f} s of CPU time")
-            family = dataclasses.replace(neural_family(load_policy(folder)[0]), values=shown)
+            family = trained_family(config, questions, out / f"{cost}-{held_out}-{seed}", shown)
             (play,) = evaluate(
                 questions, as_player(family), seeds=orders, max_branches=WIDTH, cost="latency"
             ).plays

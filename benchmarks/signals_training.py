@@ -10,7 +10,6 @@ best on the training questions. A run that has ended is not made again.
 from __future__ import annotations
 
 import dataclasses
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -19,10 +18,11 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from trained import trained_family
 
 from autotts_jax.core import devices
 from autotts_jax.experiments import evaluate, paired_bootstrap
-from autotts_jax.policies import Play, as_player, load_policy, neural_family
+from autotts_jax.policies import Play, as_player
 from autotts_jax.replay import SIGNALS, load
 
 RECIPE = Path(__file__).parents[1] / "examples" / "train_aime24.toml"
@@ -49,11 +49,8 @@ def main(
         config = dataclasses.replace(recipe, network=dataclasses.replace(recipe.network, signals=signals))
         plays[kind] = []
         for run in range(folds):
-            folder, began = out / f"{kind}-{run}", time.process_time()
-            resume = (folder / "manifest.json").is_file()
-            training.train(config, questions, out=folder, resume=resume, seed=run, fold=run)
-            print(f"{folder}: {time.process_time() - began:.0f} s of CPU time", flush=True)
-            family = dataclasses.replace(neural_family(load_policy(folder)[0]), values=PRICES)
+            folder = out / f"{kind}-{run}"
+            family = trained_family(config, questions, folder, PRICES, seed=run, fold=run)
             plays[kind] += evaluate(questions, as_player(family), seeds=orders).plays
     (cmc,) = evaluate(questions, "cmc", seeds=orders).plays
 

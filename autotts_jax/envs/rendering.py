@@ -233,11 +233,23 @@ def signal_cells(values: Sequence[Sequence[float | None]]) -> list[list[str]]:
     ]
 
 
+def signal_ends(values: Sequence[Sequence[float | None]]) -> tuple[float, ...]:
+    """Finds the least and the largest value of a signal.
+
+    Args:
+        values: values at the depths of each opened branch, None where not revealed.
+
+    Returns:
+        Both; nothing where none is revealed.
+    """
+    known = [value for branch in values for value in branch if value is not None]
+    return (min(known), max(known)) if known else ()
+
+
 def _signal_scale(values: Sequence[Sequence[float | None]]) -> Normalize:
     from matplotlib.colors import Normalize
 
-    known = [value for branch in values for value in branch if value is not None]
-    return Normalize(min(known, default=0), max(known, default=0))
+    return Normalize(*(signal_ends(values) or (0, 0)))
 
 
 def short_answer(text: str) -> str:

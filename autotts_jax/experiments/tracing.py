@@ -29,6 +29,7 @@ from autotts_jax.envs.rendering import (
     episode_figure,
     short_answer,
     signal_cells,
+    signal_ends,
 )
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import MAX_SEED, branch_orders, check_width, warn_of_budget
@@ -208,17 +209,10 @@ class Trace:
 
     def _drawn_signal(self, name: str) -> Drawn:
         values = self.signals[name]
-        cells = signal_cells(values)
-        by_value = {
-            value: colour
-            for branch, colours in zip(values, cells, strict=True)
-            for value, colour in zip(branch, colours, strict=True)
-            if value is not None
-        }
-        ends = [end(by_value) for end in (min, max) if by_value]
-        return drawn_episode(
-            name, cells, self.finished, self.pruned, {f"{end:.3g}": by_value[end] for end in ends}
-        )
+        ends = signal_ends(values)
+        (colours,) = signal_cells([ends])  # by the same scale
+        legend = {f"{end:.3g}": colour for end, colour in zip(ends, colours, strict=True)}
+        return drawn_episode(name, signal_cells(values), self.finished, self.pruned, legend)
 
     def _parts(self, width: int) -> Iterator[RenderableType]:
         table = plain_table()
