@@ -140,14 +140,18 @@ def write_folder(path: str | Path, contents: Mapping[str, bytes]) -> None:
     """Writes a new folder completely or not at all.
 
     Args:
-        path: the folder to write; there is none, or an empty one.
+        path: the folder to write; there is none, or an empty one that is not the current folder. Where it is
+            a link, the folder that it leads to.
         contents: the content of each file, by its path in the folder.
 
     Raises:
-        InputError: there are files in the folder already, or it cannot be written.
+        InputError: there are files in the folder already, it is the current folder, or it cannot be written.
     """
-    target = destination(path, "the folder's path").absolute()
     try:
+        # A complete folder takes the place of the empty one, and not that of a link to it.
+        target = destination(path, "the folder's path").resolve()
+        if target == Path.cwd():
+            raise InputError(f"{path} is the current folder; name a new one in it or beside it")
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
             raise InputError(f"{path} is there and not an empty folder; name a new one")
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")

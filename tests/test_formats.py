@@ -217,6 +217,7 @@ BAD_QUESTIONS = {
     "gold is missing": (drop(1, "gold_answer"), 1, None, "no gold_answer"),
     "gold is null": (change(1, "gold_answer", to=None), 1, None, "unknown gold"),
     "gold is empty": (change(1, "gold_answer", to=" "), 1, None, "unknown gold"),
+    "gold stands for none": (change(1, "gold_answer", to="ERR"), 1, None, "unknown gold: it is ERR"),
     "gold is a number": (change(1, "gold_answer", to=204), 1, None, "unknown gold: gold_answer is 204"),
     "interval differs": (
         change(1, "probe_freq", to=250),

@@ -277,7 +277,7 @@ BAD_ROWS = {
     "a probe without answer": (put(3, "probe_answers", ["3", None]), "row 4: a probe has no answer; write"),
     "fewer numbers": (put(1, "signal_eat", [1.0]), "row 2: signal_eat has 1 numbers, and the branch 1"),
     "NaN": (put(1, "signal_eat", [1.0, float("nan")]), "question 0, branch 1: .* eat is nan at depth 2"),
-    "no number": (put(1, "signal_eat", [None, 1.0]), "question 0, branch 1: .* eat is nan at depth 1"),
+    "no number": (put(1, "signal_eat", [None, 1.0]), "row 2: signal_eat has a null; give a number"),
     "a large number": (put(1, "signal_eat", [1.0, 1e6]), "question 0, branch 1: .* eat is inf at depth 2"),
     "zero tokens": (put(1, "tokens", 0), "row 2: tokens is 0; give a number from 1 to 2147483647"),
     "many tokens": (put(1, "tokens", 2**40), "row 2: tokens is 1099511627776; give"),
@@ -294,6 +294,7 @@ BAD_ROWS = {
         "question 1: its interval is 9, and 500 in question 0 of the same cell; use",
     ),
     "a blank gold": (put_all("gold_answer", " "), "question 0: unknown gold: it is empty"),
+    "no gold": (put_all("gold_answer", "ERR"), "question 0: unknown gold: it is ERR, which stands"),
     "a question twice": (put_all("question", "?"), "question 1: the same text as question 0"),
 }  # fmt: skip
 
@@ -319,6 +320,18 @@ def test_bad_columns_are_named(folder):
         pq.write_table(bad, folder / "x.parquet")
         with pytest.raises(DataError, match=words):
             read_parquet(folder / "x.parquet")
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_texts_that_are_written_as_differences_are_refused(folder, encoding):
+    pq.write_table(
+        table_of(folder),
+        folder / "x.parquet",
+        use_dictionary=["model"],
+        column_encoding={"question": encoding},
+    )
+    with pytest.raises(DataError, match=f"the column question is encoded as {encoding}, which is not read"):
+        read_parquet(folder / "x.parquet")
 
 
 def test_text_that_is_not_utf8(folder):
@@ -451,6 +464,23 @@ def test_a_folder_is_converted_described_and_checked(run, folder, dataset):
     assert out == "".join(f"good  copy/data/{model}/bench.parquet: 2 questions\n" for model in "AB")
 
 
+def test_the_current_folder_is_not_replaced_and_a_link_leads_to_the_folder(run, folder, dataset, tmp_path):
+    (tmp_path / "empty").mkdir()
+    os.chdir(tmp_path / "empty")
+    status, _, err = run("data", "convert", folder, "--out", ".")
+    assert status == 2
+    assert err == "autotts-jax: error: . is the current folder; name a new one in it or beside it\n"
+    for name, there in (("link", True), ("dangling", False)):
+        target = tmp_path / f"target of {name}"
+        if there:
+            target.mkdir()
+        link = tmp_path / name
+        link.symlink_to(target)
+        assert run("data", "convert", folder, "--out", link)[0] == 0
+        assert link.is_symlink()
+        assert_same(at.load(str(target)), dataset)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -531,6 +561,9 @@ def test_commands_take_datasets_of_the_hub(run, folder):
         "hf://name",
         "hf://org/",
         "hf://org/na me",
+        "hf://org/..",
+        "hf://org/../name",
+        "hf://../name",
         "hf://org/name@",
         "hf://org/name@a/../b",
         "hf://org/name/..",
@@ -554,7 +587,7 @@ def test_addresses_that_nothing_can_have(address):
         ("hf://org/name/README.md", "there is no Parquet file"),
         ("hf://org/name@v2", "cannot be downloaded: .*; check the address and the connection"),
         ("hf://org/other", "cannot be downloaded: .*; check the address and the connection"),
-        ("hf://org/..", "cannot be downloaded: .*; check the address and the connection"),
+        ("hf://org/a..b", "cannot be downloaded: .*; check the address and the connection"),
     ],
 )
 def test_what_is_not_in_the_cache_is_named_without_a_network(address, words):

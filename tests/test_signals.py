@@ -33,7 +33,7 @@ from autotts_jax.collect.simulated import END
 from autotts_jax.collect.thinking import tags
 from autotts_jax.core import ReplayPool
 from autotts_jax.envs import play_in_environment
-from autotts_jax.errors import DataError, InputError
+from autotts_jax.errors import DataError, InputError, InputWarning
 from autotts_jax.replay import (
     SIGNALS,
     SYNTHETIC_MODELS,
@@ -130,7 +130,8 @@ def test_select_takes_the_signals_of_the_questions(cell):
 
 def test_stack_pads_the_signals_that_all_datasets_have(cell):
     small, large = noise(read_json(cell), "a", "b"), noise(as_dataset(random_matrix(0), "another"), "b", "c")
-    both = stack([small, large])
+    with pytest.warns(InputWarning, match=r"^model/bench has no signal c, so all the data together has none"):
+        both = stack([small, large])
     assert list(both.matrix.signals) == ["b"]
     values, (_, branches, depths) = signals_of(both)["b"], small.matrix.answers.shape
     np.testing.assert_array_equal(values[:2, :branches, :depths], signals_of(small)["b"])
@@ -613,7 +614,7 @@ def test_sealed_controllers_read_signals(data):
         at.evaluate(data.with_signals({}), path, seeds=1, max_branches=8)
 
 
-def test_an_environment_shows_no_signals(data):
+def test_an_environment_that_observes_no_signals_shows_none(data):
     env = gym.make("autotts_jax:WidthDepth-v0", data=data, max_branches=8, obs="history")
     with pytest.raises(InputError, match="Sure reads the signal logprob_mean, and this episode shows none"):
         play_in_environment(Sure(), env)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
 
 from autotts_jax.checks import choice, number, whole
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.matrix import MAX_ENTRIES, NONE, ProbeMatrix
 from autotts_jax.replay.signals import DTYPE, bad_name, first_gap, readable
 
@@ -253,7 +254,7 @@ def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
 
     Smaller matrices are padded to the longest branch and the largest number of branches; the padding is never
     read, because a branch order holds only the branches that its cell has. Signals that all datasets have are
-    kept.
+    kept; of others an `InputWarning` says that they are left out.
 
     Args:
         datasets: the datasets, at least one.
@@ -285,6 +286,15 @@ def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
     max_depth = max(dataset.matrix.max_depth for dataset in datasets)
     count = sum(len(dataset) for dataset in datasets)
     names = set.intersection(*(set(dataset.matrix.signals) for dataset in datasets))
+    if partial := set.union(*(set(dataset.matrix.signals) for dataset in datasets)) - names:
+        lacking = next(dataset for dataset in datasets if partial - set(dataset.matrix.signals))
+        absent = sorted(partial - set(lacking.matrix.signals))
+        warnings.warn(
+            f"{lacking.cells[0].name} has no signal {', '.join(absent)}, so all the data together has none; "
+            "give data that has it alone to keep it",
+            InputWarning,
+            stacklevel=2,
+        )
     if count * num_branches * max_depth * (1 + len(names)) > MAX_ENTRIES:
         arrays = f" × {1 + len(names)} arrays, the answers and signals," if names else ","
         raise InputError(

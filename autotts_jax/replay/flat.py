@@ -15,6 +15,7 @@ from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
 from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.matrix import MAX_ENTRIES, NONE, ProbeMatrix
 from autotts_jax.replay.signals import bad_name, first_gap
+from autotts_jax.replay.spelling import ERROR
 
 MAX_TOKENS = int(np.iinfo(np.int32).max)
 """The most tokens that all branches of a question together may have."""
@@ -126,6 +127,12 @@ def _check(
                 raise DataError(file, f"the same {name} as question {first}; keep one of them", q)
         if not question.gold.strip():
             raise DataError(file, "unknown gold: it is empty; give one, or leave the question out", q)
+        if question.gold == ERROR:  # lest branches without an answer be right
+            raise DataError(
+                file,
+                f"unknown gold: it is {ERROR}, which stands for none; give one, or leave the question out",
+                q,
+            )
         if len(question.vocabulary) > MAX_ANSWERS:
             raise DataError(
                 file, f"{len(question.vocabulary)} distinct answers, where {MAX_ANSWERS} are possible", q

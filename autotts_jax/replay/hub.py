@@ -15,7 +15,7 @@ HUB = "hf://"
 """What an address begins with."""
 
 _ADDRESS = re.compile(
-    r"hf://(?:datasets/)?(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>refs/\w+/[\w.-]+|[\w.-]+))?"
+    r"hf://(?:datasets/)?(?P<name>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>refs/\w+/[\w.-]+|[\w.-]+))?"
     r"(?:/(?P<path>.+?))?/?",
     re.ASCII,
 )

@@ -63,6 +63,7 @@ _SIGNALS = {
 """What the signals are that a collection can keep."""
 
 _FILES = "data/*/*.parquet"
+_DELTA = {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}
 _RANGES = {
     "question_index": (0, MAX_TOKENS),
     "branch": (0, MAX_BRANCHES - 1),
@@ -284,18 +285,29 @@ def _read_table(path: str | Path, content: bytes) -> pa.Table:
             raise DataError(path, f"the column {name} is {quoted(found[name], 60)}; make it {kind}")
     with _undamaged(path):
         size = _size(file)
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        chunks = [group.column(number) for group in groups for number in range(len(leaves))]
+        encoded = {chunk.path_in_schema: {*chunk.encodings} for chunk in chunks}
     if problem := _too_large(*size):
         raise DataError(path, problem)
+    # Arrow cannot keep such texts once, and a short file of them may unpack to any size.
+    if delta := [name for name, encodings in encoded.items() if _is_read(name) and encodings & _DELTA]:
+        used = ", ".join(encoded[delta[0]] & _DELTA)
+        raise DataError(
+            path,
+            f"the column {delta[0]} is encoded as {used}, which is not read; write its texts with a "
+            "dictionary, or as PLAIN",
+        )
     with _undamaged(path):
         file = pq.ParquetFile(
             source, read_dictionary=texts, pre_buffer=False, page_checksum_verification=True
         )
         # Arrow cannot read lists of dictionaries, which the probes are, from several groups at once.
-        groups = [
+        tables = [
             file.read_row_group(number, columns=list(kinds), use_threads=False)
             for number in range(file.num_row_groups)
         ]
-        table = pa.concat_tables(groups) if groups else file.read(list(kinds), use_threads=False)
+        table = pa.concat_tables(tables) if tables else file.read(list(kinds), use_threads=False)
         table.validate(full=True)
     if not len(table):
         raise DataError(path, "holds no branches; give it at least one")
@@ -403,15 +415,19 @@ def _values(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _probes(path: str | Path, column: pa.ChunkedArray, lengths: np.ndarray) -> pa.ChunkedArray:
     """The answers of all probes."""
     values = _values(column)
-    missing = np.flatnonzero(values.is_null())
-    if len(missing):
-        row = np.searchsorted(np.cumsum(lengths), missing[0], side="right")
-        raise DataError(path, f"row {row + 1}: a probe has no answer; write ERR where none was found")
+    _check_each(path, values, lengths, "a probe has no answer; write ERR where none was found")
     return values
 
 
+def _check_each(path: str | Path, values: pa.ChunkedArray, lengths: np.ndarray, problem: str) -> None:
+    """Names the first row whose list, of those that together have the values, has a null."""
+    if values.null_count:
+        row = np.searchsorted(np.cumsum(lengths), np.argmax(values.is_null()), side="right")
+        raise DataError(path, f"row {row + 1}: {problem}")
+
+
 def _signal(path: str | Path, column: pa.ChunkedArray, name: str, lengths: np.ndarray) -> np.ndarray:
-    """The numbers of a signal; a missing one is NaN."""
+    """The numbers of a signal."""
     given = _lengths(column)
     good = given == lengths + 1
     row = np.argmin(good)
@@ -420,8 +436,11 @@ def _signal(path: str | Path, column: pa.ChunkedArray, name: str, lengths: np.nd
         "one for each"
     )
     _check(path, good, problem)
+    values = _values(column)
+    problem = f"{name:.60} has a null; give a number for each probe and the final answer"
+    _check_each(path, values, given, problem)
     with np.errstate(over="ignore"):
-        return _values(column).to_numpy().astype(DTYPE)
+        return values.to_numpy().astype(DTYPE)
 
 
 def _check_branches(
