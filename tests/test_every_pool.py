@@ -268,17 +268,33 @@ OF_SIGNALS = {
     "DEER": "deer@0.8",
     "EAT": "eat@0.3",
 }
-"""Players that read signals, which neither this collection nor its environments have."""
+"""Players that read signals, which this collection does not have."""
+
+
+@pytest.fixture(scope="module")
+def with_signals(make):
+    """Data with signals, and an environment over them that shows all."""
+    data = synthetic(models=SYNTHETIC_MODELS[:1], questions=len(QUESTIONS), branches=WIDTH, signals=True)
+    # Some answer with a branch that is not finished.
+    return data, make(data=data.matrix, signals=sorted(data.matrix.signals), aggregate="latest")
 
 
 @pytest.mark.parametrize("name", played_by(OF_SIGNALS))
-def test_a_player_of_signals_plays_the_same_episode_in_batches_and_step_by_step(name):
-    data = synthetic(models=SYNTHETIC_MODELS[:1], questions=len(QUESTIONS), branches=WIDTH, signals=True)
+def test_a_player_of_signals_plays_the_same_episode_in_every_replay(name, with_signals):
+    data, env = with_signals
     found = OF_SIGNALS[name]
     reader = as_player(found() if callable(found) else found)
     batch = copied(reader).play(data, ORDERS)
     for row in range(len(QUESTIONS)):
-        assert_same_in_batch(batch, row, replayed(data, row, reader.play_episode))
+        replay = replayed(data, row, reader.play_episode)
+        assert_same_in_batch(batch, row, replay)
+        played, executor = in_environment(env, row, reader.play_episode)
+        assert_same_in_environment(data, row, played, replay)
+        for signal in data.matrix.signals:
+            np.testing.assert_array_equal(played.pool.signal(signal), replay.pool.signal(signal))
+        pool = played.pool
+        if np.any(pool.active & pool.agrees(replay.ended.leader)):  # those that leave a branch prune it
+            assert_environment_answers(data, row, env, executor, played, replay.ended)
 
 
 def test_every_registered_player_is_here():

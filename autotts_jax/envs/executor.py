@@ -35,8 +35,9 @@ def play_in_environment(
 ) -> tuple[Ended, float]:
     """Plays one episode of an environment as a controller would.
 
-    Before it answers it prunes the branches that disagree with the controller's own vote, so that whatever
-    aggregate the environment has, its answer is the controller's, if an active branch gives that.
+    Before it answers it prunes the branches that disagree with the controller's own vote, so that the
+    environment's answer is the controller's if an active branch gives that. Where the controller answers with
+    a branch that is not finished, that takes ``aggregate="latest"``.
 
     Args:
         controller: any controller.
@@ -100,6 +101,7 @@ class EnvironmentExecutor(Executor):
             )
         self.total_reward = 0.0
         self._width = width
+        self._signals: tuple[str, ...] = env.get_wrapper_attr("environment").signals
         self._depth = np.zeros(width, np.int32)
         self._charged = np.zeros(width, np.int32)
         self._look(observation, info)
@@ -167,6 +169,9 @@ class EnvironmentExecutor(Executor):
 
     def _look(self, observation: Mapping[str, Any], info: Mapping[str, Any]) -> None:
         history, branches = np.asarray(observation["history"], np.int32), np.asarray(observation["branches"])
+        # Networks read 0 where nothing is revealed, controllers NaN.
+        revealed = (history != UNREVEALED).any(axis=1, keepdims=True)
+        signals = np.where(revealed, observation["signals"], np.nan) if self._signals else np.empty((0, 0))
         self._mask = np.asarray(info["action_mask"]).astype(bool)
         advance, probe, prune = self._mask[_ANSWER + 1 :].reshape(3, self._width)
         self.pool = ObservedPool(  # type: ignore[abstract]
@@ -184,4 +189,5 @@ class EnvironmentExecutor(Executor):
             probes=np.asarray(info["probes"], np.int32),
             branch_tokens=self._charged.copy(),
             tokens=np.asarray(info["tokens"], np.int32),
+            latest_signals=dict(zip(self._signals, np.asarray(signals, np.float32).T, strict=True)),
         )
