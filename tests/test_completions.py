@@ -193,6 +193,22 @@ def row(**fields):
     return {"question": "A?", "completion": "It is 2.", "answer": "2"} | fields
 
 
+def test_a_completion_of_just_the_limit_is_not_cut_off(tmp_path, monkeypatch, capsys):
+    source = write_rows(tmp_path / "x.jsonl", [row(completion="7 8 " * 49 + "2")])
+    tokens = len(SimulatedEngine().tokenizer.encode("7 8 " * 49 + "2")) + 1
+    line = ["collect", "--engine", "simulated", "--interval", "20", "--from-texts", source]
+    for number, said in ((tokens, False), (tokens - 1, True)):
+        more = ["--max-tokens", str(number), "--out", str(tmp_path / str(number))]
+        assert ("1 of 1 completions have more than" in main([*line, *more], monkeypatch, capsys)) is said
+
+
+@pytest.mark.parametrize("listed", ["[50, 51]", " [50,51] "])
+def test_tokens_may_be_listed_as_text(tmp_path, listed):
+    path = write_rows(tmp_path / "x.jsonl", [{"question": "A?", "token_ids": listed, "answer": "2"}])
+    (one,) = read_completions(path).given["A?"]
+    assert one.completion == (50, 51)
+
+
 def test_columns_have_usual_names_or_are_given(tmp_path):
     given = {"Problem": "A?", "Response": "2", "q": "B?", "text": "3", "token_ids": [50], "a": "5", "gold": 6}
     path = write_rows(tmp_path / "x.jsonl", [given])
@@ -236,7 +252,7 @@ BAD = {
     "no question": ([{"completion": "1"}], "has the columns completion, and none of question, .*text_column"),
     "no completion": (
         [{"question": "A?", "answer": "2"}],
-        "has the columns question, answer, and none of token_ids, completion, .* as completion_column",
+        r"has the columns question, answer, and none of .* as completion_column \(--completion-column\)",
     ),
     "a row without one": ([row(), {"question": "A?"}], "line 2 has no completion; it has question"),
     "an empty text": ([row(), row(completion=" \n")], "line 2 has an empty completion; fill it, or leave"),
@@ -253,6 +269,14 @@ BAD = {
         "line 1 has '-3' in its completion; .* whole numbers from 0",
     ),
     "half an id": ([row(completion=[5, 0.5])], "line 1 has '0.5' in its completion"),
+    "text as tokens": (
+        [row(token_ids="so 2")],
+        "line 1 has the token_ids 'so 2'; make it a list of token ids",
+    ),
+    "a list of half a token": ([row(token_ids="[5, 0.5]")], "line 1 has '0.5' in its token_ids"),
+    "a list of no tokens": ([row(token_ids="[ ]")], "line 1 has an empty token_ids"),
+    "lists of tokens": ([row(token_ids="[[5], [6]]")], "line 1 has the token_ids '.*; make it a list of tok"),
+    "a number as tokens": ([row(token_ids=5)], "line 1 has the token_ids '5'; make it a list of token ids"),
     "half of a surrogate pair": ([row(completion="\ud800")], "line 1 has half of a surrogate pair"),
     "no answer": (
         [row(), row(question="B?", answer=None)],
@@ -414,8 +438,9 @@ def test_the_command_makes_the_matrix_and_says_what_is_not_in_it(
     said = " ".join(main(line, monkeypatch, capsys).split())
     assert (tmp_path / "run" / COLLECTED).read_bytes() == (finished / COLLECTED).read_bytes()
     assert "3 questions of 6 branches" in said
-    tokens = [b.tokens for unit in Store(finished).done() for b in unit.branches]
-    assert f"{tokens.count(200)} of 18 completions have 200 tokens or more" in said
+    branches = [b for unit in Store(finished).done() for b in unit.branches]
+    tokens, cut = [b.tokens for b in branches], [b.finish for b in branches].count(Finish.length)
+    assert f"{cut} of 18 completions have more than 200 tokens" in said
     assert "without" not in said
     few = [*line[:-1], str(tmp_path / "few"), "--branches", "2", "--limit", "1", "--signals"]
     said = " ".join(main(few, monkeypatch, capsys).split())

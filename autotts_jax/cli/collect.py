@@ -26,8 +26,7 @@ from autotts_jax.errors import InputError
 
 if TYPE_CHECKING:
     from autotts_jax.collect.collector import CollectionProgress
-    from autotts_jax.collect.trajectories import Sampling
-    from autotts_jax.replay.dataset import ProbeDataset
+    from autotts_jax.collect.store import Store
 
 BRANCHES = 128
 """Branches that are sampled for a question where nothing else is said."""
@@ -126,7 +125,7 @@ def collect(
         from autotts_jax.collect.plan import Collected, Plan, Unit
         from autotts_jax.collect.ray_workers import RayWorkers
         from autotts_jax.collect.signals import FORCED
-        from autotts_jax.collect.store import MATRIX, made_with
+        from autotts_jax.collect.store import MATRIX, Store, made_with
         from autotts_jax.replay.reading import COLLECTED
         from autotts_jax.replay.signals import SIGNALS
 
@@ -185,7 +184,7 @@ def collect(
         table = experiments.questions_table(dataset)
     console().print(table)
     if completions is not None:
-        _say_of_completions(dataset, plan.sampling)
+        _say_of_completions(Store(out))
     written = ", ".join(name for name in (COLLECTED, MATRIX) if (out / name).exists())
     say(f"wrote {written} to {out}: {len(dataset)} questions of {branches} branches")
     # Episodes open 64 branches where nothing else is said, and so do the widest controllers.
@@ -193,16 +192,18 @@ def collect(
     say(f"evaluate it: autotts-jax evaluate --data {shlex.quote(str(out))}{fewer}")
 
 
-def _say_of_completions(dataset: ProbeDataset, sampling: Sampling) -> None:
+def _say_of_completions(store: Store) -> None:
     """Says what is not in the matrix of completions that existed already."""
+    from autotts_jax.collect.engine import Finish
     from autotts_jax.collect.signals import FORCED
     from autotts_jax.replay.signals import SIGNALS
 
-    tokens, longest = dataset.matrix.tokens, sampling.max_tokens
-    if cut := int((tokens >= longest).sum()):
+    branches = [branch for unit in store.done() for branch in unit.branches]
+    sampling = store.plan.sampling
+    if cut := sum(branch.finish is Finish.length for branch in branches):
         say(
-            f"{cut:,} of {tokens.size:,} completions have {longest:,} tokens or more: what is beyond was "
-            "left out, and the answer forced there; --max-tokens sets that number"
+            f"{cut:,} of {len(branches):,} completions have more than {sampling.max_tokens:,} tokens: what "
+            "is beyond was left out, and the answer forced there; --max-tokens sets that number"
         )
     if sampling.signals:
         untold = [name for name in SIGNALS if name not in FORCED]

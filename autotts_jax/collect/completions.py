@@ -18,12 +18,14 @@ from autotts_jax.collect.questions import GOLD_COLUMNS, TEXT_COLUMNS
 from autotts_jax.collect.rows import find_column, gold_value, is_missing, read_rows, text_value, usual_column
 from autotts_jax.errors import DataError, InputError, InputWarning
 
-COMPLETION_COLUMNS = ("token_ids", "completion", "response", "generation", "output")
+_TOKENS = "token_ids"
+COMPLETION_COLUMNS = (_TOKENS, "completion", "response", "generation", "output")
 """Names of the column of completions, the preferred first, in upper or lower case."""
 ID_COLUMN = "question_id"
 """The column that tells which rows have the same question, besides its text."""
 
 _TOKEN = re.compile(r"[0-9]{1,18}")
+_LIST = re.compile(r"\s*\[([^\[\]]*)\]\s*")
 _NAMED = 3
 """Questions that a message names."""
 
@@ -144,7 +146,8 @@ def read_completions(
     """Reads completions, one a row.
 
     A row has a question, a completion as text or as a list of token ids, and the reference answer, which may
-    be missing in all rows of a question but one. Rows with the same question are its completions. If the
+    be missing in all rows of a question but one. In a column ``token_ids`` a list may be written as text, as
+    in CSV. Rows with the same question are its completions. If the
     column `ID_COLUMN` exists, it must agree with that.
 
     Args:
@@ -224,6 +227,16 @@ def _note(source: str, place: str, said: _Said, kind: str, key: str, what: str, 
 
 def _completion(source: str, place: str, row: Mapping[str, Any], column: str) -> str | Tokens:
     value = row.get(column)
+    if column.lower() == _TOKENS and not is_missing(value) and type(value) is not list:
+        # CSV, for one, has lists as text. To take it for the completion would count other tokens.
+        listed = _LIST.fullmatch(str(value))
+        if listed is None:
+            raise DataError(
+                source,
+                f"{place} has the {column} {reprlib.repr(value)}; make it a list of token ids, as [1, 2], or "
+                "call the column completion if it is text",
+            )
+        value = [token.strip() for token in listed[1].split(",") if listed[1].strip()]
     if type(value) is not list:
         return text_value(source, place, row, column)
     if not value:

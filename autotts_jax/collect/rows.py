@@ -58,11 +58,17 @@ def read_rows(source: str, split: str, or_else: str = "") -> Iterable[Row]:
 def _dataset_rows(source: str, split: str) -> Iterator[Row]:
     with needs("collecting", f"{source!r} is not a file; a Hugging Face dataset"):
         from datasets import load_dataset
-    name, _, config = (source, "", "") if Path(source).is_dir() else source.partition(":")
+    is_folder = Path(source).is_dir()
+    name, _, config = (source, "", "") if is_folder else source.partition(":")
     try:
         table = load_dataset(name, config or None, split=split)
     # The library, the network and the dataset's files may raise anything.
     except Exception as error:
+        if is_folder:
+            raise InputError(
+                f"{source!r}: the split {split!r} of this folder cannot be read: {quoted(error)}; name "
+                "another split, or one of its files"
+            ) from error
         raise InputError(
             f"{source!r}: no such file, and the split {split!r} of a dataset of this name cannot be read: "
             f"{quoted(error)}; check the name, the split and the connection"
@@ -177,7 +183,9 @@ def find_column(source: str, row: Mapping[str, Any], usual: Sequence[str], argum
     if column := usual_column(row, usual):
         return column
     raise DataError(
-        source, f"has the columns {', '.join(row)}, and none of {', '.join(usual)}; name one as {argument}"
+        source,
+        f"has the columns {', '.join(row)}, and none of {', '.join(usual)}; name one as {argument} "
+        f"(--{argument.replace('_', '-')})",
     )
 
 
