@@ -23,7 +23,7 @@ from test_training import Toy, end_of, save_policy, two_processes, validate
 
 from autotts_jax.cli import console
 from autotts_jax.cli import main as cli
-from autotts_jax.cli.train import live_metrics
+from autotts_jax.cli.train import live_metrics, print_run
 from autotts_jax.core import CostModel, devices
 from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.envs.difficulty import vary_difficulty
@@ -44,6 +44,8 @@ from autotts_jax.training import (
     ObjectiveSettings,
     PPOSettings,
     RunSettings,
+    RunState,
+    TrainingRun,
     Validation,
     WarmStartSettings,
     entry,
@@ -199,8 +201,9 @@ def test_options_go_before_the_configuration(run_train, config, tmp_path):
     file.parent.mkdir()
     write_json(synthetic(0, SYNTHETIC_MODELS[:1], 3, 10), file)
     options = ("--data", file, "--seed", 7, "--fold", 2, "--updates", 6, "--out", "here")
-    status, _, err = run_train("--config", config, *options)
+    status, out, err = run_train("--config", config, *options)
     assert (status, err) == (0, "")
+    assert out.endswith(f"evaluate it: autotts-jax evaluate --controllers neural:here --data {file}\n")
     manifest = json.loads(Path("here/manifest.json").read_text())
     expected = {"paths": [str(file)], "encoding": "exact", "folds": 3, "fold": 2, "split": False}
     assert manifest["config"]["data"] == expected
@@ -216,6 +219,13 @@ def test_early_stopping_is_told(run_train, config):
     status, out, _ = run_train("--config", config)
     assert status == 0
     assert "stopped early, after update" in out
+
+
+def test_a_policy_is_evaluated_on_the_data_that_it_was_trained_on(capsys):
+    run = TrainingRun(Path("my run"), None, {}, RunState(1, 0.5, 1), None)
+    print_run(run, 1, False, DataSettings(paths=("smollm2", "a b"), encoding="equiv"))
+    told = "evaluate --controllers 'neural:my run' --data smollm2 --data 'a b' --encoding equiv"
+    assert capsys.readouterr().out.endswith(f"evaluate it: autotts-jax {told}\n")
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ import typer
 from autotts_jax.cli.console import say, working
 from autotts_jax.cli.ending import tell
 from autotts_jax.cli.options import MAX_SEED, CacheOption, LoggersOption, named_loggers, path
+from autotts_jax.replay.dataset import EXACT
 
 if TYPE_CHECKING:
-    from autotts_jax.training import TrainingRun
+    from autotts_jax.training import DataSettings, TrainingRun
 
 LIVE_METRICS = ("generation", "objective", "accuracy", "tokens", "entropy", "kl", "explained_variance")
 
@@ -115,18 +116,19 @@ def train(
             on_update=lambda update, metrics: on_progress("training", update, total, live_metrics(metrics)),
         )
     if jax.process_index() == 0:
-        print_run(run, total, resume)
+        print_run(run, total, resume, settings.data)
     if run.stopped_by:
         raise typer.Exit(128 + run.stopped_by)
 
 
-def print_run(run: TrainingRun, total: int, resumed: bool) -> None:
+def print_run(run: TrainingRun, total: int, resumed: bool, data: DataSettings) -> None:
     """Prints how a run ended, and the command that evaluates or continues it.
 
     Args:
         run: the run.
         total: updates that it was to make.
         resumed: whether this command has resumed it.
+        data: what it was trained on.
     """
     state = run.state
     if run.stopped_by:
@@ -138,7 +140,12 @@ def print_run(run: TrainingRun, total: int, resumed: bool) -> None:
     if state.update < total:
         say(f"stopped early, after update {state.update} of {total}: no better objective since")
     say(f"best policy: {run.folder / 'best.npz'}")
-    say(f"evaluate it: autotts-jax evaluate --controllers {shlex.quote(f'neural:{run.folder}')}")
+    command = ["autotts-jax", "evaluate", "--controllers", f"neural:{run.folder}"]
+    for place in data.paths or ():
+        command += ["--data", place]
+    if data.encoding != EXACT:
+        command += ["--encoding", data.encoding]
+    say(f"evaluate it: {shlex.join(command)}")
 
 
 def live_metrics(metrics: Mapping[str, float]) -> str:
