@@ -29,7 +29,9 @@ reveal = jax.jit(mdp.reveal)
 prune = jax.jit(mdp.prune)
 read_full = jax.jit(mdp.read_full)
 admissible = jax.jit(mdp.admissible)
-begin_pool = jax.jit(ReplayPool.begin, static_argnames=("revealed", "unprobed"))
+begin_pool = jax.jit(ReplayPool.begin, static_argnames=("labels", "revealed", "unprobed"))
+advance_rounds = jax.jit(ReplayPool.advance_rounds)
+advance_one = jax.jit(ReplayPool.advance, static_argnames="probe")
 read_one = jax.jit(lambda pool: pool.read(1))
 act = jax.jit(lambda pool, action: WidthDepth(WIDTH, fused=True).act(pool, action)[0])
 
@@ -125,6 +127,48 @@ def test_all_faces_end_in_the_same_state_cost_and_answer(matrix, order, question
     assert int(expected["tokens"]) == released.get_seq_and_total_tokens()[1]
     voted = Counter(text for branch, text in enumerate(latest) if branch not in dropped).most_common(1)
     assert words.answer(int(answer)) == (voted[0][0] if voted else None)
+
+
+counts = st.lists(st.integers(-1, 3), min_size=WIDTH, max_size=WIDTH).map(lambda n: np.array(n, np.int32))
+small = st.integers(0, 4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    matrices, orders, st.lists(FUSED, max_size=8), counts, st.integers(1, 50), small, st.integers(0, 6), small
+)
+def test_rounds_at_once_are_rounds_one_by_one(matrix, order, actions, count, rounds, opening, most, wait):
+    kept = {"revealed": True}, {"revealed": False, "unprobed": False}
+    for keep in kept:
+        one, all_at_once = (
+            by_operations(begin_pool(matrix, 0, order, labels=False, at_once=most, **keep), actions)
+            for most in (None, BIG)
+        )
+        before = all_at_once
+        all_at_once, played = advance_rounds(before, count, rounds, opening, most, wait)
+        can_end = np.asarray(one.live) | (opening > 0) & (int(one.opened) <= INDEX) & (most > INDEX)
+        rounds = rounds if np.any(can_end & (count > 0)) else 1
+        for number in range(1, rounds + 1):
+            ended = np.sum(one.finished)
+            one, alone = advance_rounds(one, count, rounds, opening, most, wait)
+            assert int(alone) == 1
+            if number == rounds or np.sum(one.finished) > ended:
+                break
+            if number > wait:
+                one = by_operations(one, [("new", 0)] * min(opening, max(most - int(one.opened), 0)))
+        assert same(one.state, all_at_once.state)
+        assert int(played) == number
+        assert int(all_at_once.skipped) == number - 1
+        assert int(one.skipped) == int(before.skipped) == 0
+
+
+@pytest.mark.parametrize("kept", [{}, {"budget": BIG, "labels": False}, {"at_once": 1, "labels": False}])
+def test_where_rounds_may_differ_or_are_looked_at_one_is_played(kept):
+    pool = begin_pool(random_matrix(0), 0, INDEX.astype(np.int32), **{"at_once": BIG} | kept)
+    pool = by_operations(pool, [("new", 0)])
+    after, played = advance_rounds(pool, np.ones(WIDTH, np.int32), 9)
+    assert int(played) == 1
+    assert same(after.state, advance_one(pool, np.ones(WIDTH, np.int32)).state)
 
 
 def by_atomic_primitives(episode, state, actions, budget):

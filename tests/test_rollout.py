@@ -24,7 +24,14 @@ from autotts_jax.core import (
 )
 from autotts_jax.core.rollout import ROUND_LIMIT, end_of_round, kind_of
 from autotts_jax.errors import InputError
-from autotts_jax.policies import CMC, AdaptiveConsistency, EarlyStopping, ParallelProbe, SelfConsistency
+from autotts_jax.policies import (
+    CMC,
+    AdaptiveConsistency,
+    EarlyStopping,
+    ParallelProbe,
+    SelfConsistency,
+    ShortM,
+)
 from autotts_jax.replay import NONE
 
 ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:WIDTH] for s in range(5)])
@@ -240,6 +247,29 @@ def test_the_critical_path_adds_up_what_rounds_wait_for():
         assert played.critical_path[e] == expected
     assert (played.critical_path > played.sequential_tokens).any()
     assert rollout([CMC.of_beta(0.0)], matrix, ORDERS, grid(1)).critical_path is None
+
+
+def skipped(controller, memory, pool):  # noqa: ARG001
+    return pool.skipped
+
+
+def test_rounds_that_are_played_at_once_change_no_result():
+    """Where the critical path is added up every round is played alone."""
+    rng, fields = np.random.default_rng(0), [field.name for field in dataclasses.fields(CMC)]
+    controllers = [CMC.of_beta(beta) for beta in (0, 0.5, 1)]
+    for _ in range(30):
+        whole = dict(zip(fields, rng.integers(0, 5, len(fields)).tolist(), strict=True))
+        real = {name: float(rng.choice([-0.1, 0.0, 0.3, 0.9])) for name in ("threshold", "slack", "trend")}
+        controllers.append(CMC(**whole | real | {"alpha": 0.5, "ema_window": 2}))
+    for some in (controllers, [ShortM(4, 1), ShortM(3, 2), ShortM(2, 9)]):
+        at_once, alone = (
+            rollout(some, random_matrix(5), ORDERS, grid(len(some)), hooks=Hooks(skipped, critical_path=path))
+            for path in (False, True)
+        )
+        assert not alone.ends.any()
+        assert np.sum(at_once.ends > 2) >= 5
+        at_once, alone = (played._replace(ends=None, critical_path=None) for played in (at_once, alone))
+        chex.assert_trees_all_equal(figures(at_once), figures(alone))
 
 
 def test_early_stopping_never_reads_a_part_of_a_window():

@@ -11,6 +11,7 @@ An inadmissible action changes nothing: the masks are applied here, not left to 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import chex
 import jax
@@ -384,6 +385,61 @@ def advance(
 
 
 @checked
+def advance_rounds(
+    episode: Episode,
+    state: State,
+    count: Int[Array, " W"],
+    rounds: Scalar,
+    opening: Scalar,
+    most: Scalar,
+    wait: Scalar,
+) -> tuple[State, Int32[Array, ""]]:
+    """Plays rounds of CONTINUE until a branch ends: what `advance` and `open_branches` would do by turns.
+
+    A round applies CONTINUE ``count[i]`` times to each active unfinished branch i and reveals what it passes.
+    After each but the last, and but the first ``wait``, BRANCH is applied ``opening`` times. The round in
+    which the first branch ends is the last; where no branch can end, the first is. There is no budget.
+
+    Args:
+        episode: what is fixed in the episode.
+        state: the state.
+        count: intervals to read of each branch in a round, of those to be opened too.
+        rounds: rounds at most, at least 1.
+        opening: branches to open between two rounds.
+        most: branches opened at most.
+        wait: rounds before the first after which branches are opened.
+
+    Returns:
+        The state after the last round, and how many were played.
+    """
+    chex.assert_equal_shape([count, state.depth])
+    width, index = state.depth.shape[0], jnp.arange(state.depth.shape[0], dtype=jnp.int32)
+    opening = jnp.clip(opening, 0, width).astype(jnp.int32)
+    coming = _between(width, state.opened, jnp.minimum(most, width)) & (opening > 0)
+    # Of each branch: the round after which it is opened, and the depth at which it is read on from there.
+    # Small whole numbers divide exactly as floats, and these faster.
+    since = jnp.where(coming, _quotient(jnp.floor, index - state.opened, opening) + 1 + wait, 0)
+    start = jnp.where(coming, 1, state.depth)
+    read = coming | (state.active & ~finished(episode, state))
+    ends = since + _quotient(jnp.ceil, episode.length + 1 - start, count)
+    never = jnp.iinfo(jnp.int32).max
+    first = jnp.min(jnp.where(read & (count > 0), ends, never))
+    played = jnp.where(first == never, 1, jnp.maximum(jnp.minimum(first, rounds), 1)).astype(jnp.int32)
+
+    fresh = coming & (since < played)
+    read &= ~coming | fresh
+    upto = jnp.minimum(start + (played - since) * jnp.maximum(count, 0), episode.length + 1)
+    depth = jnp.where(read, upto, state.depth).astype(jnp.int32)
+    moved = dataclasses.replace(
+        state,
+        opened=state.opened + jnp.sum(fresh, dtype=jnp.int32),
+        depth=depth,
+        active=state.active | fresh,
+    )
+    return _reveal_depths(moved, state.depth, depth), played
+
+
+@checked
 def reveal(state: State, mask: Bool[Array, " W"]) -> State:
     """Applies PROBE at the current depth of active branches that were not revealed there yet.
 
@@ -453,6 +509,13 @@ def _affordable(
 
     left = jnp.maximum(budget - tokens(episode, state), 0)
     return jax.lax.scan(serve, left, (count, to_end, tail))[1]
+
+
+def _quotient(
+    rounding: Callable[[Array], Array], numerator: Int32[Array, " W"], denominator: Int[Array, "..."]
+) -> Int32[Array, " W"]:
+    """Divides and rounds; where the denominator is not positive, by 1."""
+    return rounding(numerator / jnp.maximum(denominator, 1).astype(jnp.float32)).astype(jnp.int32)
 
 
 def _between(width: int, first: Scalar, last: Scalar) -> Bool[Array, " W"]:

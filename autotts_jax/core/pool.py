@@ -247,6 +247,35 @@ class BranchPool(Protocol):
             The pool after it.
         """
 
+    def advance_rounds(
+        self,
+        count: Int[Array, " W"],
+        rounds: Scalar,
+        opening: Scalar = 0,
+        most: Scalar | None = None,
+        wait: Scalar = 0,
+    ) -> tuple[Self, Int32[Array, ""]]:
+        """Advances round after round until a branch ends: rounds of which it is known what is done in them.
+
+        Each round advances live branches by ``count``, as `advance` does with its answers revealed. Between
+        two rounds fresh branches are opened, and read from then on. The round in which the first branch ends
+        is the last, and the first one is if no branch can end.
+
+        A pool may play fewer rounds than that, but one at least: compiled rollouts play all, pools that are
+        stepped, live, watched or under a budget play one. So a controller counts the rounds that were
+        played, and asked again after each it must do the same as in all at once.
+
+        Args:
+            count: intervals to read of each branch in a round, of those that are opened on the way too.
+            rounds: rounds to play at most, at least 1.
+            opening: branches to open between two rounds.
+            most: branches opened at most; W by default.
+            wait: rounds before the first after which branches are opened.
+
+        Returns:
+            The pool after the last round, and how many rounds were played.
+        """
+
     def probe(self, mask: Bool[Array, " W"]) -> Self:
         """Reveals the answers at the current depth of branches that were opened or advanced without a probe.
 
@@ -366,6 +395,26 @@ def check_probe(call: str, probe: object) -> None:
         )
 
 
+def check_rounds(width: int, count: Any, rounds: Any, opening: Any, most: Any, wait: Any) -> None:
+    """Checks the arguments of `BranchPool.advance_rounds`.
+
+    Args:
+        width: W.
+        count: intervals to read of each branch in a round.
+        rounds: rounds at most.
+        opening: branches to open between two rounds.
+        most: branches opened at most; None for W.
+        wait: rounds before the first after which branches are opened.
+
+    Raises:
+        InputError: one has another shape or dtype.
+    """
+    check_argument("advance_rounds(count)", count, np.signedinteger, width)
+    numbers = {"rounds": rounds, "opening": opening, "most": 0 if most is None else most, "wait": wait}
+    for name, value in numbers.items():
+        check_argument(f"advance_rounds({name})", value, np.signedinteger)
+
+
 def check_vote(call: str, width: int, voters: Any, rank: Any, weights: Any) -> None:
     """Checks the arguments of a vote.
 
@@ -447,6 +496,8 @@ class ReplayPool(LatestAnswers, BranchPool):
     _labels: Int32[Array, " V"] | None
     _labelled: Int32[Array, ""]
     _budget: Scalar | None
+    _skipped: Int32[Array, ""]
+    _at_once: Scalar | None
 
     @classmethod
     @checked
@@ -461,6 +512,7 @@ class ReplayPool(LatestAnswers, BranchPool):
         unprobed: bool = True,
         equivalence: bool = True,
         finals: Int[Array, "Q N"] | None = None,
+        at_once: Scalar | None = None,
     ) -> ReplayPool:
         """Begins an episode: a pool in which nothing is opened.
 
@@ -476,6 +528,7 @@ class ReplayPool(LatestAnswers, BranchPool):
             equivalence: find out once which branches share a final answer (static). It makes `vote_finals`
                 faster, and beginning slower.
             finals: `ProbeMatrix.finals`, where many pools begin over one matrix.
+            at_once: rounds that `advance_rounds` may play at once; None for one.
         """
         episode, state = mdp.begin(matrix, question, order, revealed, unprobed)
         finals = matrix.finals() if finals is None else finals
@@ -488,6 +541,8 @@ class ReplayPool(LatestAnswers, BranchPool):
             _labels=jnp.full(matrix.vocabulary, NEVER, jnp.int32) if labels else None,
             _labelled=jnp.int32(0),
             _budget=budget,
+            _skipped=jnp.int32(0),
+            _at_once=at_once,
         )
 
     # --- the episode ---------------------------------------------------------------------------------------
@@ -638,6 +693,22 @@ class ReplayPool(LatestAnswers, BranchPool):
         state = mdp.advance(self._episode, self._state, count, self._budget, probe)
         return self._then(state, every_depth=probe)
 
+    def advance_rounds(
+        self,
+        count: Int[Array, " W"],
+        rounds: Scalar,
+        opening: Scalar = 0,
+        most: Scalar | None = None,
+        wait: Scalar = 0,
+    ) -> tuple[ReplayPool, Int32[Array, ""]]:
+        check_rounds(self.width, count, rounds, opening, most, wait)
+        # Labels are in the order of single rounds, and a budget may end any of them early.
+        if self._at_once is None or self._budget is not None or self._labels is not None:
+            return self.advance(count), jnp.int32(1)
+        rounds, most = jnp.minimum(rounds, self._at_once), self.width if most is None else most
+        state, played = mdp.advance_rounds(self._episode, self._state, count, rounds, opening, most, wait)
+        return dataclasses.replace(self, _state=state, _skipped=self._skipped + played - 1), played
+
     def probe(self, mask: Bool[Array, " W"]) -> ReplayPool:
         check_argument("probe", mask, np.bool_, self.width)
         return self._then(mdp.reveal(self._state, mask))
@@ -696,17 +767,23 @@ class ReplayPool(LatestAnswers, BranchPool):
         """The state after the operations so far."""
         return self._state
 
-    def without_matrix(self) -> ReplayPool:
-        """Drops the matrix, so that a batch of pools holds no copies of it."""
-        return dataclasses.replace(self, _matrix=cast(Any, None))
+    @property
+    def skipped(self) -> Int32[Array, ""]:
+        """Rounds that were played at once with others, beyond one at a time."""
+        return self._skipped
 
-    def with_matrix(self, matrix: ProbeMatrix) -> ReplayPool:
+    def without_matrix(self) -> ReplayPool:
+        """Drops what pools of a batch share, so that it holds no copies of it."""
+        return dataclasses.replace(self, _matrix=cast(Any, None), _at_once=None)
+
+    def with_matrix(self, matrix: ProbeMatrix, at_once: Scalar | None = None) -> ReplayPool:
         """Puts the matrix back.
 
         Args:
             matrix: the matrix that the pool was begun with.
+            at_once: as for `begin`.
         """
-        return dataclasses.replace(self, _matrix=matrix)
+        return dataclasses.replace(self, _matrix=matrix, _at_once=at_once)
 
     def with_longer_matrix(self, matrix: ProbeMatrix) -> ReplayPool:
         """Continues over a matrix in which more of the branches is known.

@@ -297,16 +297,18 @@ def prepare_rollout(
     if watch and per_device > lanes:
         raise InputError(f"{per_device} episodes a device cannot be watched in {lanes} lanes; give fewer")
     lanes = length if hooks.after_round else lanes
+    step_by_step = bool(hooks.after_round) or pause is not None
     table = _Table(
         _Settings.of(controllers),
         keep_signals(matrix, controllers[0].signals, type(controllers[0]).__name__),
         BranchOrders(_bucket(np.asarray(orders.table, np.int32)), np.asarray(orders.group, np.int32)),
         budget=None if budget is None else np.asarray(budget, np.int32),
         num_episodes=np.asarray(per_device, np.int32),
+        # Who looks at each round has it played alone.
+        at_once=np.asarray(1 if step_by_step or watch or hooks.critical_path else ROUND_LIMIT, np.int32),
     )
     table = jax.device_put(table, NamedSharding(mesh, P()))
     queue = jax.device_put(queue, NamedSharding(mesh, P(DEVICE_AXIS)))
-    step_by_step = bool(hooks.after_round) or pause is not None
 
     began = time.perf_counter()
     keep, shapes = _trace(table, queue, hooks)
@@ -483,6 +485,7 @@ class _Table(NamedTuple):
         orders: branch orders.
         budget: token budget, None for no limit.
         num_episodes: episodes in the queue of each device, which may be longer.
+        at_once: rounds that pools may play at once.
     """
 
     settings: _Settings
@@ -490,6 +493,7 @@ class _Table(NamedTuple):
     orders: BranchOrders
     budget: Int32[Array, ""] | None
     num_episodes: Int32[Array, ""]
+    at_once: Int32[Array, ""]
 
 
 @jax.tree_util.register_dataclass
@@ -571,6 +575,7 @@ def _lane_play(
             revealed="revealed" in keep,
             unprobed="unprobed" in keep,
             finals=finals,
+            at_once=table.at_once,
         )
         memory, started = checked_start(table.settings.controller(setting), pool)
         critical_path = critical_tokens(pool, started) if hooks.critical_path else None
@@ -578,12 +583,13 @@ def _lane_play(
 
     def opened(lane: Lane) -> tuple[Controller, Memory, ReplayPool]:
         body: _Body = lane.body
-        return table.settings.controller(body.setting), body.memory, body.pool.with_matrix(table.matrix)
+        pool = body.pool.with_matrix(table.matrix, table.at_once)
+        return table.settings.controller(body.setting), body.memory, pool
 
     def play_round(lane: Lane) -> tuple[_Body, Scalar]:
         controller, memory, before = opened(lane)
         memory, pool, stop = checked_round(controller, memory, before)
-        stop = end_of_round(stop, pool, lane.rounds + 1)
+        stop = end_of_round(stop, pool, lane.rounds + 1 + pool.skipped)
         critical_path = lane.body.critical_path
         if critical_path is not None:
             critical_path += critical_tokens(before, pool)
@@ -592,7 +598,8 @@ def _lane_play(
     def end(lane: Lane) -> tuple[Int32[Array, " C"], Any, Int32[Array, ""] | None]:
         controller, memory, pool = opened(lane)
         extra = None if hooks.at_end is None else hooks.at_end(controller, memory, pool)
-        row = _result_row(controller, memory, pool, lane.rounds, lane.stop_reason)
+        rounds = lane.rounds + pool.skipped
+        row = _result_row(controller, memory, pool, rounds, lane.stop_reason)
         return row, extra, lane.body.critical_path
 
     def record(before: Lane, after: Lane) -> Any:  # noqa: ARG001

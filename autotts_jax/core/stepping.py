@@ -27,7 +27,15 @@ from autotts_jax.core.controller import (
     checked_start,
     checked_vote,
 )
-from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, StopReason, check_argument, check_probe
+from autotts_jax.core.pool import (
+    BranchPool,
+    Pool,
+    ReplayPool,
+    StopReason,
+    check_argument,
+    check_probe,
+    check_rounds,
+)
 from autotts_jax.core.rollout import Pause, end_of_round, kind_of
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -421,6 +429,17 @@ class SteppedPool(_Protocol):
         check_argument("advance", count, np.signedinteger, self.width)
         check_probe("advance", probe)
         return self._ask(Operation("advance", jnp.asarray(count), probe))
+
+    def advance_rounds(
+        self,
+        count: Int[Array, " W"],
+        rounds: Scalar,
+        opening: Scalar = 0,
+        most: Scalar | None = None,
+        wait: Scalar = 0,
+    ) -> tuple[SteppedPool, Int32[Array, ""]]:
+        check_rounds(self.width, count, rounds, opening, most, wait)
+        return self.advance(count), jnp.int32(1)
 
     def probe(self, mask: Bool[Array, " W"]) -> SteppedPool:
         check_argument("probe", mask, np.bool_, self.width)

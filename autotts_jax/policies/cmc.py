@@ -31,7 +31,6 @@ class CMCMemory(NamedTuple):
         ema: smoothed confidence of the pool. Shape ().
         recent: EMA values of the last rounds, the newest first. Shape (8,).
         disagreement: consecutive rounds in which the branch's answer was not the winner.
-        reads: intervals read since the branch was opened.
         completion: rank that orders finished branches by when they joined the pool.
     """
 
@@ -40,7 +39,6 @@ class CMCMemory(NamedTuple):
     ema: Float[Array, ""]
     recent: Float[Array, " 8"]
     disagreement: Int32[Array, " W"]
-    reads: Int32[Array, " W"]
     completion: Int32[Array, " W"]
 
 
@@ -111,7 +109,7 @@ class CMC(Controller):
         none = jnp.zeros(pool.width, jnp.int32)
         zero = jnp.zeros_like(jnp.asarray(self.alpha))
         recent = jnp.zeros(MOMENTUM_WINDOW, zero.dtype)
-        memory = CMCMemory(jnp.int32(0), pool.vote_finals(), zero, recent, none, none, none)
+        memory = CMCMemory(jnp.int32(0), pool.vote_finals(), zero, recent, none, none)
         return memory, pool.open(self.n_init)
 
     def round(self, memory: CMCMemory, pool: Pool) -> tuple[CMCMemory, Pool, Array]:
@@ -128,34 +126,54 @@ class CMC(Controller):
         stubborn = warm & pool.live & (pooled.voters > 0) & (disagreement >= self.patience)
         pool = pool.prune(keep_live(stubborn, disagreement, pool.live, 2))
 
-        live, depth = pool.live, pool.depth
-        pool = pool.advance(jnp.where(live, jnp.where(warm & agrees, self.burst, 1), 0))
-        joined = live & pool.finished
-        completion = jnp.where(joined, completion_rank(memory.round, memory.reads + 1), memory.completion)
-        reads = memory.reads + pool.depth - depth
+        before = pool
+        pool, played = self._advance(memory, pool, jnp.where(warm & agrees, self.burst, 1))
+        last = memory.round + played - 1
+        # Where several rounds were played, each read every branch by one interval.
+        depth = jnp.where(played > 1, pool.depth - 1, before.depth)
+        joined = pool.finished & ~before.finished
+        completion = jnp.where(joined, completion_rank(last, depth), memory.completion)
 
         pooled = pool.vote_finals(rank=completion)
         ema = self._smooth(ema, pooled)
         recent = jnp.roll(memory.recent, 1).at[0].set(ema)
-        delta = ema - recent[jnp.minimum(memory.round, self.ema_window - 1)]
+        delta = ema - recent[jnp.minimum(last, self.ema_window - 1)]
 
-        sure = warm & (pooled.voters >= self.min_complete) & (ema >= self.threshold)
+        sure = (last >= self.warm_up) & (pooled.voters >= self.min_complete) & (ema >= self.threshold)
         stop = first_of(
             (sure & (delta >= -self.slack), StopReason.DECIDED),
             (~jnp.any(pool.live), StopReason.EXHAUSTED),
-            (memory.round + 1 >= ROUNDS, StopReason.STEP_LIMIT),
+            (last + 1 >= ROUNDS, StopReason.STEP_LIMIT),
         )
         unsure = (delta <= self.trend) & (ema < self.threshold)
-        early = memory.round < jnp.maximum(1, self.warm_up // 2)
-        widen = unsure & ~early & (stop == StopReason.RUNNING)
+        widen = unsure & (last >= self._first_widening()) & (stop == StopReason.RUNNING)
         room = jnp.maximum(self.max_use - pool.opened, 0)
         pool = pool.open(jnp.where(widen, jnp.minimum(self.widen, room), 0))
-        memory = CMCMemory(memory.round + 1, pooled, ema, recent, disagreement, reads, completion)
+        memory = CMCMemory(last + 1, pooled, ema, recent, disagreement, completion)
         return memory, pool, stop
 
     def vote(self, memory: CMCMemory, pool: BranchPool) -> Vote:
         """The finished branches' vote; without one, that of the branches not abandoned."""
         return memory.pooled.or_else(pool.vote(pool.active))
+
+    def _advance(self, memory: CMCMemory, pool: Pool, count: Array) -> tuple[Pool, Array]:
+        """Reads on by a round; until a branch ends by all rounds, as it is known what is done in them.
+
+        Until then nothing is pooled, and confidence and momentum, on which it decides, are 0.
+        """
+        known = (memory.pooled.voters == 0) & (self.min_complete > 0) & (self.n_init > 0)
+        widens = known & (self.trend >= 0) & (self.threshold > 0)
+        return pool.advance_rounds(
+            count,
+            rounds=jnp.where(known, ROUNDS - memory.round, 1),
+            opening=jnp.where(widens, self.widen, 0),
+            most=self.max_use,
+            wait=jnp.maximum(self._first_widening() - memory.round, 0),
+        )
+
+    def _first_widening(self) -> Array:
+        """The first round at whose end it may open branches."""
+        return jnp.maximum(1, self.warm_up // 2)
 
     def _smooth(self, ema: Array, pooled: Vote) -> Array:
         return (1 - self.alpha) * ema + self.alpha * pooled.confidence

@@ -22,6 +22,7 @@ from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.replay.scale import Scale
+from autotts_jax.typing import Scalar
 
 
 class Player(abc.ABC):
@@ -478,6 +479,11 @@ class _Asking:
     def __getattr__(self, name: str) -> Any:
         self.asked.add(name)
         member = getattr(self.pool, name)
+        if name == "advance_rounds":
+            return lambda *arguments, **named: self._after(*member(*arguments, **named))
         if name not in ("open", "advance", "probe", "prune", "read"):
             return member
         return lambda *arguments, **named: _Asking(member(*arguments, **named), self.asked)
+
+    def _after(self, pool: BranchPool, played: Scalar) -> tuple[_Asking, Scalar]:
+        return _Asking(pool, self.asked), played

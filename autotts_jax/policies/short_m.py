@@ -38,7 +38,8 @@ class ShortM(Controller):
         return None, pool.open(self.branches)
 
     def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
-        pool = pool.advance(jnp.where(pool.live, 1, 0))
+        # Nothing is decided before a branch ends.
+        pool, _ = pool.advance_rounds(jnp.ones(pool.width, jnp.int32), pool.max_depth)
         stop = first_of(
             (jnp.sum(pool.finished) >= self.quorum, StopReason.DECIDED),
             (~jnp.any(pool.live), StopReason.EXHAUSTED),
