@@ -38,7 +38,13 @@ def whole(name: str, value: Any, least: int | None = 0, most: int | None = None)
     return int(value)
 
 
-def number(name: str, value: Any, least: float | None = None, above: float | None = None) -> float:
+def number(
+    name: str,
+    value: Any,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+) -> float:
     """Checks that an argument is a finite number.
 
     Args:
@@ -46,6 +52,7 @@ def number(name: str, value: Any, least: float | None = None, above: float | Non
         value: the argument.
         least: the least number allowed; None for no such limit.
         above: a number that it has to be larger than; None for no such limit.
+        most: the largest number allowed; None for no such limit.
 
     Returns:
         The number as a Python float.
@@ -55,12 +62,14 @@ def number(name: str, value: Any, least: float | None = None, above: float | Non
     """
     limit = "" if least is None else f" of at least {least:g}"
     limit += "" if above is None else f" above {above:g}"
+    limit += "" if most is None else f"{' and' if limit else ' of'} at most {most:g}"
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     try:
         plain = float(value) if real else math.nan
     except OverflowError:  # of a long integer
         plain = math.inf
-    if not (math.isfinite(plain) and (least is None or plain >= least) and (above is None or plain > above)):
+    inside = (least is None or plain >= least) and (above is None or plain > above)
+    if not (math.isfinite(plain) and inside and (most is None or plain <= most)):
         raise InputError(f"{name} is {value!r:.60}, but it must be a finite number{limit}")
     return plain
 

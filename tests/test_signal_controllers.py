@@ -14,8 +14,9 @@ from test_published import NOBODY, Outcome, majority
 import autotts_jax as at
 from autotts_jax.collect import LocalWorkers, Plan, Problem, Sampling, SimulatedEngine, collect
 from autotts_jax.errors import InputError
+from autotts_jax.experiments.tracing import describe_steps
 from autotts_jax.live.published import PUBLISHED
-from autotts_jax.policies import CISC, CONTROLLERS, DEER, EAT, DeepConf, DeepConfOffline, Dynasor
+from autotts_jax.policies import CISC, CONTROLLERS, DEER, EAT, DeepConf, DeepConfOffline, Dynasor, ShortM
 from autotts_jax.replay import SYNTHETIC_MODELS, cell_statistics, synthetic
 from autotts_jax.replay.generator import SIGNALS
 
@@ -47,9 +48,10 @@ def in_full(branches, answer):
     return Outcome(answer, sum(tokens), max(tokens), len(branches))
 
 
-def cisc(branches, _interval):
+def cisc(temperature, branches, _interval):
     sure = [(one.answers[-1], math.exp(one.signals["logprob_mean"][-1])) for one in branches]
-    return in_full(branches, weighed((answer, math.exp(p / 0.1)) for answer, p in sure))
+    most = max(p for _, p in sure)
+    return in_full(branches, weighed((answer, math.exp((p - most) / temperature)) for answer, p in sure))
 
 
 def deepconf_offline(keep, branches, _interval):
@@ -111,7 +113,8 @@ def early(rule, *constants):
 
 
 PLAYED = {
-    CISC(16): cisc,
+    CISC(16): functools.partial(cisc, 0.1),
+    CISC(16, 1e-3): functools.partial(cisc, 1e-3),
     DeepConfOffline(16): functools.partial(deepconf_offline, 10),
     DeepConfOffline(8, 90.0): functools.partial(deepconf_offline, 90),
     DeepConf(24): functools.partial(deepconf, 10, 16),
@@ -205,6 +208,44 @@ def test_a_family_decides_by_its_value(data):
 def test_values_that_families_do_not_have(spec, problem, data):
     with pytest.raises(InputError, match=problem):
         at.evaluate(data, spec, seeds=1)
+
+
+@pytest.mark.parametrize(
+    ("controller", "problem"),
+    [
+        (CISC(8, temperature=0.0), r"^CISC.temperature is 0.0, but it must be a finite number above 0$"),
+        (
+            DeepConfOffline(8, keep=150),
+            r"^DeepConfOffline.keep is 150, .* number .* at most 100$",
+        ),
+        (DeepConf(8, keep=math.nan), r"^DeepConf.keep is nan; give a number$"),
+        (DeepConf(8, warm_up=0), r"^DeepConf.warm_up is 0, .* of at least 1$"),
+        (DEER(4, 1.5), r"^DEER.threshold is 1.5, .* of at least 0 and at most 1$"),
+        (EAT(4, 0.1, rate=2), r"^EAT.rate is 2, .* above 0 and at most 1$"),
+        (EAT(4, -0.1), r"^EAT.threshold is -0.1, .* above 0$"),
+        (EAT(4, 0.1, warm_up=-3), r"^EAT.warm_up is -3, .* of at least 0$"),
+        (Dynasor(4, 0), r"^Dynasor.bar is 0, .* of at least 1$"),
+        (ShortM(4, 0), r"^ShortM.quorum is 0, .* of at least 1$"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(controller, problem, data):
+    with pytest.raises(InputError, match=problem):
+        at.evaluate(data, controller, seeds=1, max_branches=8)
+    with pytest.raises(InputError, match=problem):
+        at.trace(data, controller, max_branches=8)
+
+
+def test_a_branch_that_is_left_before_the_answer_is_seen_to_vote(data):
+    trace = at.trace(data, DEER(1, 0.0), max_branches=8)
+    assert [step.decision.action for step in trace.steps] == ["open", "prune", "answer"]
+    assert [list(step.votes.items()) for step in trace.steps] == [[(trace.answer, 1)]] * 3
+
+
+def test_rounds_with_other_signals_share_no_line(data):
+    trace = at.trace(data, EAT(1, 1e-9), max_branches=8)
+    shown = {f"{value:.3g}" for value in trace.signals["eat"][0]}
+    lines = [line[-1] for line in describe_steps(trace.steps)]
+    assert shown == set(lines)
 
 
 def test_data_without_signals_are_refused():

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autotts_jax.errors import InputError
-from autotts_jax.replay.signals import DTYPE, SIGNALS, listed
+from autotts_jax.replay.signals import DTYPE, SIGNALS, listed, meant_instead
 
 TOP = 20
 """The most likely tokens of which confidence and entropy are computed."""
@@ -46,11 +46,12 @@ def asked_signals(names: object, probe_tail: int) -> tuple[str, ...]:
         raise InputError(f"signals is {names!r:.60}, but it must be a tuple of names")
     for name in names:
         if name not in SIGNALS:
-            raise InputError(f"a model tells no signal {name!r:.60}; it tells {listed(SIGNALS)}")
+            meant = meant_instead(name, SIGNALS)
+            raise InputError(f"a model tells no signal {name!r:.60}; {meant}it tells {listed(SIGNALS)}")
     if PROBE_HEDGE in names and not probe_tail:
         raise InputError(
             f"the signal {PROBE_HEDGE} is seen in what follows a forced answer, and probe_tail is 0; make it "
-            "16 tokens, for example"
+            "16 tokens, for example (--probe-tail 16)"
         )
     return tuple(name for name in SIGNALS if name in names)
 

@@ -1,5 +1,5 @@
 from .compiling import COMPILER_OPTIONS, XLA_FLAGS
-from .controller import Controller, Family, Memory, check_beta, check_branches, first_of, keep_live
+from .controller import Controller, Family, Memory, check_beta, check_branches, first_of, keep_live, within
 from .costs import CostModel
 from .hosts import initialize
 from .pool import UNREVEALED, BranchPool, Pool, ReplayPool, StopReason, winner
@@ -44,4 +44,5 @@ __all__ = [
     "scramble",
     "vote_weighted",
     "winner",
+    "within",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import math
 import numbers
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -152,14 +153,42 @@ class Family:
         return made
 
 
+_WITHIN = "within"
+
+
+def within(
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    above: float | None = None,
+    default: Any = dataclasses.MISSING,
+) -> Any:
+    """Declares a hyper-parameter of a controller, a field of a dataclass, with the numbers that it can be.
+
+    A number outside is refused before anything is played.
+
+    Args:
+        least: the least; None for no such limit.
+        most: the largest; None for no such limit.
+        above: a number that it is above; None for no such limit.
+        default: its default; without one it has to be given.
+
+    Returns:
+        The field.
+    """
+    limits = {"least": least, "most": most, "above": above}
+    return dataclasses.field(default=default, metadata={_WITHIN: limits})
+
+
 def check_fields(controller: Controller) -> None:
-    """Checks that the hyper-parameters of a controller can be traced, and that its signals have names.
+    """Checks the hyper-parameters of a controller, and that its signals have names.
 
     Args:
         controller: the controller.
 
     Raises:
-        InputError: one is neither a number nor an array, or its signals are no tuple of names.
+        InputError: one is neither a number nor an array, is NaN, or is not `within` its limits; or its
+            signals are no tuple of names.
     """
     kind, signals = type(controller).__name__, controller.signals
     if not isinstance(signals, tuple):
@@ -167,15 +196,22 @@ def check_fields(controller: Controller) -> None:
     if problem := bad_name(signals):
         raise InputError(f"{kind}.signals: {problem}")
     for path, leaf in jax.tree_util.tree_leaves_with_path(controller):
+        name = f"{kind}{jax.tree_util.keystr(path)}"
+        if isinstance(leaf, float) and math.isnan(leaf):
+            raise InputError(f"{name} is {leaf}; give a number")
         if type_of(leaf) is not None:
             continue
-        field = f"{kind}{jax.tree_util.keystr(path)}"
         if isinstance(leaf, int):
-            raise InputError(f"{field} is {leaf!r:.60}, which is more than int32 holds")
+            raise InputError(f"{name} is {leaf!r:.60}, which is more than int32 holds")
         raise InputError(
-            f"{field} is {leaf!r:.80}, but fields are traced and must be numbers or arrays; mark one that "
+            f"{name} is {leaf!r:.80}, but fields are traced and must be numbers or arrays; mark one that "
             "never varies as static, with dataclasses.field(metadata={'static': True})"
         )
+    declared: dict[str, dataclasses.Field[Any]] = getattr(controller, "__dataclass_fields__", {})
+    for field, about in declared.items():
+        value, limits = getattr(controller, field), about.metadata.get(_WITHIN)
+        if limits and isinstance(value, int | float | np.number):  # arrays may be traced
+            number(f"{kind}.{field}", value, **limits)
 
 
 def checked_start(controller: Controller, pool: Pool) -> tuple[Memory, Pool]:

@@ -21,7 +21,7 @@ from autotts_jax.core.mdp import Admissible
 from autotts_jax.core.votes import Vote
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.replay.signals import listed
+from autotts_jax.replay.signals import listed, meant_instead
 from autotts_jax.typing import Array, Scalar, checked
 
 NEVER = jnp.iinfo(jnp.int32).max
@@ -447,7 +447,8 @@ def check_shown(pool: BranchPool, name: object) -> None:
     """
     if name not in pool.signals:
         raise InputError(
-            f"pool.signal({name!r:.60}): the pool shows {listed(pool.signals)}; a controller names what it "
+            f"pool.signal({name!r:.60}): the pool shows {listed(pool.signals)}; "
+            f"{meant_instead(name, pool.signals)}a controller names what it "
             "reads in its attribute `signals`, and plays where that is recorded"
         )
 

@@ -69,7 +69,8 @@ class TraceStep:
         decision: the operation; the last of an episode has the action ``answer`` and the branch that gives
             the answer.
         votes: votes by answer, most first.
-        final: whether the votes are final answers of finished branches; latest answers of active ones if not.
+        final: whether the votes are final answers of finished branches; latest answers of active ones if not,
+            or of all where none is active.
         confidence: confidence of that vote.
         signals: what the player reads of the decision's branches after it, by the name of the signal; None
             where nothing is revealed.
@@ -385,6 +386,8 @@ def _step(
 ) -> TraceStep:
     pool = executor.pool
     finished, active = np.asarray(pool.finished), np.asarray(pool.active)
+    if not active.any():  # those that a controller has left early are pruned, and still vote
+        active = np.asarray(pool.depth) > 0
     final = finals and bool(finished.any())
     answers = executor.answers(np.flatnonzero(finished if final else active).tolist())
     votes = Counter(text for text in answers if text is not None).most_common()
@@ -439,7 +442,7 @@ def _alike(steps: Sequence[TraceStep]) -> Iterator[tuple[TraceStep, TraceStep]]:
         decision = step.decision
         if alone[decision.round] > 1:
             return (number,)
-        return (decision.action, decision.branches, decision.intervals, step.votes, step.final)
+        return (decision.action, decision.branches, decision.intervals, step.votes, step.final, step.signals)
 
     for _, run in groupby(enumerate(steps), key=what):
         same = [step for _, step in run]

@@ -8,7 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from autotts_jax.core.controller import Family, of_branches
+from autotts_jax.core.controller import Family, of_branches, within
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.core.votes import Vote
 from autotts_jax.policies.self_consistency import SelfConsistency
@@ -28,14 +28,15 @@ class CISC(SelfConsistency):
         temperature: T; the paper chooses one for each model.
     """
 
-    temperature: float = 0.1
+    temperature: float = within(above=0, default=0.1)
 
     signals = ("logprob_mean",)
 
     def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
         confidence = jnp.exp(pool.signal("logprob_mean"))
-        # From the largest possible confidence down, so that no weight is infinite.
-        return pool.vote_finals(weights=jnp.exp((confidence - 1) / self.temperature))
+        # From the largest down, so that no weight is infinite and not all are 0.
+        largest = jnp.max(jnp.where(pool.finished, confidence, 0))
+        return pool.vote_finals(weights=jnp.exp((confidence - largest) / self.temperature))
 
 
 FAMILY = Family("cisc", (4, 8, 16, 32, 64), functools.partial(of_branches, CISC), "branches")

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float32, Int32
 
-from autotts_jax.core.controller import Controller, Family, first_of, of_branches
+from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote, largest
 from autotts_jax.policies.self_consistency import SelfConsistency
@@ -28,7 +28,7 @@ class DeepConfOffline(SelfConsistency):
         keep: η, percent of the branches with an answer that vote: 10 or 90 in the paper.
     """
 
-    keep: float = 10.0
+    keep: float = within(0, 100, default=10.0)
 
     signals = ("conf_tail",)
 
@@ -66,8 +66,8 @@ class DeepConf(Controller):
     """
 
     branches: int
-    keep: float = 10.0
-    warm_up: int = 16
+    keep: float = within(0, 100, default=10.0)
+    warm_up: int = within(1, default=16)
 
     signals = ("conf_low",)
 

@@ -7,7 +7,7 @@ import dataclasses
 import jax
 from jaxtyping import Bool
 
-from autotts_jax.core.controller import Family
+from autotts_jax.core.controller import Family, within
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.errors import InputError
 from autotts_jax.policies.early_exit import EarlyExit
@@ -26,7 +26,7 @@ class DEER(EarlyExit):
         threshold: probability above which a branch is settled; 0.95 in the paper.
     """
 
-    threshold: float = 0.95
+    threshold: float = within(0, 1, default=0.95)
 
     signals = ("probe_p_geo",)
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
-from autotts_jax.core.controller import Family
+from autotts_jax.core.controller import Family, within
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.policies.early_exit import EarlyExit
 from autotts_jax.policies.single_branch import check_patience
@@ -41,7 +41,7 @@ class Dynasor(EarlyExit):
         bar: probes in a row after which a branch is settled: 8, 5, 3 or 2 in the paper, the more the milder.
     """
 
-    bar: int
+    bar: int = within(1)
 
     signals = ("probe_hedge",)
 

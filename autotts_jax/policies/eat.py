@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float32, Int32
 
 from autotts_jax.checks import number
-from autotts_jax.core.controller import Family
+from autotts_jax.core.controller import Family, within
 from autotts_jax.core.pool import BranchPool
 from autotts_jax.policies.early_exit import EarlyExit
 from autotts_jax.typing import Array
@@ -45,9 +45,9 @@ class EAT(EarlyExit):
         warm_up: probes after which the variance is looked at.
     """
 
-    threshold: float
-    rate: float = 0.2
-    warm_up: int = 8
+    threshold: float = within(above=0)
+    rate: float = within(most=1, above=0, default=0.2)
+    warm_up: int = within(0, default=8)
 
     signals = ("eat",)
 

@@ -192,11 +192,13 @@ def of_code(
     if not numbers or not (width is None or (isinstance(width, int) and width > 0)):
         raise InputError(f"player {code.path!r} does not say what its values are")
     signals = says.get("signals")
-    if not isinstance(signals, list) or len(signals) > MOST_SIGNALS or bad_name(signals):
+    if not isinstance(signals, list) or len(signals) > MOST_SIGNALS:
         raise InputError(
-            f"player {code.path!r}: its signals are {signals!r:.60}; make them a tuple of names, as "
-            "('conf_low',)"
+            f"player {code.path!r}: its signals are {signals!r:.60}; make them a tuple of at most "
+            f"{MOST_SIGNALS} names, as ('conf_low',)"
         )
+    if problem := bad_name(signals):
+        raise InputError(f"player {code.path!r}: {problem}")
     # With a name of its own choice it could pass for another player.
     name = said if isinstance(said, str) and said.replace("-", "_") == code.name else code.name
     value_name = printable(says.get("value_name"))[:20]

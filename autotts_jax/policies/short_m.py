@@ -11,7 +11,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from autotts_jax.core.controller import Controller, Family, first_of, of_branches
+from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.typing import Scalar
@@ -32,7 +32,7 @@ class ShortM(Controller):
     """
 
     branches: int
-    quorum: int
+    quorum: int = within(1)
 
     def start(self, pool: Pool) -> tuple[None, Pool]:
         return None, pool.open(self.branches)

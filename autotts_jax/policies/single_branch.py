@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Int32
 
-from autotts_jax.core.controller import Controller, Family, first_of
+from autotts_jax.core.controller import Controller, Family, first_of, within
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.errors import InputError
@@ -38,7 +38,7 @@ class SingleBranch(Controller):
         patience: consecutive probes with the same answer after which it stops.
     """
 
-    patience: int
+    patience: int = within(1)
 
     def start(self, pool: Pool) -> tuple[Latest, Pool]:
         pool = pool.open(1)

@@ -150,13 +150,27 @@ def check_signals(names: Iterable[str], shown: Collection[str], reader: str, pla
     """
     for name in names:
         if name not in shown:
-            meant = difflib.get_close_matches(name, shown, 1, 0.85)
+            meant = meant_instead(name, shown)
             raise InputError(
-                f"{reader} reads the signal {name}, and {place} {listed(shown)}; "
-                + "".join(f"did you mean {close}? If not, " for close in meant)
-                + "use data that was recorded with it (of several datasets, all), or give it by "
-                "ProbeDataset.with_signals"
+                f"{reader} reads the signal {name}, and {place} {listed(shown)}; {meant}"
+                f"{'If not, ' if meant else ''}use data that was recorded with it, as smollm2-signals (of "
+                "several datasets, all), or give it by ProbeDataset.with_signals"
             )
+
+
+def meant_instead(name: object, known: Collection[str]) -> str:
+    """Asks in a message whether another signal was meant.
+
+    Args:
+        name: what was named.
+        known: the signals that there are.
+
+    Returns:
+        The question and a space; nothing where no name is like it.
+    """
+    return "".join(
+        f"did you mean {close}? " for close in difflib.get_close_matches(str(name), known, 1, 0.65)
+    )
 
 
 def listed(names: Iterable[str]) -> str:
