@@ -644,6 +644,16 @@ class ReplayPool(LatestAnswers, BranchPool):
         check_shown(self, name)
         return mdp.signal(self._matrix, self._episode, self._state, name)
 
+    def vote(
+        self,
+        voters: Bool[Array, " W"],
+        rank: Int[Array, " W"] | None = None,
+        weights: Float[Array, " W"] | None = None,
+    ) -> Vote:
+        check_vote("vote", self.width, voters, rank, weights)
+        # A matrix has ids of 16 bits.
+        return votes.vote(self.answer_keys.astype(jnp.int16), voters, rank, weights)
+
     def vote_finals(
         self,
         voters: Bool[Array, " W"] | None = None,

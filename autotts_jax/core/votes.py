@@ -233,9 +233,11 @@ def support(answers: Int[Array, " W"], voters: Bool[Array, " W"]) -> Int32[Array
     Returns:
         For each branch the number of voters that give its answer; of no use where that is ``NONE``.
     """
-    ballots = jnp.where(voters, answers, NONE)
+    ballots = jnp.where(voters, answers, jnp.asarray(NONE, answers.dtype))
     # Unrolled over the ballots: XLA makes one pass of it on a CPU, and a slow W x W reduction otherwise.
-    return functools.reduce(jnp.add, ((answers == ballot).astype(jnp.int32) for ballot in ballots))
+    # Counted in as many bits as the ids have, as twice as many of 16 fit a vector unit.
+    agreeing = ((answers == ballot).astype(answers.dtype) for ballot in ballots)
+    return functools.reduce(jnp.add, agreeing).astype(jnp.int32)
 
 
 def fold_ballots(fold: Callable[..., Array], start: Num[Array, " W"], *ballots: Array) -> Num[Array, " W"]:
@@ -395,8 +397,14 @@ def _lead(
     count: Int32[Array, " W"], voters: Bool[Array, " W"], rank: Int[Array, " W"] | None
 ) -> tuple[Int32[Array, ""], Int32[Array, ""]]:
     """The earliest voter among those with the most votes, and that number of votes."""
-    order = jnp.arange(count.shape[0], dtype=jnp.int32)
-    rank = order if rank is None else rank
+    width = count.shape[0]
+    order = jnp.arange(width, dtype=jnp.int32)
+    if rank is None:  # then one reduction finds both
+        nobody = -width
+        best = largest(jnp.where(voters, count * width - order, nobody))
+        leader = -best % width
+        is_nobody = best == nobody
+        return jnp.where(is_nobody, NONE, leader), jnp.where(is_nobody, 0, (best + leader) // width)
     count = jnp.where(voters, count, 0)
     top1 = largest(count)
     last = jnp.iinfo(jnp.int32).max
