@@ -149,7 +149,7 @@ def write_folder(path: str | Path, contents: Mapping[str, bytes]) -> None:
     """
     try:
         # A complete folder takes the place of the empty one, and not that of a link to it.
-        target = destination(path, "the folder's path").resolve()
+        target = Path(os.path.realpath(destination(path, "the folder's path")))
         if target == Path.cwd():
             raise InputError(f"{path} is the current folder; name a new one in it or beside it")
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):

@@ -199,7 +199,9 @@ def test_a_completion_of_just_the_limit_is_not_cut_off(tmp_path, monkeypatch, ca
     line = ["collect", "--engine", "simulated", "--interval", "20", "--from-texts", source]
     for number, said in ((tokens, False), (tokens - 1, True)):
         more = ["--max-tokens", str(number), "--out", str(tmp_path / str(number))]
-        assert ("1 of 1 completions have more than" in main([*line, *more], monkeypatch, capsys)) is said
+        assert (
+            "1 of 1 completions have not ended after" in main([*line, *more], monkeypatch, capsys)
+        ) is said
 
 
 @pytest.mark.parametrize("listed", ["[50, 51]", " [50,51] "])
@@ -440,7 +442,7 @@ def test_the_command_makes_the_matrix_and_says_what_is_not_in_it(
     assert "3 questions of 6 branches" in said
     branches = [b for unit in Store(finished).done() for b in unit.branches]
     tokens, cut = [b.tokens for b in branches], [b.finish for b in branches].count(Finish.length)
-    assert f"{cut} of 18 completions have more than 200 tokens" in said
+    assert f"{cut} of 18 completions have not ended after 200 tokens" in said
     assert "without" not in said
     few = [*line[:-1], str(tmp_path / "few"), "--branches", "2", "--limit", "1", "--signals"]
     said = " ".join(main(few, monkeypatch, capsys).split())

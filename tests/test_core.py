@@ -129,13 +129,21 @@ def test_all_faces_end_in_the_same_state_cost_and_answer(matrix, order, question
     assert words.answer(int(answer)) == (voted[0][0] if voted else None)
 
 
-counts = st.lists(st.integers(-1, 3), min_size=WIDTH, max_size=WIDTH).map(lambda n: np.array(n, np.int32))
-small = st.integers(0, 4)
+intervals_a_round = st.integers(-1, 3) | st.integers(4, 45) | st.just(2**31 - 1)
+counts = st.lists(intervals_a_round, min_size=WIDTH, max_size=WIDTH).map(lambda n: np.array(n, np.int32))
+small = st.integers(-2, 4) | st.just(2**31 - 1)
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    matrices, orders, st.lists(FUSED, max_size=8), counts, st.integers(1, 50), small, st.integers(0, 6), small
+    matrices,
+    orders,
+    st.lists(FUSED, max_size=8),
+    counts,
+    st.integers(0, 50),
+    small,
+    st.integers(-1, 6),
+    small,
 )
 def test_rounds_at_once_are_rounds_one_by_one(matrix, order, actions, count, rounds, opening, most, wait):
     kept = {"revealed": True}, {"revealed": False, "unprobed": False}
@@ -147,19 +155,37 @@ def test_rounds_at_once_are_rounds_one_by_one(matrix, order, actions, count, rou
         before = all_at_once
         all_at_once, played = advance_rounds(before, count, rounds, opening, most, wait)
         can_end = np.asarray(one.live) | (opening > 0) & (int(one.opened) <= INDEX) & (most > INDEX)
-        rounds = rounds if np.any(can_end & (count > 0)) else 1
-        for number in range(1, rounds + 1):
+        last = rounds if np.any(can_end & (count > 0)) else 1
+        for number in range(1, max(last, 1) + 1):
             ended = np.sum(one.finished)
             one, alone = advance_rounds(one, count, rounds, opening, most, wait)
             assert int(alone) == 1
-            if number == rounds or np.sum(one.finished) > ended:
+            if number >= last or np.sum(one.finished) > ended:
                 break
             if number > wait:
-                one = by_operations(one, [("new", 0)] * min(opening, max(most - int(one.opened), 0)))
+                room = max(min(most, WIDTH) - int(one.opened), 0)
+                one = by_operations(one, [("new", 0)] * min(max(opening, 0), room))
         assert same(one.state, all_at_once.state)
         assert int(played) == number
         assert int(all_at_once.skipped) == number - 1
         assert int(one.skipped) == int(before.skipped) == 0
+
+
+def test_rounds_are_counted_exactly_where_all_branches_are_read_alike():
+    """XLA multiplies by the reciprocal of what all are divided by, and 21 / 7 is then more than 3."""
+    numbers, divisors = np.arange(4096, dtype=np.int32), np.arange(1, 200, dtype=np.int32)
+    quotients = jax.jit(jax.vmap(mdp.quotient, (None, 0)))(numbers, divisors)
+    np.testing.assert_array_equal(quotients, numbers // divisors[:, None])
+    for divisor in (7, 41, 47):
+        alike = jax.jit(lambda given, by=divisor: mdp.quotient(given, jnp.int32(by)))(numbers)
+        np.testing.assert_array_equal(alike, numbers // divisor)
+
+
+def test_operations_take_numbers_of_numpy():
+    pool = begin_pool(random_matrix(0), 0, INDEX.astype(np.int32), labels=False, at_once=BIG)
+    one = np.int64(1)
+    pool, _ = pool.open(one).advance_rounds(np.ones(WIDTH, np.int32), one, np.int8(1), np.int32(2), one)
+    assert int(pool.read(one).opened) == 2
 
 
 @pytest.mark.parametrize("kept", [{}, {"budget": BIG, "labels": False}, {"at_once": 1, "labels": False}])

@@ -470,6 +470,11 @@ def test_the_current_folder_is_not_replaced_and_a_link_leads_to_the_folder(run, 
     status, _, err = run("data", "convert", folder, "--out", ".")
     assert status == 2
     assert err == "autotts-jax: error: . is the current folder; name a new one in it or beside it\n"
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    status, _, err = run("data", "convert", folder, "--out", loop)
+    assert status == 2
+    assert err.startswith(f"autotts-jax: error: {loop}: cannot be written: ")
     for name, there in (("link", True), ("dangling", False)):
         target = tmp_path / f"target of {name}"
         if there:

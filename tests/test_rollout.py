@@ -272,6 +272,32 @@ def test_rounds_that_are_played_at_once_change_no_result():
         chex.assert_trees_all_equal(figures(at_once), figures(alone))
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Idler(Plain):
+    """Does nothing for some rounds, then asks for more than are left."""
+
+    def round(self, memory, pool):
+        count = jnp.full(pool.width, jnp.where(memory < self.rounds, 0, 1))
+        pool, played = pool.advance_rounds(count, jnp.where(memory < self.rounds, 1, 1000))
+        return memory + played, pool, at_the_end(pool)
+
+
+def at_the_end(pool):
+    return jnp.where(jnp.any(pool.finished), StopReason.DECIDED, StopReason.RUNNING)
+
+
+def test_rounds_at_once_end_at_the_limit_of_rounds():
+    matrix = random_matrix(5)
+    matrix = dataclasses.replace(matrix, lengths=np.full_like(matrix.lengths, 30))
+    results = rollout([Idler(2, ROUND_LIMIT - 2), Idler(2, 0)], matrix, ORDERS, grid(2))
+    cut = grid(2).setting == 0
+    assert set(results.rounds[cut]) == {ROUND_LIMIT}
+    assert set(results.stop_reason[cut]) == {StopReason.ROUND_LIMIT}
+    assert set(results.intervals[cut]) == {2 * 3}
+    assert set(results.rounds[~cut]) == {30}
+
+
 def test_early_stopping_never_reads_a_part_of_a_window():
     results = rollout([EarlyStopping(3, window=2)], random_matrix(7), ORDERS, grid(1))
     assert set(results.branches) == {2}

@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_published import NOBODY, Outcome, majority
@@ -213,13 +214,18 @@ def test_values_that_families_do_not_have(spec, problem, data):
 @pytest.mark.parametrize(
     ("controller", "problem"),
     [
-        (CISC(8, temperature=0.0), r"^CISC.temperature is 0.0, but it must be a finite number above 0$"),
+        (
+            CISC(8, temperature=0.0),
+            r"^CISC.temperature is 0.0, but it must be a finite number of at least 1e-06$",
+        ),
         (
             DeepConfOffline(8, keep=150),
             r"^DeepConfOffline.keep is 150, .* number .* at most 100$",
         ),
         (DeepConf(8, keep=math.nan), r"^DeepConf.keep is nan; give a number$"),
         (DeepConf(8, warm_up=0), r"^DeepConf.warm_up is 0, .* of at least 1$"),
+        (ShortM(4, np.array(-3)), r"^ShortM.quorum is -3, .* of at least 1$"),
+        (CISC(8, jnp.float32(jnp.nan)), r"^CISC.temperature is nan; give a number$"),
         (DEER(4, 1.5), r"^DEER.threshold is 1.5, .* of at least 0 and at most 1$"),
         (EAT(4, 0.1, rate=2), r"^EAT.rate is 2, .* above 0 and at most 1$"),
         (EAT(4, -0.1), r"^EAT.threshold is -0.1, .* above 0$"),

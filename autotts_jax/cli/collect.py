@@ -201,9 +201,9 @@ def _say_of_completions(store: Store) -> None:
     branches = [branch for unit in store.done() for branch in unit.branches]
     sampling = store.plan.sampling
     if cut := sum(branch.finish is Finish.length for branch in branches):
+        said = f"{cut:,} of {len(branches):,} completions have not ended after {sampling.max_tokens:,} tokens"
         say(
-            f"{cut:,} of {len(branches):,} completions have more than {sampling.max_tokens:,} tokens: what "
-            "is beyond was left out, and the answer forced there; --max-tokens sets that number"
+            f"{said}: what is beyond was left out, and the answer forced there; --max-tokens sets that number"
         )
     if sampling.signals:
         untold = [name for name in SIGNALS if name not in FORCED]

@@ -243,10 +243,11 @@ def _completion(source: str, place: str, row: Mapping[str, Any], column: str) ->
         raise DataError(source, f"{place} has an empty {column}; fill it, or leave the row out")
     # Numbers of JSON are texts here, as they are written.
     if others := [token for token in value if not _TOKEN.fullmatch(str(token))]:
+        other = "" if column.lower() == _TOKENS else "text, or "
         raise DataError(
             source,
-            f"{place} has {reprlib.repr(others[0])} in its {column}; make it text, or a list of token ids, "
-            "which are whole numbers from 0",
+            f"{place} has {reprlib.repr(others[0])} in its {column}; make it {other}a list of token ids, "
+            "which are whole numbers from 0, as [1, 2]",
         )
     return tuple(int(token) for token in value)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import math
 import numbers
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -175,8 +174,14 @@ def within(
 
     Returns:
         The field.
+
+    Raises:
+        InputError: a limit is no finite number.
     """
     limits = {"least": least, "most": most, "above": above}
+    for name, limit in limits.items():
+        if limit is not None:
+            number(f"{name} of within", limit)
     return dataclasses.field(default=default, metadata={_WITHIN: limits})
 
 
@@ -197,7 +202,7 @@ def check_fields(controller: Controller) -> None:
         raise InputError(f"{kind}.signals: {problem}")
     for path, leaf in jax.tree_util.tree_leaves_with_path(controller):
         name = f"{kind}{jax.tree_util.keystr(path)}"
-        if isinstance(leaf, float) and math.isnan(leaf):
+        if np.ndim(leaf) == 0 and not isinstance(leaf, jax.core.Tracer) and leaf != leaf:
             raise InputError(f"{name} is {leaf}; give a number")
         if type_of(leaf) is not None:
             continue
@@ -210,8 +215,8 @@ def check_fields(controller: Controller) -> None:
     declared: dict[str, dataclasses.Field[Any]] = getattr(controller, "__dataclass_fields__", {})
     for field, about in declared.items():
         value, limits = getattr(controller, field), about.metadata.get(_WITHIN)
-        if limits and isinstance(value, int | float | np.number):  # arrays may be traced
-            number(f"{kind}.{field}", value, **limits)
+        if limits and np.ndim(value) == 0 and not isinstance(value, jax.core.Tracer):
+            number(f"{kind}.{field}", np.asarray(value).item(), **limits)
 
 
 def checked_start(controller: Controller, pool: Pool) -> tuple[Memory, Pool]:

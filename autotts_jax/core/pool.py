@@ -694,7 +694,7 @@ class ReplayPool(LatestAnswers, BranchPool):
     def open(self, count: Scalar, probe: bool = True) -> ReplayPool:
         check_argument("open", count, np.signedinteger)
         self._check_probe("open", probe)
-        opened = mdp.open_branches(self._episode, self._state, count, self._budget)
+        opened = mdp.open_branches(self._episode, self._state, jnp.asarray(count), self._budget)
         fresh = opened.active & (self.depth == 0)
         return self._then(mdp.reveal(opened, fresh) if probe else opened)
 
@@ -716,8 +716,8 @@ class ReplayPool(LatestAnswers, BranchPool):
         # Labels are in the order of single rounds, and a budget may end any of them early.
         if self._at_once is None or self._budget is not None or self._labels is not None:
             return self.advance(count), jnp.int32(1)
-        rounds, most = jnp.minimum(rounds, self._at_once), self.width if most is None else most
-        state, played = mdp.advance_rounds(self._episode, self._state, count, rounds, opening, most, wait)
+        given = (jnp.minimum(rounds, self._at_once), opening, self.width if most is None else most, wait)
+        state, played = mdp.advance_rounds(self._episode, self._state, count, *map(jnp.asarray, given))
         return dataclasses.replace(self, _state=state, _skipped=self._skipped + played - 1), played
 
     def probe(self, mask: Bool[Array, " W"]) -> ReplayPool:
@@ -730,7 +730,7 @@ class ReplayPool(LatestAnswers, BranchPool):
 
     def read(self, count: Scalar) -> ReplayPool:
         check_argument("read", count, np.signedinteger)
-        return self._then(mdp.read_full(self._episode, self._state, count, self._budget))
+        return self._then(mdp.read_full(self._episode, self._state, jnp.asarray(count), self._budget))
 
     def _check_probe(self, call: str, probe: object) -> None:
         check_probe(call, probe)

@@ -583,7 +583,8 @@ def _lane_play(
 
     def opened(lane: Lane) -> tuple[Controller, Memory, ReplayPool]:
         body: _Body = lane.body
-        pool = body.pool.with_matrix(table.matrix, table.at_once)
+        left = ROUND_LIMIT - lane.rounds - body.pool.skipped
+        pool = body.pool.with_matrix(table.matrix, jnp.minimum(table.at_once, left))
         return table.settings.controller(body.setting), body.memory, pool
 
     def play_round(lane: Lane) -> tuple[_Body, Scalar]:

@@ -28,7 +28,7 @@ class CISC(SelfConsistency):
         temperature: T; the paper chooses one for each model.
     """
 
-    temperature: float = within(above=0, default=0.1)
+    temperature: float = within(1e-6, default=0.1)
 
     signals = ("logprob_mean",)
 
