@@ -673,7 +673,8 @@ def results_of(
 
 def _check_ends(controller: str, results: Results) -> None:
     """Checks what no trace can tell of what a controller returns."""
-    unknown = results.stop_reason[~np.isin(results.stop_reason, list(StopReason))]
+    reason = results.stop_reason
+    unknown = reason[(reason < min(StopReason)) | (reason > max(StopReason))]
     if unknown.size:
         raise InputError(f"{controller}.round returned the stop reason {unknown[0]}; return a StopReason")
     astray = np.flatnonzero(results.answer == NO_LEADER)
