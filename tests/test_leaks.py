@@ -132,6 +132,24 @@ def test_an_answer_that_changes_without_a_decision_is_shown(data):
     assert "it makes the same decisions both times" in message
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Miscounts(Opens):
+    """Takes the rounds that are played at once for one, and opens a branch in the third."""
+
+    def start(self, pool):
+        return jnp.int32(0), pool.open(self.branches)
+
+    def round(self, memory, pool):
+        pool, _ = pool.advance_rounds(jnp.ones(pool.width, jnp.int32), 9)
+        pool = pool.open(jnp.where(memory == 2, 1, 0))
+        return memory + 1, pool, jnp.where(jnp.all(~pool.live), StopReason.EXHAUSTED, StopReason.RUNNING)
+
+
+def test_a_controller_that_does_not_count_rounds_played_at_once_is_caught(data):
+    assert "fails the equality check" in failure(Miscounts(), data, max_branches=WIDTH)
+
+
 # --- purity ---------------------------------------------------------------------------------------------
 
 

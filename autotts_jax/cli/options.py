@@ -91,7 +91,7 @@ def path(text: str | Path) -> Path:
         typer.BadParameter: it is empty, which would be the current folder, or its bytes are not UTF-8.
     """
     if not text:
-        raise typer.BadParameter("an empty path names nothing; give a file or a folder, as . for this one")
+        raise typer.BadParameter("an empty path names nothing; give a file or a folder")
     return Path(utf8(str(text)))
 
 
