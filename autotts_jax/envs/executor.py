@@ -101,7 +101,8 @@ class EnvironmentExecutor(Executor):
             )
         self.total_reward = 0.0
         self._width = width
-        self._signals: tuple[str, ...] = env.get_wrapper_attr("environment").signals
+        shown = "signals" in observation
+        self._signals: tuple[str, ...] = env.get_wrapper_attr("environment").signals if shown else ()
         self._depth = np.zeros(width, np.int32)
         self._charged = np.zeros(width, np.int32)
         self._look(observation, info)
