@@ -127,9 +127,10 @@ def test_a_policy_that_is_shown_an_unrevealed_one_is_caught(data):
         ({"signals": ["nope"]}, "reads the signal nope, and the data has conf_low, conf_mean"),
         ({"signals": ["conf_lo"]}, "probe_p_mean; did you mean conf_low? If not, use data"),
         ({"signals": ["eat"], "data": "smollm2"}, "reads the signal eat, and the data has"),
-        ({"signals": ["eat"], "data": ["smollm2", "synthetic-signals"]}, "signal"),
+        ({"signals": ["eat"], "data": ["smollm2", "synthetic-signals"]}, "signal eat, and the data has none"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:SmolLM2-135M-Instruct/arithmetic has no signal")
 def test_what_cannot_be_observed_is_said(settings, message):
     with pytest.raises(at.InputError, match=re.escape(message)):
         gym.make("WidthDepthRounds-v0", max_branches=W, **settings)
