@@ -108,14 +108,18 @@ def _recall(first):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DebugCallback(Honest):
-    """Has the host note the final answers of each question, and asks it for them."""
+    """Has the host note the final answers of each question, and asks it for them at the end."""
 
-    def voters(self, pool):
-        matrix, first = getattr(pool, "_matrix", None), pool.answer_keys[:3]
+    def start(self, pool):
+        memory, pool = super().start(pool)
+        matrix = getattr(pool, "_matrix", None)
         if matrix is not None:
             finals = jnp.asarray(matrix.answers)[pool._episode.question, :, 1]
-            jax.debug.callback(_note, first, finals, ordered=False)
-        shape = jax.ShapeDtypeStruct((), np.int32)
+            jax.debug.callback(_note, pool.answer_keys[:3], finals, ordered=False)
+        return memory, pool
+
+    def voters(self, pool):
+        shape, first = jax.ShapeDtypeStruct((), np.int32), pool.answer_keys[:3]
         return _only(pool, jax.pure_callback(_recall, shape, first, vmap_method="sequential"))
 
 
