@@ -350,7 +350,7 @@ def vote_by_masks(
     """
     voters = voters & jnp.any(masks != 0, axis=1)
     ballots = pack_bits(voters)
-    count = jnp.sum(jax.lax.population_count(masks & ballots).astype(jnp.int32), axis=1)
+    count = jnp.sum(jax.lax.population_count(masks & ballots), axis=1, dtype=jnp.int32)
     leader, top1 = _lead(count, voters, rank)
     bit = jnp.arange(voters.shape[0], dtype=jnp.uint32)
     words = jnp.repeat(masks[leader], WORD)[: voters.shape[0]]
