@@ -48,10 +48,7 @@ def main(
     repeats: Annotated[int, typer.Option(help="Timed runs of each path, fewer where they take long.")] = 15,
     seeds: Annotated[int, typer.Option(help="Seeds of the repo100 protocol.")] = 100,
 ) -> None:
-    devices.configure()
-    devices.pin_devices()
-    dataset = read_files([data]) if data else synthetic(models=SYNTHETIC_MODELS[-1:])
-    orders = branch_orders(dataset, "repo100", range(seeds), 64)
+    dataset, orders = opened(data, seeds)
     local = jax.local_devices()
     console = Console()
     console.print(
@@ -61,6 +58,22 @@ def main(
     for table in against_released(dataset, orders, repeats):
         console.print(table)
     console.print(by_lanes(dataset, orders, repeats))
+
+
+def opened(data: str | None, seeds: int):
+    """Readies the devices; gives a cell, or a synthetic one, and branch orders of width 64."""
+    devices.configure()
+    devices.pin_devices()
+    dataset = read_files([data]) if data else synthetic(models=SYNTHETIC_MODELS[-1:])
+    return dataset, branch_orders(dataset, "repo100", range(seeds), 64)
+
+
+def all_episodes(names: str, dataset, orders):
+    """The controllers of a case, and every question under every branch order with each."""
+    controllers = [controller for name in names.split(",") for controller in select(name).controllers]
+    shape = (len(controllers), orders.num_rows, len(dataset))
+    setting, row, question = (axis.reshape(-1) for axis in np.indices(shape))
+    return controllers, Episodes(question, row, setting)
 
 
 def against_released(dataset, orders, repeats: int) -> tuple[Table, Table]:
@@ -131,10 +144,7 @@ def table_of(*headings: str) -> Table:
 
 def compiled(names: str, dataset, orders, repeats: int, lanes: int | None = None):
     """Results of a compiled rollout, and the median of its run times."""
-    controllers = [controller for name in names.split(",") for controller in select(name).controllers]
-    shape = (len(controllers), orders.num_rows, len(dataset))
-    setting, row, question = (axis.reshape(-1) for axis in np.indices(shape))
-    episodes = Episodes(question, row, setting)
+    controllers, episodes = all_episodes(names, dataset, orders)
     runs = [rollout(controllers, dataset.matrix, orders, episodes, lanes=lanes) for _ in range(repeats)]
     first, *_ = runs
     return first, statistics.median(run.run_seconds for run in runs)

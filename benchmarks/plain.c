@@ -23,7 +23,7 @@ typedef struct {
 } Settings;
 
 typedef struct {
-    int32_t tokens, correct, rounds;
+    int32_t tokens, correct;
 } Result;
 
 /* --- votes: the most frequent answer, of several the one voted for first ------------------------------- */
@@ -98,15 +98,15 @@ static int charged(const Branches *of, int i) {
     return whole > of->tokens[i] ? whole : of->tokens[i];
 }
 
-static Result answered(const Matrix *matrix, int question, int answer, int tokens, int rounds) {
-    return (Result){tokens, answer >= 0 && answer == matrix->gold[question], rounds};
+static Result answered(const Matrix *matrix, int question, int answer, int tokens) {
+    return (Result){tokens, answer >= 0 && answer == matrix->gold[question]};
 }
 
 /* --- controllers ---------------------------------------------------------------------------------------- */
 
 /* SC, ASC and ESC read branches in full: all, or until the vote is sure, or until a window agrees. */
 static Result in_full(const Matrix *matrix, int kind, int q, const int32_t *order, Branches *of, Votes *votes) {
-    int tokens = 0, rounds = 1, agree = 1;
+    int tokens = 0, agree = 1;
     show(of, matrix, q, order, 0, WIDTH);
     clear(votes, matrix->vocabulary);
     for (int i = 0; i < WIDTH; i++) {
@@ -118,10 +118,10 @@ static Result in_full(const Matrix *matrix, int kind, int q, const int32_t *orde
         if (kind == ESC) {
             agree = i % 8 == 0 ? answer >= 0 : agree && answer == final_answer(of, i - 1);
             if (i % 8 == 7 && agree)
-                return answered(matrix, q, answer, tokens, i / 8 + 1);
+                return answered(matrix, q, answer, tokens);
         }
     }
-    return answered(matrix, q, votes->winner, tokens, rounds);
+    return answered(matrix, q, votes->winner, tokens);
 }
 
 static Result parallel_probe(const Matrix *matrix, int q, const int32_t *order, Branches *of) {
@@ -172,7 +172,7 @@ static Result parallel_probe(const Matrix *matrix, int q, const int32_t *order, 
     } while (stable < 40 && live && step < 100);
     for (int j = 0; j < kept; j++)
         tokens += charged(of, running[j]);
-    return answered(matrix, q, winner, tokens, step);
+    return answered(matrix, q, winner, tokens);
 }
 
 static Result cmc(const Matrix *matrix, const Settings *set, int q, const int32_t *order, Branches *of, Votes *pool) {
@@ -250,7 +250,7 @@ static Result cmc(const Matrix *matrix, const Settings *set, int q, const int32_
             if (!pruned[i])
                 add(pool, latest(of, i));
     }
-    return answered(matrix, q, pool->winner, tokens, round);
+    return answered(matrix, q, pool->winner, tokens);
 }
 
 void play(const Matrix *matrix, int kind, const Settings *settings, const int32_t *orders, const int32_t *question,

@@ -20,14 +20,11 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from evaluate_speed import CASES, cpu_model, table_of
+from evaluate_speed import CASES, all_episodes, cpu_model, opened, table_of
 from rich.console import Console
 
 from autotts_jax.core import Episodes, devices, rollout
 from autotts_jax.core.votes import confidence_table
-from autotts_jax.experiments.evaluation import branch_orders
-from autotts_jax.policies.players import select
-from autotts_jax.replay import SYNTHETIC_MODELS, read_files, synthetic
 
 SOURCE = Path(__file__).with_name("plain.c")
 WIDTH, MOST_ANSWERS = 64, 1024
@@ -61,10 +58,7 @@ def main(
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise SystemExit("no C compiler is installed; install one, such as gcc")
-    devices.configure()
-    devices.pin_devices()
-    dataset = read_files([data]) if data else synthetic(models=SYNTHETIC_MODELS[-1:])
-    orders = branch_orders(dataset, "repo100", range(seeds), WIDTH)
+    dataset, orders = opened(data, seeds)
     console = Console()
     console.print(f"{dataset.cells[0].name}; {cpu_model()}, {devices.usable_cores()} cores; {compiler}")
     table = table_of("episodes", "rollout/s", "plain C/s", "share")
@@ -75,22 +69,19 @@ def main(
         subprocess.run([compiler, *flags, str(SOURCE), "-o", str(library)], check=True)
         play = ctypes.CDLL(str(library)).play
         for kind, names in enumerate(CASES):
-            episodes, ours, theirs = timed(play, kind, names, dataset.matrix, orders, seconds)
+            episodes, ours, theirs = timed(play, kind, names, dataset, orders, seconds)
             rates = f"{episodes / ours / 1000:,.0f}", f"{episodes / theirs / 1000:,.0f}"
             table.add_row(names, f"{episodes}", *rates, f"{theirs / ours:.0%}")
     console.print(table)
 
 
-def timed(play, kind: int, names: str, matrix, orders, seconds: float) -> tuple[int, float, float]:
+def timed(play, kind: int, names: str, dataset, orders, seconds: float) -> tuple[int, float, float]:
     """The number of episodes, and the least seconds of a rollout and of plain C, which take turns."""
-    controllers = [controller for name in names.split(",") for controller in select(name).controllers]
-    shape = (len(controllers), orders.num_rows, matrix.num_questions)
-    setting, row, question = (axis.reshape(-1).astype(np.int32) for axis in np.indices(shape))
-    episodes = Episodes(question, row, setting)
-    in_c = prepared(play, kind, controllers, matrix, orders, episodes)
+    controllers, episodes = all_episodes(names, dataset, orders)
+    in_c = prepared(play, kind, controllers, dataset.matrix, orders, episodes)
     least, until = [np.inf, np.inf], time.perf_counter() + seconds
     while time.perf_counter() < until:
-        results = rollout(controllers, matrix, orders, episodes)
+        results = rollout(controllers, dataset.matrix, orders, episodes)
         least[0] = min(least[0], results.run_seconds)
         for _ in range(4):
             began = time.perf_counter()
@@ -98,11 +89,11 @@ def timed(play, kind: int, names: str, matrix, orders, seconds: float) -> tuple[
             least[1] = min(least[1], time.perf_counter() - began)
     assert np.array_equal(played[:, 0], results.tokens), names
     assert np.array_equal(played[:, 1], results.correct), names
-    return len(setting), least[0], least[1]
+    return len(results.tokens), least[0], least[1]
 
 
 def prepared(play, kind: int, controllers, matrix, orders, episodes: Episodes):
-    """A function that plays the episodes in C, and gives tokens, correctness and rounds of each."""
+    """A function that plays the episodes in C, and gives tokens and correctness of each."""
     if matrix.vocabulary > MOST_ANSWERS or orders.width != WIDTH:
         raise SystemExit(f"plain.c plays {WIDTH} branches of at most {MOST_ANSWERS} distinct answers")
     arrays = {
@@ -124,9 +115,10 @@ def prepared(play, kind: int, controllers, matrix, orders, episodes: Episodes):
     every = np.ascontiguousarray(
         [orders.of(q, row) for q in range(matrix.num_questions) for row in range(rows)], np.int32
     )
-    places = np.ascontiguousarray(episodes.question * rows + episodes.row, np.int32)
-    results = np.zeros((len(places), 3), np.int32)
-    columns = [every, episodes.question, places, episodes.setting]
+    places = episodes.question * rows + episodes.row
+    results = np.zeros((len(places), 2), np.int32)
+    given = (episodes.question, places, episodes.setting)
+    columns = [every, *(np.ascontiguousarray(column, np.int32) for column in given)]
 
     def run() -> np.ndarray:
         play(
