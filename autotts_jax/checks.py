@@ -68,8 +68,8 @@ def number(
         plain = float(value) if real else math.nan
     except OverflowError:  # of a long integer
         plain = math.inf
-    inside = (least is None or plain >= least) and (above is None or plain > above)
-    if not (math.isfinite(plain) and inside and (most is None or plain <= most)):
+    high = (least is None or plain >= least) and (above is None or plain > above)
+    if not (math.isfinite(plain) and high and (most is None or plain <= most)):
         raise InputError(f"{name} is {value!r:.60}, but it must be a finite number{limit}")
     return plain
 

@@ -147,8 +147,8 @@ def read_completions(
 
     A row has a question, a completion as text or as a list of token ids, and the reference answer, which may
     be missing in all rows of a question but one. In a column ``token_ids`` a list may be written as text, as
-    in CSV. Rows with the same question are its completions. If the
-    column `ID_COLUMN` exists, it must agree with that.
+    in CSV. Rows with the same question are its completions. If the column `ID_COLUMN` exists, it must agree
+    with that.
 
     Args:
         source: a file or a dataset that `read_questions` takes.
@@ -226,8 +226,8 @@ def _note(source: str, place: str, said: _Said, kind: str, key: str, what: str, 
 
 
 def _completion(source: str, place: str, row: Mapping[str, Any], column: str) -> str | Tokens:
-    value = row.get(column)
-    if column.lower() == _TOKENS and not is_missing(value) and type(value) is not list:
+    value, of_tokens = row.get(column), column.lower() == _TOKENS
+    if of_tokens and not is_missing(value) and type(value) is not list:
         # CSV, for one, has lists as text. To take it for the completion would count other tokens.
         listed = _LIST.fullmatch(str(value))
         if listed is None:
@@ -243,7 +243,7 @@ def _completion(source: str, place: str, row: Mapping[str, Any], column: str) ->
         raise DataError(source, f"{place} has an empty {column}; fill it, or leave the row out")
     # Numbers of JSON are texts here, as they are written.
     if others := [token for token in value if not _TOKEN.fullmatch(str(token))]:
-        other = "" if column.lower() == _TOKENS else "text, or "
+        other = "" if of_tokens else "text, or "
         raise DataError(
             source,
             f"{place} has {reprlib.repr(others[0])} in its {column}; make it {other}a list of token ids, "

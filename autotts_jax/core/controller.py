@@ -202,7 +202,7 @@ def check_fields(controller: Controller) -> None:
         raise InputError(f"{kind}.signals: {problem}")
     for path, leaf in jax.tree_util.tree_leaves_with_path(controller):
         name = f"{kind}{jax.tree_util.keystr(path)}"
-        if np.ndim(leaf) == 0 and not isinstance(leaf, jax.core.Tracer) and leaf != leaf:
+        if _is_concrete(leaf) and leaf != leaf:
             raise InputError(f"{name} is {leaf}; give a number")
         if type_of(leaf) is not None:
             continue
@@ -215,8 +215,13 @@ def check_fields(controller: Controller) -> None:
     declared: dict[str, dataclasses.Field[Any]] = getattr(controller, "__dataclass_fields__", {})
     for field, about in declared.items():
         value, limits = getattr(controller, field), about.metadata.get(_WITHIN)
-        if limits and np.ndim(value) == 0 and not isinstance(value, jax.core.Tracer):
+        if limits and _is_concrete(value):
             number(f"{kind}.{field}", np.asarray(value).item(), **limits)
+
+
+def _is_concrete(value: Any) -> bool:
+    """Tells whether a value is a single one, and not traced."""
+    return np.ndim(value) == 0 and not isinstance(value, jax.core.Tracer)
 
 
 def checked_start(controller: Controller, pool: Pool) -> tuple[Memory, Pool]:

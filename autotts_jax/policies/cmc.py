@@ -168,7 +168,7 @@ class CMC(Controller):
             rounds=jnp.where(known, ROUNDS - memory.round, 1),
             opening=jnp.where(widens, self.widen, 0),
             most=self.max_use,
-            wait=jnp.maximum(self._first_widening() - memory.round, 0),
+            wait=self._first_widening() - memory.round,
         )
 
     def _first_widening(self) -> Array:

@@ -285,13 +285,14 @@ def stack(datasets: Sequence[ProbeDataset]) -> ProbeDataset:
     num_branches = max(dataset.matrix.num_branches for dataset in datasets)
     max_depth = max(dataset.matrix.max_depth for dataset in datasets)
     count = sum(len(dataset) for dataset in datasets)
-    names = set.intersection(*(set(dataset.matrix.signals) for dataset in datasets))
-    if partial := set.union(*(set(dataset.matrix.signals) for dataset in datasets)) - names:
-        lacking = next(dataset for dataset in datasets if partial - set(dataset.matrix.signals))
-        absent = sorted(partial - set(lacking.matrix.signals))
+    shown = [set(dataset.matrix.signals) for dataset in datasets]
+    names = set.intersection(*shown)
+    lacking = [set.union(*shown) - own for own in shown]
+    if any(lacking):
+        absent, first = next(pair for pair in zip(lacking, datasets, strict=True) if pair[0])
         warnings.warn(
-            f"{lacking.cells[0].name} has no signal {', '.join(absent)}, so all the data together has none; "
-            "give data that has it alone to keep it",
+            f"{first.cells[0].name} has no signal {', '.join(sorted(absent))}, so all the data together has "
+            "none; give data that has it alone to keep it",
             InputWarning,
             stacklevel=2,
         )

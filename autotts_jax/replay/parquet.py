@@ -285,19 +285,17 @@ def _read_table(path: str | Path, content: bytes) -> pa.Table:
             raise DataError(path, f"the column {name} is {quoted(found[name], 60)}; make it {kind}")
     with _undamaged(path):
         size = _size(file)
-        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-        chunks = [group.column(number) for group in groups for number in range(len(leaves))]
-        encoded = {chunk.path_in_schema: {*chunk.encodings} for chunk in chunks}
+        differences = {chunk.path_in_schema: _DELTA & {*chunk.encodings} for chunk in _chunks(file)}
     if problem := _too_large(*size):
         raise DataError(path, problem)
     # Arrow cannot keep such texts once, and a short file of them may unpack to any size.
-    if delta := [name for name, encodings in encoded.items() if _is_read(name) and encodings & _DELTA]:
-        used = ", ".join(encoded[delta[0]] & _DELTA)
-        raise DataError(
-            path,
-            f"the column {delta[0]} is encoded as {used}, which is not read; write its texts with a "
-            "dictionary, or as PLAIN",
-        )
+    for name, used in differences.items():
+        if used:
+            raise DataError(
+                path,
+                f"the column {name} is encoded as {', '.join(used)}, which is not read; write its texts with "
+                "a dictionary, or as PLAIN",
+            )
     with _undamaged(path):
         file = pq.ParquetFile(
             source, read_dictionary=texts, pre_buffer=False, page_checksum_verification=True
@@ -345,16 +343,26 @@ def _is_of(found: pa.DataType, kind: str) -> bool:
 def _size(file: pq.ParquetFile) -> tuple[int, int]:
     """How many values a file says that it has, and how many bytes it says that these unpack to."""
     metadata = file.metadata
-    read = [number for number in range(metadata.num_columns) if _is_read(file.schema.column(number).path)]
+    groups = range(metadata.num_row_groups)
     # Opens the columns and reads none of their values. What is wrong with one is an exception here, and ends
     # the process where its numbers are asked for.
-    next(file.reader.iter_batches(0, [*range(metadata.num_row_groups)], read, use_threads=False), None)
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    chunks = [group.column(number) for group in groups for number in read]
+    next(file.reader.iter_batches(0, [*groups], _read_columns(file), use_threads=False), None)
+    chunks = _chunks(file)
     values = sum(max(chunk.num_values, 0) for chunk in chunks)
     size = sum(max(chunk.total_uncompressed_size, 0) for chunk in chunks)
-    rows = max(metadata.num_rows, *(group.num_rows for group in groups), 0)
+    rows = max(metadata.num_rows, *(metadata.row_group(number).num_rows for number in groups), 0)
     return max(values, rows), size
+
+
+def _read_columns(file: pq.ParquetFile) -> list[int]:
+    """The columns that are read."""
+    return [n for n in range(file.metadata.num_columns) if _is_read(file.schema.column(n).path)]
+
+
+def _chunks(file: pq.ParquetFile) -> list[pq.ColumnChunkMetaData]:
+    """The parts of the columns that are read, one of each in a row group."""
+    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    return [group.column(number) for group in groups for number in _read_columns(file)]
 
 
 def _is_read(path: str) -> bool:
