@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -70,7 +70,10 @@ FOREVER = np.int32(np.iinfo(np.int32).max)
 """Rounds that no rollout has."""
 
 SEGMENTS = 100
-"""Stops of the compiled loop in which progress can be reported."""
+"""Most stops of the compiled loop in which progress is reported."""
+
+REPORT_SECONDS = 0.05
+"""Progress is reported in longer steps where one takes less."""
 
 
 class Episodes(NamedTuple):
@@ -333,10 +336,10 @@ def prepare_rollout(
         elif step_by_step:
             state = play(state, np.int32(per_device), np.int32(hooks.rounds))
         else:
-            for segment in range(1, SEGMENTS + 1) if on_progress else (SEGMENTS,):
-                state = play(state, np.int32(-(-per_device * segment // SEGMENTS)), FOREVER)
+            for target in _stops(per_device) if on_progress else (per_device,):
+                state = play(state, np.int32(target), FOREVER)
                 if on_progress:
-                    on_progress(min(int(np.sum(state.ended)), len(place)))
+                    on_progress(min(_ended(state), len(place)))
         packed = jax.tree.map(lambda leaf: np.asarray(leaf)[place], state.results)
         rows, ends, critical_path = unpack(packed, shapes.results)
         packed = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], state.records)
@@ -366,13 +369,13 @@ def _play_with_pauses(
     target = np.int32(per_device)
     # Takes the first episodes from the queue and plays no round.
     state = play(state, target, np.int32(0))
-    while int(np.sum(state.ended)) < per_device * devices:
+    while _ended(state) < per_device * devices:
         memory = pause(state.lanes.body.memory, np.asarray(state.lanes.rounds))
         body = dataclasses.replace(state.lanes.body, memory=memory)
         state = state._replace(lanes=dataclasses.replace(state.lanes, body=body))
-        state = play(state, target, np.int32(np.max(state.time) + 1))
+        state = play(state, target, np.max(np.asarray(state.time)) + np.int32(1))
         if on_progress:
-            on_progress(int(np.sum(state.ended)))
+            on_progress(_ended(state))
     return state
 
 
@@ -385,7 +388,7 @@ def _play_and_look(
     while True:
         state = play(state, np.int32(per_device), np.int32(rounds))
         looks.append(jax.device_get(_look(state.lanes.body.pool)))
-        if int(np.sum(state.ended)) == total:
+        if _ended(state) == total:
             return state, looks
         rounds += 1
 
@@ -394,6 +397,21 @@ def _play_and_look(
 @jax.vmap
 def _look(pool: ReplayPool) -> ShownRounds:
     return ShownRounds(pool.depth, pool.revealed_depth, pool.probed, pool.active, pool.tokens)
+
+
+def _stops(episodes: int) -> Iterator[int]:
+    """Numbers of ended episodes at which to report progress; further apart where they are reached fast."""
+    stop, step = 0, -(-episodes // SEGMENTS)
+    while stop < episodes:
+        stop, began = min(stop + step, episodes), time.perf_counter()
+        yield stop
+        if time.perf_counter() - began < REPORT_SECONDS:
+            step *= 2
+
+
+def _ended(state: RolloutState) -> int:
+    """The episodes that have ended, added up on the host: devices would have to wait for each other."""
+    return int(np.asarray(state.ended).sum())
 
 
 def _interleave(gathered: np.ndarray) -> np.ndarray:
