@@ -7,6 +7,7 @@ import json
 import re
 import types
 
+import altair
 import pyarrow.parquet as pq
 import pytest
 import vl_convert
@@ -73,6 +74,16 @@ def test_a_report_needs_nothing_else_and_has_the_numbers_of_the_files(results):
         assert one["accuracy"] / 100 == pytest.approx(float(row["accuracy"]))
         for name in ("tokens", "sequential_tokens", "cost"):
             assert one[name] == pytest.approx(float(row[name])), name
+
+
+def test_charts_of_an_evaluation_are_valid(results):
+    """They are written without being validated, which takes Altair longer than making them."""
+    charts = embedded((results / "report.html").read_text(encoding="utf-8"))["charts"]
+    frontiers = [chart for by_cost in charts.pop("frontier").values() for chart in by_cost.values()]
+    assert len(frontiers) == 3
+    assert sorted(charts) == ["episode", "gains", "votes"]
+    for chart in (*frontiers, *charts.values()):
+        altair.Chart.from_dict(chart)
 
 
 HOSTILE = "</script><script>alert(1)</script><!--\u202e\u2028"

@@ -210,13 +210,17 @@ def _embedded(data: Any) -> str:
 
 def _shown(value: Any) -> Any:
     """A value as pages show it: texts without what would reorder them, and no number that is not finite."""
-    if isinstance(value, Mapping):
-        return {_shown(key): _shown(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_shown(inner) for inner in value]
+    if isinstance(value, int):  # first, as nearly all of a page's values are
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if type(value) is str:
         return printable(value, lines=True)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, list | tuple):
+        return [_shown(inner) for inner in value]
+    if isinstance(value, Mapping):
+        return {_shown(key): _shown(inner) for key, inner in value.items()}
+    return value
 
 
 def _hash(script: str) -> str:
