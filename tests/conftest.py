@@ -1,5 +1,6 @@
 """Fixtures that several test modules share."""
 
+import gc
 import os
 import shutil
 import signal
@@ -34,6 +35,9 @@ from hypothesis import settings
 
 # Before JAX is used: rollouts are tested on two devices.
 jax.config.update("jax_num_cpu_devices", 2)
+
+# As on the command line; tests trace much, too.
+gc.set_threshold(100_000, 50, 100)
 
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
