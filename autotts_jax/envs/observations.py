@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int16, Int32, UInt
+from jaxtyping import Bool, Float, Int, Int16, Int32, UInt
 
 from autotts_jax.core import pool as pools
 from autotts_jax.core import votes
@@ -27,7 +27,7 @@ DEPTH_SCALE = 64
 """Intervals that a depth of 1.0 stands for."""
 STREAK_SCALE = 16
 """Steps that a streak of 1.0 stands for."""
-CLIP = 4.0
+CLIP = 4
 """The largest value of a scaled count."""
 GAMMA_DECADES = 8
 """γ = 10^-8 and below is shown as 1.0, γ >= 1 as 0.0."""
@@ -260,9 +260,12 @@ def branch_features(stand: Standing, tracker: Tracker) -> Float[Array, "W F"]:
         stand: how the votes stand.
         tracker: what the steps have shown.
     """
-    columns = branch_columns(stand, tracker)
-    # Stacked as rows and turned: as columns XLA would make each of them anew for every feature on a CPU.
-    return jnp.stack([columns[name] for name, _, _ in BRANCH_FEATURES]).T
+    numbers = _branch_numbers(stand, tracker)
+    # Stacked as rows and turned: as columns XLA would make each of them anew for every feature on a CPU. And
+    # stacked before they are scaled, as short numbers have half of the bytes to be moved.
+    rows = jnp.stack([numbers[name][0].astype(jnp.int16) for name, _, _ in BRANCH_FEATURES])
+    scales = jnp.stack([jnp.asarray(numbers[name][1], jnp.float32) for name, _, _ in BRANCH_FEATURES])
+    return (rows / scales[:, None]).T
 
 
 def branch_columns(stand: Standing, tracker: Tracker) -> dict[str, Float[Array, " W"]]:
@@ -272,23 +275,31 @@ def branch_columns(stand: Standing, tracker: Tracker) -> dict[str, Float[Array, 
         stand: how the votes stand.
         tracker: what the steps have shown.
     """
+    numbers = _branch_numbers(stand, tracker)
+    return {name: number.astype(jnp.float32) / scale for name, (number, scale) in numbers.items()}
+
+
+def _branch_numbers(
+    stand: Standing, tracker: Tracker
+) -> dict[str, tuple[Bool[Array, " W"] | Int[Array, " W"], Scalar]]:
+    """The features of each branch as whole numbers, each with the scale that they are divided by."""
     pool, keys = stand.pool, stand.keys
     answered, opened = keys != NONE, pool.depth > 0
-    columns = {
-        "opened": opened,
-        "active": pool.active,
-        "finished": pool.finished & opened,
-        "revealed": (pool.revealed_depth == pool.depth) & opened,
-        "answered": answered,
-        "depth": jnp.minimum(pool.depth / DEPTH_SCALE, CLIP),
-        "streak": jnp.minimum(tracker.streak / STREAK_SCALE, CLIP),
-        "finals_share": _share(stand, stand.final_support, stand.finals),
-        "latest_share": _share(stand, stand.support, stand.latest),
-        "with_finals": answered & (stand.finals.voters > 0) & (keys == keys[stand.finals.leader]),
-        "with_latest": answered & (stand.latest.voters > 0) & (keys == keys[stand.latest.leader]),
-        "rank": _rank(stand),
+    finals, latest = stand.finals, stand.latest
+    return {
+        "opened": (opened, 1),
+        "active": (pool.active, 1),
+        "finished": (pool.finished & opened, 1),
+        "revealed": ((pool.revealed_depth == pool.depth) & opened, 1),
+        "answered": (answered, 1),
+        "depth": (jnp.minimum(pool.depth, CLIP * DEPTH_SCALE), DEPTH_SCALE),
+        "streak": (jnp.minimum(tracker.streak, CLIP * STREAK_SCALE), STREAK_SCALE),
+        "finals_share": (jnp.where(answered, stand.final_support, 0), jnp.maximum(finals.voters, 1)),
+        "latest_share": (jnp.where(answered, stand.support, 0), jnp.maximum(latest.voters, 1)),
+        "with_finals": (answered & (finals.voters > 0) & (keys == keys[finals.leader]), 1),
+        "with_latest": (answered & (latest.voters > 0) & (keys == keys[latest.leader]), 1),
+        "rank": (_rank(stand), pool.width),
     }
-    return {name: jnp.asarray(column, jnp.float32) for name, column in columns.items()}
 
 
 def branch_signals(pool: BranchPool, names: Sequence[str]) -> Float[Array, "W S"]:
@@ -344,19 +355,18 @@ def global_entries(
         "pruned": (pool.opened - active) / width,
         "cost": jnp.minimum(pool.intervals / (DEPTH_SCALE * width), CLIP),
         "budget_left": 1 if budget is None else jnp.clip(1 - pool.tokens / jnp.maximum(budget, 1), 0, 1),
-        **_vote_features(
-            "finals", stand.finals, stand.final, _share(stand, stand.final_support, stand.finals)
-        ),
-        **_vote_features("latest", stand.latest, stand.voting, _share(stand, stand.support, stand.latest)),
+        **_vote_features("finals", stand.finals, stand.final, stand.final_support),
+        **_vote_features("latest", stand.latest, stand.voting, stand.support),
         "gamma": jnp.clip(-jnp.log10(jnp.maximum(gamma, 1e-30)) / GAMMA_DECADES, 0, 1),
     }
     return {name: jnp.asarray(entry, jnp.float32) for name, entry in entries.items()}
 
 
 def _vote_features(
-    prefix: str, vote: Vote, voters: Bool[Array, " W"], share: Float[Array, " W"]
+    prefix: str, vote: Vote, voters: Bool[Array, " W"], support: Int32[Array, " W"]
 ) -> dict[str, Array]:
     width = vote.width
+    share = support / jnp.maximum(vote.voters, 1)
     # Over voters, not answers: an answer with c of n votes comes c times, each with weight 1 / n.
     log = jnp.where(voters, jnp.log(jnp.maximum(share, 1 / width)), 0)
     entropy = -jnp.sum(log) / jnp.maximum(vote.voters, 1)
@@ -369,13 +379,8 @@ def _vote_features(
     }
 
 
-def _share(stand: Standing, support: Int32[Array, " W"], vote: Vote) -> Float[Array, " W"]:
-    """The share of the votes cast that each branch's answer has."""
-    return jnp.where(stand.keys != NONE, support, 0) / jnp.maximum(vote.voters, 1)
-
-
-def _rank(stand: Standing) -> Float[Array, " W"]:
-    """Rank of each voter's answer by votes, then by its first voter, over W; 1 for who does not vote."""
+def _rank(stand: Standing) -> Int[Array, " W"]:
+    """Rank of each voter's answer by votes, then by its first voter; W for who does not vote."""
     voting, width = stand.voting, stand.pool.width
     # Short words pass twice as fast, where scores of up to W (W + 1) fit.
     word = jnp.int16 if width * (width + 1) < 2**15 else jnp.int32
@@ -385,7 +390,7 @@ def _rank(stand: Standing) -> Float[Array, " W"]:
     # Each answer is counted once, where its first voter speaks for it.
     speaker = jnp.where(voting & (first == jnp.arange(width)), score, jnp.iinfo(word).min)
     ahead = votes.fold_ballots(lambda count, other: count + (other > score), jnp.zeros_like(score), speaker)
-    return jnp.where(voting, ahead / width, 1)
+    return jnp.where(voting, ahead, width)
 
 
 @jax.tree_util.register_dataclass
