@@ -340,7 +340,7 @@ def prepare_rollout(
                 state = play(state, np.int32(target), FOREVER)
                 if on_progress:
                     on_progress(min(_ended(state), len(place)))
-        packed = jax.tree.map(lambda leaf: np.asarray(leaf)[place], state.results)
+        packed = jax.tree.map(lambda leaf: np.asarray(leaf).take(place, axis=0), state.results)
         rows, ends, critical_path = unpack(packed, shapes.results)
         packed = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], state.records)
         records = unpack(packed, shapes.record)
