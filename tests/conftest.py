@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
@@ -67,6 +68,25 @@ def _released_data(name: str) -> Path:
     if not directory.is_dir():
         pytest.skip(NO_DATA)
     return directory
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the command line in this process, 80 columns wide; gives exit status, stdout and stderr."""
+    from autotts_jax.cli import main as cli
+    from autotts_jax.core import devices
+
+    monkeypatch.setenv("COLUMNS", "80")
+    # JAX is in use already, and tests leave no cache behind.
+    monkeypatch.setattr(devices, "configure", lambda *_: None)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["autotts-jax", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -3,14 +3,11 @@
 import csv
 import functools
 import json
-import sys
 
 import numpy as np
 import pytest
 
 import autotts_jax as at
-from autotts_jax.cli import main as cli
-from autotts_jax.core import devices
 from autotts_jax.discovery import Arm, Discovery, ablate, ablation
 from autotts_jax.discovery.ablation import interval
 from autotts_jax.discovery.rounds.programs import HEATS
@@ -127,13 +124,9 @@ def test_arms_are_runs_that_go_on(tmp_path):
     assert play(candidates=candidates).csv() == found.csv()
 
 
-def test_the_command_prints_the_table(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_the_table(run, tmp_path, monkeypatch):
     monkeypatch.setattr(ablation, "discover", lambda _data, *, out, **_: run_of(out, [0.0] * 40))
-    monkeypatch.setattr(devices, "configure", lambda *_: None)
-    command = ["autotts-jax", "discover", "ablate", "--data", "smollm2", "--out", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert not end.value.code
-    assert "no-beta" in capsys.readouterr().out
+    status, out, _ = run("discover", "ablate", "--data", "smollm2", "--out", tmp_path)
+    assert status == 0
+    assert "no-beta" in out
     assert (tmp_path / "ablation.csv").exists()

@@ -17,8 +17,6 @@ from progress import without_progress
 
 import autotts_jax as at
 from autotts_jax.cli import console, ending
-from autotts_jax.cli import main as cli
-from autotts_jax.core import devices
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import benchmark
 from autotts_jax.pages import rendering
@@ -49,22 +47,6 @@ def folder(tmp_path_factory):
         (folder / model.name).mkdir()
         write_json(synthetic(0, [model], 3, 10), folder / model.name / "synthetic.json")
     return folder
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs the command line here, 80 columns wide; gives exit status, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "80")
-    # JAX is in use already, and tests leave no cache behind.
-    monkeypatch.setattr(devices, "configure", lambda *_: None)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["autotts-jax", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code or 0, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -21,8 +22,7 @@ from hypothesis import strategies as st
 
 import autotts_jax as at
 from autotts_jax.cli import discover as discover_command
-from autotts_jax.cli import main as cli
-from autotts_jax.core import Episodes, devices, rollout
+from autotts_jax.core import Episodes, rollout
 from autotts_jax.discovery import (
     PUBLISHED,
     DecisionList,
@@ -765,18 +765,9 @@ def test_a_lineage_is_drawn(searched):
 
 
 @pytest.fixture
-def run_command(monkeypatch, capsys):
+def run_command(run):
     """Runs ``autotts-jax discover``; gives exit status, stdout and stderr."""
-    monkeypatch.setattr(devices, "configure", lambda *_: None)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["autotts-jax", "discover", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        shown = capsys.readouterr()
-        return end.value.code, shown.out, shown.err
-
-    return run
+    return functools.partial(run, "discover")
 
 
 def test_the_test_after_the_last_round_is_called_so(monkeypatch, run_command):

@@ -10,8 +10,6 @@ import pytest
 
 import autotts_jax as at
 from autotts_jax import files
-from autotts_jax.cli import main as cli
-from autotts_jax.core import devices
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import files as result_files
 from autotts_jax.experiments import papers
@@ -293,18 +291,14 @@ def test_nor_do_those_of_a_page_that_was_written_while_this_one_waited_for_the_f
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs the command line here; gives exit status and what it printed."""
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(devices, "configure", lambda *_: None)
+def run(run):
+    """Runs the command line; gives exit status and all that it printed."""
 
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["autotts-jax", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code or 0, "".join(capsys.readouterr())
+    def run_and_join(*arguments):
+        status, *printed = run(*arguments)
+        return status, "".join(printed)
 
-    return run
+    return run_and_join
 
 
 def test_the_command_writes_a_page_and_its_numbers(run, tmp_path):

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from test_formats import ITEMS, cells
 
 import autotts_jax as at
-from autotts_jax.cli import main as cli
 from autotts_jax.errors import DataError, InputError, TooLargeError
 from autotts_jax.replay import parquet as module
 from autotts_jax.replay import read_files, read_json, read_parquet, stack, synthetic, write_parquet
@@ -439,16 +438,9 @@ def test_a_failed_write_leaves_nothing(dataset, tmp_path, monkeypatch, problem):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(run, tmp_path, monkeypatch):
     """Runs a command in a folder of its own; gives exit status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["autotts-jax", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code or 0, *capsys.readouterr()
-
     return run
 
 

@@ -131,20 +131,18 @@ class NoGrader(Grader):
 
 
 @pytest.fixture
-def run(inputs, tmp_path, monkeypatch, capsys):
+def run(run, inputs, tmp_path, monkeypatch):
     """Runs a command in a folder of its own; gives exit status and stderr."""
     folder, results = inputs
     shutil.copytree(folder, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     shorten(monkeypatch, results)
 
-    def run(command):
-        monkeypatch.setattr(sys, "argv", ["autotts-jax", *LINES[command].split()])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code or 0, capsys.readouterr().err
+    def run_line(command):
+        status, _, err = run(*LINES[command].split())
+        return status, err
 
-    return run
+    return run_line
 
 
 def shorten(monkeypatch, results):

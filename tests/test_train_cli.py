@@ -1,6 +1,7 @@
 """Configuration files, folds, and ``autotts-jax train`` as a user meets it."""
 
 import dataclasses
+import functools
 import json
 import os
 import shlex
@@ -24,7 +25,7 @@ from test_training import Toy, end_of, save_policy, two_processes, validate
 from autotts_jax.cli import console
 from autotts_jax.cli import main as cli
 from autotts_jax.cli.train import live_metrics, print_run
-from autotts_jax.core import CostModel, devices
+from autotts_jax.core import CostModel
 from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.envs.difficulty import vary_difficulty
 from autotts_jax.errors import InputError
@@ -139,20 +140,10 @@ def config(tmp_path):
 
 
 @pytest.fixture
-def run_train(toy, monkeypatch, capsys, tmp_path):  # noqa: ARG001
-    """Runs ``train`` here; gives exit status, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "80")
+def run_train(toy, run, monkeypatch, tmp_path):  # noqa: ARG001
+    """Runs ``train`` in a folder of its own; gives exit status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
-    # JAX is in use already, and tests leave no cache behind.
-    monkeypatch.setattr(devices, "configure", lambda *_: None)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["autotts-jax", "train", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code or 0, *capsys.readouterr()
-
-    return run
+    return functools.partial(run, "train")
 
 
 # --- the command ----------------------------------------------------------------------------------------
