@@ -1,6 +1,7 @@
 """The rollout engine: same results whatever the lanes and devices, one compilation, every end."""
 
 import dataclasses
+import time
 from typing import ClassVar
 
 import chex
@@ -22,7 +23,7 @@ from autotts_jax.core import (
     stepping,
     winner,
 )
-from autotts_jax.core.rollout import ROUND_LIMIT, end_of_round, kind_of
+from autotts_jax.core.rollout import ROUND_LIMIT, end_of_round, kind_of, progress_stops
 from autotts_jax.errors import InputError
 from autotts_jax.policies import (
     CMC,
@@ -517,11 +518,28 @@ def test_a_pause_waits_for_the_slowest_device(lanes):
         chex.assert_trees_all_equal(figures(played), figures(expected))
 
 
-def test_progress_is_reported_up_to_the_end():
-    reports = []
-    rollout([Plain(2, 3)], random_matrix(0), ORDERS, grid(1), on_progress=reports.append)
-    assert reports == sorted(reports)
-    assert reports[-1] == ORDERS.num_rows * QUESTIONS
+@pytest.mark.parametrize("pause", [None, lambda memory, _: memory])
+def test_progress_is_reported_up_to_the_end(pause):
+    one_less = Episodes(*(column[:-1] for column in grid(1)))  # so that a device has to fill up its queue
+    for episodes in (grid(1), one_less):
+        reports, number = [], len(episodes.question)
+        rollout([Plain(2, 3)], random_matrix(0), ORDERS, episodes, pause=pause, on_progress=reports.append)
+        assert reports == sorted(reports)
+        assert reports[-1] == number
+
+
+def test_progress_is_reported_more_often_where_it_is_slow(monkeypatch):
+    now, steps = 0.0, []
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    last = 0
+    for stop in progress_stops(10_000):
+        steps.append(stop - last)
+        last = stop
+        now += 1e-5 * steps[-1] * (1 if stop < 5_000 else 100)
+    assert last == 10_000
+    assert steps[0] == 100
+    assert max(steps) > 1_000, "where it is fast"
+    assert min(steps[-20:]) < 200, "where it has become slow"
 
 
 def test_classes_with_as_many_leaves_are_not_taken_for_one_another():

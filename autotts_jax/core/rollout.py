@@ -70,10 +70,10 @@ FOREVER = np.int32(np.iinfo(np.int32).max)
 """Rounds that no rollout has."""
 
 SEGMENTS = 100
-"""Most stops of the compiled loop in which progress is reported."""
+"""Steps in which progress is reported, to begin with."""
 
 REPORT_SECONDS = 0.05
-"""Progress is reported in longer steps where one takes less."""
+"""Seconds between two reports of progress: steps are made longer where they take less, and shorter again."""
 
 
 class Episodes(NamedTuple):
@@ -326,9 +326,13 @@ def prepare_rollout(
     compile_seconds = time.perf_counter() - began
 
     def run(on_progress: Callable[[int], None] | None) -> Results:
+        def report(state: RolloutState) -> None:
+            if on_progress:
+                on_progress(min(_ended(state), len(place)))  # without those that fill up the queues
+
         began, state, shown = time.perf_counter(), first, None
         if pause is not None:
-            state = _play_with_pauses(play, state, per_device, pause, on_progress)
+            state = _play_with_pauses(play, state, per_device, pause, report)
         elif watch:
             state, looks = _play_and_look(play, state, per_device)
             lane = place // length * lanes + place % length
@@ -336,10 +340,9 @@ def prepare_rollout(
         elif step_by_step:
             state = play(state, np.int32(per_device), np.int32(hooks.rounds))
         else:
-            for target in _stops(per_device) if on_progress else (per_device,):
+            for target in progress_stops(per_device) if on_progress else (per_device,):
                 state = play(state, np.int32(target), FOREVER)
-                if on_progress:
-                    on_progress(min(_ended(state), len(place)))
+                report(state)
         packed = jax.tree.map(lambda leaf: np.asarray(leaf).take(place, axis=0), state.results)
         rows, ends, critical_path = unpack(packed, shapes.results)
         packed = jax.tree.map(lambda leaf: _by_episode(leaf, mesh.size)[place], state.records)
@@ -363,7 +366,7 @@ def _play_with_pauses(
     state: RolloutState,
     per_device: int,
     pause: Pause,
-    on_progress: Callable[[int], None] | None,
+    report: Callable[[RolloutState], None],
 ) -> RolloutState:
     devices = len(state.time)
     target = np.int32(per_device)
@@ -374,8 +377,7 @@ def _play_with_pauses(
         body = dataclasses.replace(state.lanes.body, memory=memory)
         state = state._replace(lanes=dataclasses.replace(state.lanes, body=body))
         state = play(state, target, np.max(np.asarray(state.time)) + np.int32(1))
-        if on_progress:
-            on_progress(_ended(state))
+        report(state)
     return state
 
 
@@ -399,14 +401,24 @@ def _look(pool: ReplayPool) -> ShownRounds:
     return ShownRounds(pool.depth, pool.revealed_depth, pool.probed, pool.active, pool.tokens)
 
 
-def _stops(episodes: int) -> Iterator[int]:
-    """Numbers of ended episodes at which to report progress; further apart where they are reached fast."""
+def progress_stops(episodes: int) -> Iterator[int]:
+    """Chooses at which numbers of ended episodes to report progress, by the time between two of them.
+
+    Args:
+        episodes: number of episodes.
+
+    Yields:
+        Each number, the last of which is that of all episodes.
+    """
     stop, step = 0, -(-episodes // SEGMENTS)
     while stop < episodes:
         stop, began = min(stop + step, episodes), time.perf_counter()
         yield stop
-        if time.perf_counter() - began < REPORT_SECONDS:
+        seconds = time.perf_counter() - began
+        if seconds < REPORT_SECONDS:
             step *= 2
+        elif seconds > 2 * REPORT_SECONDS:
+            step = max(step // 2, 1)
 
 
 def _ended(state: RolloutState) -> int:
