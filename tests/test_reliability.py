@@ -348,6 +348,13 @@ def test_output_that_cannot_be_printed_is_one_message(run, monkeypatch, bufferin
     assert "Traceback" not in told
 
 
+def test_a_command_without_a_stdout_is_carried_out(run, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # as Python has it where a shell was told `>&-`
+    code, told = run("answer")
+    assert code == 0
+    assert "Traceback" not in told
+
+
 OVERRIDE = 1 << 1  # CAP_DAC_OVERRIDE, by which root writes anywhere
 
 

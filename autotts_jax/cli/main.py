@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import io
 import sys
@@ -31,7 +30,6 @@ def main() -> None:
     ends a command with status 130, and SIGTERM with 143.
     """
     gc.set_threshold(*_GC_THRESHOLD)
-    atexit.register(gc.freeze)  # or the interpreter would look through them once more before it ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # of an encoding that may lack letters which tables have
             stream.reconfigure(errors="replace")
@@ -45,7 +43,8 @@ def main() -> None:
             try:
                 app()
             finally:
-                sys.stdout.flush()  # or the interpreter would find out at its end that it cannot be written
+                if sys.stdout is not None:  # as it is where a command is started without one
+                    sys.stdout.flush()  # or the interpreter would find out at its end that it cannot write
         except InputError as error:
             tell(f"error: {error}")
             sys.exit(2)
