@@ -18,7 +18,7 @@ _NO_BACKEND = "Unable to initialize backend"
 _GC_THRESHOLD = 100_000, 50, 100
 """When Python's garbage collector looks through all objects.
 
-Tracing makes millions of objects that stay. By default a fifth of the time of an evaluation goes into looking
+Tracing makes millions of objects that stay. By default 8 % of the time of an evaluation go into looking
 through them again and again.
 """
 
