@@ -34,11 +34,12 @@ import jax
 import pytest
 from hypothesis import settings
 
+from autotts_jax.cli.main import GC_THRESHOLD
+
 # Before JAX is used: rollouts are tested on two devices.
 jax.config.update("jax_num_cpu_devices", 2)
 
-# As on the command line; tests trace much, too.
-gc.set_threshold(100_000, 50, 100)
+gc.set_threshold(*GC_THRESHOLD)  # tests trace as much as commands do
 
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -15,7 +15,7 @@ from autotts_jax.terminal import printable
 _NO_BACKEND = "Unable to initialize backend"
 """What JAX says where the environment names a backend that it does not have."""
 
-_GC_THRESHOLD = 100_000, 50, 100
+GC_THRESHOLD = 100_000, 50, 100
 """When Python's garbage collector looks through all objects.
 
 Tracing makes millions of objects that stay. By default 8 % of the time of an evaluation go into looking
@@ -29,7 +29,7 @@ def main() -> None:
     A user's error, or what the operating system refuses, is one message on stderr and exit status 2. Ctrl-C
     ends a command with status 130, and SIGTERM with 143.
     """
-    gc.set_threshold(*_GC_THRESHOLD)
+    gc.set_threshold(*GC_THRESHOLD)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # of an encoding that may lack letters which tables have
             stream.reconfigure(errors="replace")
