@@ -21,7 +21,6 @@ from pathlib import Path
 import pytest
 
 import autotts_jax as at
-from autotts_jax.cli import main as cli
 from autotts_jax.collect import (
     Cancelled,
     Collected,
@@ -366,24 +365,28 @@ def test_a_plan_becomes_a_dataset_in_one_call(tmp_path, finished):
     assert again.questions == dataset.questions
 
 
-def test_a_collection_can_be_looked_into_while_it_grows(tmp_path, capsys, monkeypatch):
+def test_a_collection_can_be_looked_into_while_it_grows(main, tmp_path):
     with Store.writing(tmp_path / "run", PLAN, {}) as run:
         for unit in run.missing()[:4]:
             run.write(collect_unit(SimulatedEngine(), PLAN, unit))
         assert len(Store(tmp_path / "run").dataset()) == 1
-        shown = main(["data", "info", str(tmp_path / "run")], monkeypatch, capsys)
+        shown = main("data", "info", tmp_path / "run")
     assert "14 of 30" in shown
     assert "label_accuracy" in shown
     with pytest.raises(InputError, match="nothing found"):
         read_files(str(tmp_path / "run"))
 
 
-def main(arguments, monkeypatch, capsys) -> str:
-    monkeypatch.setattr(sys, "argv", ["autotts-jax", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert not end.value.code, capsys.readouterr().err
-    return capsys.readouterr().out
+@pytest.fixture
+def main(run):
+    """Runs a command that succeeds; gives stdout."""
+
+    def main(*arguments):
+        status, out, err = run(*arguments)
+        assert status == 0, err
+        return out
+
+    return main
 
 
 # --- going on -------------------------------------------------------------------------------------------
@@ -476,19 +479,15 @@ def test_of_an_unfinished_collection_the_complete_questions_are_played(tmp_path,
     assert [row["tokens"] for row in shown] == [row["tokens"] for row in rows if row["question"] < 2]
 
 
-def test_the_command_says_that_a_collection_is_unfinished(tmp_path, capsys, monkeypatch):
-    with Store.writing(tmp_path / "run", PLAN, {}) as run:
+def test_the_command_says_that_a_collection_is_unfinished(run, tmp_path):
+    with Store.writing(tmp_path / "run", PLAN, {}) as begun:
         for unit in PLAN.units()[:4]:
-            run.write(collect_unit(SimulatedEngine(), PLAN, unit))
+            begun.write(collect_unit(SimulatedEngine(), PLAN, unit))
     both = ["smollm2", str(tmp_path / "run")]
-    line = ["data", "convert", *both, "--out", str(tmp_path / "both.npz")]
-    monkeypatch.setattr(sys, "argv", ["autotts-jax", *line])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    shown = capsys.readouterr()
-    assert not end.value.code
-    assert shown.err.startswith(f"autotts-jax: warning: {both[1]} is unfinished: only its 1 complete ")
-    assert "2 cells, 41 questions" in shown.out
+    status, out, err = run("data", "convert", *both, "--out", tmp_path / "both.npz")
+    assert status == 0
+    assert err.startswith(f"autotts-jax: warning: {both[1]} is unfinished: only its 1 complete ")
+    assert "2 cells, 41 questions" in out
 
 
 def command(folder: Path) -> list[str]:
@@ -757,7 +756,7 @@ def test_a_plan_without_questions_is_refused():
         dataclasses.replace(PLAN, chunk=0)
 
 
-def test_the_command_says_what_is_wrong(tmp_path, capsys, monkeypatch):
+def test_the_command_says_what_is_wrong(run, tmp_path):
     for arguments, message in {
         ("--questions", "none.jsonl"): "none.jsonl",
         ("--questions", "arithmetic:2", "--answers", "nonsense"): "nonsense",
@@ -767,23 +766,20 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys, monkeypatch):
         ("--questions", "arithmetic:2", "--engine-option", "speed=9"): "does not know",
     }.items():
         engine = () if "--engine" in arguments else ("--engine", "simulated")
-        line = ["collect", *arguments, *engine, "--out", str(tmp_path / "run")]
-        monkeypatch.setattr(sys, "argv", ["autotts-jax", *line])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        assert end.value.code == 2
-        assert message in capsys.readouterr().err
+        status, _, err = run("collect", *arguments, *engine, "--out", tmp_path / "run")
+        assert status == 2
+        assert message in err
 
 
-def test_the_command_makes_data_that_evaluate_takes(tmp_path, capsys, monkeypatch):
+def test_the_command_makes_data_that_evaluate_takes(main, tmp_path):
     folder = tmp_path / "run"
     line = ["collect", "--engine", "simulated", "--questions", "arithmetic:2", "--out", str(folder)]
     settings = ["--branches", "8", "--interval", "20", "--max-tokens", "100"]
-    said = main([*line, *settings], monkeypatch, capsys)
+    said = main(*line, *settings)
     assert "2 questions of 8 branches" in said
     _, told = said.splitlines()[-1].split("evaluate it: autotts-jax ")
-    assert "cmc@0.5" in main([*shlex.split(told), "--seeds", "1"], monkeypatch, capsys)
-    assert "simulated/arithmetic" in main(["data", "info", str(folder)], monkeypatch, capsys)
+    assert "cmc@0.5" in main(*shlex.split(told), "--seeds", 1)
+    assert "simulated/arithmetic" in main("data", "info", folder)
     manifest = json.loads((folder / COLLECTION).read_text())
     assert [run["engine"] for run in manifest["runs"]] == ["simulated"]
     engine = {"kind": "simulated", "model": None, "options": {}, "files_sha256": None}
@@ -1238,7 +1234,7 @@ def test_resuming_hides_the_secrets_that_a_collection_was_made_with(tmp_path, ve
     assert Store(tmp_path / "run").runs[0]["command"] == shown
 
 
-def test_each_run_that_worked_on_a_collection_is_kept_and_shown(tmp_path, capsys, monkeypatch):
+def test_each_run_that_worked_on_a_collection_is_kept_and_shown(main, tmp_path):
     runs = [
         {"engine": "simulated", "versions": {"autotts-jax": version}} for version in ("0.1", "0.1", "0.2")
     ]
@@ -1246,20 +1242,16 @@ def test_each_run_that_worked_on_a_collection_is_kept_and_shown(tmp_path, capsys
         with Store.writing(tmp_path / "run", PLAN, made_with) as run:
             run.write(collect_unit(SimulatedEngine(), PLAN, unit))
     assert Store(tmp_path / "run").runs == runs[1:]
-    shown = main(["data", "info", str(tmp_path / "run")], monkeypatch, capsys)
+    shown = main("data", "info", tmp_path / "run")
     assert "made with autotts-jax 0.1\nmade with autotts-jax 0.2\n" in shown
 
 
-def test_the_command_refuses_to_go_on_with_other_options(tmp_path, capsys, monkeypatch):
+def test_the_command_refuses_to_go_on_with_other_options(run, main, tmp_path):
     line = ["collect", "--engine", "simulated", "--questions", "arithmetic:2", "--out", str(tmp_path / "run")]
     line += ["--branches", "8", "--interval", "20", "--max-tokens", "100"]
-    main(line, monkeypatch, capsys)
-    monkeypatch.setattr(sys, "argv", ["autotts-jax", *line, "--engine-option", "mean_tokens=50"])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert end.value.code == 2
-    assert "engine.options was {} and is {'mean_tokens': 50}" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", ["autotts-jax", *line, "--prompt-template", r"{question}\nBe brief."])
-    with pytest.raises(SystemExit):
-        cli.main()
-    assert r"prompt_template was None and is '{question}\nBe brief.'" in capsys.readouterr().err
+    main(*line)
+    status, _, err = run(*line, "--engine-option", "mean_tokens=50")
+    assert status == 2
+    assert "engine.options was {} and is {'mean_tokens': 50}" in err
+    _, _, err = run(*line, "--prompt-template", r"{question}\nBe brief.")
+    assert r"prompt_template was None and is '{question}\nBe brief.'" in err

@@ -1,11 +1,9 @@
 """What a collection will take: bounds that hold, and what was collected as the measure of the rest."""
 
 import dataclasses
-import sys
 
 import pytest
 
-from autotts_jax.cli import main as cli
 from autotts_jax.collect import (
     LocalWorkers,
     Plan,
@@ -94,17 +92,14 @@ def test_a_table_says_what_to_give_for_more(tmp_path):
 
 
 @pytest.mark.parametrize("extra", ["--dry-run", "--tokens-per-second 5"])
-def test_the_command_starts_no_engine_and_writes_nothing(tmp_path, monkeypatch, capsys, extra):
+def test_the_command_starts_no_engine_and_writes_nothing(run, tmp_path, monkeypatch, extra):
     monkeypatch.chdir(tmp_path)
     line = f"collect --model none --max-tokens 1000 --questions arithmetic:3 --branches 8 --out out {extra}"
-    monkeypatch.setattr(sys, "argv", ["autotts-jax", *line.split()])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    said = capsys.readouterr()
+    status, out, err = run(*line.split())
     assert not list(tmp_path.iterdir())
     if extra == "--dry-run":
-        assert (end.value.code or 0, said.err) == (0, "")
-        assert "to collect: 24 of 24 branches" in said.out
+        assert (status, err) == (0, "")
+        assert "to collect: 24 of 24 branches" in out
     else:
-        assert (end.value.code, said.out) == (2, "")
-        assert "--tokens-per-second belongs to --dry-run" in said.err
+        assert (status, out) == (2, "")
+        assert "--tokens-per-second belongs to --dry-run" in err

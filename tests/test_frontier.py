@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotts_jax.cli import main as cli
-from autotts_jax.core import devices
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation
 from autotts_jax.experiments.frontier import (
@@ -447,18 +445,13 @@ def test_a_sweep_of_prices_is_drawn_in_the_order_of_tokens():
     np.testing.assert_array_equal(panel.lines[0].get_ydata(), [30, 50, 60])
 
 
-def test_evaluate_writes_and_prints_the_comparison(tmp_path, monkeypatch, capsys):
+def test_evaluate_writes_and_prints_the_comparison(run, tmp_path):
     data = synthetic(models=SYNTHETIC_MODELS[2:3], questions=3, branches=10)
     write_compact(data, tmp_path / "cells.npz")
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(devices, "configure", lambda *_: None)
     command = f"evaluate --data {tmp_path}/cells.npz --controllers sc@1,sc@6,sc@2,asc@2,asc@8 --seeds 3"
-    options = ["--max-branches", "8", "--out", str(tmp_path / "out")]
-    monkeypatch.setattr("sys.argv", ["autotts-jax", *command.split(), *options])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert not end.value.code
-    assert f"synthetic, {data.cells[0].model}: against sc" in capsys.readouterr().out
+    status, out, _ = run(*command.split(), "--max-branches", 8, "--out", tmp_path / "out")
+    assert status == 0
+    assert f"synthetic, {data.cells[0].model}: against sc" in out
 
     def read(name):
         return list(csv.DictReader((tmp_path / "out" / name).read_text().splitlines()))

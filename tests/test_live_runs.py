@@ -2,13 +2,11 @@
 
 import dataclasses
 import json
-import sys
 
 import pyarrow as pa
 import pytest
 
 import autotts_jax as at
-from autotts_jax.cli import main as cli
 from autotts_jax.collect import (
     EngineError,
     EngineSpec,
@@ -19,7 +17,6 @@ from autotts_jax.collect import (
     SimulatedEngine,
     collect,
 )
-from autotts_jax.core import devices
 from autotts_jax.errors import DataError, InputError
 
 WIDTH = 8
@@ -250,17 +247,9 @@ SIMULATED = "--engine simulated --interval 20 --max-tokens 200 --controller sc@2
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
+def command(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(devices, "configure", lambda *_: None)
-
-    def command(line):
-        monkeypatch.setattr(sys, "argv", ["autotts-jax", "answer", *line.split()])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code or 0, *capsys.readouterr()
-
-    return command
+    return lambda line: run("answer", *line.split())
 
 
 def test_the_command_answers_a_file(command, tmp_path):

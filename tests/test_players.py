@@ -1,6 +1,5 @@
 """Players: texts and objects that can play, and the same episodes in batches and step by step."""
 
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -8,8 +7,6 @@ import pytest
 from progress import without_progress
 
 import autotts_jax as at
-from autotts_jax.cli import main as cli
-from autotts_jax.core import devices
 from autotts_jax.policies import (
     ControllerPlayer,
     HostPlayer,
@@ -88,21 +85,14 @@ def dataset(folder):
 
 
 @pytest.fixture
-def play(monkeypatch, capsys, folder):
+def play(run, monkeypatch, folder):
     """Runs ``evaluate``; gives exit status, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(folder)
-    # JAX is in use already, and tests leave no cache behind.
-    monkeypatch.setattr(devices, "configure", lambda *_: None)
 
     def play(*arguments):
-        command = ["autotts-jax", "evaluate", "--trusted", "--data", "data", "--seeds", "2"]
-        command += ["--max-branches", "2"]
-        monkeypatch.setattr(sys, "argv", [*command, *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        out, err = capsys.readouterr()
-        return end.value.code or 0, out, without_progress(err)
+        command = "evaluate --trusted --data data --seeds 2 --max-branches 2"
+        status, out, err = run(*command.split(), *arguments)
+        return status, out, without_progress(err)
 
     return play
 

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from autotts_jax.cli import main as cli
 from autotts_jax.collect import import_release
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.replay import read_compact, read_files, read_json, write_json
@@ -258,13 +257,11 @@ def test_a_file_in_the_way_of_the_folder_is_named(checkout, tmp_path):
 # --- datasets of the hub
 
 
-def test_the_command_imports_a_checkout(checkout, tmp_path, monkeypatch, capsys):
+def test_the_command_imports_a_checkout(run, checkout, tmp_path):
     source, out = checkout({"Qwen3-8B/aime24.json": ITEMS, "package.json": {}}), tmp_path / "out"
-    monkeypatch.setattr(sys, "argv", ["autotts-jax", "data", "import", source, "--out", str(out)])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert not end.value.code
-    assert "wrote 1 files" in capsys.readouterr().out
+    status, said, _ = run("data", "import", source, "--out", out)
+    assert status == 0
+    assert "wrote 1 files" in said
     assert read_files(str(out)).cells[0].name == "Qwen3-8B/aime24"
 
 

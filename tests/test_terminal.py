@@ -103,14 +103,11 @@ def data(tmp_path):
         (["data", "convert", "{}", "--out", "{}/a.npz"], 2),
     ],
 )
-def test_commands_show_it_as_text(data, monkeypatch, capsys, line, status):
+def test_commands_show_it_as_text(run, data, monkeypatch, line, status):
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("autotts_jax.core.devices.configure", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["autotts-jax", *(word.replace("{}", str(data)) for word in line)])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    said = "".join(capsys.readouterr())
-    assert (end.value.code or 0) == status
+    ended, *printed = run(*(word.replace("{}", str(data)) for word in line))
+    said = "".join(printed)
+    assert ended == status
     assert not CONTROLS.search(said.replace("\n", ""))
     assert not re.search(r"^(forged|autotts-jax: forged)", said, re.MULTILINE)
     assert re.search(r"\\(u00|x)1b", said)
