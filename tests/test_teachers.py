@@ -1,5 +1,9 @@
 """Teachers, and the arena in which their constants are compared."""
 
+import dataclasses
+import importlib
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -7,9 +11,10 @@ import pytest
 from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.policies import CMC
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
-from autotts_jax.training import Arena, teacher, tune
+from autotts_jax.training import Arena, read_config, teacher, tune
 from autotts_jax.training.teachers import LINKS, published
 
+ROOT = Path(__file__).parents[1]
 RANGE = (1e-5, 1e-3)
 
 
@@ -65,3 +70,21 @@ def test_all_members_of_an_arena_play_the_same_episodes(matrix):
     assert RANGE[0] <= scores.gammas[0] <= scores.gammas[-1] <= RANGE[1]
     worth = scores.right - scores.gammas[:, None] * scores.costs
     np.testing.assert_allclose(scores.objective, worth.mean(axis=(1, 2)))
+
+
+@pytest.mark.slow
+def test_a_family_of_tuned_cmcs_has_the_constants_of_its_mean_fit(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    script = importlib.import_module("tuned_cmc")
+    settings = read_config(ROOT / "examples" / "train_aime24.toml")
+    short = dataclasses.replace(settings.warm_start, generations=2, population=4)
+    settings = dataclasses.replace(settings, warm_start=short)
+    questions = synthetic(models=SYNTHETIC_MODELS[:1], questions=6, branches=64)
+    family = script.tuned(settings, questions, 0)
+    cheap, *_, dear = family.values
+    assert (cheap, dear) == pytest.approx((2e-4, 4e-6))
+    found, start = family.make(dear), teacher(published(), dear, settings.objective.gamma)
+    assert type(found) is CMC
+    assert found == script.tuned(settings, questions, 0).make(dear)
+    assert found != start
+    assert found != script.tuned(settings, questions, 1).make(dear)
