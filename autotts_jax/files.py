@@ -100,7 +100,7 @@ def files_below(folder: Path) -> list[Path]:
         The regular files, sorted by path.
 
     Raises:
-        InputError: a folder cannot be listed.
+        InputError: a folder cannot be listed, or a file not looked at.
     """
 
     def refuse(error: OSError) -> None:
@@ -109,7 +109,12 @@ def files_below(folder: Path) -> list[Path]:
         ) from error
 
     found = (Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
-    return sorted(file for file in found if file.is_file())
+    try:
+        return sorted(file for file in found if file.is_file())
+    except OSError as error:
+        raise InputError(
+            f"{error.filename}: cannot be looked at: {error.strerror}; allow it, or name the files to read"
+        ) from error
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:

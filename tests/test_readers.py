@@ -9,6 +9,7 @@ import sys
 import tracemalloc
 import zipfile
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -208,6 +209,20 @@ def test_folders_that_cannot_be_listed_are_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", refuse)  # root may list everything
     with pytest.raises(InputError, match=rf"{secret}: cannot be listed: Permission denied"):
+        find_files(tmp_path)
+
+
+def test_files_that_cannot_be_looked_at_are_named(tmp_path, monkeypatch):
+    (tmp_path / "x.json").write_text("[]")
+    looked = Path.is_file
+
+    def refuse(path):
+        if path.name == "x.json":
+            raise PermissionError(13, "Permission denied", str(path))
+        return looked(path)
+
+    monkeypatch.setattr(Path, "is_file", refuse)  # root may look at everything
+    with pytest.raises(InputError, match=r"x\.json: cannot be looked at: Permission denied; allow it"):
         find_files(tmp_path)
 
 
