@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import re
+import sys
 from pathlib import Path
 
 import gymnasium
@@ -314,7 +315,10 @@ def roll(data, **arguments):
         (lambda data: at.discover(data, candidates=1, beta="no"), "beta is 'no', but it must be True or F"),
         (lambda data: at.train("missing.toml", data, resume="no"), "resume is 'no', but it must be True"),
         (lambda data: at.discover(data, proposers=None), "proposers is None, but it must be a list of prop"),
-        (lambda data: at.discover(data, proposers=[3]), "a proposer is 3, but it must be a name, or have"),
+        (
+            lambda data: at.discover(data, proposers=[3]),
+            "a proposer is 3, but it must be a name, or an obj",
+        ),
         (
             lambda data: at.discover(data, critic=3),
             "critic is 3, but it must be a name, or have a name and j",
@@ -512,6 +516,28 @@ def test_a_budget_that_admits_no_branch_brings_a_warning(data, play):
         InputWarning, match="opened no branch: a budget of 1 tokens may be less than the first"
     ):
         play(data, controller(), budget=1, max_branches=2)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Endless(at.Controller):
+    """Never stops."""
+
+    def start(self, pool):
+        return (), pool.open(1)
+
+    def round(self, memory, pool):
+        return memory, pool, at.StopReason.RUNNING
+
+    def vote(self, memory, pool):  # noqa: ARG002
+        return pool.vote(pool.active)
+
+
+def test_a_controller_that_does_not_stop_brings_a_warning(data, monkeypatch):
+    monkeypatch.setattr(sys.modules["autotts_jax.core.rollout"], "ROUND_LIMIT", 20)
+    episodes = len(data)
+    with pytest.warns(InputWarning, match=rf"Endless did not stop in {episodes} of {episodes} episodes"):
+        at.evaluate(data, Endless, max_branches=2, seeds=1)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, True, 1.5, "1", None])

@@ -25,7 +25,8 @@ from autotts_jax.collect.loading import loaded
 from autotts_jax.commands import without_secrets
 from autotts_jax.core.costs import CostModel
 from autotts_jax.core.devices import usable_cores
-from autotts_jax.core.rollout import check_budget
+from autotts_jax.core.pool import StopReason
+from autotts_jax.core.rollout import ROUND_LIMIT, check_budget
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.experiments import plots
 from autotts_jax.experiments.files import (
@@ -380,6 +381,7 @@ def evaluate(
             report = _reporter(player, seeds * len(data), on_progress)
             plays.append(next(prepared)(report))
             warn_of_budget(player.name, budget, int(plays[-1].branches.max()))
+            _warn_of_round_limit(player.name, plays[-1].stop_reason)
     finally:
         threads.shutdown(cancel_futures=True)
     return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective)
@@ -455,6 +457,17 @@ def warn_of_budget(name: str, budget: int | None, opened: int) -> None:
         warnings.warn(
             f"{name} opened no branch: a budget of {budget} tokens may be less than the first interval of a "
             "branch, or than what its first step reads; give more",
+            InputWarning,
+            stacklevel=3,
+        )
+
+
+def _warn_of_round_limit(name: str, stop_reason: np.ndarray | None) -> None:
+    """Warns where episodes were cut off because a controller did not stop."""
+    if stop_reason is not None and (cut := np.count_nonzero(stop_reason == StopReason.ROUND_LIMIT)):
+        warnings.warn(
+            f"{name} did not stop in {cut} of {stop_reason.size} episodes, which were cut off after "
+            f"{ROUND_LIMIT:,} rounds; let its round return a StopReason where it is done",
             InputWarning,
             stacklevel=3,
         )
