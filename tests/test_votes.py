@@ -80,7 +80,9 @@ def test_the_heaviest_answer_wins(ballot, weights):
     assert int(outcome.top2) == max(count.values(), default=0)
 
 
-@pytest.mark.parametrize(("weights", "leader"), [([1, 1, 3], 2), ([1, np.nan, 0.5], 0), ([0, 0, 0], 0)])
+@pytest.mark.parametrize(
+    ("weights", "leader"), [([1, 1, 3], 2), ([1, np.nan, 0.5], 0), ([1, -9, 0.5], 0), ([0, 0, 0], 0)]
+)
 def test_what_is_no_weight_weighs_nothing(weights, leader):
     outcome = votes.vote(np.array([4, 4, 7], np.int32), np.ones(3, bool), None, np.float32(weights))
     assert [int(number) for number in (outcome.leader, outcome.voters)] == [leader, 3]

@@ -308,11 +308,11 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
                 f"{cost} ratio: {cost} at the setting's accuracy, over that of the reference's\n"
                 f"frontier; Δ accuracy: accuracy at the setting's {cost}, less that of the same\n"
                 "frontier; both with their 95 % interval by paired bootstrap over questions;\n"
-                f"hypervolume: mean accuracy over budgets up to the {cost} of SC@{REFERENCE_BRANCHES}, "
-                "each spent\n"
-                "on the best setting within it; Δ hypervolume: in points, less the reference's;\n"
-                "regret: accuracy missing to the best of these controllers, mean over the same\n"
-                "budgets",
+                f"hypervolume: mean accuracy over budgets up to the {cost} of "
+                f"{REFERENCE_BRANCHES} branches,\n"
+                "each spent on the best setting within it; Δ hypervolume: in points, less the\n"
+                "reference's; regret: accuracy missing to the best of these controllers, mean\n"
+                "over the same budgets",
                 "dim",
                 lines=True,
             )

@@ -267,8 +267,7 @@ def _paired(evaluation: Evaluation, rows: Sequence[Row]) -> Section:
         "Intervals by paired bootstrap over questions, each the mean of its seeds. p: of the "
         "gain, adjusted by Benjamini and Hochberg for all settings that were played. "
         "detectable: points of the smallest gain that so many questions show four times in "
-        f"five. {TOKENS_SAVED.text} {TOKENS_SAVED.percent} %: "
-        f"{TOKENS_SAVED.source}.",
+        f"five. {TOKENS_SAVED.text} {TOKENS_SAVED.percent} % ({TOKENS_SAVED.source}).",
         grids,
         evaluation.paired(),
     )

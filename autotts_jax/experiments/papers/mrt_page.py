@@ -11,7 +11,7 @@ import pyarrow as pa
 from autotts_jax.collect.loading import loaded
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, branch_orders, evaluate
 from autotts_jax.experiments.files import FRONTIER_COLUMNS, rows_table
-from autotts_jax.experiments.frontier import Comparison
+from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
 from autotts_jax.experiments.metrics import Anytime, anytime, normalised_regret, vote_accuracy
 from autotts_jax.experiments.papers.page import Grid, Page, Section
 from autotts_jax.experiments.papers.playing import (
@@ -241,7 +241,8 @@ def _efficiency(evaluation: Evaluation) -> Iterator[Section]:
     yield Section(
         "areas",
         "Frontiers as areas",
-        "hypervolume: mean accuracy in percent over budgets up to the tokens of SC@64, each "
+        f"hypervolume: mean accuracy in percent over budgets up to the tokens of {REFERENCE_BRANCHES} "
+        "branches, each "
         "spent on the best setting within it; Δ: less that of the reference; regret: accuracy "
         "missing to the best of these controllers, mean over the same budgets. Intervals by "
         "paired bootstrap over questions.",
