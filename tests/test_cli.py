@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import runpy
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from autotts_jax.cli import console, ending
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import benchmark
 from autotts_jax.pages import rendering
+from autotts_jax.policies.players import CONTROLLERS
 from autotts_jax.replay import SYNTHETIC_MODELS, compact, synthetic, write_compact, write_json
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "released_programs.py"
@@ -432,3 +434,8 @@ def test_code_of_the_users_that_ends_the_program_is_an_error(status):
         console.working(shown=False),
     ):
         sys.exit(status)
+
+
+def test_the_help_of_evaluate_names_every_controller(run):
+    shown = re.sub(r"-\n *", "-", run("evaluate", "--help")[1])  # names are broken at their hyphens
+    assert set(CONTROLLERS) <= set(re.findall(r"[a-z-]+", shown))
