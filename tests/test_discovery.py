@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from autotts_jax.core import Episodes, rollout
 from autotts_jax.discovery import (
     PUBLISHED,
     DecisionList,
+    Line,
     OpenAIProposer,
     Program,
     Proposal,
@@ -45,6 +47,7 @@ from autotts_jax.discovery.critics.report import read_report
 from autotts_jax.discovery.judging.judge import Outcome
 from autotts_jax.discovery.judging.promotion import ERROR_RATE, LeftOut, gains, level_of, lower_bound, matched
 from autotts_jax.discovery.programs.variation import constant
+from autotts_jax.discovery.proposers.named import PROPOSERS, as_proposer
 from autotts_jax.discovery.rounds import programs
 from autotts_jax.discovery.rounds.programs import LENGTH_PRICE
 from autotts_jax.discovery.search import DiscoveryRun, SearchProgress
@@ -180,9 +183,11 @@ def test_a_program_is_json(program):
         ({"stop": [[[["round", ">=", [1e999, 0]]], [1, 0]]]}, "must be finite"),
         ({"stop": [[[["round", ">=", [1e308, 1e308]]], [1, 0]]]}, "must be finite"),
         ({"stop": [[[["round", ">=", [10**400, 0]]], [1, 0]]]}, "this is no program"),
+        ({"stop": [[[["round", "==", [1, 0]]], [1, 0]]]}, "^this is no program: stop cannot compare"),
         ({"open": [[[], [1, 0]]] * 4}, "at most 3"),
         ({"dials": {}}, "a program has the dials"),
-        ({"go": []}, "this is no program"),
+        ({"go": []}, "'go' is none of dials, open, read, prune, stop, weigh"),
+        ({"go": 1}, "'go' is none of dials"),
         ({"read": [1]}, "this is no program"),
     ],
 )
@@ -190,6 +195,12 @@ def test_what_is_no_program_is_refused(change, message):
     tree = cmc().to_tree() | change
     with pytest.raises(at.InputError, match=message):
         Program.from_json(json.dumps(tree))
+
+
+@pytest.mark.parametrize("number", [10**400, "x", None])
+def test_a_line_of_what_is_no_number_is_refused(number):
+    with pytest.raises(at.InputError, match="must be finite"):
+        Program(cmc().dials | {"initial": Line(number)})
 
 
 def test_json_without_end_is_no_program():
@@ -270,7 +281,7 @@ def test_constant_programs_are_what_the_program_is_at_one_half(program, beta):
 
 
 def test_an_export_needs_the_name_of_a_class():
-    for name in ("found", "2Found", "Found it", "None", "X; import os"):
+    for name in ("found", "2Found", "Found it", "None", "X; import os", 5, None):
         with pytest.raises(at.InputError, match="no name of a class"):
             source_of(cmc(), name)
 
@@ -629,7 +640,9 @@ def test_what_cannot_be_read_again_is_not_kept(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given", [[], [cmc()], [Proposal(cmc())] * 99, [Proposal("cmc")]], ids=["none", "bare", "many", "text"]
+    "given",
+    [[], None, [cmc()], [Proposal(cmc())] * 99, [Proposal("cmc")]],
+    ids=["empty", "none", "bare", "many", "text"],
 )
 def test_proposers_have_to_propose_programs(tmp_path, given):
     class Odd:
@@ -640,6 +653,20 @@ def test_proposers_have_to_propose_programs(tmp_path, given):
 
     with pytest.raises(at.InputError, match="odd was asked for"):
         run_of(tmp_path, proposers=[Odd()]).search(HEATS[0][0], None)
+
+
+@pytest.mark.parametrize("name", [None, "", "a\nb", "rules"])
+def test_proposers_have_names_of_their_own(name):
+    class Odd:
+        def propose(self, *_):
+            return []
+
+    Odd.name = name
+    with pytest.raises(at.InputError, match=r"name of a proposer|a proposer is called"):
+        as_proposer(Odd())
+    with pytest.raises(at.InputError, match="a proposer is <class"):
+        as_proposer(Odd)
+    assert as_proposer(PROPOSERS["rules"]) is PROPOSERS["rules"]
 
 
 @pytest.mark.slow
@@ -797,6 +824,12 @@ def test_commands_show_and_export(searched, tmp_path, run_command):
     assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
     assert pq.read_table(tmp_path / "c.parquet").num_rows == 96
     assert "the suffix must be one of" in run("show", searched, "--lineage", tmp_path / "l.what")[2]
+    before = {name: (searched / name).read_bytes() for name in ("archive.jsonl", "manifest.json")}
+    for option, name in itertools.product(("--lineage", "--parquet"), before):
+        assert "would be lost; name another file" in run("show", searched, option, searched / name)[2]
+    (tmp_path / "link").symlink_to(searched / "archive.jsonl")
+    assert "would be lost" in run("show", searched, "--parquet", tmp_path / "link")[2]
+    assert before == {name: (searched / name).read_bytes() for name in before}
     assert "--number is the candidate that --lineage draws" in run("show", searched, "--number", 3)[2]
     code, out, _ = run("export", searched, "--name", "First", "--out", file)
     assert not code

@@ -274,6 +274,7 @@ def show(
         if number is not None and lineage is None:
             raise InputError("--number is the candidate that --lineage draws; give a file to draw it in")
         if lineage is not None:
+            found.check_no_part(lineage)
             content = io.BytesIO()
             figure = found.plot_lineage(number)
             kinds = figure.canvas.get_supported_filetypes()

@@ -234,9 +234,13 @@ class Program:
                         )
                     lines.append((feature, number))
         for name, line in lines:
-            if not np.isfinite([*line, line.at_0 + line.slope]).all():
+            try:
+                finite = np.isfinite(np.array([*line, line.at_0 + line.slope], float)).all()
+            except (TypeError, ValueError, OverflowError):
+                finite = False
+            if not finite:
                 raise InputError(
-                    f"{name} has the numbers {tuple(line)}, but they and their sum must be finite"
+                    f"{name} has the numbers {tuple(line)!r:.100}, but they and their sum must be finite"
                 )
 
     def slot(self, name: str) -> tuple[Clause, ...]:
@@ -287,10 +291,16 @@ class Program:
         Raises:
             InputError: it is no program.
         """
+        unknown = [key for key in tree if key not in ("dials", *SLOTS)] if isinstance(tree, Mapping) else []
+        if unknown:
+            known = ", ".join(SLOTS)
+            raise InputError(f"this is no program: {unknown[0]!r:.60} is none of dials, {known}")
         try:
             slots: Any = {slot: tuple(map(_clause, of)) for slot, of in tree.items() if slot != "dials"}
             dials = {name: Line(*map(float, line)) for name, line in tree["dials"].items()}
             return cls(dials, **slots)
+        except InputError as error:
+            raise InputError(f"this is no program: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise InputError(f"this is no program: {error!r:.100}; got {tree!r:.200}") from error
 

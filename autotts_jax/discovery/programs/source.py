@@ -105,7 +105,12 @@ def source_of(program: Program, name: str, doc: str = "A controller found by sea
     Raises:
         InputError: the name is not one of a class, or taken.
     """
-    if not name.isidentifier() or keyword.iskeyword(name) or not name[0].isupper():
+    if (
+        not isinstance(name, str)
+        or not name.isidentifier()
+        or keyword.iskeyword(name)
+        or not name[0].isupper()
+    ):
         raise InputError(f"{name!r} is no name of a class; give one like FirstFinishers")
     if name in _TAKEN:
         raise InputError(f"{name} is what the file calls something else; give a name like FirstFinishers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotts_jax.checks import text
 from autotts_jax.discovery.proposers.claude import CLAUDE, ClaudeProposer
 from autotts_jax.discovery.proposers.constants import CONSTANTS, Constants
 from autotts_jax.discovery.proposers.evolution import Random, Rules
@@ -24,10 +25,14 @@ def as_proposer(proposer: str | Proposer | Writer) -> Proposer | Writer:
         InputError: there is no such proposer.
     """
     if not isinstance(proposer, str):
-        if not isinstance(proposer, Proposer | Writer):
+        if isinstance(proposer, type) or not isinstance(proposer, Proposer | Writer):
             raise InputError(
-                f"a proposer is {proposer!r:.60}, but it must be a name, or have a name and propose or write"
+                f"a proposer is {proposer!r:.60}, but it must be a name, or an object that has a name and "
+                "propose or write"
             )
+        name = text("the name of a proposer", proposer.name)
+        if not (name and name.isprintable()) or PROPOSERS.get(name, proposer) != proposer:
+            raise InputError(f"a proposer is called {name!r:.60}; give it a printable name that is not taken")
         return proposer
     kind, colon, rest = proposer.partition(":")
     if kind == OPENAI and colon:

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 
 from autotts_jax.checks import whole
 from autotts_jax.core.controller import Family
-from autotts_jax.discovery.archive.archive import END, MANIFEST, Record, read_manifest, read_records
+from autotts_jax.discovery.archive.archive import END, MANIFEST, RECORDS, Record, read_manifest, read_records
 from autotts_jax.discovery.archive.records import WRITTEN, is_name
 from autotts_jax.discovery.critics.report import CriticReport, read_report
 from autotts_jax.discovery.population import member_of, written_of
@@ -215,14 +215,28 @@ class Discovery:
             path: the file; an existing one is replaced.
 
         Raises:
-            InputError: the file cannot be written.
+            InputError: the file cannot be written, or is one of the run.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        self.check_no_part(path)
         content = pa.BufferOutputStream()
         pq.write_table(self.to_arrow(), content)
         write_atomically(path, content.getvalue().to_pybytes())
+
+    def check_no_part(self, path: str | Path) -> None:
+        """Checks that a file that is to be written is none of those that the run is kept in.
+
+        Args:
+            path: the file.
+
+        Raises:
+            InputError: it is.
+        """
+        wanted = destination(path, "the file").resolve()
+        if wanted in ((self.folder / name).resolve() for name in (MANIFEST, RECORDS)):
+            raise InputError(f"{path} is a part of the run, which would be lost; name another file")
 
     def table(self) -> Table:
         """Makes a table of the best candidates and the test's verdict.
@@ -293,7 +307,7 @@ class Discovery:
         tokens = "  ".join(thousands(tokens) for tokens in self.test["tokens"])
         at_beta = f" at β = {BETAS[0]:g} … {BETAS[-1]:g}:\n" if len(self.test["tokens"]) > 1 else ": "
         lines.append(f"ktokens{at_beta}{tokens}")
-        lines.append("on questions left out, setting by setting:")
+        lines.append("on questions left out, setting by setting (–: not reached, or all cost more):")
         for heading, name in (
             (f"tokens for {self.incumbent}'s accuracy, as a share of its own", "matched_tokens"),
             (f"accuracy at {self.incumbent}'s tokens, less its own, in points", "matched_accuracy"),

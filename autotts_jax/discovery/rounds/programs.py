@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,11 +80,12 @@ class ProgramRounds:
             distinct = {one.to_json(): Member(at, one, -np.inf, 1.0, 1.0) for at, one in reversed(numbered)}
             population = Population(list(distinct.values()))
         rest = self.heats[0][0] - len(first)
-        proposed = list(proposer.propose(population, rest, rng))
+        given = proposer.propose(population, rest, rng)
+        proposed = list(given) if isinstance(given, Iterable) else []
         if not 0 < len(proposed) <= rest or not all(map(_is_proposal, proposed)):
             raise InputError(
-                f"{proposer.name} was asked for {rest} proposals, but gave {proposed!r:.100}; give as many, "
-                "each a Proposal of a Program"
+                f"{proposer.name} was asked for {rest} proposals, but gave {given!r:.100}; give as many, or "
+                "fewer but not none, each a Proposal of a Program"
             )
         proposals = [*first, *map(self._admitted, proposed)]
         records: list[Record] = [
