@@ -156,10 +156,12 @@ def last_lines(error: BaseException) -> str:
         error: the exception.
 
     Returns:
-        The last `TRACEBACK_LINES` lines, each shortened.
+        Whole entries of the last `TRACEBACK_LINES` lines, each line shortened.
     """
-    lines = "".join(traceback.format_exception(error)).splitlines()
-    return "\n".join(line if len(line) <= QUOTED else quoted(line) for line in lines[-TRACEBACK_LINES:])
+    lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
+    entries = [at for at, line in enumerate(lines) if line.startswith('  File "')]
+    whole = lines[entries[0] :] if entries else lines
+    return "\n".join(line if len(line) <= QUOTED else quoted(line) for line in whole)
 
 
 def _run(file: str, source: str) -> ModuleType:

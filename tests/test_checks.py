@@ -28,6 +28,7 @@ from autotts_jax.experiments.tables import statistics_table, summary_table
 from autotts_jax.policies import CMC, SelfConsistency, load_policy
 from autotts_jax.policies.neural.policy_file import SHIPPED
 from autotts_jax.replay import BranchOrders
+from autotts_jax.user_code import last_lines
 
 
 @pytest.fixture(scope="module")
@@ -516,6 +517,18 @@ def test_a_budget_that_admits_no_branch_brings_a_warning(data, play):
         InputWarning, match="opened no branch: a budget of 1 tokens may be less than the first"
     ):
         play(data, controller(), budget=1, max_branches=2)
+
+
+def test_tracebacks_are_cut_between_two_calls():
+    def deep(left):
+        return deep(left - 1) if left else int("no number")
+
+    with pytest.raises(ValueError, match="no number") as failed:
+        deep(5)
+    first, *_, last = last_lines(failed.value).splitlines()
+    assert first.startswith('  File "')
+    assert last.startswith("ValueError: invalid literal")
+    assert last_lines(ValueError("bare")) == "ValueError: bare"
 
 
 @jax.tree_util.register_dataclass
