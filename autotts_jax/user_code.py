@@ -123,9 +123,12 @@ def find_code(path: str, kind: str = "class") -> UserCode:
         raise InputError(
             f"{kind} {path!r}: give it as path/to/file.py:{kind.title()} or module.name:{kind.title()}"
         )
+    is_file = exists(place) and Path(place).is_file()
     if not place.endswith(".py"):
+        if is_file and "." in place:
+            raise InputError(f"{kind} {path!r}: {place} is a file, but a file of code ends in .py")
         return UserCode(path, kind)
-    if not exists(place) or not Path(place).is_file():
+    if not is_file:
         raise InputError(f"{kind} {path!r}: there is no file {place}")
     try:
         return UserCode(path, kind, Path(place).read_text(encoding="utf-8"))

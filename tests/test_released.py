@@ -232,6 +232,13 @@ def test_programs_that_are_not_there(spec, message):
         select(spec)
 
 
+def test_a_file_of_another_kind_is_called_so(tmp_path, monkeypatch):
+    (tmp_path / "notes.md").write_text("class X: ...")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"notes\.md is a file, but a file of code ends in \.py$"):
+        select("notes.md:X")
+
+
 @pytest.mark.parametrize("statement", ["1 / 0", "def", "raise SystemExit('stop')", "import no_such_module"])
 def test_program_file_that_fails_on_import(tmp_path, statement):
     file = tmp_path / "broken.py"
