@@ -47,16 +47,14 @@ def main(
 
 def tuned(settings, questions, seed: int) -> Family:
     """CMC with the constants that a run comes to, as a family over γ."""
-    from autotts_jax.training import Arena, teacher, tune
+    from autotts_jax.training import Arena, teacher
     from autotts_jax.training.data import make_params
+    from autotts_jax.training.imitation import fit_teachers
 
-    start, gammas = settings.warm_start, settings.objective.gamma
+    gammas = settings.objective.gamma
     arena = Arena(make_params(settings, questions, seed), settings.trainer.max_branches)
-    fits = [
-        tune(arena, key, generations=start.generations, population=start.population)
-        for key in jax.random.split(jax.random.key(seed), start.fits)
-    ]
-    controller = functools.partial(teacher, np.mean(fits, axis=0), gamma_range=gammas)
+    coefficients = fit_teachers(settings.warm_start, arena, jax.random.key(seed))
+    controller = functools.partial(teacher, coefficients, gamma_range=gammas)
     return Family(f"seed-{seed}", tuple(map(float, np.geomspace(*gammas[::-1], 11))), controller, "γ")
 
 

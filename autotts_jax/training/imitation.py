@@ -326,6 +326,33 @@ class WarmStartSettings(Settings):
                 raise InputError(f"{field.name} is {value}, but it must be positive")
 
 
+def fit_teachers(
+    settings: WarmStartSettings,
+    arena: Arena,
+    key: PRNGKeyArray,
+    on_generation: Callable[[int, float], None] | None = None,
+) -> teachers.Coefficients:
+    """Fits the coefficients of teachers several times.
+
+    Args:
+        settings: the settings.
+        arena: the training questions.
+        key: the key to draw candidates and episodes with.
+        on_generation: called after every generation with its number and its mean objective.
+
+    Returns:
+        The mean of the fits.
+    """
+    tune = functools.partial(
+        teachers.tune,
+        arena,
+        generations=settings.generations,
+        population=settings.population,
+        on_generation=on_generation,
+    )
+    return np.mean([tune(each) for each in jax.random.split(key, settings.fits)], axis=0)
+
+
 def warm_start(
     settings: WarmStartSettings,
     params: EnvParams,
@@ -351,14 +378,7 @@ def warm_start(
     """
     tuning, start, order, fit, votes = jax.random.split(key, 5)
     arena = Arena(params, max_branches)
-    tune = functools.partial(
-        teachers.tune,
-        arena,
-        generations=settings.generations,
-        population=settings.population,
-        on_generation=on_generation,
-    )
-    coefficients = np.mean([tune(each) for each in jax.random.split(tuning, settings.fits)], axis=0)
+    coefficients = fit_teachers(settings, arena, tuning, on_generation)
     questions = np.arange(params.matrix.num_questions)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
     parameters, parts = initial_parameters(hidden, start, signals=len(signal_inputs)), []
