@@ -291,11 +291,10 @@ class Program:
         Raises:
             InputError: it is no program.
         """
-        unknown = [key for key in tree if key not in ("dials", *SLOTS)] if isinstance(tree, Mapping) else []
-        if unknown:
-            known = ", ".join(SLOTS)
-            raise InputError(f"this is no program: {unknown[0]!r:.60} is none of dials, {known}")
         try:
+            for key, _ in tree.items():
+                if key not in ("dials", *SLOTS):
+                    raise InputError(f"{key!r:.60} is none of dials, {', '.join(SLOTS)}")
             slots: Any = {slot: tuple(map(_clause, of)) for slot, of in tree.items() if slot != "dials"}
             dials = {name: Line(*map(float, line)) for name, line in tree["dials"].items()}
             return cls(dials, **slots)
