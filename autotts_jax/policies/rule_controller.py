@@ -13,12 +13,16 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, Num
 
+from autotts_jax.core import votes
 from autotts_jax.core.controller import Controller, first_of, keep_live
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote, WeightedVote, vote_weighted
 from autotts_jax.policies.cmc import MOMENTUM_WINDOW, ROUNDS, completion_rank
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
+
+TINY = float(jnp.finfo(jnp.float32).tiny)
+"""The least weight that others are divided by."""
 
 
 class Seen(NamedTuple):
@@ -145,6 +149,10 @@ class RuleController(Controller):
     def weigh(self, seen: Seen) -> Num[Array, "..."] | int:
         """How much each branch's vote counts, in quarters up to 1; pruned branches do not vote."""
 
+    def weigh_answer(self, seen: Seen) -> Num[Array, " W"] | None:  # noqa: ARG002
+        """How much each branch's vote counts in the answer alone; None for as much as `weigh` says."""
+        return None
+
     def start(self, pool: Pool) -> tuple[RuleMemory, Pool]:
         zero, zeros = jnp.int32(0), jnp.zeros(pool.width, jnp.int32)
         memory = RuleMemory(
@@ -163,53 +171,99 @@ class RuleController(Controller):
         return memory, self._open(pool, jnp.minimum(self.initial, self.max_branches))
 
     def round(self, memory: RuleMemory, pool: Pool) -> tuple[RuleMemory, Pool, Array]:
+        memory, pool, idle = self.read_on(memory, pool)
+        stop, opening = self.conclude(memory, pool, idle)
+        pool = self._open(pool, opening)
+        return memory._replace(round=memory.round + 1), pool, stop
+
+    def see(self, memory: RuleMemory, pool: BranchPool) -> Seen:
+        """What the rules see between rounds."""
+        live, agrees = pool.live, pool.agrees(memory.vote.leader)
+        return Seen(
+            round=memory.round,
+            opened=pool.opened,
+            live=jnp.sum(live),
+            finished=jnp.sum(pool.finished),
+            agreeing=jnp.sum(live & agrees),
+            voters=memory.vote.voters,
+            top1=memory.vote.top1,
+            top2=memory.vote.top2,
+            distinct=memory.vote.distinct,
+            stable=memory.stable,
+            confidence=memory.vote.confidence,
+            ema=memory.ema,
+            momentum=memory.momentum,
+            depth=pool.depth,
+            streak=memory.streak,
+            disagreement=memory.disagreement,
+            support=memory.vote.support,
+            agrees=agrees,
+            ended=pool.finished,
+        )
+
+    def look(self, memory: RuleMemory, pool: BranchPool) -> tuple[RuleMemory, Seen]:
+        """What the rules see at the start of a round, and the memory with this round counted."""
         counted = (memory.round >= self.warm_up) & pool.live & (memory.vote.voters > 0)
         strayed = jnp.where(pool.agrees(memory.vote.leader), 0, memory.disagreement + 1)
         memory = memory._replace(
             ema=self._smooth(memory.ema, memory.vote.confidence),
             disagreement=jnp.where(counted, strayed, memory.disagreement),
         )
-        seen = _seen(memory, pool)
+        return memory, self.see(memory, pool)
+
+    def read_on(self, memory: RuleMemory, pool: Pool) -> tuple[RuleMemory, Pool, Bool[Array, ""]]:
+        """Prunes, reads and has the branches vote; also returns whether nothing can be read any more."""
+        memory, seen = self.look(memory, pool)
         prune = pool.live & self.prune(seen)
         pool = pool.prune(keep_live(prune, memory.disagreement, pool.live, self.spare))
         read = jnp.where(pool.live, self.read(seen), 0).astype(jnp.int32)
-        live, depth = pool.live, pool.depth
+        before = pool
         pool = pool.advance(read)
-        memory = self._vote(memory, pool, live, depth)
+        idle = ~jnp.any(pool.live) | ~jnp.any(read > 0)
+        return self.poll(memory, before, pool), pool, idle
 
-        seen = _seen(memory, pool)
+    def conclude(
+        self, memory: RuleMemory, pool: BranchPool, idle: Bool[Array, ""]
+    ) -> tuple[Array, Int32[Array, ""]]:
+        """Ends a round: why the episode ends, if it does, and otherwise how many branches to open."""
+        seen = self.see(memory, pool)
         room = jnp.maximum(self.max_branches - pool.opened, 0)
         opening = jnp.minimum(self.open(seen), room).astype(jnp.int32)
-        idle = ~jnp.any(pool.live) | ~jnp.any(read > 0)
         stop = first_of(
             (jnp.asarray(self.stop(seen), bool), StopReason.DECIDED),
             (idle & (opening <= 0), StopReason.EXHAUSTED),
             (memory.round + 1 >= ROUNDS, StopReason.STEP_LIMIT),
         )
-        pool = self._open(pool, jnp.where(stop == StopReason.RUNNING, opening, 0))
-        return memory._replace(round=memory.round + 1), pool, stop
+        return stop, jnp.where(stop == StopReason.RUNNING, opening, 0)
 
     def vote(self, memory: RuleMemory, pool: BranchPool) -> Vote:
         """The last weighted vote; without one, that of the branches not pruned."""
-        return memory.vote.unweighted.or_else(pool.vote(pool.active))
+        held = memory.vote.unweighted.or_else(pool.vote(pool.active))
+        weights = self.weigh_answer(self.see(memory, pool))
+        if weights is None:
+            return held
+        voters = pool.active & (memory.keys != NONE) & (weights > 0)
+        # As shares of the largest, sums neither overflow nor vanish.
+        shares = jnp.where(voters, weights, 0) / jnp.maximum(jnp.max(weights, where=voters, initial=0), TINY)
+        count, weight = (votes.weigh(memory.keys, part) for part in (voters.astype(jnp.int32), shares))
+        heaviest = votes.elect_heaviest(memory.keys, count, weight, voters, memory.completion)
+        return heaviest.or_else(held)
 
     def _open(self, pool: Pool, count: Array) -> Pool:
         in_full = jnp.asarray(self.in_full) > 0
         return pool.open(jnp.where(in_full, 0, count)).read(jnp.where(in_full, count, 0))
 
-    def _vote(
-        self, memory: RuleMemory, pool: Pool, was_live: Bool[Array, " W"], was_at: Int32[Array, " W"]
-    ) -> RuleMemory:
-        """Has the branches vote, and follows what comes of it."""
+    def poll(self, memory: RuleMemory, before: BranchPool, pool: BranchPool) -> RuleMemory:
+        """Has the branches vote after they were read, and follows what comes of it."""
         keys = pool.answer_keys.astype(jnp.int32)
         same = (keys == memory.keys) & (keys != NONE)
-        streak = jnp.where(pool.depth > was_at, jnp.where(same, memory.streak + 1, 0), memory.streak)
+        streak = jnp.where(pool.depth > before.depth, jnp.where(same, memory.streak + 1, 0), memory.streak)
         order = jnp.arange(pool.width, dtype=jnp.int32)
-        joined = was_live & pool.finished
-        completion = jnp.where(joined, completion_rank(memory.round, was_at), memory.completion)
+        joined = before.live & pool.finished
+        completion = jnp.where(joined, completion_rank(memory.round, before.depth), memory.completion)
         memory = memory._replace(keys=keys, streak=streak, completion=completion)
 
-        weights = jnp.where(pool.active, self.weigh(_seen(memory, pool)), 0)
+        weights = jnp.where(pool.active, self.weigh(self.see(memory, pool)), 0)
         vote = vote_weighted(keys, weights, jnp.where(jnp.asarray(self.by_completion) > 0, completion, order))
         winner = jnp.where(vote.leader == NONE, NONE, keys[vote.leader])
         ema = self._smooth(memory.ema, vote.confidence)
@@ -225,28 +279,3 @@ class RuleController(Controller):
 
     def _smooth(self, ema: Array, confidence: Array) -> Array:
         return (1 - self.alpha) * ema + self.alpha * confidence
-
-
-def _seen(memory: RuleMemory, pool: BranchPool) -> Seen:
-    live, agrees = pool.live, pool.agrees(memory.vote.leader)
-    return Seen(
-        round=memory.round,
-        opened=pool.opened,
-        live=jnp.sum(live),
-        finished=jnp.sum(pool.finished),
-        agreeing=jnp.sum(live & agrees),
-        voters=memory.vote.voters,
-        top1=memory.vote.top1,
-        top2=memory.vote.top2,
-        distinct=memory.vote.distinct,
-        stable=memory.stable,
-        confidence=memory.vote.confidence,
-        ema=memory.ema,
-        momentum=memory.momentum,
-        depth=pool.depth,
-        streak=memory.streak,
-        disagreement=memory.disagreement,
-        support=memory.vote.support,
-        agrees=agrees,
-        ended=pool.finished,
-    )
