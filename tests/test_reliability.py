@@ -23,8 +23,10 @@ from autotts_jax import experiments
 from autotts_jax.cli import main as cli
 from autotts_jax.collect import Grader, LocalWorkers, Plan, Problem, Sampling, SimulatedEngine, collect, store
 from autotts_jax.core import devices
+from autotts_jax.discovery import Distilled, VoteWeights, cmc
 from autotts_jax.discovery import entry as discovery_entry
 from autotts_jax.discovery.archive.archive import Archive
+from autotts_jax.discovery.distillation import distill as distilling
 from autotts_jax.experiments import files as result_files
 from autotts_jax.experiments import live_runs, plots, tracing
 from autotts_jax.experiments.benchmark import TASKS, Benchmark, Score
@@ -45,6 +47,7 @@ LINES = {
     "discover ablate": "discover ablate --data mine --seeds 1 --candidates 640 --out out",
     "discover show": "discover show found --number 0 --lineage out.png --parquet out.parquet",
     "discover export": "discover export found --number 0 --out out.py",
+    "discover distill": "discover distill neural --data mine --max-branches 8 --out out.py",
     "data import": "data import release --out out",
     "data convert": "data convert mine --out out.npz",
     "answer --questions": f"answer {SIMULATED} --controller sc@2 --max-branches 4 --questions arithmetic:2:1 "
@@ -114,6 +117,7 @@ def prepared(folder):
         (at, "bench"): Benchmark(TASKS["laptop"], "test", 2, scores, evaluated),
         (at, "trace"): at.trace(data, "sc@2", max_branches=8),
         (at.papers, "ttrl"): at.papers.ttrl(data, seeds=1),
+        (distilling, "distill"): Distilled(cmc(), VoteWeights(0.0, 0.0, 0.0), (1e-6, 1e-4), ("Distilled.",)),
     }
 
 
@@ -511,6 +515,7 @@ READ = {
     "answer --questions": "out/run.json",
     "discover show": "found/archive.jsonl",
     "discover export": "found/archive.jsonl",
+    "discover distill": "mine/matrix.npz",
     "data import": "release/M/bench.json",
     "data convert": "mine/matrix.npz",
 }

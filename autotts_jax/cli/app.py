@@ -13,6 +13,7 @@ from autotts_jax.cli.answer import answer
 from autotts_jax.cli.bench import bench
 from autotts_jax.cli.collect import collect
 from autotts_jax.cli.console import say
+from autotts_jax.cli.distill import distill
 from autotts_jax.cli.evaluate import evaluate
 from autotts_jax.cli.options import with_options
 from autotts_jax.cli.paper import paper
@@ -48,5 +49,6 @@ def start(
 for command in (evaluate, bench, trace, paper, train, collect, answer, serve):
     app.command()(with_options(command))
 discover.app.command()(with_options(ablate))
+discover.app.command()(with_options(distill))
 app.add_typer(discover.app, name="discover")
 app.add_typer(data.app, name="data")

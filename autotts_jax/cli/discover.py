@@ -307,12 +307,24 @@ def export(
     with working(shown=False):
         source = at.read_run(folder).source(name, number)
         if out is not None:
-            if out.suffix != ".py":
-                raise InputError(f"--out {out}: name a file that ends in .py, so that it can be played")
-            if out.exists():
-                raise InputError(f"{out} exists; name another file")
+            check_source_file(out)
             write_atomically(out, source.encode())
     if out is None:
         say(*source.splitlines())
     else:
         say(f"wrote {out}: play it with evaluate --controllers {out}:FAMILY")
+
+
+def check_source_file(out: Path) -> None:
+    """Checks that a controller's source can be written to a file.
+
+    Args:
+        out: the file.
+
+    Raises:
+        InputError: it exists, or has a name that it cannot be played by.
+    """
+    if out.suffix != ".py":
+        raise InputError(f"--out {out}: name a file that ends in .py, so that it can be played")
+    if out.exists():
+        raise InputError(f"{out} exists; name another file")

@@ -1,6 +1,7 @@
 from .ablation import Ablation, Arm, ablate
 from .critics.critic import Critic, Opinion
 from .critics.report import CriticReport, Lift, Tally
+from .distillation.distill import Distilled, VoteWeights, distill
 from .entry import discover
 from .judging.judge import Judge, Outcome, price
 from .judging.measuring import Course, Measurement, measure
@@ -39,6 +40,7 @@ __all__ = [
     "CriticReport",
     "DecisionList",
     "Discovery",
+    "Distilled",
     "Draft",
     "Judge",
     "Learner",
@@ -57,6 +59,7 @@ __all__ = [
     "Tally",
     "Trial",
     "Verdict",
+    "VoteWeights",
     "Writer",
     "Written",
     "ablate",
@@ -65,6 +68,7 @@ __all__ = [
     "cross",
     "decision_list",
     "discover",
+    "distill",
     "family",
     "measure",
     "mutate",

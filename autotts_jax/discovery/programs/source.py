@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import keyword
 import operator
+import textwrap
+from collections.abc import Sequence
 
 from autotts_jax.discovery.programs.rules import (
     DECIMALS,
@@ -91,19 +93,14 @@ def check_unknown(name: str) -> None:
         raise InputError(f"{name!r} is the name of a player of this package ({known}); give another")
 
 
-def source_of(program: Program, name: str, doc: str = "A controller found by search.") -> str:
-    """Writes a program as the source of a controller.
-
-    The file holds the controller's class and, as ``FAMILY``, its family over β; it plays the episodes that
-    the program plays.
+def check_class_name(name: str) -> None:
+    """Checks that a controller's class can have a name.
 
     Args:
-        program: the program.
-        name: the class's name, as ``FirstFinishers``; the family's is the same in lower case.
-        doc: the first line of the file.
+        name: the name.
 
     Raises:
-        InputError: the name is not one of a class, or taken.
+        InputError: it is not one of a class, or taken.
     """
     if (
         not isinstance(name, str)
@@ -115,8 +112,38 @@ def source_of(program: Program, name: str, doc: str = "A controller found by sea
     if name in _TAKEN:
         raise InputError(f"{name} is what the file calls something else; give a name like FirstFinishers")
     check_unknown(name)
+
+
+def commented(*lines: str) -> str:
+    """Writes lines as comments that say where a source comes from, to stand before it.
+
+    Args:
+        lines: the lines; long ones are broken.
+    """
+    wrapped = (textwrap.fill(line, 100, initial_indent="# ", subsequent_indent="# ") for line in lines)
+    return "\n".join(wrapped)
+
+
+def source_of(
+    program: Program, name: str, doc: str = "A controller found by search.", extra: Sequence[str] = ()
+) -> str:
+    """Writes a program as the source of a controller.
+
+    The file holds the controller's class and, as ``FAMILY``, its family over β; it plays the episodes that
+    the program plays.
+
+    Args:
+        program: the program.
+        name: the class's name, as ``FirstFinishers``; the family's is the same in lower case.
+        doc: the first line of the file.
+        extra: the text of further methods.
+
+    Raises:
+        InputError: the name is not one of a class, or taken.
+    """
+    check_class_name(name)
     export = _Export(program)
-    methods = [export.method(slot) for slot in SLOTS if program.slot(slot) or slot == "weigh"]
+    methods = [export.method(slot) for slot in SLOTS if program.slot(slot) or slot == "weigh"] + list(extra)
     defaults = {field.name: repr(field.default) for field in dataclasses.fields(RuleController)}
     dials = {dial: _expression(program.dials[dial], within) for dial, within in DIALS.items()}
     dials = {dial: expression for dial, expression in dials.items() if expression != defaults[dial]}

@@ -152,7 +152,7 @@ def steps(ends: Float[np.ndarray, " 2"], within: Range) -> Float[np.ndarray, " 2
     return np.full(2, REAL_STEP * (within.high - within.low))
 
 
-def _step(line: Line, within: Range, rng: np.random.Generator) -> Line:
+def step(line: Line, within: Range, rng: np.random.Generator) -> Line:
     """Moves a line at both ends, at one of them, or makes it flat."""
     ends = np.array([line.at_0, line.at_0 + line.slope])
     scale = steps(ends, within)
@@ -174,10 +174,10 @@ def _change_number(program: Program, rng: np.random.Generator) -> Program:
     clause = program.slot(slot)[row]
     at = rng.integers(len(clause.conditions) + 1)
     if at == len(clause.conditions):
-        changed = clause._replace(value=_step(clause.value, SLOT_VALUES[slot], rng))
+        changed = clause._replace(value=step(clause.value, SLOT_VALUES[slot], rng))
     else:
         condition = clause.conditions[at]
-        number = _step(condition.number, range_of(condition.feature), rng)
+        number = step(condition.number, range_of(condition.feature), rng)
         changed = _with_condition(clause, int(at), condition._replace(number=number))
     return _with_clause(program, slot, row, changed)
 
@@ -186,7 +186,7 @@ def _change_dial(program: Program, rng: np.random.Generator) -> Program:
     name = list(DIALS)[rng.integers(len(DIALS))]
     within = DIALS[name]
     flag = within.whole and within.high == 1
-    line = Line(1 - program.dials[name].at_0) if flag else _step(program.dials[name], within, rng)
+    line = Line(1 - program.dials[name].at_0) if flag else step(program.dials[name], within, rng)
     return dataclasses.replace(program, dials={**program.dials, name: line})
 
 

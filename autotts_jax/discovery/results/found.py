@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from autotts_jax.discovery.critics.report import CriticReport, read_report
 from autotts_jax.discovery.population import member_of, written_of
 from autotts_jax.discovery.programs.interpreter import BETAS, family
 from autotts_jax.discovery.programs.rules import Program
-from autotts_jax.discovery.programs.source import check_unknown, exported, source_of
+from autotts_jax.discovery.programs.source import check_unknown, commented, exported, source_of
 from autotts_jax.discovery.results.lineage import lineage_figure
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
@@ -145,14 +144,11 @@ class Discovery:
         tested = self.test is not None and self.number == record["number"]
         verdict = ("promoted" if self.promoted else "not promoted") if tested else "not tested"
         cells = ", ".join(cell["cell"] for cell in self.begun.get("data", ()))
-        lines = (
+        return commented(
             f"Candidate {record['number']} of a search by autotts_jax {self.begun.get('version', '?')}, "
             f"proposed by {record['proposer']}; {verdict}.",
             f"Seed {self.begun.get('seed', '?')}, at most {self.begun.get('max_branches', '?')} branches.",
             f"Data: {printable(cells)}.",
-        )
-        return "\n".join(
-            textwrap.fill(line, 100, initial_indent="# ", subsequent_indent="# ") for line in lines
         )
 
     def lineage(self, number: int | None = None) -> list[int]:

@@ -1,0 +1,1 @@
+"""Distillation: programs that decide as a learned policy does."""

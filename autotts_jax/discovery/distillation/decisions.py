@@ -1,0 +1,201 @@
+"""What a learned policy decides, beside what a program would see at the same time."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int32
+
+from autotts_jax.core.controller import Controller, Memory
+from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.rollout import Episodes, Hooks, rollout
+from autotts_jax.core.votes import Vote
+from autotts_jax.discovery.programs.interpreter import DecisionList
+from autotts_jax.discovery.programs.rules import BRANCH_FEATURES, POOL_FEATURES
+from autotts_jax.policies.neural.actions import HEADS, OPENINGS
+from autotts_jax.policies.neural.network import Inputs, RecurrentState, encode, initial_state, update
+from autotts_jax.policies.neural.policy import NeuralPolicy, act, apply_network
+from autotts_jax.policies.rule_controller import RuleMemory, Seen
+from autotts_jax.replay.matrix import ProbeMatrix
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.typing import Array
+
+ROUNDS = 96
+"""Rounds of an episode that are watched."""
+
+HEAD = HEADS["rounds"]
+
+
+class Decisions(NamedTuple):
+    """What a policy decides in N rounds, and what a program sees.
+
+    Attributes:
+        beta: β of the program. Shape (N,).
+        ended: features of the pool at the end of the round before, when a program answers or opens.
+            Shape (N, Fp).
+        begun: features of the pool at the start of the round, when a program prunes and reads. Shape (N, Fp).
+        branches: features of the branches at that time. Shape (N, Fb, W).
+        going: whether a branch was read in a round before. Shape (N,).
+        live: which branches are live. Shape (N, W).
+        answers: whether the policy answers. Shape (N,).
+        surely: how sure it is of that, in nats. Shape (N,).
+        opening: how many branches it opens. Shape (N,).
+        choice: what it does with each branch, as in `RoundAction`. Shape (N, W).
+        margin: how much more likely that is than what comes next, in nats. Shape (N, W).
+    """
+
+    beta: Float[np.ndarray, " N"]
+    ended: Float[np.ndarray, "N Fp"]
+    begun: Float[np.ndarray, "N Fp"]
+    branches: Float[np.ndarray, "N Fb W"]
+    going: Bool[np.ndarray, " N"]
+    live: Bool[np.ndarray, "N W"]
+    answers: Bool[np.ndarray, " N"]
+    surely: Float[np.ndarray, " N"]
+    opening: Int32[np.ndarray, " N"]
+    choice: Int32[np.ndarray, "N W"]
+    margin: Float[np.ndarray, "N W"]
+
+
+class _Watching(NamedTuple):
+    """What is remembered: the program's memory and whether it is idle, the policy's state, the last round."""
+
+    rules: RuleMemory
+    idle: Bool[Array, ""]
+    policy: RecurrentState
+    last: Decisions
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Watched(Controller):
+    """Plays a program or a policy, and records what the policy would decide in every round.
+
+    A round of the policy begins where one of the program's has read its branches: what the program then
+    concludes, and how it reads on, is one decision of the policy.
+
+    Attributes:
+        rules: the program.
+        policy: the policy.
+        beta: β of the program.
+        by_policy: whether the policy plays, and the program looks on.
+    """
+
+    rules: DecisionList
+    policy: NeuralPolicy
+    beta: float
+    by_policy: bool = dataclasses.field(metadata={"static": True})
+
+    def start(self, pool: Pool) -> tuple[_Watching, Pool]:
+        rules, _ = self.rules.start(pool)
+        memory = _Watching(rules, jnp.bool_(False), initial_state(pool.width), cast(Any, None))
+        blank = jax.eval_shape(lambda: self.round(memory, pool)[0].last)
+        return memory._replace(last=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank)), pool
+
+    def round(self, memory: _Watching, pool: Pool) -> tuple[_Watching, Pool, Array]:
+        going, before, rules = jnp.max(pool.depth) > 0, pool, memory.rules
+        ended = self.rules.see(rules, pool)
+        stop, opening = self.rules.conclude(rules, pool, memory.idle)
+        stop = jnp.where(going, stop, StopReason.RUNNING)
+        rules = rules._replace(round=rules.round + going)
+        inputs, state = encode(pool, memory.policy, jnp.asarray(self.policy.gamma))
+        if self.by_policy:
+            counted, begun = self.rules.look(rules, pool)
+            after, answered = act(self.policy.parameters, inputs, pool)
+            rules, idle = self.rules.poll(counted, pool, after), jnp.bool_(False)
+            stop = jnp.where(answered, StopReason.DECIDED, StopReason.RUNNING)
+        else:
+            _, first = self.rules.start(pool)
+            pool = pool.open(jnp.where(pool.opened > 0, jnp.where(going, opening, 0), first.opened))
+            _, begun = self.rules.look(rules, pool)
+            read = self.rules.read_on(rules, pool)
+            # A program that stops reads no more.
+            keep = functools.partial(jnp.where, stop == StopReason.RUNNING)
+            rules, after, idle = jax.tree.map(keep, read, (memory.rules, pool, memory.idle))
+        decisions = self._decisions(inputs, before, ended, begun, going)
+        return _Watching(rules, idle, update(state, before, after), decisions), after, stop
+
+    def vote(self, memory: _Watching, pool: BranchPool) -> Vote:
+        return self.rules.vote(memory.rules, pool)
+
+    def _decisions(
+        self,
+        inputs: Inputs,
+        pool: BranchPool,
+        ended: Seen,
+        begun: Seen,
+        going: Bool[Array, ""],
+    ) -> Any:
+        """What the policy decides in a pool."""
+        logits = apply_network(self.policy.parameters, inputs, HEAD.mask(pool))
+        action = HEAD.greedy(logits)
+        second, first = jnp.sort(jnp.maximum(logits.choice, -MOST), axis=0)[-2:]
+        decisions: Any = Decisions  # of traced arrays here
+        return decisions(
+            beta=jnp.float32(self.beta),
+            ended=_stack(ended, POOL_FEATURES),
+            begun=_stack(begun, POOL_FEATURES),
+            branches=_stack(begun, BRANCH_FEATURES),
+            going=going,
+            live=pool.live,
+            answers=action.answer,
+            surely=jnp.abs(logits.answer),
+            opening=jnp.array(OPENINGS)[action.opening],
+            choice=action.choice,
+            margin=first - second,
+        )
+
+
+MOST = 50.0
+"""A logit, in nats, beyond which nothing is more certain."""
+
+
+def _stack(seen: Seen, names: Any) -> Float[Array, "F ..."]:
+    return jnp.stack([jnp.asarray(getattr(seen, name), jnp.float32) for name in names])
+
+
+def _last(controller: Controller, memory: Memory, pool: BranchPool) -> Decisions:  # noqa: ARG001
+    last: Decisions = memory.last
+    return last
+
+
+def watch(
+    rules: DecisionList,
+    policy: NeuralPolicy,
+    beta: float,
+    matrix: ProbeMatrix,
+    orders: BranchOrders,
+    rows: Int32[np.ndarray, " Q"],
+    by_policy: bool,
+) -> Decisions:
+    """Plays an episode on every question, and records what a policy decides in it.
+
+    Args:
+        rules: a program at β.
+        policy: the policy, at its γ.
+        beta: β.
+        matrix: the questions.
+        orders: branch orders.
+        rows: the row of the orders that each question is played in.
+        by_policy: whether the policy plays; otherwise the program does.
+
+    Returns:
+        The decisions in all rounds of all episodes.
+    """
+    questions = np.arange(matrix.num_questions)
+    played = rollout(
+        [_Watched(rules, policy, beta, by_policy)],
+        matrix,
+        orders,
+        Episodes(questions, rows, np.zeros_like(questions)),
+        hooks=Hooks(after_round=_last, rounds=ROUNDS),
+    )
+    rounds = np.where(played.stop_reason == StopReason.RUNNING, ROUNDS, played.rounds)
+    kept = np.arange(ROUNDS) < rounds[:, None]
+    decisions: Decisions = jax.tree.map(lambda leaf: np.asarray(leaf)[kept], played.records)
+    return decisions

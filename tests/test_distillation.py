@@ -1,0 +1,244 @@
+"""Distillation: rules fitted to examples, what a policy is asked, and what comes of both."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autotts_jax as at
+from autotts_jax.core import Episodes, rollout
+from autotts_jax.discovery import Clause, Condition, Line, cmc, decision_list, distill, random_program
+from autotts_jax.discovery.distillation import distill as distilling
+from autotts_jax.discovery.distillation.decisions import _Watched, watch
+from autotts_jax.discovery.distillation.fitting import Examples, fit
+from autotts_jax.discovery.programs.rules import BRANCH_FEATURES, POOL_FEATURES, SLOT_FEATURES
+from autotts_jax.errors import InputError
+from autotts_jax.experiments import branch_orders
+from autotts_jax.policies import RuleController, Seen
+from autotts_jax.policies.neural.policy_file import SHIPPED, load_policy
+
+W = 8
+
+
+@pytest.fixture(scope="module")
+def data():
+    return at.load("smollm2")
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return load_policy(SHIPPED)[0]
+
+
+def draw_features(rng, count):
+    """Features of pools with one branch each, and β."""
+    drawn = {}
+    for name, within in {**POOL_FEATURES, **BRANCH_FEATURES}.items():
+        low, high = within.low, min(within.high, 20)
+        drawn[name] = (
+            rng.integers(low, high + 1, count) if within.whole else rng.uniform(low, high, count)
+        ).astype(np.float32)
+    return drawn, rng.uniform(size=count).astype(np.float32)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_examples_say_what_the_interpreter_says(seed):
+    rng = np.random.default_rng(seed)
+    program = random_program(rng)
+    features, beta = draw_features(rng, 4)
+    for slot in distilling.FITTED:
+        asked = {name: features[name] for name in SLOT_FEATURES[slot]}
+        said = Examples(slot, asked, beta, beta, beta).said(program.slot(slot))
+        for place, at_beta in enumerate(beta):
+            shaped = {
+                name: column[place] if name in POOL_FEATURES else column[place : place + 1]
+                for name, column in features.items()
+            }
+            expected = getattr(decision_list(program, float(at_beta)), slot)(Seen(**shaped))
+            assert float(np.ravel(expected)[0]) == said[place], (slot, program.slot(slot))
+
+
+def test_rules_are_found_again():
+    rng = np.random.default_rng(0)
+    features, beta = draw_features(rng, 4_000)
+    rule = (Clause((Condition("ema", ">=", Line(0.3, 0.5)), Condition("top1", ">", Line(4))), Line(1)),)
+    asked = {name: features[name] for name in POOL_FEATURES}
+    examples = Examples("stop", asked, beta, beta, np.ones_like(beta))
+    examples = dataclasses.replace(examples, value=examples.said(rule))
+    assert examples.error(rule) == 0 < examples.error(())
+    found = fit(examples, [()], 120, rng)
+    assert examples.error(found[0]) < 0.1 * examples.error(())
+    assert fit(examples, [()], 5, np.random.default_rng(1)) == fit(
+        examples, [()], 5, np.random.default_rng(1)
+    )
+
+
+def test_what_matters_more_is_fitted_first():
+    value = np.array([0, 1], np.float32)
+    examples = functools.partial(Examples, "stop", {"round": value}, value, value)
+    late = (Clause((Condition("round", ">=", Line(1)),), Line(1)),)
+    assert examples(np.array([1, 1])).error(()) == 0.5
+    assert examples(np.array([1, 3])).error(()) == 0.75
+    assert examples(np.array([1, 3])).error(late) == 0
+
+
+def test_a_watched_program_plays_its_own_episodes(data, policy):
+    orders = branch_orders(data, "repo100", range(1), W)
+    questions = np.arange(len(data))
+    episodes = Episodes(questions, np.zeros_like(questions), np.zeros_like(questions))
+    for beta in (0.0, 0.6):
+        rules = decision_list(cmc(), beta)
+        alone = rollout([rules], data.matrix, orders, episodes)
+        watched = rollout([_Watched(rules, policy, beta, False)], data.matrix, orders, episodes)
+        for column in ("answer", "tokens", "branches"):
+            np.testing.assert_array_equal(getattr(alone, column), getattr(watched, column))
+
+
+def test_a_watched_policy_plays_its_own_episodes(data, policy):
+    orders = branch_orders(data, "repo100", range(1), W)
+    questions = np.arange(len(data))
+    episodes = Episodes(questions, np.zeros_like(questions), np.zeros_like(questions))
+    alone = rollout([policy], data.matrix, orders, episodes)
+    watched = rollout([_Watched(decision_list(cmc(), 0.5), policy, 0.5, True)], data.matrix, orders, episodes)
+    np.testing.assert_array_equal(alone.tokens, watched.tokens)
+    np.testing.assert_array_equal(alone.rounds, watched.rounds)
+
+
+def test_what_the_policy_decides_is_recorded(data, policy):
+    orders = branch_orders(data, "repo100", range(1), W)
+    rows = np.zeros(len(data), int)
+    seen = watch(decision_list(cmc(), 0.5), policy, 0.5, data.matrix, orders, rows, by_policy=True)
+    assert seen.answers.sum() == len(data)  # it plays, and answers once in an episode
+    first = seen.begun[:, list(POOL_FEATURES).index("opened")] == 0
+    assert first.sum() == len(data)
+    assert (seen.opening[first] > 0).all()
+    examples = distilling.examples_of(seen, np.random.default_rng(0))
+    assert set(examples) == set(distilling.FITTED)
+    assert set(np.unique(examples["stop"].value)) == {0, 1}
+    assert examples["read"].value.min() >= 1
+
+
+@pytest.fixture(scope="module")
+def distilled(data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distilling, "GENERATIONS", 20)
+        return distill("neural", data, max_branches=W, iterations=2)
+
+
+def test_the_same_seed_gives_the_same_program(data, distilled, monkeypatch):
+    monkeypatch.setattr(distilling, "GENERATIONS", 20)
+    assert distill(SHIPPED, data, max_branches=W, iterations=2).program == distilled.program
+
+
+def test_the_source_plays_the_same_episodes(data, distilled, tmp_path):
+    (tmp_path / "mine.py").write_text(distilled.source("Mine"))
+    families = [distilled.family("member"), f"{tmp_path / 'mine.py'}:FAMILY"]
+    found = (
+        at.evaluate(data, families, max_branches=W, seeds=2, sealing=at.Sealing(trusted=True))
+        .episodes()
+        .to_pandas()
+    )
+    member, source = (found[found.controller == name] for name in ("member", "mine"))
+    assert len(member) == len(source) == 11 * 2 * len(data)
+    for column in ("answer", "tokens", "rounds", "stop_reason"):
+        np.testing.assert_array_equal(member[column], source[column])
+    assert source.tokens.nunique() > 10
+
+
+def test_the_source_says_where_it_comes_from(distilled):
+    head = distilled.source("Mine").split('"""')[0]
+    assert "from neural, seed 0, at most 8 branches" in head
+    assert "SmolLM2-135M-Instruct/arithmetic" in head
+    assert "β = 0 stands for γ = 0.0002, β = 1 for γ = 4e-06" in head
+
+
+def test_it_decides_as_the_policy_does(data, distilled, policy):
+    """On branch orders that it was not fitted to."""
+    orders = branch_orders(data, "repo100", range(4), W)
+    rng, seen = np.random.default_rng(0), []
+    for beta, gamma in ((0.0, 2e-4), (1.0, 4e-6)):
+        rows = rng.integers(4, size=len(data))
+        at_gamma = dataclasses.replace(policy, gamma=gamma)
+        rules = decision_list(distilled.program, beta)
+        seen += [watch(rules, at_gamma, beta, data.matrix, orders, rows, player) for player in (True, False)]
+    examples = distilling.examples_of(jax.tree.map(lambda *part: np.concatenate(part), *seen), rng)
+    ours = {slot: of.error(distilled.program.slot(slot)) for slot, of in examples.items()}
+    cmcs = {slot: of.error(cmc().slot(slot)) for slot, of in examples.items()}
+    assert sum(ours.values()) < 0.5 * sum(cmcs.values()), (ours, cmcs)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plain(RuleController):
+    """Reads all branches; the majority of those that were read to their end is the answer."""
+
+    def weigh(self, seen):
+        return seen.ended
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Weighing(Plain):
+    """Weighs the votes in its answer."""
+
+    of_depth: float
+
+    def weigh_answer(self, seen):
+        return jnp.where(seen.ended, jnp.exp(self.of_depth * seen.depth), 0)
+
+
+def test_votes_that_weigh_the_same_are_a_majority(data):
+    def played(controller):
+        family = at.Family("mine", (1.0,), lambda _: controller, "β")
+        return at.evaluate(data, [family], max_branches=W, seeds=3).episodes().to_pandas()
+
+    plain = played(Plain(initial=W, max_branches=W))
+    same = played(Weighing(initial=W, max_branches=W, of_depth=0.0))
+    pd.testing.assert_frame_equal(same, plain)
+    # A vote of a shorter branch outweighs all votes of longer ones.
+    shortest = played(Weighing(initial=W, max_branches=W, of_depth=-5.0))
+    assert (shortest.answer != plain.answer).mean() > 0.1
+    pd.testing.assert_series_equal(shortest.tokens, plain.tokens)
+
+
+def test_tokens_grow_evenly_with_beta(data, policy):
+    orders = branch_orders(data, "repo100", range(1), W)
+    gamma_of = distilling.even_spending(policy, data.matrix, orders, (4e-6, 2e-4))
+    gammas = [gamma_of(beta) for beta in np.linspace(0, 1, 21)]
+    assert gammas[0] == pytest.approx(2e-4)
+    assert 4e-6 * (1 - 1e-9) < gammas[-1] < 2e-4
+    assert (np.diff(gammas) <= 0).all()
+    policies = {
+        beta: dataclasses.replace(policy, gamma=gamma_of(beta), trained_on=None) for beta in (0, 0.5, 1)
+    }
+    family = at.Family("policy", tuple(policies), policies.get, "β")
+    found = at.evaluate(data, [family], max_branches=W, seeds=1).episodes().to_pandas()
+    least, middle, most = found.groupby("value").tokens.mean()
+    assert abs((middle - least) / (most - least) - 0.5) < 0.25
+
+
+def test_bad_input(data, policy, tmp_path):
+    with pytest.raises(InputError, match="the first γ must be below the second"):
+        distill(policy, data, gamma=(2e-4, 4e-6))
+    with pytest.raises(InputError, match="must be two numbers"):
+        distill(policy, data, gamma=3e-5)
+    with pytest.raises(InputError, match="the least γ"):
+        distill(policy, data, gamma=(0, 1e-4))
+    with pytest.raises(InputError, match="there is no such file"):
+        distill(tmp_path / "none.npz", data)
+    with pytest.raises(InputError, match="iterations"):
+        distill(policy, data, iterations=0)
+    with pytest.raises(InputError, match="max_branches"):
+        distill(policy, data, max_branches=0)
+    signals = dataclasses.replace(
+        policy, signal_inputs=(at.policies.neural.network.SignalInput("eat", 0, 1),)
+    )
+    with pytest.raises(InputError, match="reads the signals eat"):
+        distill(signals, data)
