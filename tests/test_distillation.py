@@ -15,7 +15,7 @@ import autotts_jax as at
 from autotts_jax.core import Episodes, rollout
 from autotts_jax.discovery import Clause, Condition, Line, cmc, decision_list, distill, random_program
 from autotts_jax.discovery.distillation import distill as distilling
-from autotts_jax.discovery.distillation.decisions import _Watched, watch
+from autotts_jax.discovery.distillation.decisions import Watched, watch
 from autotts_jax.discovery.distillation.fitting import Examples, fit
 from autotts_jax.discovery.programs.rules import BRANCH_FEATURES, POOL_FEATURES, SLOT_FEATURES
 from autotts_jax.errors import InputError
@@ -96,7 +96,7 @@ def test_a_watched_program_plays_its_own_episodes(data, policy):
     for beta in (0.0, 0.6):
         rules = decision_list(cmc(), beta)
         alone = rollout([rules], data.matrix, orders, episodes)
-        watched = rollout([_Watched(rules, policy, beta, False)], data.matrix, orders, episodes)
+        watched = rollout([Watched(rules, policy, beta, False)], data.matrix, orders, episodes)
         for column in ("answer", "tokens", "branches"):
             np.testing.assert_array_equal(getattr(alone, column), getattr(watched, column))
 
@@ -106,7 +106,7 @@ def test_a_watched_policy_plays_its_own_episodes(data, policy):
     questions = np.arange(len(data))
     episodes = Episodes(questions, np.zeros_like(questions), np.zeros_like(questions))
     alone = rollout([policy], data.matrix, orders, episodes)
-    watched = rollout([_Watched(decision_list(cmc(), 0.5), policy, 0.5, True)], data.matrix, orders, episodes)
+    watched = rollout([Watched(decision_list(cmc(), 0.5), policy, 0.5, True)], data.matrix, orders, episodes)
     np.testing.assert_array_equal(alone.tokens, watched.tokens)
     np.testing.assert_array_equal(alone.rounds, watched.rounds)
 

@@ -30,6 +30,9 @@ ROUNDS = 96
 
 HEAD = HEADS["rounds"]
 
+MOST = 50.0
+"""A logit, in nats, beyond which nothing is more certain."""
+
 
 class Decisions(NamedTuple):
     """What a policy decides in N rounds, and what a program sees.
@@ -73,7 +76,7 @@ class _Watching(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Watched(Controller):
+class Watched(Controller):
     """Plays a program or a policy, and records what the policy would decide in every round.
 
     A round of the policy begins where one of the program's has read its branches: what the program then
@@ -151,10 +154,6 @@ class _Watched(Controller):
         )
 
 
-MOST = 50.0
-"""A logit, in nats, beyond which nothing is more certain."""
-
-
 def _stack(seen: Seen, names: Any) -> Float[Array, "F ..."]:
     return jnp.stack([jnp.asarray(getattr(seen, name), jnp.float32) for name in names])
 
@@ -189,7 +188,7 @@ def watch(
     """
     questions = np.arange(matrix.num_questions)
     played = rollout(
-        [_Watched(rules, policy, beta, by_policy)],
+        [Watched(rules, policy, beta, by_policy)],
         matrix,
         orders,
         Episodes(questions, rows, np.zeros_like(questions)),
