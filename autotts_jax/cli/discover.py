@@ -328,3 +328,5 @@ def check_source_file(out: Path) -> None:
         raise InputError(f"--out {out}: name a file that ends in .py, so that it can be played")
     if out.exists():
         raise InputError(f"{out} exists; name another file")
+    if not out.parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")

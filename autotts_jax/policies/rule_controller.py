@@ -21,8 +21,8 @@ from autotts_jax.policies.cmc import MOMENTUM_WINDOW, ROUNDS, completion_rank
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
 
-TINY = float(jnp.finfo(jnp.float32).tiny)
-"""The least weight that others are divided by."""
+LIGHTEST, HEAVIEST = 1e-30, 1e30
+"""Weights of votes between which one can be divided by another. Heavier votes count as the heaviest does."""
 
 
 class Seen(NamedTuple):
@@ -150,7 +150,10 @@ class RuleController(Controller):
         """How much each branch's vote counts, in quarters up to 1; pruned branches do not vote."""
 
     def weigh_answer(self, seen: Seen) -> Num[Array, " W"] | None:  # noqa: ARG002
-        """How much each branch's vote counts in the answer alone; None for as much as `weigh` says."""
+        """How much each branch's vote counts in the answer alone, from 1e-30 to 1e30; None for as `weigh` says.
+
+        Anything below, and NaN, is no vote; without any, the answer is the one that `weigh` gives.
+        """
         return None
 
     def start(self, pool: Pool) -> tuple[RuleMemory, Pool]:
@@ -242,9 +245,12 @@ class RuleController(Controller):
         weights = self.weigh_answer(self.see(memory, pool))
         if weights is None:
             return held
-        voters = pool.active & (memory.keys != NONE) & (weights > 0)
-        # As shares of the largest, sums neither overflow nor vanish.
-        shares = jnp.where(voters, weights, 0) / jnp.maximum(jnp.max(weights, where=voters, initial=0), TINY)
+        # What is no weight counts nothing. As shares of the largest, sums neither overflow nor vanish.
+        weights = jnp.nan_to_num(jnp.asarray(weights, jnp.float32), nan=0.0, posinf=HEAVIEST)
+        weights = jnp.clip(weights, 0, HEAVIEST)
+        voters = pool.active & (memory.keys != NONE) & (weights >= LIGHTEST)
+        largest = jnp.max(weights, where=voters, initial=LIGHTEST)
+        shares = jnp.where(voters, weights, 0) / largest
         count, weight = (votes.weigh(memory.keys, part) for part in (voters.astype(jnp.int32), shares))
         heaviest = votes.elect_heaviest(memory.keys, count, weight, voters, memory.completion)
         return heaviest.or_else(held)

@@ -43,7 +43,7 @@ class Decisions(NamedTuple):
             Shape (N, Fp).
         begun: features of the pool at the start of the round, when a program prunes and reads. Shape (N, Fp).
         branches: features of the branches at that time. Shape (N, Fb, W).
-        going: whether a branch was read in a round before. Shape (N,).
+        going: whether a round of the program's is over, so that it concludes. Shape (N,).
         live: which branches are live. Shape (N, W).
         answers: whether the policy answers. Shape (N,).
         surely: how sure it is of that, in nats. Shape (N,).
@@ -66,9 +66,18 @@ class Decisions(NamedTuple):
 
 
 class _Watching(NamedTuple):
-    """What is remembered: the program's memory and whether it is idle, the policy's state, the last round."""
+    """What is remembered.
+
+    Attributes:
+        rules: the program's memory.
+        going: whether a round of the program's is over, so that it concludes. Shape ().
+        idle: whether nothing can be read any more. Shape ().
+        policy: the policy's recurrent state.
+        last: the last round.
+    """
 
     rules: RuleMemory
+    going: Bool[Array, ""]
     idle: Bool[Array, ""]
     policy: RecurrentState
     last: Decisions
@@ -95,35 +104,44 @@ class Watched(Controller):
     by_policy: bool = dataclasses.field(metadata={"static": True})
 
     def start(self, pool: Pool) -> tuple[_Watching, Pool]:
+        """Opens nothing: that is the first decision."""
         rules, _ = self.rules.start(pool)
-        memory = _Watching(rules, jnp.bool_(False), initial_state(pool.width), cast(Any, None))
+        no = jnp.bool_(False)
+        memory = _Watching(rules, no, no, initial_state(pool.width), cast(Any, None))
         blank = jax.eval_shape(lambda: self.round(memory, pool)[0].last)
         return memory._replace(last=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank)), pool
 
     def round(self, memory: _Watching, pool: Pool) -> tuple[_Watching, Pool, Array]:
-        going, before, rules = jnp.max(pool.depth) > 0, pool, memory.rules
+        """Asks the policy for a decision, and carries it out or the program's own one."""
+        going, before, rules = memory.going, pool, memory.rules
         ended = self.rules.see(rules, pool)
         stop, opening = self.rules.conclude(rules, pool, memory.idle)
         stop = jnp.where(going, stop, StopReason.RUNNING)
         rules = rules._replace(round=rules.round + going)
         inputs, state = encode(pool, memory.policy, jnp.asarray(self.policy.gamma))
         if self.by_policy:
-            counted, begun = self.rules.look(rules, pool)
             after, answered = act(self.policy.parameters, inputs, pool)
+            counted, _ = self.rules.look(rules, pool)
+            # A program opens before it reads, the policy afterwards.
+            _, begun = self.rules.look(rules, pool.open(after.opened - pool.opened))
             rules, idle = self.rules.poll(counted, pool, after), jnp.bool_(False)
             stop = jnp.where(answered, StopReason.DECIDED, StopReason.RUNNING)
+            read = before.opened > 0
         else:
             _, first = self.rules.start(pool)
             pool = pool.open(jnp.where(pool.opened > 0, jnp.where(going, opening, 0), first.opened))
             _, begun = self.rules.look(rules, pool)
-            read = self.rules.read_on(rules, pool)
             # A program that stops reads no more.
             keep = functools.partial(jnp.where, stop == StopReason.RUNNING)
-            rules, after, idle = jax.tree.map(keep, read, (memory.rules, pool, memory.idle))
+            read_on = self.rules.read_on(rules, pool)
+            rules, after, idle = jax.tree.map(keep, read_on, (memory.rules, pool, memory.idle))
+            read = jnp.bool_(True)
         decisions = self._decisions(inputs, before, ended, begun, going)
-        return _Watching(rules, idle, update(state, before, after), decisions), after, stop
+        following = _Watching(rules, read, idle, update(state, before, after), decisions)
+        return following, after, stop
 
     def vote(self, memory: _Watching, pool: BranchPool) -> Vote:
+        """Holds the program's vote."""
         return self.rules.vote(memory.rules, pool)
 
     def _decisions(

@@ -60,6 +60,9 @@ NUM_BETAS = 8
 NUM_GAMMAS = 25
 """Values of γ at which it is measured what the policy spends."""
 
+GAMMA_LIMITS = 1e-9, None, 1.0
+"""The least γ that can be distilled, no bound to exceed, and the largest: an interval for a whole answer."""
+
 GENERATIONS = 250
 """Generations in which the clauses of a slot evolve in an iteration."""
 
@@ -113,9 +116,9 @@ class VoteWeights(NamedTuple):
         }
         total = " + ".join(f"{coefficient} * {of}" for of, coefficient in terms.items())
         return f'''    def weigh_answer(self, seen: Seen) -> jax.Array:
-        """How much each branch's vote counts in the answer."""
-        weight = jnp.exp({total.replace("+ -", "- ")})
-        return jnp.where(seen.ended, weight, 0)'''
+        """How much each branch's vote counts in the answer, as a share of the heaviest."""
+        log = {total.replace("+ -", "- ")}
+        return jnp.where(seen.ended, jnp.exp(log - jnp.max(log, where=seen.ended, initial=-jnp.inf)), 0)'''
 
 
 @jax.tree_util.register_dataclass
@@ -132,8 +135,8 @@ class WeighedList(DecisionList):
     def weigh_answer(self, seen: Seen) -> Float[Array, " W"]:
         """How much each branch's vote counts in the answer, as `VoteWeights.method` writes it."""
         of = self.votes
-        weight = jnp.exp(of.log_depth * jnp.log(seen.depth) + of.depth * seen.depth + of.streak * seen.streak)
-        return jnp.where(seen.ended, weight, 0)
+        log = of.log_depth * jnp.log(seen.depth) + of.depth * seen.depth + of.streak * seen.streak
+        return jnp.where(seen.ended, jnp.exp(log - jnp.max(log, where=seen.ended, initial=-jnp.inf)), 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,6 +238,8 @@ def distill(
         raise InputError(
             "the policy takes atomic actions, but a program decides in rounds; give one of rounds"
         )
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.parameters)):
+        raise InputError("the policy's parameters are not all finite; train it again")
     if learned.signals:
         raise InputError(
             f"the policy reads the signals {', '.join(learned.signals)}, but a program reads none; give one "
@@ -298,7 +303,8 @@ def _checked(gamma: Sequence[float]) -> tuple[float, float]:
     """A range of γ."""
     if not isinstance(gamma, Sequence) or len(gamma) != 2:
         raise InputError(f"gamma is {gamma!r:.60}, but it must be two numbers, the least and the largest γ")
-    low, high = number("the least γ", gamma[0], above=0), number("the largest γ", gamma[1], above=0)
+    ends = zip(("least", "largest"), gamma, strict=True)
+    low, high = (number(f"the {end} γ", value, *GAMMA_LIMITS) for end, value in ends)
     if low >= high:
         raise InputError(f"gamma is {low:g} and {high:g}, but the first γ must be below the second")
     return low, high
@@ -349,7 +355,7 @@ def _first_program(max_branches: int) -> Program:
 
 def _initial(seen: Decisions, max_branches: int) -> Line:
     """The line that comes nearest to how many branches the policy opens first."""
-    first = np.flatnonzero(seen.begun[:, list(POOL_FEATURES).index("opened")] == 0)
+    first = np.flatnonzero(seen.ended[:, list(POOL_FEATURES).index("opened")] == 0)
     beta, at = np.unique(seen.beta[first], return_index=True)  # it opens as many for each question
     opened = np.log(np.maximum(seen.opening[first[at]], 1))
     ends = np.arange(1, 1 + min(max_branches, int(DIALS["initial"].high)))

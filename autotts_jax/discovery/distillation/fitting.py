@@ -33,6 +33,9 @@ CHILDREN, SURVIVORS = 96, 16
 PART_PRICE = 0.003
 """What a part of a rule has to save: this share of the error without rules."""
 
+INDIFFERENT = 1e-3
+"""What an example counts in which one decision is as good as another."""
+
 REMEMBERED = 2_000
 """Conditions of which it is remembered where they hold."""
 
@@ -100,7 +103,7 @@ class Examples:
         off = said != self.value
         if self.slot == "open":  # one branch more matters less, the more there are
             off = np.square(np.log1p(said) - np.log1p(self.value))
-        return float(np.average(off, weights=self.weight))
+        return float(np.average(off, weights=self.weight + INDIFFERENT))
 
 
 def parts_of(clauses: Sequence[Clause]) -> int:
@@ -125,8 +128,10 @@ def fit(
         rng: the generator to draw with.
 
     Returns:
-        The best sets of clauses, the best first.
+        The best sets of clauses, the best first; without examples none, as what a slot says is never asked.
     """
+    if not len(examples.value):
+        return [()]
     scale = max(examples.error(()), 1e-9)
 
     def loss(clauses: tuple[Clause, ...]) -> float:
