@@ -150,9 +150,9 @@ class RuleController(Controller):
         """How much each branch's vote counts, in quarters up to 1; pruned branches do not vote."""
 
     def weigh_answer(self, seen: Seen) -> Num[Array, " W"] | None:  # noqa: ARG002
-        """How much each branch's vote counts in the answer alone, from 1e-30 to 1e30; None for as `weigh` says.
+        """How much each branch's vote counts in the answer alone; None for as much as `weigh` says.
 
-        Anything below, and NaN, is no vote; without any, the answer is the one that `weigh` gives.
+        Weights go from 1e-30 to 1e30. What is less, and NaN, is no vote; without any vote, `weigh` decides.
         """
         return None
 
