@@ -24,13 +24,13 @@ from autotts_jax.discovery import (
     random_program,
 )
 from autotts_jax.discovery.distillation import distill as distilling
-from autotts_jax.discovery.distillation.decisions import Watched, watch
+from autotts_jax.discovery.distillation.decisions import LabelledPlay, watch
 from autotts_jax.discovery.distillation.fitting import Examples, fit
 from autotts_jax.discovery.programs.rules import BRANCH_FEATURES, POOL_FEATURES, SLOT_FEATURES
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import branch_orders
 from autotts_jax.policies import RuleController, Seen
-from autotts_jax.policies.neural.policy_file import SHIPPED, load_policy
+from autotts_jax.policies.neural.policy_file import SHIPPED, load_policy, save_policy
 
 W = 8
 
@@ -105,8 +105,9 @@ def test_a_watched_program_plays_its_own_episodes(data, policy):
     for beta in (0.0, 0.6):
         rules = decision_list(cmc(), beta)
         alone = rollout([rules], data.matrix, orders, episodes)
-        watched = rollout([Watched(rules, policy, beta, False)], data.matrix, orders, episodes)
-        for column in ("answer", "tokens", "branches"):
+        watched = rollout([LabelledPlay(rules, policy, beta, False)], data.matrix, orders, episodes)
+        np.testing.assert_array_equal(alone.rounds + 1, watched.rounds)  # the first one opens
+        for column in ("answer", "tokens", "branches", "stop_reason"):
             np.testing.assert_array_equal(getattr(alone, column), getattr(watched, column))
 
 
@@ -115,7 +116,9 @@ def test_a_watched_policy_plays_its_own_episodes(data, policy):
     questions = np.arange(len(data))
     episodes = Episodes(questions, np.zeros_like(questions), np.zeros_like(questions))
     alone = rollout([policy], data.matrix, orders, episodes)
-    watched = rollout([Watched(decision_list(cmc(), 0.5), policy, 0.5, True)], data.matrix, orders, episodes)
+    watched = rollout(
+        [LabelledPlay(decision_list(cmc(), 0.5), policy, 0.5, True)], data.matrix, orders, episodes
+    )
     np.testing.assert_array_equal(alone.tokens, watched.tokens)
     np.testing.assert_array_equal(alone.rounds, watched.rounds)
 
@@ -165,7 +168,22 @@ def test_the_source_says_where_it_comes_from(distilled):
     head = distilled.source("Mine").split('"""')[0]
     assert "from neural, seed 0, at most 8 branches" in head
     assert "SmolLM2-135M-Instruct/arithmetic" in head
-    assert "β = 0 stands for γ = 0.0002, β = 1 for γ = 4e-06" in head
+    least, largest = distilled.gamma
+    assert largest == pytest.approx(2e-4) and 4e-6 < least < 2e-4  # here it spends no more at smaller ones
+    assert f"β = 0 stands for γ = {largest:g}, β = 1 for γ = {least:g}" in head
+
+
+def test_gamma_is_what_the_policy_was_trained_for(data, policy, tmp_path, monkeypatch):
+    monkeypatch.setattr(distilling, "GENERATIONS", 1)
+
+    def made(card):
+        save_policy(tmp_path / "p.npz", policy, card)
+        return distill(tmp_path / "p.npz", data, max_branches=W, iterations=1).gamma
+
+    assert made({"config": {"objective": {"gamma": [1e-5, 1e-4]}}})[1] == pytest.approx(1e-4)
+    assert made({"config": 3})[1] == pytest.approx(2e-4)
+    with pytest.raises(InputError, match="must be two numbers"):
+        made({"config": {"objective": {"gamma": 1e-4}}})
 
 
 def test_it_decides_as_the_policy_does(data, distilled, policy):

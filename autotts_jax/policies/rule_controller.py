@@ -103,7 +103,7 @@ class RuleMemory(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RuleController(Controller):
-    """Plays by five rules.
+    """Plays by five rules, and optionally a sixth for the votes in its answer.
 
     A round prunes, reads, votes, and then answers or opens. A round in which nothing is read or opened is the
     last. A subclass is a registered dataclass, like any `Controller`; each rule is called with `Seen`.
@@ -152,7 +152,8 @@ class RuleController(Controller):
     def weigh_answer(self, seen: Seen) -> Num[Array, " W"] | None:  # noqa: ARG002
         """How much each branch's vote counts in the answer alone; None for as much as `weigh` says.
 
-        Weights go from 1e-30 to 1e30. What is less, and NaN, is no vote; without any vote, `weigh` decides.
+        Larger weights than 1e30 count as that; a branch whose weight is NaN or below 1e-30 does not vote. If
+        none votes, the answer is that of `weigh`.
         """
         return None
 

@@ -85,7 +85,7 @@ class _Watching(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Watched(Controller):
+class LabelledPlay(Controller):
     """Plays a program or a policy, and records what the policy would decide in every round.
 
     A round of the policy begins where one of the program's has read its branches: what the program then
@@ -206,7 +206,7 @@ def watch(
     """
     questions = np.arange(matrix.num_questions)
     played = rollout(
-        [Watched(rules, policy, beta, by_policy)],
+        [LabelledPlay(rules, policy, beta, by_policy)],
         matrix,
         orders,
         Episodes(questions, rows, np.zeros_like(questions)),

@@ -213,7 +213,8 @@ def distill(
             the package.
         data: questions to play, best those that the policy was trained on: a dataset, or what
             `autotts_jax.load` takes.
-        gamma: least and largest γ; None for those that the policy was trained for.
+        gamma: least and largest γ; None for those that the policy was trained for, by its card, or for 4e-6
+            and 2e-4 where it has none.
         seed: seed of branch orders and of the search for rules.
         max_branches: branches that an episode can open.
         iterations: times that rules are fitted.
@@ -236,7 +237,7 @@ def distill(
     learned, card = (policy, {}) if isinstance(policy, NeuralPolicy) else _read(policy)
     if head_of(learned.parameters).environment(1).atomic:
         raise InputError(
-            "the policy takes atomic actions, but a program decides in rounds; give one of rounds"
+            "the policy takes atomic actions, but a program decides in rounds; give a policy of rounds"
         )
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.parameters)):
         raise InputError("the policy's parameters are not all finite; train it again")
@@ -262,7 +263,7 @@ def distill(
     program, parts = _first_program(max_branches), list[Decisions]()
     best = {slot: [program.slot(slot)] for slot in FITTED}
     for iteration in range(iterations):
-        # Joined once and for all: twice in memory would be gigabytes more.
+        # The joined arrays alone are kept: with the parts they would take gigabytes more.
         parts = [_joined([*parts, *watched(program, by_policy=iteration == 0)])]
         for slot, examples in examples_of(parts[0], rng).items():
             best[slot] = fit(examples, best[slot], GENERATIONS, rng)
@@ -277,7 +278,7 @@ def distill(
         f"{max_branches} branches.",
         f"Data: {printable(cells)}.",
     )
-    return Distilled(program, VoteWeights.of(learned), (low, high), origin)
+    return Distilled(program, VoteWeights.of(learned), (gamma_of(1.0), gamma_of(0.0)), origin)
 
 
 def _name(policy: NeuralPolicy | str | Path) -> str:
@@ -294,9 +295,10 @@ def _read(policy: str | Path) -> tuple[NeuralPolicy, dict[str, Any]]:
 def _trained_range(card: Mapping[str, Any]) -> tuple[float, float]:
     """The range of γ that a policy was trained for, where its card says it, or the package's own."""
     try:
-        return _checked(card["config"]["objective"]["gamma"])
-    except (KeyError, TypeError, InputError):  # a card can hold anything
-        return GAMMAS[-1], GAMMAS[0]
+        trained: Sequence[float] = card["config"]["objective"]["gamma"]
+    except (KeyError, TypeError):  # a card can hold anything
+        trained = GAMMAS[-1], GAMMAS[0]
+    return _checked(trained)
 
 
 def _checked(gamma: Sequence[float]) -> tuple[float, float]:
@@ -330,7 +332,7 @@ def even_spending(
     policies = [dataclasses.replace(policy, gamma=float(each)) for each in gammas]
     episodes = Episodes(question, question % orders.num_rows, setting)
     tokens = rollout(policies, matrix, orders, episodes).tokens.reshape(NUM_GAMMAS, -1).mean(axis=1)
-    # Where a smaller γ does not make it spend more, the largest one stands for all.
+    # Of the values of γ at which it spends as much, the largest counts.
     spent, at = np.unique(np.maximum.accumulate(tokens), return_index=True)
     share = (spent - spent[0]) / max(spent[-1] - spent[0], 1)
     return lambda beta: float(np.exp(np.interp(beta, share, np.log(gammas[at]))))

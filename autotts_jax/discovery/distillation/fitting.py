@@ -93,8 +93,8 @@ class Examples:
     def error(self, clauses: Sequence[Clause]) -> float:
         """Computes how far clauses are from what they should say.
 
-        That is the weighted share of examples in which they say something else, and in the slot ``open`` a
-        mean square.
+        That is the weighted share of examples in which they say something else; in the slot ``open`` the
+        weighted mean square of the difference in log(1 + branches).
 
         Args:
             clauses: the clauses.
@@ -128,7 +128,7 @@ def fit(
         rng: the generator to draw with.
 
     Returns:
-        The best sets of clauses, the best first; without examples none, as what a slot says is never asked.
+        The best sets of clauses, the best first; one empty set if there are no examples.
     """
     if not len(examples.value):
         return [()]

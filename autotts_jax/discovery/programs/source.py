@@ -94,7 +94,7 @@ def check_unknown(name: str) -> None:
 
 
 def check_class_name(name: str) -> None:
-    """Checks that a controller's class can have a name.
+    """Checks the name of a controller's class.
 
     Args:
         name: the name.
