@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import PyTreeDef
-from jaxtyping import Int, Int16, Int32
+from jaxtyping import Bool, Int, Int16, Int32
 
 from autotts_jax.checks import number, whole
 from autotts_jax.core.compiling import COMPILER_OPTIONS
@@ -147,6 +147,13 @@ class Results(NamedTuple):
     records: Any = None
     critical_path: np.ndarray | None = None
     shown: ShownRounds | None = None
+
+    @property
+    def recorded(self) -> Bool[np.ndarray, "E T"]:
+        """Which rows of `records` are of a round that the episode has played."""
+        num_rounds = jax.tree.leaves(self.records)[0].shape[1]
+        rounds = np.where(self.stop_reason == StopReason.RUNNING, num_rounds, self.rounds)
+        return np.arange(num_rounds) < rounds[:, None]
 
 
 @dataclasses.dataclass(frozen=True)

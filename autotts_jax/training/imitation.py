@@ -101,8 +101,7 @@ def demonstrate(
         Episodes(questions, rows, np.zeros_like(questions)),
         hooks=Hooks(after_round=_last_round, rounds=ROUNDS),
     )
-    rounds = np.where(played.stop_reason == StopReason.RUNNING, ROUNDS, played.rounds)
-    running = np.arange(ROUNDS) < rounds[:, None]
+    running = played.recorded
     demonstrations = played.records.demonstration
     if targets is not None:
         demonstrations, running = _until_peak(played.records, running, targets, jnp.float32(gamma))

@@ -212,7 +212,5 @@ def watch(
         Episodes(questions, rows, np.zeros_like(questions)),
         hooks=Hooks(after_round=_last, rounds=ROUNDS),
     )
-    rounds = np.where(played.stop_reason == StopReason.RUNNING, ROUNDS, played.rounds)
-    kept = np.arange(ROUNDS) < rounds[:, None]
-    decisions: Decisions = jax.tree.map(lambda leaf: np.asarray(leaf)[kept], played.records)
+    decisions: Decisions = jax.tree.map(lambda leaf: np.asarray(leaf)[played.recorded], played.records)
     return decisions
