@@ -120,6 +120,10 @@ class WriterOptions:
 
 
 RunArgument = Annotated[Path, typer.Argument(parser=path, metavar="FOLDER", help="Folder of a run.")]
+SourceOption = Annotated[
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Write it here.", show_default="print it")
+]
+ClassOption = Annotated[str, typer.Option(metavar="NAME", help="Name of the class.")]
 
 
 @app.callback()
@@ -294,10 +298,8 @@ def show(
 @app.command()
 def export(
     folder: RunArgument,
-    out: Annotated[
-        Path | None, typer.Option(parser=path, metavar="FILE", help="Write it here.", show_default="print it")
-    ] = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the class.")] = "Found",
+    out: SourceOption = None,
+    name: ClassOption = "Found",
     number: Annotated[
         int | None,
         typer.Option(metavar="N", help="A candidate.", show_default="the one that was tested last", min=0),
@@ -309,10 +311,7 @@ def export(
         if out is not None:
             check_source_file(out)
             write_atomically(out, source.encode())
-    if out is None:
-        say(*source.splitlines())
-    else:
-        say(f"wrote {out}: play it with evaluate --controllers {out}:FAMILY")
+    say_source(source, out)
 
 
 def check_source_file(out: Path) -> None:
@@ -330,3 +329,16 @@ def check_source_file(out: Path) -> None:
         raise InputError(f"{out} exists; name another file")
     if not out.parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")
+
+
+def say_source(source: str, out: Path | None) -> None:
+    """Prints a controller's source, or says where it was written to.
+
+    Args:
+        source: the source.
+        out: the file; None to print it.
+    """
+    if out is None:
+        say(*source.splitlines())
+    else:
+        say(f"wrote {out}: play it with evaluate --controllers {out}:FAMILY")

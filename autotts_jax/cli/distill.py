@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import autotts_jax as at
-from autotts_jax.cli.console import say, working
-from autotts_jax.cli.discover import check_source_file
+from autotts_jax.cli.console import working
+from autotts_jax.cli.discover import ClassOption, SourceOption, check_source_file, say_source
 from autotts_jax.cli.options import (
     MAX_SEED,
     BranchesOption,
     CacheOption,
     DataOption,
     EncodingOption,
-    path,
     utf8,
 )
 from autotts_jax.files import write_atomically
@@ -33,10 +31,8 @@ def distill(
         ),
     ],
     data: DataOption = None,
-    out: Annotated[
-        Path | None, typer.Option(parser=path, metavar="FILE", help="Write it here.", show_default="print it")
-    ] = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the class.")] = "Distilled",
+    out: SourceOption = None,
+    name: ClassOption = "Distilled",
     gamma: Annotated[
         tuple[float, float] | None,
         typer.Option(
@@ -55,8 +51,7 @@ def distill(
         if out is not None:
             check_source_file(out)
         from autotts_jax.core import devices
-        from autotts_jax.discovery.distillation.distill import ITERATIONS
-        from autotts_jax.discovery.distillation.distill import distill as find
+        from autotts_jax.discovery.distillation import distill as distilling
         from autotts_jax.discovery.programs.source import check_class_name
 
         check_class_name(name)
@@ -64,18 +59,15 @@ def distill(
         on_progress("reading data", 0, 0)
         dataset = at.load(data or "synthetic", encoding)
         devices.pin_devices()
-        on_progress("distilling", 0, ITERATIONS)
-        source = find(
+        on_progress("distilling", 0, distilling.ITERATIONS)
+        source = distilling.distill(
             policy,
             dataset,
             gamma=gamma,
             seed=seed,
             max_branches=max_branches,
-            on_iteration=lambda done: on_progress("distilling", done, ITERATIONS),
+            on_iteration=lambda done: on_progress("distilling", done, distilling.ITERATIONS),
         ).source(name)
         if out is not None:
             write_atomically(out, source.encode())
-    if out is None:
-        say(*source.splitlines())
-    else:
-        say(f"wrote {out}: play it with evaluate --controllers {out}:FAMILY")
+    say_source(source, out)
