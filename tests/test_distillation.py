@@ -45,6 +45,13 @@ def policy():
     return load_policy(SHIPPED)[0]
 
 
+def each_once(data):
+    """Branch orders, and an episode of each question."""
+    questions = np.arange(len(data))
+    episodes = Episodes(questions, np.zeros_like(questions), np.zeros_like(questions))
+    return branch_orders(data, "repo100", range(1), W), episodes
+
+
 def draw_features(rng, count):
     """Features of pools with one branch each, and β."""
     drawn = {}
@@ -99,9 +106,7 @@ def test_what_matters_more_is_fitted_first():
 
 
 def test_a_watched_program_plays_its_own_episodes(data, policy):
-    orders = branch_orders(data, "repo100", range(1), W)
-    questions = np.arange(len(data))
-    episodes = Episodes(questions, np.zeros_like(questions), np.zeros_like(questions))
+    orders, episodes = each_once(data)
     for beta in (0.0, 0.6):
         rules = decision_list(cmc(), beta)
         alone = rollout([rules], data.matrix, orders, episodes)
@@ -112,9 +117,7 @@ def test_a_watched_program_plays_its_own_episodes(data, policy):
 
 
 def test_a_watched_policy_plays_its_own_episodes(data, policy):
-    orders = branch_orders(data, "repo100", range(1), W)
-    questions = np.arange(len(data))
-    episodes = Episodes(questions, np.zeros_like(questions), np.zeros_like(questions))
+    orders, episodes = each_once(data)
     alone = rollout([policy], data.matrix, orders, episodes)
     watched = rollout(
         [LabelledPlay(decision_list(cmc(), 0.5), policy, 0.5, True)], data.matrix, orders, episodes
@@ -261,9 +264,7 @@ def test_no_vote_weights_lose_the_answer(data, distilled, weights):
 
 @pytest.mark.parametrize("weight", [np.inf, -1.0, 3e38, 1e-45])
 def test_odd_weights_leave_an_answer(data, weight):
-    orders = branch_orders(data, "repo100", range(1), W)
-    questions = np.arange(len(data))
-    episodes = Episodes(questions, np.zeros_like(questions), np.zeros_like(questions))
+    orders, episodes = each_once(data)
     odd, plain = (
         rollout([controller], data.matrix, orders, episodes)
         for controller in (Odd(initial=W, max_branches=W, weight=weight), Plain(initial=W, max_branches=W))

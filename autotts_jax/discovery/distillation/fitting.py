@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from autotts_jax.discovery.programs.rules import (
+    COMPARE,
     DECIMALS,
     DEFAULTS,
     MAX_CLAUSES,
@@ -23,9 +24,10 @@ from autotts_jax.discovery.programs.rules import (
     Condition,
     Line,
     Range,
+    parts_of,
     range_of,
 )
-from autotts_jax.discovery.programs.variation import step
+from autotts_jax.discovery.programs.variation import step, with_condition
 
 CHILDREN, SURVIVORS = 96, 16
 """Sets of clauses that a generation tries, and that are kept."""
@@ -38,8 +40,6 @@ INDIFFERENT = 1e-3
 
 REMEMBERED = 2_000
 """Conditions of which it is remembered where they hold."""
-
-COMPARED = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Examples:
         """Says where a condition holds; most conditions of a generation are those of the one before."""
 
         def holds(of: Condition) -> Bool[np.ndarray, " N"]:
-            return COMPARED[of.op](self.features[of.feature], self._number(of.number, range_of(of.feature)))
+            return COMPARE[of.op](self.features[of.feature], self._number(of.number, range_of(of.feature)))
 
         return functools.lru_cache(REMEMBERED)(holds)
 
@@ -104,16 +104,6 @@ class Examples:
         if self.slot == "open":  # one branch more matters less, the more there are
             off = np.square(np.log1p(said) - np.log1p(self.value))
         return float(np.average(off, weights=self.weight + INDIFFERENT))
-
-
-def parts_of(clauses: Sequence[Clause]) -> int:
-    """Counts clauses, conditions, and numbers that change with β, as `Program.length` does.
-
-    Args:
-        clauses: the clauses.
-    """
-    lines = [line for of in clauses for line in (of.value, *(each.number for each in of.conditions))]
-    return sum(1 + len(of.conditions) for of in clauses) + sum(line.slope != 0 for line in lines)
 
 
 def fit(
@@ -218,8 +208,7 @@ def _change_number(clause: Clause, examples: Examples, rng: np.random.Generator)
         flag = within.whole and within.high == 1
         return clause if flag else clause._replace(value=step(clause.value, within, rng))
     old = clause.conditions[at]
-    new = old._replace(number=step(old.number, range_of(old.feature), rng))
-    return clause._replace(conditions=(*clause.conditions[:at], new, *clause.conditions[at + 1 :]))
+    return with_condition(clause, at, old._replace(number=step(old.number, range_of(old.feature), rng)))
 
 
 def _replace_condition(clause: Clause, examples: Examples, rng: np.random.Generator) -> Clause:

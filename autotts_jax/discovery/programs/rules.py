@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -23,6 +24,14 @@ Op = Literal["<", "<=", ">", ">="]
 """How a feature is compared with a number."""
 
 OPS: tuple[Op, ...] = get_args(Op)
+
+COMPARE: dict[Op, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+"""The comparisons, of numbers or of arrays."""
 
 DECIMALS = 4
 """Decimals that a constant has, where it is not a whole number."""
@@ -264,13 +273,8 @@ class Program:
     @property
     def length(self) -> int:
         """The description length: clauses, conditions, and numbers that change with β."""
-        lines = list(self.dials.values())
-        parts = 0
-        for slot in SLOTS:
-            for clause in self.slot(slot):
-                parts += 1 + len(clause.conditions)
-                lines += [clause.value, *(condition.number for condition in clause.conditions)]
-        return parts + sum(line.slope != 0 for line in lines)
+        changing = sum(line.slope != 0 for line in self.dials.values())
+        return changing + sum(parts_of(self.slot(slot)) for slot in SLOTS)
 
     def to_tree(self) -> dict[str, Any]:
         """Returns the program as a JSON object."""
@@ -318,6 +322,16 @@ class Program:
         except ValueError as error:
             raise InputError(f"this is no program: {error}; got {text:.200}") from error
         return cls.from_tree(tree)
+
+
+def parts_of(clauses: Sequence[Clause]) -> int:
+    """Counts clauses, conditions, and numbers that change with β.
+
+    Args:
+        clauses: the clauses.
+    """
+    lines = [line for of in clauses for line in (of.value, *(each.number for each in of.conditions))]
+    return sum(1 + len(of.conditions) for of in clauses) + sum(line.slope != 0 for line in lines)
 
 
 def range_of(feature: str) -> Range:

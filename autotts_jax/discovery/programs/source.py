@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import keyword
-import operator
 import textwrap
 from collections.abc import Sequence
 
 from autotts_jax.discovery.programs.rules import (
+    COMPARE,
     DECIMALS,
     DEFAULTS,
     DIALS,
@@ -70,8 +70,6 @@ _METHODS = {
 
 _FLAGS = ("agrees", "ended")
 """Features that are true or false."""
-
-_OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 _TAKEN = ("FAMILY", "RuleController", "Seen")
 """Names that the file of a program uses itself."""
@@ -256,7 +254,7 @@ class _Export:
         within = range_of(feature)
         if feature in _FLAGS and not line.slope:
             number = line.at(0.0, within)
-            holds = [_OPERATORS[op](value, number) for value in (0, 1)]
+            holds = [COMPARE[op](value, number) for value in (0, 1)]
             if holds[0] == holds[1]:
                 return str(holds[0])
             return f"seen.{feature}" if holds[1] else f"~seen.{feature}"

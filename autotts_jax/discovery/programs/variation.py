@@ -153,7 +153,13 @@ def steps(ends: Float[np.ndarray, " 2"], within: Range) -> Float[np.ndarray, " 2
 
 
 def step(line: Line, within: Range, rng: np.random.Generator) -> Line:
-    """Moves a line at both ends, at one of them, or makes it flat."""
+    """Moves a line at both ends, at one of them, or makes it flat.
+
+    Args:
+        line: the line.
+        within: the values that it can have.
+        rng: the generator to draw with.
+    """
     ends = np.array([line.at_0, line.at_0 + line.slope])
     scale = steps(ends, within)
     moved = [(1, 1), (1, 0), (0, 1)][rng.integers(3)]
@@ -178,7 +184,7 @@ def _change_number(program: Program, rng: np.random.Generator) -> Program:
     else:
         condition = clause.conditions[at]
         number = step(condition.number, range_of(condition.feature), rng)
-        changed = _with_condition(clause, int(at), condition._replace(number=number))
+        changed = with_condition(clause, int(at), condition._replace(number=number))
     return _with_clause(program, slot, row, changed)
 
 
@@ -215,7 +221,7 @@ def _replace_condition(program: Program, rng: np.random.Generator) -> Program:
         return program
     clause = program.slot(slot)[row]
     at = int(rng.integers(len(clause.conditions)))
-    return _with_clause(program, slot, row, _with_condition(clause, at, _random_condition(slot, rng)))
+    return _with_clause(program, slot, row, with_condition(clause, at, _random_condition(slot, rng)))
 
 
 def _add_clause(program: Program, rng: np.random.Generator) -> Program:
@@ -272,6 +278,13 @@ def _with_clause(program: Program, slot: str, row: int, clause: Clause) -> Progr
     return _with_slot(program, slot, clauses)
 
 
-def _with_condition(clause: Clause, at: int, condition: Condition) -> Clause:
+def with_condition(clause: Clause, at: int, condition: Condition) -> Clause:
+    """Puts a condition in the place of another one.
+
+    Args:
+        clause: the clause.
+        at: the place of the other one.
+        condition: the condition.
+    """
     conditions = tuple(condition if i == at else other for i, other in enumerate(clause.conditions))
     return clause._replace(conditions=conditions)
