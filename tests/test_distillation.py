@@ -131,7 +131,7 @@ def test_what_the_policy_decides_is_recorded(data, policy):
     rows = np.zeros(len(data), int)
     seen = watch(decision_list(cmc(), 0.5), policy, 0.5, data.matrix, orders, rows, by_policy=True)
     assert seen.answers.sum() == len(data)  # it plays, and answers once in an episode
-    first = seen.ended[:, list(POOL_FEATURES).index("opened")] == 0
+    first = seen.at_end[:, list(POOL_FEATURES).index("opened")] == 0
     assert first.sum() == len(data)
     assert (seen.opening[first] > 0).all()
     examples = distilling.examples_of(seen, np.random.default_rng(0))
@@ -299,16 +299,56 @@ def test_the_clock_of_the_policy_is_that_of_the_program(data, policy):
     slow = biased(policy, "of_branch", [0, 0, 1e4, 0])
     for by_policy in (True, False):
         seen = watch(plain, slow, 0.5, data.matrix, orders, rows, by_policy)
-        shown = seen.begun[:, list(POOL_FEATURES).index("round")]
+        shown = seen.at_start[:, list(POOL_FEATURES).index("round")]
         depth = seen.branches[:, list(BRANCH_FEATURES).index("depth")].max(axis=1)
-        kept = seen.live.any(axis=1) & (seen.begun[:, list(POOL_FEATURES).index("finished")] == 0)
+        kept = seen.live.any(axis=1) & (seen.at_start[:, list(POOL_FEATURES).index("finished")] == 0)
         assert kept.sum() > len(data)
         np.testing.assert_array_equal(depth[kept], shown[kept] + 1)
-        opened = seen.begun[:, list(POOL_FEATURES).index("opened")]
+        opened = seen.at_start[:, list(POOL_FEATURES).index("opened")]
         if by_policy:  # it opens what the policy has opened when the round ends
-            before = seen.ended[:, list(POOL_FEATURES).index("opened")]
+            before = seen.at_end[:, list(POOL_FEATURES).index("opened")]
             goes_on = kept & ~seen.answers
             np.testing.assert_array_equal((opened - before)[goes_on], seen.opening[goes_on])
+
+
+def test_a_streak_begins_when_a_branch_is_read_on(data, policy):
+    """A program has not polled the branches that it opens, so their first interval begins no streak."""
+    orders = branch_orders(data, "repo100", range(1), W)
+    rows = np.zeros(len(data), int)
+    slow = biased(policy, "of_branch", [0, 0, 1e4, 0])
+    for by_policy in (True, False):
+        seen = watch(decision_list(cmc(), 0.5), slow, 0.5, data.matrix, orders, rows, by_policy)
+        depth, streak = (seen.branches[:, list(BRANCH_FEATURES).index(name)] for name in ("depth", "streak"))
+        longest = np.maximum(depth - 2, 0)
+        assert (streak[seen.live] <= longest[seen.live]).all()
+        assert ((streak == longest) & (depth > 2) & seen.live).sum() > len(data)
+
+
+def test_where_no_branch_is_live_the_policy_answers(data, policy):
+    orders = branch_orders(data, "repo100", range(1), W)
+    rows = np.zeros(len(data), int)
+    never = biased(policy, "of_episode", [-1e4, 0])
+    seen = watch(decision_list(cmc(), 0.5), never, 0.5, data.matrix, orders, rows, by_policy=True)
+    stop = distilling.examples_of(seen, np.random.default_rng(0))["stop"]
+    assert stop.value.sum() == len(data)
+    assert (stop.features["live"][stop.value > 0] == 0).all()
+    assert (stop.weight[stop.value > 0] == distilling.SURE).all()
+
+
+def test_how_far_to_read_is_another_question_than_whether_to_prune(data, policy):
+    orders = branch_orders(data, "repo100", range(1), W)
+    rows = np.zeros(len(data), int)
+    keeping = biased(policy, "of_branch", [0, 0, 1e4, 1e4])
+    rules = decision_list(cmc(), 0.5)
+    plain, kept = (
+        distilling.examples_of(
+            watch(rules, of, 0.5, data.matrix, orders, rows, by_policy=False), np.random.default_rng(0)
+        )
+        for of in (policy, keeping)
+    )
+    assert (kept["prune"].weight == distilling.SURE).all()
+    assert kept["read"].weight.mean() < distilling.SURE
+    assert kept["read"].weight.mean() == pytest.approx(plain["read"].weight.mean(), rel=0.2)
 
 
 def test_tokens_grow_evenly_with_beta(data, policy):

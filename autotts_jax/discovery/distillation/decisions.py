@@ -21,7 +21,7 @@ from autotts_jax.policies.neural.actions import HEADS, OPENINGS
 from autotts_jax.policies.neural.network import Inputs, RecurrentState, encode, initial_state, update
 from autotts_jax.policies.neural.policy import NeuralPolicy, act, apply_network
 from autotts_jax.policies.rule_controller import RuleMemory, Seen
-from autotts_jax.replay.matrix import ProbeMatrix
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.typing import Array
 
@@ -30,8 +30,8 @@ ROUNDS = 96
 
 HEAD = HEADS["rounds"]
 
-MOST = 50.0
-"""A logit, in nats, beyond which nothing is more certain."""
+PRUNE = 1
+"""What a policy chooses for a branch to prune it; 1 + k stands for reading k intervals."""
 
 
 class Decisions(NamedTuple):
@@ -39,30 +39,33 @@ class Decisions(NamedTuple):
 
     Attributes:
         beta: β of the program. Shape (N,).
-        ended: features of the pool at the end of the round before, when a program answers or opens.
+        at_end: features of the pool at the end of the round before, when a program answers or opens.
             Shape (N, Fp).
-        begun: features of the pool at the start of the round, when a program prunes and reads. Shape (N, Fp).
+        at_start: features of the pool at the start of the round, when a program prunes and reads.
+            Shape (N, Fp).
         branches: features of the branches at that time. Shape (N, Fb, W).
-        going: whether a round of the program's is over, so that it concludes. Shape (N,).
+        concludes: whether a round of the program's is over, so that it answers or opens. Shape (N,).
         live: which branches are live. Shape (N, W).
         answers: whether the policy answers. Shape (N,).
-        surely: how sure it is of that, in nats. Shape (N,).
+        answer_margin: how sure it is of that, in nats. Shape (N,).
         opening: how many branches it opens. Shape (N,).
         choice: what it does with each branch, as in `RoundAction`. Shape (N, W).
-        margin: how much more likely that is than what comes next, in nats. Shape (N, W).
+        prune_margin: how sure it is whether to prune each branch, in nats. Shape (N, W).
+        read_margin: how sure it is how far to read it, if it is not pruned, in nats. Shape (N, W).
     """
 
     beta: Float[np.ndarray, " N"]
-    ended: Float[np.ndarray, "N Fp"]
-    begun: Float[np.ndarray, "N Fp"]
+    at_end: Float[np.ndarray, "N Fp"]
+    at_start: Float[np.ndarray, "N Fp"]
     branches: Float[np.ndarray, "N Fb W"]
-    going: Bool[np.ndarray, " N"]
+    concludes: Bool[np.ndarray, " N"]
     live: Bool[np.ndarray, "N W"]
     answers: Bool[np.ndarray, " N"]
-    surely: Float[np.ndarray, " N"]
+    answer_margin: Float[np.ndarray, " N"]
     opening: Int32[np.ndarray, " N"]
     choice: Int32[np.ndarray, "N W"]
-    margin: Float[np.ndarray, "N W"]
+    prune_margin: Float[np.ndarray, "N W"]
+    read_margin: Float[np.ndarray, "N W"]
 
 
 class _Watching(NamedTuple):
@@ -70,14 +73,14 @@ class _Watching(NamedTuple):
 
     Attributes:
         rules: the program's memory.
-        going: whether a round of the program's is over, so that it concludes. Shape ().
+        concludes: whether a round of the program's is over, so that it answers or opens. Shape ().
         idle: whether nothing can be read any more. Shape ().
         policy: the policy's recurrent state.
         last: the last round.
     """
 
     rules: RuleMemory
-    going: Bool[Array, ""]
+    concludes: Bool[Array, ""]
     idle: Bool[Array, ""]
     policy: RecurrentState
     last: Decisions
@@ -113,30 +116,32 @@ class LabelledPlay(Controller):
 
     def round(self, memory: _Watching, pool: Pool) -> tuple[_Watching, Pool, Array]:
         """Asks the policy for a decision, and carries it out or the program's own one."""
-        going, before, rules = memory.going, pool, memory.rules
-        ended = self.rules.see(rules, pool)
+        concludes, before, rules = memory.concludes, pool, memory.rules
+        at_end = self.rules.see(rules, pool)
         stop, opening = self.rules.conclude(rules, pool, memory.idle)
-        stop = jnp.where(going, stop, StopReason.RUNNING)
-        rules = rules._replace(round=rules.round + going)
+        stop = jnp.where(concludes, stop, StopReason.RUNNING)
+        rules = rules._replace(round=rules.round + concludes)
         inputs, state = encode(pool, memory.policy, jnp.asarray(self.policy.gamma))
         if self.by_policy:
             after, answered = act(self.policy.parameters, inputs, pool)
             counted, _ = self.rules.look(rules, pool)
             # A program opens before it reads, the policy afterwards.
-            _, begun = self.rules.look(rules, pool.open(after.opened - pool.opened))
+            _, at_start = self.rules.look(rules, pool.open(after.opened - pool.opened))
             rules, idle = self.rules.poll(counted, pool, after), jnp.bool_(False)
+            # Nor has a program polled what it has opened.
+            rules = rules._replace(keys=jnp.where(before.depth > 0, rules.keys, NONE))
             stop = jnp.where(answered, StopReason.DECIDED, StopReason.RUNNING)
             read = before.opened > 0
         else:
             _, first = self.rules.start(pool)
-            pool = pool.open(jnp.where(pool.opened > 0, jnp.where(going, opening, 0), first.opened))
-            _, begun = self.rules.look(rules, pool)
+            pool = pool.open(jnp.where(pool.opened > 0, jnp.where(concludes, opening, 0), first.opened))
+            _, at_start = self.rules.look(rules, pool)
             # A program that stops reads no more.
             keep = functools.partial(jnp.where, stop == StopReason.RUNNING)
             read_on = self.rules.read_on(rules, pool)
             rules, after, idle = jax.tree.map(keep, read_on, (memory.rules, pool, memory.idle))
             read = jnp.bool_(True)
-        decisions = self._decisions(inputs, before, ended, begun, going)
+        decisions = self._decisions(inputs, before, at_end, at_start, concludes)
         following = _Watching(rules, read, idle, update(state, before, after), decisions)
         return following, after, stop
 
@@ -148,27 +153,29 @@ class LabelledPlay(Controller):
         self,
         inputs: Inputs,
         pool: BranchPool,
-        ended: Seen,
-        begun: Seen,
-        going: Bool[Array, ""],
+        at_end: Seen,
+        at_start: Seen,
+        concludes: Bool[Array, ""],
     ) -> Any:
         """What the policy decides in a pool."""
         logits = apply_network(self.policy.parameters, inputs, HEAD.mask(pool))
         action = HEAD.greedy(logits)
-        second, first = jnp.sort(jnp.maximum(logits.choice, -MOST), axis=0)[-2:]
+        prune, *reads = logits.choice[PRUNE:]
+        *_, second, first = jnp.sort(jnp.stack(reads), axis=0)
         decisions: Any = Decisions  # of traced arrays here
         return decisions(
             beta=jnp.float32(self.beta),
-            ended=_stack(ended, POOL_FEATURES),
-            begun=_stack(begun, POOL_FEATURES),
-            branches=_stack(begun, BRANCH_FEATURES),
-            going=going,
+            at_end=_stack(at_end, POOL_FEATURES),
+            at_start=_stack(at_start, POOL_FEATURES),
+            branches=_stack(at_start, BRANCH_FEATURES),
+            concludes=concludes,
             live=pool.live,
             answers=action.answer,
-            surely=jnp.abs(logits.answer),
+            answer_margin=jnp.abs(logits.answer),
             opening=jnp.array(OPENINGS)[action.opening],
             choice=action.choice,
-            margin=first - second,
+            prune_margin=jnp.abs(prune - first),
+            read_margin=first - second,
         )
 
 

@@ -24,7 +24,7 @@ from autotts_jax.collect.loading import loaded
 from autotts_jax.core.controller import Family
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.rollout import Episodes, rollout
-from autotts_jax.discovery.distillation.decisions import Decisions, watch
+from autotts_jax.discovery.distillation.decisions import PRUNE, Decisions, watch
 from autotts_jax.discovery.distillation.fitting import Examples, fit
 from autotts_jax.discovery.judging.judge import DIFFICULTY_STD, SEARCH_ORDERS
 from autotts_jax.discovery.programs.interpreter import BETAS, DecisionList, decision_list
@@ -74,9 +74,6 @@ SURE = 4.0
 
 WINDOW = 4
 """Rounds over which momentum is measured."""
-
-PRUNE = 1
-"""What a policy chooses for a branch to prune it; 1 + k stands for reading k intervals."""
 
 FITTED = ("stop", "open", "prune", "read")
 """The slots that are fitted. While it decides, the policy counts one vote for each finished branch."""
@@ -357,7 +354,7 @@ def _first_program(max_branches: int) -> Program:
 
 def _initial(seen: Decisions, max_branches: int) -> Line:
     """The line that comes nearest to how many branches the policy opens first."""
-    first = np.flatnonzero(seen.ended[:, list(POOL_FEATURES).index("opened")] == 0)
+    first = np.flatnonzero(seen.at_end[:, list(POOL_FEATURES).index("opened")] == 0)
     beta, at = np.unique(seen.beta[first], return_index=True)  # it opens as many for each question
     opened = np.log(np.maximum(seen.opening[first[at]], 1))
     ends = np.arange(1, 1 + min(max_branches, int(DIALS["initial"].high)))
@@ -374,30 +371,39 @@ def examples_of(seen: Decisions, rng: np.random.Generator) -> dict[str, Examples
         seen: the decisions.
         rng: the generator to draw with, where there are more than `EXAMPLES`.
     """
-    goes_on = seen.going & seen.live.any(axis=1)
     row, branch = np.nonzero(seen.live & ~seen.answers[:, None])
     reads = seen.choice[row, branch] != PRUNE
 
     def of_pool(slot: str, kept: Bool[np.ndarray, " N"], value: np.ndarray, weight: np.ndarray) -> Examples:
         at = _some(np.flatnonzero(kept), rng)
-        features = dict(zip(POOL_FEATURES, seen.ended[at].T, strict=True))
+        features = dict(zip(POOL_FEATURES, seen.at_end[at].T, strict=True))
         return Examples(slot, features, seen.beta[at], value[at].astype(np.float32), weight[at])
 
     def of_branches(
-        slot: str, row: Int[np.ndarray, " E"], branch: Int[np.ndarray, " E"], value: np.ndarray
+        slot: str,
+        row: Int[np.ndarray, " E"],
+        branch: Int[np.ndarray, " E"],
+        value: np.ndarray,
+        margin: Float[np.ndarray, "N W"],
     ) -> Examples:
         at = _some(np.arange(len(row)), rng)
         row, branch = row[at], branch[at]
         features = dict(zip(BRANCH_FEATURES, seen.branches[row, :, branch].T, strict=True))
-        features |= dict(zip(POOL_FEATURES, seen.begun[row].T, strict=True))
-        weight = np.minimum(seen.margin[row, branch], SURE)
+        features |= dict(zip(POOL_FEATURES, seen.at_start[row].T, strict=True))
+        weight = np.minimum(margin[row, branch], SURE)
         return Examples(slot, features, seen.beta[row], value[at].astype(np.float32), weight)
 
     return {
-        "stop": of_pool("stop", goes_on, seen.answers, np.minimum(seen.surely, SURE)),
-        "open": of_pool("open", goes_on & ~seen.answers, seen.opening, np.ones_like(seen.surely)),
-        "prune": of_branches("prune", row, branch, ~reads),
-        "read": of_branches("read", row[reads], branch[reads], (seen.choice[row, branch] - PRUNE)[reads]),
+        "stop": of_pool("stop", seen.concludes, seen.answers, np.minimum(seen.answer_margin, SURE)),
+        "open": of_pool("open", seen.concludes & ~seen.answers, seen.opening, np.ones_like(seen.beta)),
+        "prune": of_branches("prune", row, branch, ~reads, seen.prune_margin),
+        "read": of_branches(
+            "read",
+            row[reads],
+            branch[reads],
+            (seen.choice[row, branch] - PRUNE)[reads],
+            seen.read_margin,
+        ),
     }
 
 
