@@ -1,7 +1,11 @@
 """Distillation: rules fitted to examples, what a policy is asked, and what comes of both."""
 
+import ast
 import dataclasses
 import functools
+import inspect
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +20,9 @@ from autotts_jax.core import Episodes, rollout
 from autotts_jax.discovery import (
     Clause,
     Condition,
+    Distilled,
     Line,
+    Program,
     VoteWeights,
     cmc,
     decision_list,
@@ -29,7 +35,7 @@ from autotts_jax.discovery.distillation.fitting import Examples, fit
 from autotts_jax.discovery.programs.rules import BRANCH_FEATURES, POOL_FEATURES, SLOT_FEATURES
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import branch_orders
-from autotts_jax.policies import RuleController, Seen
+from autotts_jax.policies import DistilledRules, RuleController, Seen
 from autotts_jax.policies.neural.policy_file import SHIPPED, load_policy, save_policy
 
 W = 8
@@ -365,6 +371,20 @@ def test_tokens_grow_evenly_with_beta(data, policy):
     found = at.evaluate(data, [family], max_branches=W, seeds=1).episodes().to_pandas()
     least, middle, most = found.groupby("value").tokens.mean()
     assert abs((middle - least) / (most - least) - 0.5) < 0.25
+
+
+def test_the_shipped_controller_is_an_export():
+    """Of the program that the command of its page gives, but for where it imports from."""
+    program = Program.from_json((Path(__file__).parent / "fixtures/distilled.json").read_text())
+    votes = VoteWeights.of(load_policy(SHIPPED)[0])
+    source = Distilled(program, votes, (4e-6, 2e-4), ()).source("Expected")
+    expected, shipped = (
+        re.sub(r"\b(\d+)\.0\b", r"\1", ast.unparse(statement))  # JSON does not tell 5 from 5.0
+        for text in (source.replace("Expected", "DistilledRules"), inspect.getsource(DistilledRules))
+        for statement in ast.parse(text).body
+        if isinstance(statement, ast.ClassDef)
+    )
+    assert shipped == expected
 
 
 def test_bad_input(data, policy, tmp_path):

@@ -33,7 +33,7 @@ def evaluate(
         typer.Option(
             metavar="NAME@VALUE,...",
             help="What to play. The value is β where the controller has one, else its number of branches; a "
-            "name alone is its whole family. Names: sc, asc, esc, parallel-probe, cmc, short-m, "
+            "name alone is its whole family. Names: sc, asc, esc, parallel-probe, cmc, distilled, short-m, "
             "first-finish, sprt, asc-dirichlet, asc-entropy, asc-majority, cisc, deepconf-offline, deepconf, "
             "dynasor, deer, eat, single, neural.",
             show_default=DEFAULT_CONTROLLERS,

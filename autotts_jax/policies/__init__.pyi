@@ -4,6 +4,7 @@ from .cisc import CISC
 from .cmc import CMC
 from .deepconf import DeepConf, DeepConfOffline
 from .deer import DEER
+from .distilled import DistilledRules
 from .dynasor import Dynasor
 from .early_stopping import EarlyStopping
 from .eat import EAT
@@ -36,6 +37,7 @@ __all__ = [
     "DeepConf",
     "DeepConfOffline",
     "DirichletConsistency",
+    "DistilledRules",
     "Dynasor",
     "EarlyStopping",
     "EntropyConsistency",

@@ -48,7 +48,7 @@ PLAN = Plan(
     sampling=Sampling(interval=16, max_tokens=160, seed=5, probe_tokens=8, probe_tail=8, signals=SIGNALS),
 )
 OWN = f"{Path(__file__).parents[2] / 'examples' / 'my_controller.py'}:first_finishers@0.5"
-VALUES = {"cmc": 0.3, "single": 2, "dynasor": 2, "deer": 0.9, "eat": 0.1}
+VALUES = {"cmc": 0.3, "distilled": 0.3, "single": 2, "dynasor": 2, "deer": 0.9, "eat": 0.1}
 """Values of families where it is not the width."""
 PLAYERS = (*(f"{name}@{VALUES.get(name, WIDTH)}" for name in CONTROLLERS), "cmc@0", "neural@5e-5", OWN)
 
