@@ -174,13 +174,20 @@ def test_the_source_plays_the_same_episodes(data, distilled, tmp_path):
 
 
 def test_the_source_says_where_it_comes_from(distilled):
-    head = distilled.source("Mine").split('"""')[0]
+    head = distilled.source().split('"""')[0]
     assert "from neural, seed 0, at most 8 branches" in head
     assert "SmolLM2-135M-Instruct/arithmetic" in head
     least, largest = distilled.gamma
     assert largest == pytest.approx(2e-4)
     assert 4e-6 < least < 2e-4  # where branches are few it spends no more at smaller ones
     assert f"β = 0 stands for γ = {largest:g}, β = 1 for γ = {least:g}" in head
+
+
+def test_names_of_what_comes_with_the_package_are_taken(distilled):
+    assert "class Rules(RuleController)" in distilled.source()
+    assert distilled.family().name == "rules"
+    with pytest.raises(InputError, match="'Distilled' is the name of a player of this package"):
+        distilled.source("Distilled")
 
 
 def test_gamma_is_what_the_policy_was_trained_for(data, policy, tmp_path, monkeypatch):

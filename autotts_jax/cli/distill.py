@@ -32,7 +32,7 @@ def distill(
     ],
     data: DataOption = None,
     out: SourceOption = None,
-    name: ClassOption = "Distilled",
+    name: ClassOption = "Rules",
     gamma: Annotated[
         tuple[float, float] | None,
         typer.Option(

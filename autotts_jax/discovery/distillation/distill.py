@@ -165,7 +165,7 @@ class Distilled:
         fields = {field.name: getattr(rules, field.name) for field in dataclasses.fields(rules)}
         return WeighedList(**fields, votes=self.votes)
 
-    def family(self, name: str = "distilled") -> Family:
+    def family(self, name: str = "rules") -> Family:
         """Makes the family of controllers over β.
 
         Args:
@@ -173,7 +173,7 @@ class Distilled:
         """
         return Family(name, BETAS, self.controller, "β")
 
-    def source(self, name: str = "Distilled") -> str:
+    def source(self, name: str = "Rules") -> str:
         """Writes it as the source of a controller, which plays the same episodes.
 
         Args:
