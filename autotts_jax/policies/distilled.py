@@ -1,4 +1,4 @@
-"""The shipped network as rules, exported by `autotts-jax discover distill` and not edited since.
+"""The shipped network as rules: what `autotts-jax discover distill` wrote, but for name, imports and layout.
 
 How it was found, what it costs and where it fails is in docs/discovery-distill.md.
 """
