@@ -381,7 +381,7 @@ def test_tokens_grow_evenly_with_beta(data, policy):
 
 
 def test_the_shipped_controller_is_an_export():
-    """Of the program that the command of its page gives, but for where it imports from."""
+    """Its class is what a program exports; that is the one that the command of its page gave."""
     program = Program.from_json((Path(__file__).parent / "fixtures/distilled.json").read_text())
     votes = VoteWeights.of(load_policy(SHIPPED)[0])
     source = Distilled(program, votes, (4e-6, 2e-4), ()).source("Expected")

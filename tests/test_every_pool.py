@@ -91,7 +91,7 @@ PLAYERS = {
     "Parallel-Probe": "parallel-probe@16",
     "CMC of the least budget": "cmc@0",
     "CMC": "cmc@0.3",
-    "distilled": "distilled@0.6",
+    "distilled": "distilled@0.4",
     "short-m": "short-m@16",
     "first finish": "first-finish@16",
     "SPRT": "sprt@16",

@@ -51,7 +51,7 @@ class Decisions(NamedTuple):
         opening: how many branches it opens. Shape (N,).
         choice: what it does with each branch, as in `RoundAction`. Shape (N, W).
         prune_margin: how sure it is whether to prune each branch, in nats. Shape (N, W).
-        read_margin: how sure it is how far to read it, if it is not pruned, in nats. Shape (N, W).
+        read_margin: how sure it is of how far to read it, if not pruned, in nats. Shape (N, W).
     """
 
     beta: Float[np.ndarray, " N"]
@@ -128,7 +128,7 @@ class LabelledPlay(Controller):
             # A program opens before it reads, the policy afterwards.
             _, at_start = self.rules.look(rules, pool.open(after.opened - pool.opened))
             rules, idle = self.rules.poll(counted, pool, after), jnp.bool_(False)
-            # Nor has a program polled what it has opened.
+            # A program has not polled the branches that it has just opened either.
             rules = rules._replace(keys=jnp.where(before.depth > 0, rules.keys, NONE))
             stop = jnp.where(answered, StopReason.DECIDED, StopReason.RUNNING)
             read = before.opened > 0
