@@ -58,6 +58,12 @@ def each_once(data):
     return branch_orders(data, "repo100", range(1), W), episodes
 
 
+def watched(data, rules, policy, by_policy):
+    """What a policy decides at β = 0.5, in an episode of each question."""
+    orders, episodes = each_once(data)
+    return watch(rules, policy, 0.5, data.matrix, orders, episodes.row, by_policy)
+
+
 def draw_features(rng, count):
     """Features of pools with one branch each, and β."""
     drawn = {}
@@ -133,9 +139,7 @@ def test_a_watched_policy_plays_its_own_episodes(data, policy):
 
 
 def test_what_the_policy_decides_is_recorded(data, policy):
-    orders = branch_orders(data, "repo100", range(1), W)
-    rows = np.zeros(len(data), int)
-    seen = watch(decision_list(cmc(), 0.5), policy, 0.5, data.matrix, orders, rows, by_policy=True)
+    seen = watched(data, decision_list(cmc(), 0.5), policy, by_policy=True)
     assert seen.answers.sum() == len(data)  # it plays, and answers once in an episode
     first = seen.at_end[:, list(POOL_FEATURES).index("opened")] == 0
     assert first.sum() == len(data)
@@ -306,12 +310,10 @@ def test_a_policy_that_does_one_thing_always(data, policy, layer, bias, monkeypa
 
 def test_the_clock_of_the_policy_is_that_of_the_program(data, policy):
     """While no branch has ended, one that was opened first has a depth of t + 1 at the start of round t."""
-    orders = branch_orders(data, "repo100", range(1), W)
-    rows = np.zeros(len(data), int)
     plain = decision_list(dataclasses.replace(cmc(), read=(), open=(), prune=(), stop=()), 0.5)
     slow = biased(policy, "of_branch", [0, 0, 1e4, 0])
     for by_policy in (True, False):
-        seen = watch(plain, slow, 0.5, data.matrix, orders, rows, by_policy)
+        seen = watched(data, plain, slow, by_policy)
         shown = seen.at_start[:, list(POOL_FEATURES).index("round")]
         depth = seen.branches[:, list(BRANCH_FEATURES).index("depth")].max(axis=1)
         kept = seen.live.any(axis=1) & (seen.at_start[:, list(POOL_FEATURES).index("finished")] == 0)
@@ -326,11 +328,9 @@ def test_the_clock_of_the_policy_is_that_of_the_program(data, policy):
 
 def test_a_streak_begins_when_a_branch_is_read_on(data, policy):
     """A program has not polled the branches that it opens, so their first interval begins no streak."""
-    orders = branch_orders(data, "repo100", range(1), W)
-    rows = np.zeros(len(data), int)
     slow = biased(policy, "of_branch", [0, 0, 1e4, 0])
     for by_policy in (True, False):
-        seen = watch(decision_list(cmc(), 0.5), slow, 0.5, data.matrix, orders, rows, by_policy)
+        seen = watched(data, decision_list(cmc(), 0.5), slow, by_policy)
         depth, streak = (seen.branches[:, list(BRANCH_FEATURES).index(name)] for name in ("depth", "streak"))
         longest = np.maximum(depth - 2, 0)
         assert (streak[seen.live] <= longest[seen.live]).all()
@@ -338,10 +338,8 @@ def test_a_streak_begins_when_a_branch_is_read_on(data, policy):
 
 
 def test_where_no_branch_is_live_the_policy_answers(data, policy):
-    orders = branch_orders(data, "repo100", range(1), W)
-    rows = np.zeros(len(data), int)
     never = biased(policy, "of_episode", [-1e4, 0])
-    seen = watch(decision_list(cmc(), 0.5), never, 0.5, data.matrix, orders, rows, by_policy=True)
+    seen = watched(data, decision_list(cmc(), 0.5), never, by_policy=True)
     stop = distilling.examples_of(seen, np.random.default_rng(0))["stop"]
     assert stop.value.sum() == len(data)
     assert (stop.features["live"][stop.value > 0] == 0).all()
@@ -349,14 +347,10 @@ def test_where_no_branch_is_live_the_policy_answers(data, policy):
 
 
 def test_how_far_to_read_is_another_question_than_whether_to_prune(data, policy):
-    orders = branch_orders(data, "repo100", range(1), W)
-    rows = np.zeros(len(data), int)
     keeping = biased(policy, "of_branch", [0, 0, 1e4, 1e4])
     rules = decision_list(cmc(), 0.5)
     plain, kept = (
-        distilling.examples_of(
-            watch(rules, of, 0.5, data.matrix, orders, rows, by_policy=False), np.random.default_rng(0)
-        )
+        distilling.examples_of(watched(data, rules, of, by_policy=False), np.random.default_rng(0))
         for of in (policy, keeping)
     )
     assert (kept["prune"].weight == distilling.SURE).all()
