@@ -163,6 +163,15 @@ def counts(tokens):
         (acts(lambda pool: pool.open(2.5)), r"Wrong.round: pool.open takes an integer, shape \(\), not 2.5"),
         (acts(lambda pool: pool.open(1, pool.live[0])), "pool.open takes probe=True or probe=False"),
         (acts(lambda pool: pool.read(pool.depth)), r"pool.read takes an integer, .*, not int32\[2\]"),
+        (
+            acts(lambda pool: pool.read_until(lambda *_: True, 0.5)[0]),
+            r"read_until\(count\) takes an integer",
+        ),
+        (acts(lambda pool: pool.read_until(0.95, 1)[0]), "a rule that returns True or False, .* not 0.95"),
+        (
+            acts(lambda pool: pool.read_until(lambda vote, _: vote.top1, 1)[0]),
+            r"pool.read_until takes a rule that returns True or False, shape \(\), not int32\[\]",
+        ),
         (acts(lambda pool: pool.advance(1)), r"pool.advance takes an integer for each of the 2 .*, not 1$"),
         (acts(lambda pool: pool.advance(pool.live)), r"pool.advance takes an integer .*, not bool\[2\]"),
         (acts(lambda pool: pool.advance(pool.depth[:1])), r"pool.advance takes .*, not int32\[1\]"),

@@ -15,6 +15,7 @@ from ledgers import question_of
 from matrices import BRANCHES, QUESTIONS, WIDTH, as_dataset, matrices, orders, random_matrix
 
 from autotts_jax.core import Operation, ReplayExecutor, ReplayPool, mdp, votes, winner
+from autotts_jax.core.pool import READS
 from autotts_jax.envs import WidthDepth
 from autotts_jax.policies.sealed.question import BranchError
 from autotts_jax.replay.matrix import NONE
@@ -33,6 +34,11 @@ begin_pool = jax.jit(ReplayPool.begin, static_argnames=("labels", "revealed", "u
 advance_rounds = jax.jit(ReplayPool.advance_rounds)
 advance_one = jax.jit(ReplayPool.advance, static_argnames="probe")
 read_one = jax.jit(lambda pool: pool.read(1))
+read_until = jax.jit(
+    lambda pool, rule, count: pool.read_until(
+        lambda vote, opened: jnp.all(jnp.stack([vote.top1 - vote.top2, vote.voters, opened]) >= rule), count
+    )
+)
 act = jax.jit(lambda pool, action: WidthDepth(WIDTH, fused=True).act(pool, action)[0])
 
 
@@ -169,6 +175,37 @@ def test_rounds_at_once_are_rounds_one_by_one(matrix, order, actions, count, rou
         assert int(played) == number
         assert int(all_at_once.skipped) == number - 1
         assert int(one.skipped) == int(before.skipped) == 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    matrices,
+    orders,
+    st.lists(FUSED, max_size=8),
+    st.lists(st.integers(0, 5), min_size=3, max_size=3).map(np.array),
+    st.integers(-1, WIDTH + 2),
+    BUDGETS,
+    st.sampled_from([1, 3, BIG]),
+)
+def test_branches_read_at_once_are_read_one_by_one(matrix, order, actions, rule, count, budget, most):
+    one, several = (
+        by_operations(begin_pool(matrix, 0, order, budget, at_once=at_once), actions)
+        for at_once in (None, most)
+    )
+    before = several
+    several, met = read_until(several, rule, count)
+    read = int(several.opened - before.opened)
+    rounds = max(read, 1)
+    assert int(several.skipped) == rounds - 1
+    for number in range(1, rounds + 1):
+        one, alone = read_until(one, rule, count)
+        assert bool(alone) == (bool(met) and number == rounds)
+    assert same(one.state, several.state)
+    assert same(one.labels, several.labels)
+    assert read <= min(max(count, 1), most)
+    # It stops before all have been read for a reason.
+    fewer = not met and read < min(max(count, 1), most, READS)
+    assert not fewer or int(read_one(several).opened) == int(several.opened)
 
 
 def test_rounds_are_counted_exactly_where_all_branches_are_read_alike():

@@ -489,7 +489,7 @@ OBSERVED = ("ObservedPool", "SteppedPool over an environment")
 def test_every_pool_offers_the_whole_protocol(kind, same_state, dataset):
     pool, replay = same_state[kind], same_state["ReplayPool"]
     # An environment's own pool carries nothing out: that is the stepping driver's part.
-    carried_out = {"open", "advance", "advance_rounds", "probe", "read"}
+    carried_out = {"open", "advance", "advance_rounds", "probe", "read", "read_until"}
     asked = set(MEMBERS) - (carried_out if kind == "ObservedPool" else set())
     for name in asked:
         assert getattr(type(pool), name, None) is not MEMBERS[name], name

@@ -262,7 +262,8 @@ def test_rounds_that_are_played_at_once_change_no_result():
         whole = dict(zip(fields, rng.integers(0, 5, len(fields)).tolist(), strict=True))
         real = {name: float(rng.choice([-0.1, 0.0, 0.3, 0.9])) for name in ("threshold", "slack", "trend")}
         controllers.append(CMC(**whole | real | {"alpha": 0.5, "ema_window": 2}))
-    for some in (controllers, [ShortM(4, 1), ShortM(3, 2), ShortM(2, 9)]):
+    in_full = [AdaptiveConsistency(WIDTH, threshold) for threshold in (0.5, 0.8, 0.9, 2.0)]
+    for some in (controllers, [ShortM(4, 1), ShortM(3, 2), ShortM(2, 9)], in_full):
         at_once, alone = (
             rollout(some, random_matrix(5), ORDERS, grid(len(some)), hooks=Hooks(skipped, critical_path=path))
             for path in (False, True)

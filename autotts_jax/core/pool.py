@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 import jax
@@ -29,6 +30,9 @@ NEVER = jnp.iinfo(jnp.int32).max
 
 UNREVEALED = -2
 """Key of an answer that was not revealed yet, in `BranchPool.revealed_keys`."""
+
+READS = 8
+"""Branches that `ReplayPool.read_until` reads at most at once."""
 
 
 class StopReason(enum.IntEnum):
@@ -306,6 +310,24 @@ class BranchPool(Protocol):
             The pool after it.
         """
 
+    def read_until(self, rule: VoteRule, count: Scalar) -> tuple[Self, Bool[Array, ""]]:
+        """Reads fresh branches as `read` does, one after another, until a rule says to stop.
+
+        A pool may read fewer than that, but one at least where width and budget admit one: compiled rollouts
+        read several at once, other pools one. So a controller calls this again until the rule is met.
+
+        Args:
+            rule: asked after each branch, from the vote on the final answers of all finished branches and the
+                number of opened branches, whether to stop.
+            count: branches to read at most, at least 1.
+
+        Returns:
+            The pool after the last branch, and whether the rule was met after it; False where none was read.
+        """
+
+
+VoteRule = Callable[[Vote, Int32[Array, ""]], Bool[Array, ""]]
+"""From a vote and the number of opened branches, whether to stop."""
 
 Pool = TypeVar("Pool", bound=BranchPool)
 """Any pool; an operation on one returns one of the same kind."""
@@ -451,6 +473,36 @@ def check_shown(pool: BranchPool, name: object) -> None:
             f"{meant_instead(name, pool.signals)}a controller names what it "
             "reads in its attribute `signals`, and plays where that is recorded"
         )
+
+
+def read_one(pool: Pool, rule: VoteRule) -> tuple[Pool, Bool[Array, ""]]:
+    """Carries out `BranchPool.read_until` by a single branch.
+
+    Args:
+        pool: the pool.
+        rule: whether to stop.
+    """
+    after = pool.read(1)
+    return after, (after.opened > pool.opened) & is_met(rule, after.vote_finals(), after.opened)
+
+
+def is_met(rule: VoteRule, vote: Vote, opened: Int32[Array, ""]) -> Bool[Array, ""]:
+    """Tells whether the rule of `BranchPool.read_until` says to stop.
+
+    Args:
+        rule: the rule.
+        vote: the vote on all finals.
+        opened: number of opened branches.
+
+    Raises:
+        InputError: it is no function, or returned something else than a truth value.
+    """
+    met = rule(vote, opened) if callable(rule) else rule
+    if not is_array(met, np.bool_):
+        raise InputError(
+            f"pool.read_until takes a rule that returns True or False, shape (), not {described(met)}"
+        )
+    return jnp.asarray(met)
 
 
 class NotKeptError(Exception):
@@ -647,13 +699,17 @@ class ReplayPool(LatestAnswers, BranchPool):
         check_shown(self, name)
         return mdp.signal(self._matrix, self._episode, self._state, name)
 
+    @property
+    def _shows_final(self) -> Bool[Array, " W"]:
+        return self.revealed_depth > self._episode.length
+
     def vote_finals(
         self,
         voters: Bool[Array, " W"] | None = None,
         rank: Int[Array, " W"] | None = None,
         weights: Float[Array, " W"] | None = None,
     ) -> Vote:
-        shown = self.revealed_depth > self._episode.length
+        shown = self._shows_final
         check_vote("vote_finals", self.width, shown if voters is None else voters, rank, weights)
         voters = shown if voters is None else shown & voters
         if self._equivalence is None or weights is not None:
@@ -724,6 +780,22 @@ class ReplayPool(LatestAnswers, BranchPool):
     def read(self, count: Scalar) -> ReplayPool:
         check_argument("read", count, np.signedinteger)
         return self._then(mdp.read_full(self._episode, self._state, jnp.asarray(count), self._budget))
+
+    def read_until(self, rule: VoteRule, count: Scalar) -> tuple[ReplayPool, Bool[Array, ""]]:
+        check_argument("read_until(count)", count, np.signedinteger)
+        if self._at_once is None or self._equivalence is None:
+            return read_one(self, rule)
+        most = jnp.clip(jnp.minimum(count, self._at_once), 1, READS)
+        turns = votes.votes_in_turn(self._equivalence, self._shows_final, self.opened, READS)
+        reads, met = jnp.int32(0), jnp.bool_(False)
+        for number, vote in enumerate(turns, 1):
+            going = ~met & (number <= most)
+            reads += going
+            met |= going & is_met(rule, vote, self.opened + number)
+        pool = self.read(reads)
+        read = pool.opened - self.opened
+        skipped = pool.skipped + jnp.maximum(read, 1) - 1
+        return dataclasses.replace(pool, _skipped=skipped), met & (read == reads)
 
     def _check_probe(self, call: str, probe: object) -> None:
         check_probe(call, probe)

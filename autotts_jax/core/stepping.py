@@ -32,9 +32,11 @@ from autotts_jax.core.pool import (
     Pool,
     ReplayPool,
     StopReason,
+    VoteRule,
     check_argument,
     check_probe,
     check_rounds,
+    read_one,
 )
 from autotts_jax.core.rollout import Pause, end_of_round, kind_of
 from autotts_jax.errors import InputError
@@ -451,6 +453,10 @@ class SteppedPool(_Protocol):
     def read(self, count: Scalar) -> SteppedPool:
         check_argument("read", count, np.signedinteger)
         return self._ask(Operation("read", jnp.asarray(count)))
+
+    def read_until(self, rule: VoteRule, count: Scalar) -> tuple[SteppedPool, Bool[Array, ""]]:
+        check_argument("read_until(count)", count, np.signedinteger)
+        return read_one(self, rule)
 
     def _ask(self, operation: Operation) -> SteppedPool:
         if not self.later:

@@ -16,8 +16,9 @@ from jaxtyping import Bool, Float, Int32
 
 from autotts_jax.core import votes
 from autotts_jax.core.controller import Family, of_branches
-from autotts_jax.core.pool import BranchPool
-from autotts_jax.policies.one_by_one import OneByOne
+from autotts_jax.core.pool import BranchPool, Pool
+from autotts_jax.core.votes import Vote
+from autotts_jax.policies.one_by_one import ByVote, OneByOne
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array
 
@@ -43,9 +44,10 @@ class DirichletConsistency(OneByOne):
 
     threshold: float = 0.95
 
-    def sure(self, pool: BranchPool) -> Bool[Array, ""]:
+    def read_on(self, pool: Pool) -> tuple[Pool, Bool[Array, ""]]:
+        pool = pool.read(1)
         counts = leading_counts(pool)
-        return (jnp.sum(counts) >= 2) & (probability_of_leader(counts, pool.width) >= self.threshold)
+        return pool, (jnp.sum(counts) >= 2) & (probability_of_leader(counts, pool.width) >= self.threshold)
 
 
 @jax.tree_util.register_dataclass
@@ -63,7 +65,8 @@ class EntropyConsistency(OneByOne):
 
     threshold: float = 0.75
 
-    def sure(self, pool: BranchPool) -> Bool[Array, ""]:
+    def read_on(self, pool: Pool) -> tuple[Pool, Bool[Array, ""]]:
+        pool = pool.read(1)
         voters = pool.finished & (pool.answer_keys != NONE)
         number = jnp.sum(voters)
         count = jnp.maximum(votes.support(pool.answer_keys, voters), 1)
@@ -73,12 +76,12 @@ class EntropyConsistency(OneByOne):
         # Each of the c branches that give an answer adds 1/c of its term; the second answer has c = 1.
         terms = jnp.sum(jnp.where(voters, jnp.log(total / count), 0)) + jnp.where(alone, jnp.log(total), 0)
         entropy = terms / (total * jnp.log(jnp.maximum(distinct, 2)))
-        return (number >= 2) & (entropy <= self.threshold)
+        return pool, (number >= 2) & (entropy <= self.threshold)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class MajorityConsistency(OneByOne):
+class MajorityConsistency(ByVote):
     """Stops when the majority has a large enough share of the votes.
 
     Attributes:
@@ -88,8 +91,7 @@ class MajorityConsistency(OneByOne):
 
     threshold: float = 0.8
 
-    def sure(self, pool: BranchPool) -> Bool[Array, ""]:
-        vote = pool.vote_finals()
+    def sure(self, vote: Vote, opened: Int32[Array, ""]) -> Bool[Array, ""]:  # noqa: ARG002
         return (vote.voters >= 2) & (vote.top1 / vote.voters >= self.threshold)
 
 

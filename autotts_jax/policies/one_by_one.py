@@ -26,11 +26,14 @@ class OneByOne(Controller):
     branches: int
 
     @abc.abstractmethod
-    def sure(self, pool: BranchPool) -> Bool[Array, ""]:
-        """Tells whether to answer now; called after each branch.
+    def read_on(self, pool: Pool) -> tuple[Pool, Bool[Array, ""]]:
+        """Reads the next branch, or several as long as the rule is not met.
 
         Args:
             pool: the pool, all of whose opened branches are finished.
+
+        Returns:
+            The pool after it, and whether to answer now.
         """
 
     def start(self, pool: Pool) -> tuple[None, Pool]:
@@ -38,9 +41,9 @@ class OneByOne(Controller):
 
     def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
         opened = pool.opened
-        pool = pool.read(1)
+        pool, sure = self.read_on(pool)
         stop = first_of(
-            (self.sure(pool), StopReason.DECIDED),
+            (sure, StopReason.DECIDED),
             (pool.opened >= self.branches, StopReason.STEP_LIMIT),
             (pool.opened == opened, StopReason.EXHAUSTED),
         )
@@ -52,3 +55,20 @@ class OneByOne(Controller):
     def sequential_tokens(self, memory: None, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
         """All tokens: no branch starts before the one before it has ended."""
         return pool.tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class ByVote(OneByOne):
+    """Stops by the numbers of the vote."""
+
+    @abc.abstractmethod
+    def sure(self, vote: Vote, opened: Int32[Array, ""]) -> Bool[Array, ""]:
+        """Tells whether to answer now; asked after each branch.
+
+        Args:
+            vote: the vote on the finals of all branches.
+            opened: number of branches read.
+        """
+
+    def read_on(self, pool: Pool) -> tuple[Pool, Bool[Array, ""]]:
+        return pool.read_until(self.sure, self.branches - pool.opened)

@@ -479,11 +479,11 @@ class _Asking:
     def __getattr__(self, name: str) -> Any:
         self.asked.add(name)
         member = getattr(self.pool, name)
-        if name == "advance_rounds":
+        if name in ("advance_rounds", "read_until"):
             return lambda *arguments, **named: self._after(*member(*arguments, **named))
         if name not in ("open", "advance", "probe", "prune", "read"):
             return member
         return lambda *arguments, **named: _Asking(member(*arguments, **named), self.asked)
 
-    def _after(self, pool: BranchPool, played: Scalar) -> tuple[_Asking, Scalar]:
-        return _Asking(pool, self.asked), played
+    def _after(self, pool: BranchPool, beside: Scalar) -> tuple[_Asking, Scalar]:
+        return _Asking(pool, self.asked), beside

@@ -7,17 +7,17 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool
+from jaxtyping import Bool, Int32
 
 from autotts_jax.core.controller import Family, of_branches
-from autotts_jax.core.pool import BranchPool
-from autotts_jax.policies.one_by_one import OneByOne
+from autotts_jax.core.votes import Vote
+from autotts_jax.policies.one_by_one import ByVote
 from autotts_jax.typing import Array
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class SPRTConsensus(OneByOne):
+class SPRTConsensus(ByVote):
     """Stops when Wald's sequential probability ratio test decides between the two leading answers.
 
     Among the votes for one of the two, the share of the leader is ½ by the null hypothesis and ``p1`` by the
@@ -35,8 +35,7 @@ class SPRTConsensus(OneByOne):
     alpha: float = 0.05
     beta: float = 0.949976
 
-    def sure(self, pool: BranchPool) -> Bool[Array, ""]:
-        vote = pool.vote_finals()
+    def sure(self, vote: Vote, opened: Int32[Array, ""]) -> Bool[Array, ""]:  # noqa: ARG002
         # The logarithms of numbers that are nearly one: log1p keeps their digits in single precision.
         edge, power = 2 * self.p1 - 1, 1 - self.alpha - self.beta
         ratio = vote.top1 * jnp.log1p(edge) + vote.top2 * jnp.log1p(-edge)
