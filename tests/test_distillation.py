@@ -253,6 +253,16 @@ class Odd(Plain):
         return jnp.where(seen.ended, self.weight, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "most"),
+    [("window", 9, 8), ("spare", 3, 2), ("alpha", 1.5, 1), ("in_full", 2, 1)],
+)
+def test_a_field_out_of_range_is_refused_before_playing(data, field, value, most):
+    family = at.Family("mine", (1.0,), lambda _: Plain(initial=2, max_branches=2, **{field: value}), "β")
+    with pytest.raises(at.InputError, match=rf"Plain.{field} is {value}, but .* at most {most}"):
+        at.evaluate(data, [family], max_branches=W, seeds=1)
+
+
 def test_votes_that_weigh_the_same_are_a_majority(data):
     def played(controller):
         family = at.Family("mine", (1.0,), lambda _: controller, "β")

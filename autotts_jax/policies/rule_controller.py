@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, Num
 
 from autotts_jax.core import votes
-from autotts_jax.core.controller import Controller, first_of, keep_live
+from autotts_jax.core.controller import Controller, first_of, keep_live, within
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote, WeightedVote, vote_weighted
 from autotts_jax.policies.cmc import MOMENTUM_WINDOW, ROUNDS, completion_rank
@@ -122,12 +122,12 @@ class RuleController(Controller):
 
     initial: Scalar
     max_branches: Scalar
-    warm_up: Scalar = 0
-    spare: Scalar = 0
-    alpha: float | Float[Array, ""] = 1.0
-    window: Scalar = 1
-    in_full: Scalar = 0
-    by_completion: Scalar = 1
+    warm_up: Scalar = within(0, default=0)
+    spare: Scalar = within(0, 2, default=0)
+    alpha: float | Float[Array, ""] = within(0, 1, default=1.0)
+    window: Scalar = within(1, MOMENTUM_WINDOW, default=1)
+    in_full: Scalar = within(0, 1, default=0)
+    by_completion: Scalar = within(0, 1, default=1)
 
     def open(self, seen: Seen) -> Scalar:  # noqa: ARG002
         """How many branches to open at the end of a round."""
