@@ -8,6 +8,7 @@ from progress import without_progress
 
 import autotts_jax as at
 from autotts_jax.policies import (
+    CMC,
     ControllerPlayer,
     HostPlayer,
     ProgramPlayer,
@@ -134,7 +135,8 @@ def test_objects_are_named_by_what_they_are(folder):
     [
         (object(), "object is neither a Controller nor a released program"),
         ([], "there are no players"),
-        (SelfConsistency, "calling SelfConsistency\\(\\) failed"),
+        (SelfConsistency, "SelfConsistency takes branches, and nothing says what they are; make one"),
+        (CMC.of_beta, "of_beta takes beta, and nothing says"),
         (at.Family("mine", (), SelfConsistency), "mine has no values to sweep"),
     ],
 )
@@ -199,7 +201,10 @@ def test_policies_stand_in_the_table_of_the_controllers(play, tmp_path):
         ("missing.py:P", "player 'missing.py:P': there is no file missing.py"),
         ("p.py", "player 'p.py' names a file alone; say what of it plays, as p.py:NAME"),
         ("p.py:Other", "p.py has no player Other; it has WidthDepth, WidthDepthRounds, Good"),
-        ("p.py:Init", "calling Init() failed"),
+        (
+            "p.py:Init",
+            "Init takes path, and nothing says what they are; make one beforehand, or",
+        ),
         ("p.py:NoEnv", "policy NoEnv has no env; set it to the WidthDepth or WidthDepthRounds"),
         ("p.py:NoAct", "policy NoAct has no method act"),
         ("p.py:Good@x", "'x' after the @ is not a number"),

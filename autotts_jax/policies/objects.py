@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from typing import Any
@@ -46,6 +47,11 @@ def _of_object(found: Any, path: str, value: float | None, gamma: float | None) 
         return of_family(found, value)
     makes = inspect.isfunction(found) or inspect.ismethod(found)
     if makes or (isinstance(found, type) and _is_player(found)):
+        if needed := _needed(found):
+            raise InputError(
+                f"{name} takes {', '.join(needed)}, and nothing says what they are; make one beforehand, "
+                "or in a function that takes nothing; an autotts_jax.Family makes several"
+            )
         try:
             found = found()
         except (Exception, SystemExit) as error:
@@ -62,6 +68,15 @@ def _of_object(found: Any, path: str, value: float | None, gamma: float | None) 
             "policy; derive it from autotts_jax.Controller, or give it solve(question)"
         )
     return _of_policy(found, name, value, gamma)
+
+
+def _needed(function: Any) -> list[str]:
+    """The arguments without which a function or a class cannot be called."""
+    with contextlib.suppress(ValueError, TypeError):  # of what has no signature
+        given = inspect.signature(function).parameters.values()
+        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return [one.name for one in given if one.default is one.empty and one.kind not in variadic]
+    return []
 
 
 def _is_player(found: Any) -> bool:
