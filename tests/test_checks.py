@@ -167,7 +167,10 @@ def counts(tokens):
             acts(lambda pool: pool.read_until(lambda *_: True, 0.5)[0]),
             r"read_until\(count\) takes an integer",
         ),
-        (acts(lambda pool: pool.read_until(0.95, 1)[0]), "a rule that returns True or False, .* not 0.95"),
+        (
+            acts(lambda pool: pool.read_until(0.95, 1)[0]),
+            r"\(rule\) takes a function of a vote .*, not 0.95",
+        ),
         (
             acts(lambda pool: pool.read_until(lambda vote, _: vote.top1, 1)[0]),
             r"pool.read_until takes a rule that returns True or False, shape \(\), not int32\[\]",

@@ -184,7 +184,7 @@ def test_rounds_at_once_are_rounds_one_by_one(matrix, order, actions, count, rou
     st.lists(FUSED, max_size=8),
     st.lists(st.integers(0, 5), min_size=3, max_size=3).map(np.array),
     st.integers(-1, WIDTH + 2),
-    BUDGETS,
+    st.none() | BUDGETS,
     st.sampled_from([1, 3, BIG]),
 )
 def test_branches_read_at_once_are_read_one_by_one(matrix, order, actions, rule, count, budget, most):
@@ -198,14 +198,37 @@ def test_branches_read_at_once_are_read_one_by_one(matrix, order, actions, rule,
     rounds = max(read, 1)
     assert int(several.skipped) == rounds - 1
     for number in range(1, rounds + 1):
-        one, alone = read_until(one, rule, count)
+        one, alone = read_until(one, rule, count - number + 1)
         assert bool(alone) == (bool(met) and number == rounds)
     assert same(one.state, several.state)
     assert same(one.labels, several.labels)
-    assert read <= min(max(count, 1), most)
-    # It stops before all have been read for a reason.
-    fewer = not met and read < min(max(count, 1), most, READS)
-    assert not fewer or int(read_one(several).opened) == int(several.opened)
+    assert read <= max(count, 0)
+    if budget is not None:
+        assert read <= 1
+    elif not met and read < min(count, most):
+        assert int(several.opened) == WIDTH
+
+
+def test_a_rule_is_shown_no_vote_of_a_branch_that_is_not_read():
+    @jax.jit
+    def read(pool, enough, count):
+        shown = []
+
+        def rule(vote, opened):
+            shown.append((vote, opened))
+            return vote.voters >= enough
+
+        after, _ = pool.read_until(rule, count)
+        return after.opened, after.vote_finals(), shown
+
+    pool = begin_pool(random_matrix(3), 0, INDEX.astype(np.int32), at_once=BIG)
+    for enough, count, read_in_all in ((1, 3, 1), (9, 2, 2), (2, WIDTH, 2), (9, 99, WIDTH)):
+        opened, vote, shown = read(pool, enough, count)
+        assert int(opened) == read_in_all
+        assert len(shown) == READS
+        for number, (seen, branches) in enumerate(shown, 1):
+            assert int(branches) == min(number, read_in_all)
+            assert number < read_in_all or same(seen, vote)
 
 
 def test_rounds_are_counted_exactly_where_all_branches_are_read_alike():

@@ -150,6 +150,25 @@ def test_a_controller_that_does_not_count_rounds_played_at_once_is_caught(data):
     assert "fails the equality check" in failure(Miscounts(), data, max_branches=WIDTH)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class CountsReads(Miscounts):
+    """Takes the branches that are read at once for one."""
+
+    def start(self, pool):
+        return jnp.int32(0), pool
+
+    def round(self, memory, pool):
+        pool, sure = pool.read_until(lambda vote, _: vote.top1 > 3, 9)
+        return memory + 1, pool, jnp.where(sure | (memory == 1), StopReason.DECIDED, StopReason.RUNNING)
+
+
+def test_a_controller_that_counts_reads_at_once_for_one_is_caught(data):
+    message = failure(CountsReads(), data, max_branches=WIDTH)
+    assert "fails the equality check" in message
+    assert "do nothing else in a round that calls read_until" in message
+
+
 # --- purity ---------------------------------------------------------------------------------------------
 
 

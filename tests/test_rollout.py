@@ -274,6 +274,28 @@ def test_rounds_that_are_played_at_once_change_no_result():
         chex.assert_trees_all_equal(figures(at_once), figures(alone))
 
 
+def test_reading_at_once_ends_where_a_budget_does():
+    """A branch that is shorter than an interval would fit into what is left, but no interval does."""
+    short = np.full((QUESTIONS, BRANCHES), 6, np.int32)
+    matrix = dataclasses.replace(
+        random_matrix(0), interval=np.full(QUESTIONS, 10, np.int32), lengths=short // 6, tokens=short
+    )
+    at_once, alone = (
+        rollout(
+            [AdaptiveConsistency(WIDTH, threshold=2.0)],
+            matrix,
+            ORDERS,
+            grid(1),
+            budget=14,
+            hooks=Hooks(critical_path=path),
+        )
+        for path in (False, True)
+    )
+    assert set(alone.tokens) == {6}
+    assert set(alone.stop_reason) == {StopReason.BUDGET}
+    chex.assert_trees_all_equal(figures(at_once), figures(alone._replace(critical_path=None)))
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Idler(Plain):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
@@ -313,13 +314,14 @@ class BranchPool(Protocol):
     def read_until(self, rule: VoteRule, count: Scalar) -> tuple[Self, Bool[Array, ""]]:
         """Reads fresh branches as `read` does, one after another, until a rule says to stop.
 
-        A pool may read fewer than that, but one at least where width and budget admit one: compiled rollouts
-        read several at once, other pools one. So a controller calls this again until the rule is met.
+        A pool may read fewer than that, but one if it can: compiled rollouts without a budget read several at
+        once, all others one. So a controller asks for this in each round until the rule is met or no branch
+        was read, does nothing else in such a round, and remembers no number of rounds.
 
         Args:
             rule: asked after each branch, from the vote on the final answers of all finished branches and the
-                number of opened branches, whether to stop.
-            count: branches to read at most, at least 1.
+                number of opened branches, whether to stop; a pure function of these.
+            count: branches to read at most.
 
         Returns:
             The pool after the last branch, and whether the rule was met after it; False where none was read.
@@ -475,14 +477,33 @@ def check_shown(pool: BranchPool, name: object) -> None:
         )
 
 
-def read_one(pool: Pool, rule: VoteRule) -> tuple[Pool, Bool[Array, ""]]:
+def check_read_until(rule: Any, count: Any) -> None:
+    """Checks the arguments of `BranchPool.read_until`.
+
+    Args:
+        rule: whether to stop.
+        count: branches to read at most.
+
+    Raises:
+        InputError: one is something else.
+    """
+    if not callable(rule):
+        raise InputError(
+            f"pool.read_until(rule) takes a function of a vote and the number of opened branches, "
+            f"not {described(rule)}"
+        )
+    check_argument("read_until(count)", count, np.signedinteger)
+
+
+def read_one(pool: Pool, rule: VoteRule, count: Scalar) -> tuple[Pool, Bool[Array, ""]]:
     """Carries out `BranchPool.read_until` by a single branch.
 
     Args:
         pool: the pool.
         rule: whether to stop.
+        count: branches to read at most.
     """
-    after = pool.read(1)
+    after = pool.read(jnp.minimum(count, 1))
     return after, (after.opened > pool.opened) & is_met(rule, after.vote_finals(), after.opened)
 
 
@@ -495,9 +516,9 @@ def is_met(rule: VoteRule, vote: Vote, opened: Int32[Array, ""]) -> Bool[Array, 
         opened: number of opened branches.
 
     Raises:
-        InputError: it is no function, or returned something else than a truth value.
+        InputError: it returned something else than a truth value.
     """
-    met = rule(vote, opened) if callable(rule) else rule
+    met = rule(vote, opened)
     if not is_array(met, np.bool_):
         raise InputError(
             f"pool.read_until takes a rule that returns True or False, shape (), not {described(met)}"
@@ -782,20 +803,21 @@ class ReplayPool(LatestAnswers, BranchPool):
         return self._then(mdp.read_full(self._episode, self._state, jnp.asarray(count), self._budget))
 
     def read_until(self, rule: VoteRule, count: Scalar) -> tuple[ReplayPool, Bool[Array, ""]]:
-        check_argument("read_until(count)", count, np.signedinteger)
-        if self._at_once is None or self._equivalence is None:
-            return read_one(self, rule)
-        most = jnp.clip(jnp.minimum(count, self._at_once), 1, READS)
+        check_read_until(rule, count)
+        # A budget may end the episode after any branch.
+        if self._at_once is None or self._budget is not None or self._equivalence is None:
+            return read_one(self, rule, count)
+        most = jnp.minimum(jnp.minimum(count, self._at_once), self.width - self.opened)
+        shown, reads, met = Vote.nobody(self.width), jnp.int32(0), jnp.bool_(False)
         turns = votes.votes_in_turn(self._equivalence, self._shows_final, self.opened, READS)
-        reads, met = jnp.int32(0), jnp.bool_(False)
         for number, vote in enumerate(turns, 1):
             going = ~met & (number <= most)
             reads += going
-            met |= going & is_met(rule, vote, self.opened + number)
-        pool = self.read(reads)
-        read = pool.opened - self.opened
-        skipped = pool.skipped + jnp.maximum(read, 1) - 1
-        return dataclasses.replace(pool, _skipped=skipped), met & (read == reads)
+            # The rule is never shown the vote of a branch that is not read.
+            shown = jax.tree.map(functools.partial(jnp.where, going), vote, shown)
+            met |= going & is_met(rule, shown, self.opened + reads)
+        skipped = self._skipped + jnp.maximum(reads, 1) - 1
+        return dataclasses.replace(self.read(reads), _skipped=skipped), met
 
     def _check_probe(self, call: str, probe: object) -> None:
         check_probe(call, probe)

@@ -612,7 +612,6 @@ def _lane_play(
             revealed="revealed" in keep,
             unprobed="unprobed" in keep,
             finals=finals,
-            at_once=table.at_once,
         )
         memory, started = checked_start(table.settings.controller(setting), pool)
         critical_path = critical_tokens(pool, started) if hooks.critical_path else None

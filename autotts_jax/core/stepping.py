@@ -35,6 +35,7 @@ from autotts_jax.core.pool import (
     VoteRule,
     check_argument,
     check_probe,
+    check_read_until,
     check_rounds,
     read_one,
 )
@@ -455,8 +456,8 @@ class SteppedPool(_Protocol):
         return self._ask(Operation("read", jnp.asarray(count)))
 
     def read_until(self, rule: VoteRule, count: Scalar) -> tuple[SteppedPool, Bool[Array, ""]]:
-        check_argument("read_until(count)", count, np.signedinteger)
-        return read_one(self, rule)
+        check_read_until(rule, count)
+        return read_one(self, rule, count)
 
     def _ask(self, operation: Operation) -> SteppedPool:
         if not self.later:

@@ -51,7 +51,8 @@ KEEP_IN_MEMORY = (
 )
 USE_ONE_POOL = (
     "Treat all kinds of pools alike, call each operation on the pool that the one before returned, and keep "
-    "the pool out of jax.lax control flow."
+    "the pool out of jax.lax control flow. Count the rounds that advance_rounds returns, and do nothing else "
+    "in a round that calls read_until."
 )
 TRACE = (
     "Fields, memory and the pool are traced; use jnp.where, jnp.minimum or first_of instead of if, min() and "
