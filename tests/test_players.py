@@ -1,5 +1,6 @@
 """Players: texts and objects that can play, and the same episodes in batches and step by step."""
 
+import functools
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -135,14 +136,33 @@ def test_objects_are_named_by_what_they_are(folder):
     [
         (object(), "object is neither a Controller nor a released program"),
         ([], "there are no players"),
-        (SelfConsistency, "SelfConsistency takes branches, and nothing says what they are; make one"),
-        (CMC.of_beta, "of_beta takes beta, and nothing says"),
+        (
+            SelfConsistency,
+            "SelfConsistency needs branches; make one beforehand, or in a function",
+        ),
+        (CMC.of_beta, "of_beta needs beta; make one beforehand"),
         (at.Family("mine", (), SelfConsistency), "mine has no values to sweep"),
     ],
 )
 def test_what_is_no_player_is_refused(dataset, player, message):
     with pytest.raises(at.InputError, match=message):
         at.evaluate(dataset, player)
+
+
+def test_what_can_be_called_is_called_whatever_it_wraps(dataset):
+    def calling(function):
+        @functools.wraps(function)
+        def call():
+            return function(2)
+
+        return call
+
+    @calling
+    def mine(branches):
+        return SelfConsistency(branches)
+
+    (play,) = at.evaluate(dataset, mine, seeds=1, max_branches=WIDTH).plays
+    assert set(play.branches.reshape(-1).tolist()) == {2}
 
 
 # --- the same episodes ----------------------------------------------------------------------------------
@@ -203,7 +223,7 @@ def test_policies_stand_in_the_table_of_the_controllers(play, tmp_path):
         ("p.py:Other", "p.py has no player Other; it has WidthDepth, WidthDepthRounds, Good"),
         (
             "p.py:Init",
-            "Init takes path, and nothing says what they are; make one beforehand, or",
+            "Init needs path; make one beforehand, or in a function that needs nothing",
         ),
         ("p.py:NoEnv", "policy NoEnv has no env; set it to the WidthDepth or WidthDepthRounds"),
         ("p.py:NoAct", "policy NoAct has no method act"),

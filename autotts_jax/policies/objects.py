@@ -47,14 +47,14 @@ def _of_object(found: Any, path: str, value: float | None, gamma: float | None) 
         return of_family(found, value)
     makes = inspect.isfunction(found) or inspect.ismethod(found)
     if makes or (isinstance(found, type) and _is_player(found)):
-        if needed := _needed(found):
-            raise InputError(
-                f"{name} takes {', '.join(needed)}, and nothing says what they are; make one beforehand, "
-                "or in a function that takes nothing; an autotts_jax.Family makes several"
-            )
         try:
             found = found()
         except (Exception, SystemExit) as error:
+            if isinstance(error, TypeError) and (needed := _needed(found)):
+                raise InputError(
+                    f"{name} needs {', '.join(needed)}; make one beforehand, or in a function that needs "
+                    "nothing; an autotts_jax.Family makes several"
+                ) from error
             raise InputError(f"calling {name}() failed:\n{last_lines(error)}") from error
     if isinstance(found, Controller):
         if value is not None:
@@ -71,9 +71,11 @@ def _of_object(found: Any, path: str, value: float | None, gamma: float | None) 
 
 
 def _needed(function: Any) -> list[str]:
-    """The arguments without which a function or a class cannot be called."""
-    with contextlib.suppress(ValueError, TypeError):  # of what has no signature
-        given = inspect.signature(function).parameters.values()
+    """The arguments without which a function or a class cannot be called, as far as they can be found out."""
+    if inspect.isabstract(function):
+        return []
+    with contextlib.suppress(Exception):  # somebody's signature or annotations
+        given = inspect.signature(function, follow_wrapped=False).parameters.values()
         variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         return [one.name for one in given if one.default is one.empty and one.kind not in variadic]
     return []
