@@ -255,7 +255,7 @@ class Odd(Plain):
 
 @pytest.mark.parametrize(
     ("field", "value", "most"),
-    [("window", 9, 8), ("spare", 3, 2), ("alpha", 1.5, 1), ("in_full", 2, 1)],
+    [("window", 9, 8), ("spare", 3, 2), ("alpha", 1.5, 1)],
 )
 def test_a_field_out_of_range_is_refused_before_playing(data, field, value, most):
     family = at.Family("mine", (1.0,), lambda _: Plain(initial=2, max_branches=2, **{field: value}), "β")

@@ -126,8 +126,8 @@ class RuleController(Controller):
     spare: Scalar = within(0, 2, default=0)
     alpha: float | Float[Array, ""] = within(0, 1, default=1.0)
     window: Scalar = within(1, MOMENTUM_WINDOW, default=1)
-    in_full: Scalar = within(0, 1, default=0)
-    by_completion: Scalar = within(0, 1, default=1)
+    in_full: Scalar = 0
+    by_completion: Scalar = 1
 
     def open(self, seen: Seen) -> Scalar:  # noqa: ARG002
         """How many branches to open at the end of a round."""
