@@ -231,6 +231,15 @@ def test_a_rule_is_shown_no_vote_of_a_branch_that_is_not_read():
             assert number < read_in_all or same(seen, vote)
 
 
+def test_what_is_more_than_is_read_at_once_is_read_by_further_calls(monkeypatch):
+    monkeypatch.setattr("autotts_jax.core.pool.READS", 3)
+    read = jax.jit(lambda pool: pool.read_until(lambda vote, _: vote.voters > WIDTH, 99))
+    pool = begin_pool(random_matrix(3), 0, INDEX.astype(np.int32), at_once=BIG)
+    for opened in (3, WIDTH, WIDTH):
+        pool, met = read(pool)
+        assert (int(pool.opened), int(pool.skipped), bool(met)) == (opened, 2, False)
+
+
 def test_rounds_are_counted_exactly_where_all_branches_are_read_alike():
     """XLA multiplies by the reciprocal of what all are divided by, and 21 / 7 is then more than 3."""
     numbers, divisors = np.arange(4096, dtype=np.int32), np.arange(1, 200, dtype=np.int32)

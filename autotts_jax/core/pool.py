@@ -266,9 +266,9 @@ class BranchPool(Protocol):
         two rounds fresh branches are opened, and read from then on. The round in which the first branch ends
         is the last, and the first one is if no branch can end.
 
-        A pool may play fewer rounds than that, but one at least: compiled rollouts play all, pools that are
-        stepped, live, watched or under a budget play one. So a controller counts the rounds that were
-        played, and asked again after each it must do the same as in all at once.
+        A pool may play fewer rounds than that, but one at least: in a round of a compiled rollout all are
+        played, in pools that are stepped, live, watched or under a budget one is. So a controller counts the
+        rounds that were played, and asked again after each it must do the same as in all at once.
 
         Args:
             count: intervals to read of each branch in a round, of those that are opened on the way too.
@@ -314,9 +314,10 @@ class BranchPool(Protocol):
     def read_until(self, rule: VoteRule, count: Scalar) -> tuple[Self, Bool[Array, ""]]:
         """Reads fresh branches as `read` does, one after another, until a rule says to stop.
 
-        A pool may read fewer than that, but one if it can: compiled rollouts without a budget read several at
-        once, all others one. So a controller asks for this in each round until the rule is met or no branch
-        was read, does nothing else in such a round, and remembers no number of rounds.
+        A pool may read fewer than that, but one at least where it can: in a round of a compiled rollout
+        several are read at once, in pools that are stepped, live, watched or under a budget one is. So a
+        controller asks for this in each round until the rule is met or no branch was read, does nothing else
+        in such a round, and remembers no number of rounds.
 
         Args:
             rule: asked after each branch, from the vote on the final answers of all finished branches and the
@@ -605,7 +606,7 @@ class ReplayPool(LatestAnswers, BranchPool):
             equivalence: find out once which branches share a final answer (static). It makes `vote_finals`
                 faster, and beginning slower.
             finals: `ProbeMatrix.finals`, where many pools begin over one matrix.
-            at_once: rounds that `advance_rounds` may play at once; None for one.
+            at_once: rounds that `advance_rounds` and `read_until` may play at once; None for one.
         """
         episode, state = mdp.begin(matrix, question, order, revealed, unprobed)
         finals = matrix.finals() if finals is None else finals

@@ -362,7 +362,7 @@ def vote_by_masks(
 def votes_in_turn(
     masks: UInt32[Array, "W words"], voters: Bool[Array, " W"], first: Scalar, count: int
 ) -> list[Vote]:
-    """Holds a vote after each of some further branches has cast its own.
+    """Lets further branches vote one after another, and holds a vote after each.
 
     Each changes a few numbers of the vote before it, where counting anew takes W population counts.
 

@@ -7,7 +7,7 @@ import dataclasses
 
 from jaxtyping import Bool, Int32
 
-from autotts_jax.core.controller import Controller, first_of
+from autotts_jax.core.controller import Controller, first_of, within
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.typing import Array, Scalar
@@ -23,7 +23,7 @@ class OneByOne(Controller):
         branches: n, branches to read at most.
     """
 
-    branches: int
+    branches: int = within(1)
 
     @abc.abstractmethod
     def read_on(self, pool: Pool) -> tuple[Pool, Bool[Array, ""]]:

@@ -411,7 +411,7 @@ class ControllerPlayer(Player):
             return checked_vote(controller, memory, pool)
 
         jax.eval_shape(run, pool)
-        return "vote_finals" in asked
+        return not asked.isdisjoint({"vote_finals", "read_until"})
 
 
 def all_episodes(player: Player, dataset: ProbeDataset, orders: BranchOrders) -> Episodes:
