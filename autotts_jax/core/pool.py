@@ -817,7 +817,7 @@ class ReplayPool(LatestAnswers, BranchPool):
             # The rule is never shown the vote of a branch that is not read.
             shown = jax.tree.map(functools.partial(jnp.where, going), vote, shown)
             met |= going & is_met(rule, shown, self.opened + reads)
-        skipped = self._skipped + jnp.maximum(reads, 1) - 1
+        skipped = self._skipped + jnp.maximum(reads - 1, 0)
         return dataclasses.replace(self.read(reads), _skipped=skipped), met
 
     def _check_probe(self, call: str, probe: object) -> None:
