@@ -263,6 +263,14 @@ def test_a_field_out_of_range_is_refused_before_playing(data, field, value, most
         at.evaluate(data, [family], max_branches=W, seeds=1)
 
 
+def test_flags_may_be_truth_values(data):
+    def played(flag):
+        rules = Plain(initial=2, max_branches=2, in_full=flag, by_completion=not flag)
+        return at.evaluate(data, [at.Family("mine", (1.0,), lambda _: rules, "β")], max_branches=W, seeds=1)
+
+    assert played(True).episodes().equals(played(1).episodes())
+
+
 def test_votes_that_weigh_the_same_are_a_majority(data):
     def played(controller):
         family = at.Family("mine", (1.0,), lambda _: controller, "β")
