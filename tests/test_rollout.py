@@ -23,7 +23,7 @@ from autotts_jax.core import (
     stepping,
     winner,
 )
-from autotts_jax.core.rollout import ROUND_LIMIT, end_of_round, kind_of, progress_stops
+from autotts_jax.core.rollout import MANY_LANES, ROUND_LIMIT, end_of_round, kind_of, progress_stops
 from autotts_jax.errors import InputError
 from autotts_jax.policies import (
     CMC,
@@ -112,7 +112,7 @@ AT_END = Hooks(at_end=look)
 def test_results_do_not_depend_on_lanes_or_devices(controllers):
     matrix, episodes = random_matrix(0), grid(len(controllers))
     one = rollout(controllers, matrix, ORDERS, episodes, lanes=1, devices=jax.devices()[:1])
-    for lanes, devices in [(8, 2)]:
+    for lanes, devices in [(8, 2), (MANY_LANES, 1)]:
         other = rollout(controllers, matrix, ORDERS, episodes, lanes=lanes, devices=jax.devices()[:devices])
         chex.assert_trees_all_equal(figures(one), figures(other))
     alone = rollout(controllers, matrix, ORDERS, Episodes(*(column[-1:] for column in episodes)))

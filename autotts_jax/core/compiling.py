@@ -14,6 +14,16 @@ own instead of parts of others, uses half of the width of AVX-512's registers, a
 carries than it has to.
 """
 
+UNSHARED_OPTIONS: dict[str, str | bool] = {
+    **COMPILER_OPTIONS,
+    "xla_disable_hlo_passes": "tree_reduction_rewriter,cpu-parallel-task-assigner",
+}
+"""`COMPILER_OPTIONS` for passes over few lanes, none of which is then shared among the threads of a device.
+
+By default XLA shares those that it expects to take long, and for a few dozen lanes that takes longer than it
+saves.
+"""
+
 XLA_FLAGS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
 """What XLA takes only from the environment variable of this name, before JAX is used; for a CPU as well.
 

@@ -22,7 +22,7 @@ from jax.tree_util import PyTreeDef
 from jaxtyping import Bool, Int, Int16, Int32
 
 from autotts_jax.checks import number, whole
-from autotts_jax.core.compiling import COMPILER_OPTIONS
+from autotts_jax.core.compiling import COMPILER_OPTIONS, UNSHARED_OPTIONS
 from autotts_jax.core.controller import (
     Controller,
     Memory,
@@ -62,6 +62,9 @@ Reading 128 branches to a depth of 81 by atomic actions takes 20,865.
 
 LANES = {"cpu": 64, "gpu": 8192, "tpu": 4096}
 """Lanes a device by platform: as many as its caches or its cores are filled by."""
+
+MANY_LANES = 1024
+"""Lanes on a device from which its threads share the passes over them."""
 
 NO_LEADER = np.iinfo(np.int32).min
 """In the column of answers: the leader of the controller's vote is no opened branch."""
@@ -327,7 +330,7 @@ def prepare_rollout(
     refill = 0 if hooks.after_round else refill
     static = {"keep": keep, "hooks": hooks, "mesh": mesh, "refill": max(1, int(lanes * refill))}
     zero = np.int32(0)
-    play = functools.partial(_play, table, queue, **static)
+    play = functools.partial(_play_few if lanes < MANY_LANES else _play_many, table, queue, **static)
     # Plays nothing: JAX compiles in the first call, and readies later ones.
     first = jax.block_until_ready(play(state, zero, zero))
     compile_seconds = time.perf_counter() - began
@@ -551,12 +554,6 @@ class _Body:
     critical_path: Int32[Array, ""] | None
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=("keep", "hooks", "mesh", "refill"),
-    donate_argnames="state",
-    compiler_options=COMPILER_OPTIONS,
-)
 def _play(
     table: _Table,
     queue: Episodes,
@@ -589,6 +586,13 @@ def _play(
     specs = (P(), P(DEVICE_AXIS), P(DEVICE_AXIS), P(), P())
     play = jax.shard_map(play_shard, mesh=mesh, in_specs=specs, out_specs=P(DEVICE_AXIS), check_vma=False)
     return play(table, queue, state, target, until)
+
+
+_jit = functools.partial(
+    jax.jit, static_argnames=("keep", "hooks", "mesh", "refill"), donate_argnames="state"
+)
+_play_few = _jit(_play, compiler_options=UNSHARED_OPTIONS)
+_play_many = _jit(_play, compiler_options=COMPILER_OPTIONS)
 
 
 def _lane_play(
