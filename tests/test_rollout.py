@@ -23,6 +23,8 @@ from autotts_jax.core import (
     stepping,
     winner,
 )
+from autotts_jax.core.compiling import COMPILER_OPTIONS, UNSHARED_OPTIONS
+from autotts_jax.core.devices import usable_cores
 from autotts_jax.core.rollout import MANY_LANES, ROUND_LIMIT, end_of_round, kind_of, progress_stops
 from autotts_jax.errors import InputError
 from autotts_jax.policies import (
@@ -117,6 +119,18 @@ def test_results_do_not_depend_on_lanes_or_devices(controllers):
         chex.assert_trees_all_equal(figures(one), figures(other))
     alone = rollout(controllers, matrix, ORDERS, Episodes(*(column[-1:] for column in episodes)))
     chex.assert_trees_all_equal(figures(alone), {k: v[-1:] for k, v in figures(one).items()})
+
+
+@pytest.mark.skipif(usable_cores() == 1, reason="XLA shares no pass on a single core")
+def test_few_lanes_are_compiled_without_sharing_passes_among_threads():
+    # XLA says nothing of names of passes that it does not know.
+    lowered = jax.jit(lambda x: jnp.sin(jnp.cos(x) * jnp.tan(x))).lower(jnp.ones((4096, 128)))
+    shared, unshared = (
+        lowered.compile(compiler_options=options).as_text()
+        for options in (COMPILER_OPTIONS, UNSHARED_OPTIONS)
+    )
+    assert "outer_dimension_partitions" in shared
+    assert "outer_dimension_partitions" not in unshared
 
 
 @pytest.mark.slow

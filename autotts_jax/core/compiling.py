@@ -16,12 +16,11 @@ carries than it has to.
 
 UNSHARED_OPTIONS: dict[str, str | bool] = {
     **COMPILER_OPTIONS,
-    "xla_disable_hlo_passes": "tree_reduction_rewriter,cpu-parallel-task-assigner",
+    "xla_disable_hlo_passes": f"{COMPILER_OPTIONS['xla_disable_hlo_passes']},cpu-parallel-task-assigner",
 }
-"""`COMPILER_OPTIONS` for passes over few lanes, none of which is then shared among the threads of a device.
+"""`COMPILER_OPTIONS` for few lanes: no pass over them is shared among the threads of a CPU device.
 
-By default XLA shares those that it expects to take long, and for a few dozen lanes that takes longer than it
-saves.
+By default XLA shares those that it expects to take long, which for few lanes takes longer than it saves.
 """
 
 XLA_FLAGS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
