@@ -4,9 +4,9 @@
 
 The first table has, for each controller, episodes a second on the compiled path (all devices, compilation
 apart, median of repeats) and of examples/released_programs.py through the released interface, in
-this process. These take turns, and medians are shown. The second has how long compiling takes, and the same
-programs sealed in one process, as the package runs them. It checks that all gave equal answers and tokens.
-The third has the compiled path by number of lanes.
+this process. These take turns; times are medians, and so are ratios, each within a turn. The second has how
+long compiling takes, and the same programs sealed in one process, as the package runs them. It checks that
+all gave equal answers and tokens. The third has the compiled path by number of lanes.
 """
 
 from __future__ import annotations
@@ -89,26 +89,33 @@ def against_released(dataset, orders, repeats: int) -> tuple[Table, Table]:
         cached.write_text(in_process.cached_source())
         plain, quick = in_process.load(in_process.PROGRAMS), in_process.load(cached)
         for names, programs in CASES.items():
-            results, seconds = compiled(names, dataset, orders, repeats)
             players = [configured(in_process.PROGRAMS, name, config) for name, config in programs]
-            played, (released_ms, cached_ms, sealed_ms, start_ms) = timed(
+            results, _ = compiled(names, dataset, orders, 1)
+            (_, *others), times = in_turn(
                 repeats,
-                functools.partial(released, plain, programs, asked, orders),
-                functools.partial(released, quick, programs, asked, orders),
-                functools.partial(sealed, players, dataset, orders),
-                functools.partial(start, players),
+                functools.partial(compiled, names, dataset, orders, repeats),
+                functools.partial(clocked, released, plain, programs, asked, orders),
+                functools.partial(clocked, released, quick, programs, asked, orders),
             )
-            for correct, tokens in played[:3]:
+            (apart, _), sealed_times = in_turn(
+                3,
+                functools.partial(clocked, sealed, players, dataset, orders),
+                functools.partial(clocked, start, players),
+            )
+            for correct, tokens in (*others, apart):
                 assert np.array_equal(results.tokens, tokens), names
                 assert np.array_equal(results.correct, correct), names
+            seconds, released_ms, cached_ms = np.median(times, axis=0) * (1, 1000, 1000)
+            sealed_ms, start_ms = 1000 * np.median(sealed_times, axis=0)
+            _, ratio, cached_ratio = np.median(times / times[:, :1], axis=0)
             speed.add_row(
                 names,
                 f"{seconds * 1000:.1f}",
                 f"{len(results.tokens) / seconds:,.0f}",
                 f"{released_ms:.0f}",
-                f"{released_ms / seconds / 1000:.0f}x",
+                f"{ratio:.0f}x",
                 f"{cached_ms:.0f}",
-                f"{cached_ms / seconds / 1000:.0f}x",
+                f"{cached_ratio:.0f}x",
             )
             beside.add_row(
                 names,
@@ -176,21 +183,23 @@ def start(players) -> None:
             pass
 
 
-def timed(repeats: int, *runs):
-    """What functions return, and the medians of their wall times in ms.
+def clocked(play, *arguments):
+    """What a function returns, and the seconds that it took."""
+    began = time.perf_counter()
+    return play(*arguments), time.perf_counter() - began
 
-    They take turns, so that what else the machine does meets all of them: three times, and on while that
-    takes no more than some seconds.
+
+def in_turn(repeats: int, *runs):
+    """What runs gave last, and the seconds of each in every turn; shape (turns, runs).
+
+    What else the machine does meets all of them. There are five turns, and more while they take no more than
+    some seconds.
     """
-    rounds: list[list[float]] = []
-    while len(rounds) < min(repeats, 3) or (len(rounds) < repeats and np.sum(rounds) < 4):
-        results, seconds = [], []
-        for run in runs:
-            began = time.perf_counter()
-            results.append(run())
-            seconds.append(time.perf_counter() - began)
-        rounds.append(seconds)
-    return results, 1000 * np.median(rounds, axis=0)
+    turns: list[list[float]] = []
+    while len(turns) < min(repeats, 5) or (len(turns) < repeats and np.sum(turns) < 4):
+        played, seconds = zip(*(run() for run in runs), strict=True)
+        turns.append(seconds)
+    return played, np.array(turns)
 
 
 def cpu_model() -> str:
