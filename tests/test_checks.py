@@ -162,6 +162,7 @@ def counts(tokens):
         ({"weight": "x"}, "Wrong.weight is 'x', but fields are traced and must be numbers or arrays"),
         (acts(lambda pool: pool.open(2.5)), r"Wrong.round: pool.open takes an integer, shape \(\), not 2.5"),
         (acts(lambda pool: pool.open(1, pool.live[0])), "pool.open takes probe=True or probe=False"),
+        (acts(lambda pool: pool.read(np.int64(2**33))), "pool.read takes an integer, .*, not .*8589934592"),
         (acts(lambda pool: pool.read(pool.depth)), r"pool.read takes an integer, .*, not int32\[2\]"),
         (
             acts(lambda pool: pool.read_until(lambda *_: True, 0.5)[0]),
@@ -616,11 +617,16 @@ def test_a_long_integer_is_no_finite_number():
         at.Objective(gamma=10**400)
 
 
-@pytest.mark.parametrize("branches", [100, 0, -3])
-def test_controllers_read_as_many_branches_as_there_can_be(data, branches):
-    with pytest.raises(
-        at.InputError, match=f"SelfConsistency.branches is {branches}, but an episode opens 1 to"
-    ):
+@pytest.mark.parametrize(
+    ("branches", "problem"),
+    [
+        (100, "but an episode opens 1 to"),
+        (0, "but it must be a finite number of at least 1"),
+        (-3, "but it must be a finite number of at least 1"),
+    ],
+)
+def test_controllers_read_as_many_branches_as_there_can_be(data, branches, problem):
+    with pytest.raises(at.InputError, match=f"SelfConsistency.branches is {branches}, {problem}"):
         at.evaluate(data, SelfConsistency(branches), seeds=1)
 
 

@@ -17,7 +17,20 @@ from autotts_jax.collect import LocalWorkers, Plan, Problem, Sampling, Simulated
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tracing import describe_steps
 from autotts_jax.live.published import PUBLISHED
-from autotts_jax.policies import CISC, CONTROLLERS, DEER, EAT, DeepConf, DeepConfOffline, Dynasor, ShortM
+from autotts_jax.policies import (
+    CISC,
+    CONTROLLERS,
+    DEER,
+    EAT,
+    AdaptiveConsistency,
+    DeepConf,
+    DeepConfOffline,
+    Dynasor,
+    EarlyStopping,
+    ParallelProbe,
+    SelfConsistency,
+    ShortM,
+)
 from autotts_jax.replay import SYNTHETIC_MODELS, cell_statistics, synthetic
 from autotts_jax.replay.generator import SIGNALS
 
@@ -232,6 +245,12 @@ def test_values_that_families_do_not_have(spec, problem, data):
         (EAT(4, 0.1, warm_up=-3), r"^EAT.warm_up is -3, .* of at least 0$"),
         (Dynasor(4, 0), r"^Dynasor.bar is 0, .* of at least 1$"),
         (ShortM(4, 0), r"^ShortM.quorum is 0, .* of at least 1$"),
+        (ShortM(4, 2.5), r"^ShortM.quorum is 2.5, but it must be a whole number$"),
+        (SelfConsistency(0), r"^SelfConsistency.branches is 0, .* of at least 1$"),
+        (SelfConsistency(np.int64(2**33)), r"^SelfConsistency.branches is 8589934592, .* int32 holds$"),
+        (AdaptiveConsistency(4.0), r"^AdaptiveConsistency.branches is 4.0, .* a whole number$"),
+        (EarlyStopping(8, window=0), r"^EarlyStopping.window is 0, .* of at least 1$"),
+        (ParallelProbe(8, stability=jnp.float32(4)), r"^ParallelProbe.stability is 4.0, .* a whole number$"),
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(controller, problem, data):

@@ -192,8 +192,8 @@ def check_fields(controller: Controller) -> None:
         controller: the controller.
 
     Raises:
-        InputError: one is neither a number nor an array, is NaN, or is not `within` its limits; or its
-            signals are no tuple of names.
+        InputError: one is neither a number nor an array, is NaN, is no whole number though its field is an
+            ``int``, or is not `within` its limits; or its signals are no tuple of names.
     """
     kind, signals = type(controller).__name__, controller.signals
     if not isinstance(signals, tuple):
@@ -206,8 +206,8 @@ def check_fields(controller: Controller) -> None:
             raise InputError(f"{name} is {leaf}; give a number")
         if type_of(leaf) is not None:
             continue
-        if isinstance(leaf, int):
-            raise InputError(f"{name} is {leaf!r:.60}, which is more than int32 holds")
+        if isinstance(leaf, int) or np.issubdtype(getattr(leaf, "dtype", object), np.integer):
+            raise InputError(f"{name} is {leaf!s:.60}, which is more than int32 holds")
         raise InputError(
             f"{name} is {leaf!r:.80}, but fields are traced and must be numbers or arrays; mark one that "
             "never varies as static, with dataclasses.field(metadata={'static': True})"
@@ -215,8 +215,13 @@ def check_fields(controller: Controller) -> None:
     declared: dict[str, dataclasses.Field[Any]] = getattr(controller, "__dataclass_fields__", {})
     for field, about in declared.items():
         value, limits = getattr(controller, field), about.metadata.get(_WITHIN)
-        if limits and _is_concrete(value):
-            number(f"{kind}.{field}", np.asarray(value).item(), **limits)
+        if not _is_concrete(value):
+            continue
+        plain = np.asarray(value).item()
+        if about.type in (int, "int") and isinstance(plain, float):
+            raise InputError(f"{kind}.{field} is {plain}, but it must be a whole number")
+        if limits:
+            number(f"{kind}.{field}", plain, **limits)
 
 
 def _is_concrete(value: Any) -> bool:

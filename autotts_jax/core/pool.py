@@ -356,12 +356,15 @@ def type_of(value: Any) -> jax.core.ShapedArray | None:
         value: anything.
 
     Returns:
-        Its dtype and shape; None for what cannot be traced.
+        Its dtype and shape; None for what cannot be traced, as whole numbers that int32 does not hold.
     """
     try:
-        return jax.typeof(value)
-    except (TypeError, OverflowError):  # an int may be more than int32 holds
+        given = jax.typeof(value)
+    except (TypeError, OverflowError):
         return None
+    # Of Python's integers JAX says so itself; those of NumPy it would wrap around.
+    whole = isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "iu"
+    return None if whole and np.any(value.astype(given.dtype) != value) else given
 
 
 def is_array(value: Any, kind: Any, *shape: int) -> bool:

@@ -65,7 +65,7 @@ class DeepConf(Controller):
         warm_up: branches that are read first.
     """
 
-    branches: int
+    branches: int = within(1)
     keep: float = within(0, 100, default=10.0)
     warm_up: int = within(1, default=16)
 

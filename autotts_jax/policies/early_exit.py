@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Bool
 
-from autotts_jax.core.controller import Controller, first_of
+from autotts_jax.core.controller import Controller, first_of, within
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.typing import Array, Scalar
@@ -37,7 +37,7 @@ class EarlyExit(Controller):
         branches: n, branches to open.
     """
 
-    branches: int
+    branches: int = within(1)
 
     @abc.abstractmethod
     def begin(self, pool: BranchPool) -> Any:

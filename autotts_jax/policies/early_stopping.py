@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
-from autotts_jax.core.controller import Controller, Family, first_of, of_branches
+from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote, largest
 from autotts_jax.typing import Array, Scalar
@@ -35,7 +35,7 @@ class Window(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class EarlyStopping(Controller):
-    """ESC@n reads n // window windows of full branches, and stops at a unanimous one.
+    """ESC@n reads n // window windows of full branches, at least one, and stops at a unanimous one.
 
     It answers that window's answer, else the majority of everything read. Branches left over by the integer
     division are never read.
@@ -45,8 +45,8 @@ class EarlyStopping(Controller):
         window: branches a window.
     """
 
-    branches: int
-    window: int = WINDOW
+    branches: int = within(1)
+    window: int = within(1, default=WINDOW)
 
     def start(self, pool: Pool) -> tuple[Window, Pool]:
         return Window(jnp.zeros(pool.width, bool), jnp.bool_(False), jnp.int32(0)), pool

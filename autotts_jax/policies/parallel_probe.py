@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Int32
 
-from autotts_jax.core.controller import Controller, Family, first_of, of_branches
+from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
@@ -50,7 +50,7 @@ class ParallelProbe(Controller):
         burst: intervals a step.
     """
 
-    branches: int
+    branches: int = within(1)
     stability: int = 40
     prune_patience: int = 7
     warm_up: int = 15

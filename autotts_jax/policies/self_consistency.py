@@ -8,7 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from autotts_jax.core.controller import Controller, Family, of_branches
+from autotts_jax.core.controller import Controller, Family, of_branches, within
 from autotts_jax.core.pool import BranchPool, Pool, StopReason
 from autotts_jax.core.votes import Vote
 from autotts_jax.typing import Scalar
@@ -23,7 +23,7 @@ class SelfConsistency(Controller):
         branches: n, branches to read.
     """
 
-    branches: int
+    branches: int = within(1)
 
     def start(self, pool: Pool) -> tuple[None, Pool]:
         return None, pool.read(self.branches)

@@ -31,7 +31,7 @@ class ShortM(Controller):
         quorum: m, finished branches at which it answers.
     """
 
-    branches: int
+    branches: int = within(1)
     quorum: int = within(1)
 
     def start(self, pool: Pool) -> tuple[None, Pool]:
