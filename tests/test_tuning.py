@@ -11,7 +11,17 @@ import autotts_jax as at
 from autotts_jax.discovery import Course, Judge, measure
 from autotts_jax.discovery.judging.tuning import GENERATION, with_factors
 from autotts_jax.discovery.proposers.prompts import CONTRACT, code_of
-from autotts_jax.policies import CMC, ControllerPlayer, SelfConsistency, as_player, select, tuned
+from autotts_jax.policies import (
+    CMC,
+    DEER,
+    ControllerPlayer,
+    EarlyStopping,
+    SelfConsistency,
+    ShortM,
+    as_player,
+    select,
+    tuned,
+)
 from autotts_jax.policies.scaling import constants, scaled
 from autotts_jax.policies.sealed.playing import MOST_CONSTANTS, constants_of, is_name
 
@@ -56,6 +66,12 @@ def test_factors_change_constants_alone():
     assert after.weights[0] is before.weights[0]
     assert scaled(before, {}) == before
     assert tuned(CMC.of_beta, {"max_use": 0.5})(1.0) == dataclasses.replace(CMC.of_beta(1.0), max_use=32)
+
+
+def test_factors_keep_to_limits():
+    assert scaled(EarlyStopping(64), {"window": 0.01}).window == 1
+    assert scaled(ShortM(4, np.int32(2)), {"quorum": 0.1}).quorum == 1
+    assert repr(scaled(DEER(4, 0.95), {"threshold": 8.0}).threshold) == "1.0"
 
 
 def test_factors_become_part_of_the_file():

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from autotts_jax.checks import label, number
-from autotts_jax.core.pool import BranchPool, Pool, StopReason, described, is_array, type_of
+from autotts_jax.core.pool import BranchPool, Pool, StopReason, described, is_array, is_too_large, type_of
 from autotts_jax.core.votes import Vote, largest
 from autotts_jax.errors import InputError
 from autotts_jax.replay.scale import Scale
@@ -164,7 +164,7 @@ def within(
 ) -> Any:
     """Declares a hyper-parameter of a controller, a field of a dataclass, with the numbers that it can be.
 
-    A number outside is refused before anything is played.
+    A number outside is refused before anything is played, and so is a float where the field is an ``int``.
 
     Args:
         least: the least; None for no such limit.
@@ -192,8 +192,9 @@ def check_fields(controller: Controller) -> None:
         controller: the controller.
 
     Raises:
-        InputError: one is neither a number nor an array, is NaN, is no whole number though its field is an
-            ``int``, or is not `within` its limits; or its signals are no tuple of names.
+        InputError: one is neither a number nor an array, is NaN, is more than int32 holds, or is not
+            `within` its limits or a float where that declares an ``int``; or its signals are no tuple of
+            names.
     """
     kind, signals = type(controller).__name__, controller.signals
     if not isinstance(signals, tuple):
@@ -206,22 +207,44 @@ def check_fields(controller: Controller) -> None:
             raise InputError(f"{name} is {leaf}; give a number")
         if type_of(leaf) is not None:
             continue
-        if isinstance(leaf, int) or np.issubdtype(getattr(leaf, "dtype", object), np.integer):
+        if is_too_large(leaf):
             raise InputError(f"{name} is {leaf!s:.60}, which is more than int32 holds")
         raise InputError(
             f"{name} is {leaf!r:.80}, but fields are traced and must be numbers or arrays; mark one that "
             "never varies as static, with dataclasses.field(metadata={'static': True})"
         )
-    declared: dict[str, dataclasses.Field[Any]] = getattr(controller, "__dataclass_fields__", {})
-    for field, about in declared.items():
-        value, limits = getattr(controller, field), about.metadata.get(_WITHIN)
+    for field, about in _limited_fields(controller).items():
+        value = getattr(controller, field)
         if not _is_concrete(value):
             continue
         plain = np.asarray(value).item()
         if about.type in (int, "int") and isinstance(plain, float):
-            raise InputError(f"{kind}.{field} is {plain}, but it must be a whole number")
-        if limits:
-            number(f"{kind}.{field}", plain, **limits)
+            raise InputError(f"{kind}.{field} is {plain}, but it must be an integer")
+        number(f"{kind}.{field}", plain, **about.metadata[_WITHIN])
+
+
+def limits_of(controller: Controller) -> dict[str, tuple[float, float]]:
+    """Gives the limits of the hyper-parameters that are declared with `within`.
+
+    Args:
+        controller: the controller.
+
+    Returns:
+        The least and the largest number of each field, infinite where there is none.
+    """
+    limits = {field: about.metadata[_WITHIN] for field, about in _limited_fields(controller).items()}
+    return {
+        field: (
+            -np.inf if limit["least"] is None else limit["least"],
+            np.inf if limit["most"] is None else limit["most"],
+        )
+        for field, limit in limits.items()
+    }
+
+
+def _limited_fields(controller: Controller) -> dict[str, dataclasses.Field[Any]]:
+    declared: dict[str, dataclasses.Field[Any]] = getattr(controller, "__dataclass_fields__", {})
+    return {field: about for field, about in declared.items() if _WITHIN in about.metadata}
 
 
 def _is_concrete(value: Any) -> bool:

@@ -356,15 +356,28 @@ def type_of(value: Any) -> jax.core.ShapedArray | None:
         value: anything.
 
     Returns:
-        Its dtype and shape; None for what cannot be traced, as whole numbers that int32 does not hold.
+        Its dtype and shape; None for what cannot be traced.
     """
-    try:
-        given = jax.typeof(value)
-    except (TypeError, OverflowError):
+    if is_too_large(value):
         return None
-    # Of Python's integers JAX says so itself; those of NumPy it would wrap around.
-    whole = isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "iu"
-    return None if whole and np.any(value.astype(given.dtype) != value) else given
+    try:
+        return jax.typeof(value)
+    except TypeError:
+        return None
+
+
+def is_too_large(value: Any) -> bool:
+    """Tells whether a value holds whole numbers that JAX has no room for; NumPy's it would wrap around.
+
+    Args:
+        value: anything.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.kind not in "iu":
+            return False
+        return bool(np.any(value.astype(jax.dtypes.canonicalize_dtype(value.dtype)) != value))
+    held = np.iinfo(jax.dtypes.canonicalize_dtype(int))
+    return isinstance(value, int) and not held.min <= value <= held.max
 
 
 def is_array(value: Any, kind: Any, *shape: int) -> bool:
@@ -386,6 +399,8 @@ def described(value: Any) -> str:
         value: anything.
     """
     given = type_of(value)
+    if is_too_large(value):
+        return f"{value!r:.80}, which is more than int32 holds"
     return f"{value!r:.80}" if given is None or isinstance(value, int | float) else given.str_short()
 
 

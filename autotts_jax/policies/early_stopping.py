@@ -41,7 +41,7 @@ class EarlyStopping(Controller):
     division are never read.
 
     Attributes:
-        branches: n, branches to read at most.
+        branches: n, branches to read at most, but for the first window.
         window: branches a window.
     """
 

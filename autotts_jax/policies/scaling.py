@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from autotts_jax.core.controller import Controller
+from autotts_jax.core.controller import Controller, limits_of
 
 Made = TypeVar("Made", bound=Controller)
 
@@ -30,6 +30,8 @@ def constants(controller: Controller) -> tuple[str, ...]:
 def scaled(controller: Made, factors: Mapping[str, float]) -> Made:
     """Multiplies constants of a controller; whole numbers are rounded, half to even.
 
+    What is declared with `within` stays within its limits.
+
     Args:
         controller: the controller, a pytree.
         factors: a factor for each constant that changes, by the name that `constants` gives it.
@@ -37,17 +39,18 @@ def scaled(controller: Made, factors: Mapping[str, float]) -> Made:
     Returns:
         A controller of the same class; what plays the one plays the other without another compilation.
     """
+    limits = limits_of(controller)
 
     def scale(path: Any, leaf: Any) -> Any:
-        factor = factors.get(_name(path))
-        if factor is None or not _is_number(leaf):
+        name = _name(path)
+        if name not in factors or not _is_number(leaf):
             return leaf
+        least, most = limits.get(name, (-np.inf, np.inf))
+        product = min(max(float(leaf) * factors[name], least), most)
         if isinstance(leaf, int | float):
-            return round(leaf * factor) if isinstance(leaf, int) else leaf * factor
-        value = np.asarray(leaf)
-        product = value.astype(float) * factor
-        whole = np.issubdtype(value.dtype, np.integer)
-        return (product.round() if whole else product).astype(value.dtype)
+            return round(product) if isinstance(leaf, int) else float(product)
+        kind = np.asarray(leaf).dtype
+        return np.asarray(round(product) if np.issubdtype(kind, np.integer) else product, kind)
 
     return jax.tree_util.tree_map_with_path(scale, controller)
 
