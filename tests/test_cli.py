@@ -290,7 +290,8 @@ def test_data_is_named_with_and_without_an_option(run, folder, tmp_path, monkeyp
     for command in ("info", "validate", "convert --out x.npz"):
         status, stdout, stderr = run("data", *command.split())
         assert (status, stdout) == (2, "")
-        assert "no PATH is given" in stderr
+        example = "a file or a folder" if command == "validate" else "smollm2 or a file"
+        assert f"no PATH is given; name the data, as {example}" in stderr
 
 
 def test_the_version_is_told(run):

@@ -37,11 +37,11 @@ SameOption = Annotated[
 ]
 
 
-def _named(paths: list[str] | None, data: list[str] | None) -> list[str]:
+def _named(paths: list[str] | None, data: list[str] | None, example: str = "smollm2 or a file") -> list[str]:
     """Takes the paths that were given with and without ``--data``, which other commands ask for."""
     if named := [*(paths or ()), *(data or ())]:
         return named
-    raise InputError("no PATH is given; name the data, as smollm2 or a file")
+    raise InputError(f"no PATH is given; name the data, as {example}")
 
 
 @app.command()
@@ -130,7 +130,7 @@ def convert(
 @app.command()
 def validate(paths: FilesArgument = None, data: SameOption = None) -> None:
     """Check files and print what is wrong with each; exit with status 2 if any is bad."""
-    data = _named(paths, data)
+    data = _named(paths, data, "a file or a folder")
     lines = []
     bad = 0
     with working() as on_progress:

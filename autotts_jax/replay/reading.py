@@ -45,7 +45,16 @@ def read_files(paths: str | Path | Sequence[str | Path], encoding: str = EXACT) 
     check_encoding(encoding)
     patterns = [paths] if isinstance(paths, str | Path) else paths
     files = sorted({file for pattern in patterns for file in find_files(pattern)})
-    return stack([_read_encoded(file, encoding) for file in files])
+    datasets = [_read_encoded(file, encoding) for file in files]
+    place: dict[str, Path] = {}
+    for file, dataset in zip(files, datasets, strict=True):
+        for cell in dataset.cells:
+            if place.setdefault(cell.name, file) != file:
+                raise InputError(
+                    f"cell {cell.name} is in {place[cell.name]} and in {file}; "
+                    "give each (model, benchmark) once"
+                )
+    return stack(datasets)
 
 
 def read_file(path: Path) -> ProbeDataset:
