@@ -509,6 +509,7 @@ def _start(controller: Controller, pool: SteppedPool, kind: Any) -> _Asked | _Do
         memory, pool = checked_start(controller, pool)
     except _NotKnownYet as unknown:
         return unknown.args[0]
+    _check_latest(f"{type(controller).__name__}.start", pool)
     return _Done(memory, jnp.int32(StopReason.RUNNING), pool.active)
 
 
@@ -524,7 +525,17 @@ def _round(
         memory, pool, stop = checked_round(controller, memory, pool)
     except _NotKnownYet as unknown:
         return unknown.args[0]
+    _check_latest(f"{type(controller).__name__}.round", pool)
     return _Done(memory, end_of_round(stop, pool, rounds), pool.active)
+
+
+def _check_latest(method: str, pool: SteppedPool) -> None:
+    """Raises an `InputError` where a controller dropped the pool that an operation returned."""
+    if pool.later:
+        raise InputError(
+            f"{method} returned a pool from before an operation that it asked for; go on with the pool that "
+            "the operation returns, as in pool = pool.open(1)"
+        )
 
 
 class _End(NamedTuple):
