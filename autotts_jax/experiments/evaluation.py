@@ -380,7 +380,7 @@ def evaluate(
         for player in made:
             report = _reporter(player, seeds * len(data), on_progress)
             plays.append(next(prepared)(report))
-            warn_of_budget(player.name, budget, int(plays[-1].branches.max()))
+            warn_of_no_branch(player.name, budget, int(plays[-1].branches.max()))
             _warn_of_round_limit(player.name, plays[-1].stop_reason)
     finally:
         threads.shutdown(cancel_futures=True)
@@ -445,21 +445,22 @@ def check_width(dataset: ProbeDataset, player: Player, max_branches: int) -> int
     return width
 
 
-def warn_of_budget(name: str, budget: int | None, opened: int) -> None:
-    """Warns where a player could do nothing within a budget.
+def warn_of_no_branch(name: str, budget: int | None, opened: int) -> None:
+    """Warns where a player did nothing, or could do nothing within a budget.
 
     Args:
         name: the player.
         budget: token budget of an episode; None for no limit.
         opened: the most branches that it opened in an episode.
     """
-    if budget is not None and opened == 0:
-        warnings.warn(
-            f"{name} opened no branch: a budget of {budget} tokens may be less than the first interval of a "
-            "branch, or than what its first step reads; give more",
-            InputWarning,
-            stacklevel=3,
+    if opened == 0:
+        reason = (
+            "it read nothing and has no answer; open one in its start or in a round"
+            if budget is None
+            else f"a budget of {budget} tokens may be less than the first interval of a branch, or than what "
+            "its first step reads; give more"
         )
+        warnings.warn(f"{name} opened no branch: {reason}", InputWarning, stacklevel=3)
 
 
 def _warn_of_round_limit(name: str, stop_reason: np.ndarray | None) -> None:

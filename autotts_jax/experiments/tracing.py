@@ -32,7 +32,7 @@ from autotts_jax.envs.rendering import (
     signal_ends,
 )
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluation import MAX_SEED, branch_orders, check_width, warn_of_budget
+from autotts_jax.experiments.evaluation import MAX_SEED, branch_orders, check_width, warn_of_no_branch
 from autotts_jax.experiments.files import results_folder
 from autotts_jax.experiments.plots import available, save_figure
 from autotts_jax.experiments.report.charts import drawn_episode
@@ -315,7 +315,7 @@ def trace(
     finals = playing.votes_with_finals(executor.pool)
     steps, ended = follow(playing.play_episode, executor, finals, playing.signals)
     opened = int(executor.pool.opened)
-    warn_of_budget(playing.names[0], budget, opened)
+    warn_of_no_branch(playing.names[0], budget, opened)
     drawn = "recorded order" if recorded else f"seed {seed}"
     keys = np.asarray(executor.pool.revealed_keys)[:opened]
     depths = np.asarray(executor.pool.depth)[:opened].tolist()
