@@ -22,7 +22,7 @@ from autotts_jax.core.rollout import Episodes
 from autotts_jax.envs import WidthDepth
 from autotts_jax.errors import InputWarning
 from autotts_jax.experiments.evaluation import Frontiers, branch_orders
-from autotts_jax.experiments.files import FILES, results_folder
+from autotts_jax.experiments.files import FILES, PARTIAL, check_results_folder, results_folder
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import statistics_table, summary_table
 from autotts_jax.policies import CMC, SelfConsistency, load_policy
@@ -482,6 +482,28 @@ def test_no_manifest_but_an_evaluations_is_replaced(tmp_path, manifest, names):
     assert (tmp_path / "manifest.json").read_text(encoding="utf-8") == manifest
 
 
+def test_files_of_others_are_neither_replaced_nor_removed(tmp_path):
+    played = at.evaluate(at.load("smollm2").select(range(2)), "sc@1", seeds=1)
+    (tmp_path / "frontier.csv").write_text("mine")
+    message = "frontier.csv is not an evaluation's, as no manifest.json is beside it; move it, or"
+    with pytest.raises(at.InputError, match=message):
+        check_results_folder(tmp_path, FILES)
+    with pytest.raises(at.InputError, match=message):
+        played.save(tmp_path)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("frontier.csv", "mine")]
+    with results_folder(tmp_path, ("trace.png",)):
+        pass  # It is in nobody's way here.
+
+
+def test_what_a_killed_evaluation_left_is_replaced(tmp_path):
+    (tmp_path / "summary.csv").write_text("half")
+    (tmp_path / f"{PARTIAL}abcd").mkdir()
+    check_results_folder(tmp_path, FILES)
+    with results_folder(tmp_path, FILES) as partial:
+        (partial / "manifest.json").write_text("{}")
+    assert [file.name for file in tmp_path.iterdir()] == ["manifest.json"]
+
+
 def test_the_manifest_of_an_evaluation_is_no_search(tmp_path):
     (tmp_path / "manifest.json").write_text('{"seeds": 1}', encoding="utf-8")
     with pytest.raises(at.InputError, match="it is damaged, or no search's"):
@@ -542,6 +564,42 @@ def test_tracebacks_are_cut_between_two_calls():
     assert first.startswith('  File "')
     assert last.startswith("ValueError: invalid literal")
     assert last_lines(ValueError("bare")) == "ValueError: bare"
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Idle(SelfConsistency):
+    def start(self, pool):
+        return None, pool
+
+
+@pytest.mark.parametrize("play", [at.evaluate, at.trace])
+def test_a_controller_that_opens_no_branch_brings_a_warning(data, play):
+    with pytest.warns(InputWarning, match="opened no branch: it read nothing and has no answer"):
+        play(data, Idle(4), max_branches=8)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Forgetful(SelfConsistency):
+    def round(self, memory, pool):
+        pool.advance(jnp.where(pool.live, 1, 0))
+        return memory, pool, at.StopReason.DECIDED
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ForgetfulAtOnce(SelfConsistency):
+    def start(self, pool):
+        pool.open(self.branches)
+        return None, pool
+
+
+@pytest.mark.parametrize(("kind", "method"), [(Forgetful, "round"), (ForgetfulAtOnce, "start")])
+def test_the_pool_that_an_operation_returns_must_be_kept(data, kind, method):
+    problem = f"{kind.__name__}.{method} returned a pool from before an operation that it asked for; go on"
+    with pytest.raises(at.InputError, match=problem):
+        at.trace(data, kind(4), max_branches=8)
 
 
 @jax.tree_util.register_dataclass

@@ -67,7 +67,7 @@ def bench(
 
         devices.configure(cache)
         players = [*named_players(controllers, None, None), _agents(agent or ())]
-        check_folder(out)
+        check_folder(out, evaluation=True)
         devices.pin_devices()
         result = at.bench(
             task,

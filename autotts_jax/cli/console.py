@@ -125,20 +125,20 @@ def console() -> Console:
     return shown
 
 
-def check_folder(folder: Path | None) -> None:
+def check_folder(folder: Path | None, evaluation: bool = False) -> None:
     """Finds out before any work is done whether results can be written to a folder.
 
     Args:
         folder: the folder; None if nothing will be written.
+        evaluation: whether they are those of an evaluation or a benchmark.
 
     Raises:
-        InputError: it cannot be written to.
+        InputError: it cannot be written to, or holds what somebody else has written.
     """
-    from autotts_jax.experiments.files import results_folder
+    from autotts_jax.experiments.files import FILES, check_results_folder
 
     if folder is not None:
-        with results_folder(folder, ()):
-            pass
+        check_results_folder(folder, FILES if evaluation else ())
 
 
 def print_written(files: Sequence[Path], report: bool = False) -> None:

@@ -88,7 +88,7 @@ def evaluate(
             raise InputError("--controllers and --controller exclude each other; give one of them")
         objective = at.Objective(gamma, kappa_probe, cost.model())
         players = named_players(DEFAULT_CONTROLLERS if controllers is None else controllers, controller, beta)
-        check_folder(out)
+        check_folder(out, evaluation=True)
         on_progress("reading data", 0, 0)
         dataset = at.load(data or "synthetic", encoding)
         devices.pin_devices()

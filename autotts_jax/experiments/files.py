@@ -178,31 +178,67 @@ def results_folder(
         earlier: names more files of before, once no other process writes to the folder.
 
     Raises:
-        InputError: the folder cannot be written to, or holds something else with a ``manifest.json``, as a
-            training run, which is found out before the block begins; or another process does not end to
-            write to it.
+        InputError: the folder cannot be written to, or holds what others have written, see
+            `check_results_folder`, which is found out before the block begins; or another process does not
+            end to write to it.
     """
     folder = destination(folder, "folder")
-    with locked(folder, PATIENCE):
-        _check_manifest(folder)
-        for file in (folder / name for name in names if (folder / name).is_dir()):
-            raise InputError(f"{file} is a folder; move it, or give another folder for the results")
+    with locked(folder, PATIENCE), _failures(folder):
+        _check_others(folder, names)
+        for left in folder.glob(f"{PARTIAL}*/"):
+            shutil.rmtree(left)
+        # PyArrow would take a path that begins with "~" for another than everybody else does.
+        partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder.absolute()))
         try:
-            for left in folder.glob(f"{PARTIAL}*/"):
-                shutil.rmtree(left)
-            # PyArrow would take a path that begins with "~" for another than everybody else does.
-            partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder.absolute()))
-            try:
-                yield partial
-                for name in (*names, *earlier()):
-                    (folder / name).unlink(missing_ok=True)
-                for name in names:
-                    if (partial / name).exists():
-                        (partial / name).replace(folder / name)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-        except OSError as error:
-            raise InputError(f"writing results to {folder} failed: {error.strerror or error}") from None
+            yield partial
+            for name in (*names, *earlier()):
+                (folder / name).unlink(missing_ok=True)
+            for name in names:
+                if (partial / name).exists():
+                    (partial / name).replace(folder / name)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def check_results_folder(folder: str | Path, names: Sequence[str]) -> None:
+    """Finds out whether `results_folder` can give a place, and changes nothing in the folder.
+
+    Args:
+        folder: where files are to appear; made if need be.
+        names: the files that may be written.
+
+    Raises:
+        InputError: the folder cannot be written to; or it holds a ``manifest.json`` that is not an
+            evaluation's, as that of a training run, or one of the files of an evaluation without any
+            ``manifest.json``, so that somebody else has written it.
+    """
+    folder = destination(folder, "folder")
+    with locked(folder, PATIENCE), _failures(folder):
+        _check_others(folder, names)
+        Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder)).rmdir()
+
+
+@contextlib.contextmanager
+def _failures(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"writing results to {folder} failed: {error.strerror or error}") from None
+
+
+def _check_others(folder: Path, names: Sequence[str]) -> None:
+    """Raises an `InputError` where the folder holds what no evaluation has written."""
+    _check_manifest(folder)
+    for file in (folder / name for name in names if (folder / name).is_dir()):
+        raise InputError(f"{file} is a folder; move it, or give another folder for the results")
+    # The manifest appears last: without it, files are those of a killed process, which leaves its own folder.
+    killed = any(folder.glob(f"{PARTIAL}*/"))
+    if "manifest.json" in names and not (folder / "manifest.json").exists() and not killed:
+        for file in (folder / name for name in names if (folder / name).exists()):
+            raise InputError(
+                f"{file} is not an evaluation's, as no manifest.json is beside it; move it, or give another "
+                "folder for the results"
+            )
 
 
 def _check_manifest(folder: Path) -> None:
