@@ -714,6 +714,13 @@ def test_controllers_read_as_many_branches_as_there_can_be(data, branches, probl
         at.evaluate(data, SelfConsistency(branches), seeds=1)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_no_family_has_a_value_that_is_not_finite(value):
+    family = at.Family("mine", (1,), lambda branches: SelfConsistency(int(branches)))
+    with pytest.raises(at.InputError, match=f"mine's value is {value}, but it must be a finite number"):
+        family.member(value)
+
+
 @pytest.mark.parametrize("made", [None, 5, [SelfConsistency(2)], SelfConsistency])
 def test_a_family_makes_controllers(data, made):
     family = at.Family("mine", (1.0,), lambda _: made)

@@ -144,6 +144,7 @@ class Family:
         Raises:
             InputError: there is none at the value, or `make` makes no controller.
         """
+        number(f"{self.name}'s {self.value_name}", value)
         made = self.make(value)
         if not isinstance(made, Controller):
             raise InputError(
