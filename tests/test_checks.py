@@ -22,7 +22,7 @@ from autotts_jax.core.rollout import Episodes
 from autotts_jax.envs import WidthDepth
 from autotts_jax.errors import InputWarning
 from autotts_jax.experiments.evaluation import Frontiers, branch_orders
-from autotts_jax.experiments.files import FILES, PARTIAL, check_results_folder, results_folder
+from autotts_jax.experiments.files import FILES, check_results_folder, results_folder
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import statistics_table, summary_table
 from autotts_jax.policies import CMC, SelfConsistency, load_policy
@@ -485,7 +485,7 @@ def test_no_manifest_but_an_evaluations_is_replaced(tmp_path, manifest, names):
 def test_files_of_others_are_neither_replaced_nor_removed(tmp_path):
     played = at.evaluate(at.load("smollm2").select(range(2)), "sc@1", seeds=1)
     (tmp_path / "frontier.csv").write_text("mine")
-    message = "frontier.csv is not an evaluation's, as no manifest.json is beside it; move it, or"
+    message = "holds frontier.csv and no manifest.json, so that no evaluation has written this; move it, or"
     with pytest.raises(at.InputError, match=message):
         check_results_folder(tmp_path, FILES)
     with pytest.raises(at.InputError, match=message):
@@ -495,12 +495,33 @@ def test_files_of_others_are_neither_replaced_nor_removed(tmp_path):
         pass  # It is in nobody's way here.
 
 
-def test_what_a_killed_evaluation_left_is_replaced(tmp_path):
-    (tmp_path / "summary.csv").write_text("half")
-    (tmp_path / f"{PARTIAL}abcd").mkdir()
+def write_results(folder, *names):
+    with results_folder(folder, FILES) as partial:
+        for name in names:
+            (partial / name).write_text("whole")
+
+
+def test_what_an_evaluation_that_was_cut_short_left_is_replaced(tmp_path, monkeypatch):
+    replace, moved = Path.replace, []
+
+    def replace_one(file, target):
+        if moved:
+            raise KeyboardInterrupt
+        moved.append(target.name)
+        return replace(file, target)
+
+    monkeypatch.setattr(Path, "replace", replace_one)
+    with pytest.raises(KeyboardInterrupt):
+        write_results(tmp_path, "summary.csv", "manifest.json")
+    monkeypatch.undo()
+    assert moved == ["summary.csv"]
+    with results_folder(tmp_path, ("trace.png",)):
+        pass
+    with pytest.raises(KeyboardInterrupt), results_folder(tmp_path, FILES):
+        raise KeyboardInterrupt
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".autotts-jax-unfinished", "summary.csv"]
     check_results_folder(tmp_path, FILES)
-    with results_folder(tmp_path, FILES) as partial:
-        (partial / "manifest.json").write_text("{}")
+    write_results(tmp_path, "manifest.json")
     assert [file.name for file in tmp_path.iterdir()] == ["manifest.json"]
 
 
@@ -575,7 +596,7 @@ class Idle(SelfConsistency):
 
 @pytest.mark.parametrize("play", [at.evaluate, at.trace])
 def test_a_controller_that_opens_no_branch_brings_a_warning(data, play):
-    with pytest.warns(InputWarning, match="opened no branch: it read nothing and has no answer"):
+    with pytest.warns(InputWarning, match="opened no branch: it read nothing, and so has no answer; have it"):
         play(data, Idle(4), max_branches=8)
 
 

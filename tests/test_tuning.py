@@ -70,6 +70,8 @@ def test_factors_change_constants_alone():
 
 def test_factors_keep_to_limits():
     assert scaled(EarlyStopping(64), {"window": 0.01}).window == 1
+    assert scaled(SelfConsistency(np.int32(2**30)), {"branches": 3.0}).branches == 2**31 - 1
+    assert scaled(SelfConsistency(2**30), {"branches": 3.0}).branches == 2**31 - 1
     assert scaled(ShortM(4, np.int32(2)), {"quorum": 0.1}).quorum == 1
     assert repr(scaled(DEER(4, 0.95), {"threshold": 8.0}).threshold) == "1.0"
 

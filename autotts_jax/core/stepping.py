@@ -534,7 +534,7 @@ def _check_latest(method: str, pool: SteppedPool) -> None:
     if pool.later:
         raise InputError(
             f"{method} returned a pool from before an operation that it asked for; go on with the pool that "
-            "the operation returns, as in pool = pool.open(1)"
+            "the operation returns, as in pool = pool.advance(…)"
         )
 
 

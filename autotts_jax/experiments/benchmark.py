@@ -309,7 +309,7 @@ class Benchmark:
             The files.
 
         Raises:
-            InputError: the folder cannot be written to.
+            InputError: the folder cannot be written to, or holds what no evaluation has written.
         """
         manifest = self.evaluation.manifest() | {
             "task": dataclasses.asdict(self.task),

@@ -208,7 +208,7 @@ class Evaluation:
             The files.
 
         Raises:
-            InputError: the folder cannot be written to.
+            InputError: the folder cannot be written to, or holds what no evaluation has written.
         """
         frontier = self.frontier()
         with results_folder(folder, FILES) as partial:
@@ -455,7 +455,7 @@ def warn_of_no_branch(name: str, budget: int | None, opened: int) -> None:
     """
     if opened == 0:
         reason = (
-            "it read nothing and has no answer; open one in its start or in a round"
+            "it read nothing, and so has no answer; have it open one"
             if budget is None
             else f"a budget of {budget} tokens may be less than the first interval of a branch, or than what "
             "its first step reads; give more"

@@ -37,6 +37,7 @@ SUMMARY_COLUMNS = (
     "objective",
     "objective_se",
 )
+MANIFEST = "manifest.json"
 FILES = (
     "episodes.parquet",
     "summary.csv",
@@ -46,12 +47,15 @@ FILES = (
     "frontier.png",
     "frontier.svg",
     "report.html",
-    "manifest.json",
+    MANIFEST,
 )
 """The files of an evaluation or a benchmark."""
 
 PARTIAL = ".autotts-jax-partial-"
 """What the name of a folder with results that are being written begins with."""
+
+UNFINISHED = ".autotts-jax-unfinished"
+"""A file that is there while those of an evaluation appear, and stays where they do not."""
 
 PATIENCE = 30
 """Seconds to wait for another process that writes results to the same folder."""
@@ -191,11 +195,15 @@ def results_folder(
         partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder.absolute()))
         try:
             yield partial
+            if MANIFEST in names:
+                (folder / UNFINISHED).touch()
             for name in (*names, *earlier()):
                 (folder / name).unlink(missing_ok=True)
             for name in names:
                 if (partial / name).exists():
                     (partial / name).replace(folder / name)
+            if MANIFEST in names:
+                (folder / UNFINISHED).unlink()
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -209,8 +217,8 @@ def check_results_folder(folder: str | Path, names: Sequence[str]) -> None:
 
     Raises:
         InputError: the folder cannot be written to; or it holds a ``manifest.json`` that is not an
-            evaluation's, as that of a training run, or one of the files of an evaluation without any
-            ``manifest.json``, so that somebody else has written it.
+            evaluation's, as that of a training run, or files of the names of an evaluation's without one,
+            which somebody else has written, as an evaluation that is cut short leaves `UNFINISHED`.
     """
     folder = destination(folder, "folder")
     with locked(folder, PATIENCE), _failures(folder):
@@ -231,19 +239,18 @@ def _check_others(folder: Path, names: Sequence[str]) -> None:
     _check_manifest(folder)
     for file in (folder / name for name in names if (folder / name).is_dir()):
         raise InputError(f"{file} is a folder; move it, or give another folder for the results")
-    # The manifest appears last: without it, files are those of a killed process, which leaves its own folder.
-    killed = any(folder.glob(f"{PARTIAL}*/"))
-    if "manifest.json" in names and not (folder / "manifest.json").exists() and not killed:
-        for file in (folder / name for name in names if (folder / name).exists()):
-            raise InputError(
-                f"{file} is not an evaluation's, as no manifest.json is beside it; move it, or give another "
-                "folder for the results"
-            )
+    if MANIFEST not in names or (folder / MANIFEST).exists() or (folder / UNFINISHED).exists():
+        return
+    if others := [name for name in names if (folder / name).exists()]:
+        raise InputError(
+            f"{folder} holds {', '.join(others)} and no {MANIFEST}, so that no evaluation has written this; "
+            "move it, or give another folder for the results"
+        )
 
 
 def _check_manifest(folder: Path) -> None:
     """Raises an `InputError` where there is a manifest that is not an evaluation's."""
-    manifest = folder / "manifest.json"
+    manifest = folder / MANIFEST
     if not manifest.exists():
         return
     try:

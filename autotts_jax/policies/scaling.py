@@ -30,7 +30,7 @@ def constants(controller: Controller) -> tuple[str, ...]:
 def scaled(controller: Made, factors: Mapping[str, float]) -> Made:
     """Multiplies constants of a controller; whole numbers are rounded, half to even.
 
-    What is declared with `within` stays within its limits.
+    They keep to the least and the largest number that `within` declares, and whole ones to those of int32.
 
     Args:
         controller: the controller, a pytree.
@@ -47,10 +47,10 @@ def scaled(controller: Made, factors: Mapping[str, float]) -> Made:
             return leaf
         least, most = limits.get(name, (-np.inf, np.inf))
         product = min(max(float(leaf) * factors[name], least), most)
-        if isinstance(leaf, int | float):
-            return round(product) if isinstance(leaf, int) else float(product)
-        kind = np.asarray(leaf).dtype
-        return np.asarray(round(product) if np.issubdtype(kind, np.integer) else product, kind)
+        kind = np.dtype(np.int32) if isinstance(leaf, int) else np.asarray(leaf).dtype
+        if np.issubdtype(kind, np.integer):
+            product = min(max(round(product), np.iinfo(kind).min), np.iinfo(kind).max)
+        return type(leaf)(product) if isinstance(leaf, int | float) else np.asarray(product, kind)
 
     return jax.tree_util.tree_map_with_path(scale, controller)
 
