@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotts_jax.errors import InputError
-from autotts_jax.replay import read_files, write_compact
 from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question, stack
 from autotts_jax.replay.embedded import load
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -192,13 +191,6 @@ def test_what_cannot_be_stacked():
         stack([a, b, a])
     with pytest.raises(InputError, match=r"different encodings .*'equiv', 'exact'"):
         stack([a, dataclasses.replace(b, encoding=EQUIV)])
-
-
-def test_a_cell_in_two_files_is_refused_by_their_names(tmp_path):
-    for name in ("one.npz", "two.npz"):
-        write_compact(cell_dataset("a"), tmp_path / name)
-    with pytest.raises(InputError, match=r"cell a/bench is in .*one\.npz and in .*two\.npz; give each"):
-        read_files([tmp_path])
 
 
 def test_matrices_select_under_jit():

@@ -374,7 +374,9 @@ def test_nothing_asked_for():
 def test_one_cell_in_two_files(write_cell, tmp_path):
     path = write_cell(ITEMS)
     write_compact(read_json(path), tmp_path / "copy.npz")
-    with pytest.raises(InputError, match="cell model/bench occurs twice"):
+    with pytest.raises(
+        InputError, match=r"cell model/bench is in .*copy\.npz and in .*bench\.json; give each"
+    ):
         read_files([tmp_path])
 
 
