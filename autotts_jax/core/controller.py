@@ -233,14 +233,11 @@ def limits_of(controller: Controller) -> dict[str, tuple[float, float]]:
     Returns:
         The least and the largest number of each field, infinite where there is none.
     """
-    limits = {field: about.metadata[_WITHIN] for field, about in _limited_fields(controller).items()}
-    return {
-        field: (
-            -np.inf if limit["least"] is None else limit["least"],
-            np.inf if limit["most"] is None else limit["most"],
-        )
-        for field, limit in limits.items()
-    }
+    limits = {}
+    for field, about in _limited_fields(controller).items():
+        least, most = about.metadata[_WITHIN]["least"], about.metadata[_WITHIN]["most"]
+        limits[field] = (-np.inf if least is None else least, np.inf if most is None else most)
+    return limits
 
 
 def _limited_fields(controller: Controller) -> dict[str, dataclasses.Field[Any]]:

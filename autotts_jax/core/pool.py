@@ -398,9 +398,9 @@ def described(value: Any) -> str:
     Args:
         value: anything.
     """
-    given = type_of(value)
     if is_too_large(value):
         return f"{value!r:.80}, which is more than int32 holds"
+    given = type_of(value)
     return f"{value!r:.80}" if given is None or isinstance(value, int | float) else given.str_short()
 
 

@@ -23,7 +23,7 @@ from autotts_jax.envs.making import find_environment, make
 from autotts_jax.envs.params import gamma_range
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate
-from autotts_jax.experiments.files import FILES, results_folder, rows_table, write_csv
+from autotts_jax.experiments.files import FILES, MANIFEST, results_folder, rows_table, write_csv
 from autotts_jax.experiments.random_play import RandomPlayer
 from autotts_jax.experiments.summary import Objective, standard_error
 from autotts_jax.experiments.tables import Table, add_row, difference, numbers_table, thousands
@@ -319,8 +319,8 @@ class Benchmark:
         with results_folder(folder, FILES) as partial:
             write_csv(partial / "scores.csv", self.summary())
             text = json.dumps(manifest, indent=2, ensure_ascii=False)
-            (partial / "manifest.json").write_text(text + "\n", encoding="utf-8")
-        return [Path(folder) / name for name in ("scores.csv", "manifest.json")]
+            (partial / MANIFEST).write_text(text + "\n", encoding="utf-8")
+        return [Path(folder) / name for name in ("scores.csv", MANIFEST)]
 
     def __repr__(self) -> str:
         return f"Benchmark {self.task.name}, {self.part}: {', '.join(score.name for score in self.scores)}"

@@ -32,6 +32,7 @@ from autotts_jax.experiments import plots
 from autotts_jax.experiments.files import (
     FILES,
     FRONTIER_COLUMNS,
+    MANIFEST,
     PAIRED_COLUMNS,
     SUMMARY_COLUMNS,
     episodes_table,
@@ -222,7 +223,7 @@ class Evaluation:
             if rendering.available():
                 (partial / "report.html").write_text(self._report(), encoding="utf-8")
             manifest = json.dumps(self.manifest(), indent=2, ensure_ascii=False)
-            (partial / "manifest.json").write_text(manifest + "\n", encoding="utf-8")
+            (partial / MANIFEST).write_text(manifest + "\n", encoding="utf-8")
             names = sorted(file.name for file in partial.iterdir())
         return [Path(folder) / name for name in names]
 

@@ -38,6 +38,8 @@ SUMMARY_COLUMNS = (
     "objective_se",
 )
 MANIFEST = "manifest.json"
+"""The file of an evaluation that appears last."""
+
 FILES = (
     "episodes.parquet",
     "summary.csv",
@@ -209,7 +211,7 @@ def results_folder(
 
 
 def check_results_folder(folder: str | Path, names: Sequence[str]) -> None:
-    """Finds out whether `results_folder` can give a place, and changes nothing in the folder.
+    """Finds out whether `results_folder` can give a place, and leaves the folder as it is.
 
     Args:
         folder: where files are to appear; made if need be.
@@ -217,8 +219,9 @@ def check_results_folder(folder: str | Path, names: Sequence[str]) -> None:
 
     Raises:
         InputError: the folder cannot be written to; or it holds a ``manifest.json`` that is not an
-            evaluation's, as that of a training run, or files of the names of an evaluation's without one,
-            which somebody else has written, as an evaluation that is cut short leaves `UNFINISHED`.
+            evaluation's, as that of a training run, or a folder of one of these names, or files of an
+            evaluation's names with neither a ``manifest.json`` nor `UNFINISHED`, which somebody else has
+            written; or another process does not end to write to it.
     """
     folder = destination(folder, "folder")
     with locked(folder, PATIENCE), _failures(folder):
