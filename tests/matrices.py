@@ -43,6 +43,11 @@ def as_dataset(matrix: ProbeMatrix, model: str = "model", benchmark: str = "benc
     return ProbeDataset(matrix, questions, (cell,), EXACT)
 
 
+def matrix_behind(pool):
+    """What a controller must not see."""
+    return pool._matrix  # noqa: SLF001  # what a cheat would do
+
+
 matrices = st.integers(0, 2**32 - 1).map(random_matrix)
 orders = st.permutations(range(BRANCHES)).map(lambda order: np.array(order[:WIDTH], np.int32))
 

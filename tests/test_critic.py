@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from scripted_model import serving
+from searches import HEATS, run_of
 
 import autotts_jax as at
 from autotts_jax.discovery import (
@@ -320,8 +321,6 @@ def test_bad_critics_are_named():
 @pytest.mark.slow
 @pytest.mark.shipped
 def test_a_critic_in_the_shadow_changes_nothing_but_the_records_of_its_verdicts(tmp_path, monkeypatch):
-    from test_discovery import HEATS, run_of
-
     def records_of(name):
         lines = (tmp_path / name / "archive.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searches import ENDED, FEW, HEATS, TESTED, TRIED, run_of, written_by_hand
 
 import autotts_jax as at
 from autotts_jax.cli import discover as discover_command
@@ -51,12 +52,10 @@ from autotts_jax.discovery.proposers.named import PROPOSERS, as_proposer
 from autotts_jax.discovery.rounds import programs
 from autotts_jax.discovery.rounds.programs import LENGTH_PRICE
 from autotts_jax.discovery.search import DiscoveryRun, SearchProgress
-from autotts_jax.policies import CMC, AdaptiveConsistency, ParallelProbe, Seen, SelfConsistency, as_player
+from autotts_jax.policies import CMC, AdaptiveConsistency, ParallelProbe, Seen, SelfConsistency
 from autotts_jax.replay import EXACT, BranchOrders, Cell, ProbeDataset, ProbeMatrix, Question
 
-HEATS = ((16, 1), (6, 2))
 FINAL_ORDERS = range(12, 14)
-FEW = at.Family("sc", (1, 4, 8, 16), lambda branches: SelfConsistency(int(branches)), "branches")
 SEEN = ("answer", "tokens", "probes", "branches")
 
 
@@ -343,23 +342,6 @@ def test_lower_bounds_hold_as_often_as_they_say():
 # --- the loop -------------------------------------------------------------------------------------------
 
 
-def run_of(
-    folder,
-    data=None,
-    *,
-    seed=0,
-    proposers=("rules",),
-    heats=HEATS,
-    incumbent=FEW,
-    test_orders=10,
-    **switches,
-):
-    data = at.load("smollm2").select(np.arange(9)) if data is None else data
-    return DiscoveryRun(
-        data, folder, proposers, as_player(incumbent), seed, 16, heats, test_orders, **switches
-    )
-
-
 def lines_of(folder):
     """The archive without the CPU time."""
     records = [json.loads(line) for line in (folder / "archive.jsonl").read_text().splitlines()]
@@ -492,29 +474,6 @@ def test_a_candidate_of_a_fold_that_is_not_there_is_not_gone_on_with(searched, t
     (tmp_path / "archive.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     with pytest.raises(at.InputError, match=f"is of fold {max(folds) + 1}, which is not there"):
         run_of(tmp_path, proposers=("rules", "random"))
-
-
-TRIED = {
-    "kind": "candidate",
-    "number": 0,
-    "proposer": "rules",
-    "parents": [],
-    "fold": None,
-    "program": cmc().to_tree(),
-    "scores": [0.1],
-    "cost": 1.0,
-    "width": 1.0,
-}
-TESTED = {"kind": "test", "number": 0, "gain": 0.1, "low": 0.1, "level": 0.025, "falls": [], "tokens": [1]}
-TESTED |= {"matched_tokens": [None], "matched_accuracy": [0.1], "promotes": True}
-ENDED = {"kind": "round", "round": 0, "cpu_seconds": 1.0}
-
-
-def written_by_hand(folder, *records, **manifest):
-    """A run's folder with these records."""
-    (folder / "manifest.json").write_text(json.dumps({"incumbent": ["cmc@0.5"]} | manifest))
-    (folder / "archive.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    return folder
 
 
 def test_a_run_that_was_written_by_hand_is_read(tmp_path):
@@ -897,7 +856,7 @@ def test_a_killed_run_loses_nothing(tmp_path):
     """SIGKILL while rounds are played; in the end the archive is that of a run that was left alone."""
     # It waits for a line after every round, so that it cannot end before it is killed.
     script = (
-        "import sys; from pathlib import Path; import test_discovery as t;"
+        "import sys; from pathlib import Path; import searches as t;"
         "run = t.run_of(Path(sys.argv[1])); told = lambda _: (print(flush=True), sys.stdin.readline());"
         f"run.search({8 * HEATS[0][0]}, None, told); run.tests or run.test()"
     )

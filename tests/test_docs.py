@@ -12,8 +12,8 @@ import types
 from pathlib import Path
 
 import pytest
-from test_reliability import archive
-from test_train_cli import TOY
+from searches import archive
+from toy_command import TOY
 
 from autotts_jax.cli import main as cli
 from autotts_jax.core import devices

@@ -1,12 +1,12 @@
 """Golden episodes, decided by controllers, played through the atomic environments one action at a time."""
 
 import functools
+from pathlib import Path
 
 import gymnasium
 import jax
 import numpy as np
 import pytest
-from test_parity import EMBEDDED_GOLDEN
 
 import autotts_jax as at
 from autotts_jax.core import Episodes, Hooks, StopReason, rollout
@@ -78,7 +78,7 @@ def actions(matrix, orders, episodes):
 @pytest.fixture(scope="module")
 def golden():
     """``correct`` or ``tokens`` of every episode, seed after seed."""
-    arrays = np.load(EMBEDDED_GOLDEN / f"{CELL.replace('/', '_')}.npz")
+    arrays = np.load(Path(__file__).parent / "golden" / f"{CELL.replace('/', '_')}.npz")
     return lambda method, what: arrays[f"{method}/{what}"][:SEEDS].reshape(-1)
 
 

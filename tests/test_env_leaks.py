@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_leaks import BRANCHES, QUESTIONS, matrix_behind
+from matrices import matrix_behind
 
 from autotts_jax.core import Revealed, scramble
 from autotts_jax.envs import WidthDepth, WidthDepthRounds
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE
 
-WIDTH, TRIALS = 3, 12
+QUESTIONS, BRANCHES, WIDTH, TRIALS = 6, 32, 3, 12
 SEEN = ("invalid_action", "tokens", "intervals", "probes", "cost", "interval", "question", "action_mask")
 
 

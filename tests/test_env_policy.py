@@ -8,8 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix, shared_orders
-from test_leaks import BRANCHES as LEAK_BRANCHES
-from test_leaks import WIDTH as LEAK_WIDTH
 
 from autotts_jax.core import CostModel, Episodes, StopReason, rollout
 from autotts_jax.envs import WidthDepth, WidthDepthRounds, cost_of_models
@@ -20,6 +18,7 @@ from autotts_jax.testing import check_controller
 from autotts_jax.training.arena import costs_of, hooks_of
 
 GAMMA = 1e-3
+LEAK_BRANCHES, LEAK_WIDTH = 32, 24
 ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:WIDTH] for s in range(8)])
 EPISODES = Episodes(*(a.reshape(-1) for a in np.indices((QUESTIONS, ORDERS.num_rows))), np.zeros(16, int))
 

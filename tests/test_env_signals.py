@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_leaks import matrix_behind
+from matrices import matrix_behind
 
 import autotts_jax as at
 from autotts_jax.envs import WidthDepth, WidthDepthRounds

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from release_files import ITEMS, cells, question
 
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.evaluation import evaluate
@@ -20,22 +21,6 @@ from autotts_jax.replay import read_compact, read_files, read_json, write_compac
 from autotts_jax.replay.compact import FORMAT, VERSION
 from autotts_jax.replay.dataset import EQUIV, EXACT, stack
 from autotts_jax.replay.matrix import NONE
-
-
-def question(text, *branches, gold="7", interval=500):
-    return {
-        "question": text,
-        "final_answers_trace": [final for _, _, final in branches],
-        "each_branch": [list(branch) for branch in branches],
-        "gold_answer": gold,
-        "probe_freq": interval,
-    }
-
-
-ITEMS = [
-    question("How many?", [["1", "7"], 900, "7"], [["ERR"], 700, "1"]),
-    question("Which?", [["2"], 400, "2"], [["3", "2", "2"], 1400, "4"], gold="9"),
-]
 
 
 @pytest.fixture
@@ -389,25 +374,6 @@ def test_merged_answers_cannot_be_read_as_exact(write_cell, tmp_path):
 
 
 # --- round trips
-
-TEXTS = st.text(max_size=4)
-
-
-@st.composite
-def cells(draw):
-    """Questions of one cell."""
-    branches, interval = draw(st.integers(1, 3)), draw(st.integers(1, 1000))
-    branch = st.tuples(st.lists(TEXTS, min_size=1, max_size=5), st.integers(1, 2**26), TEXTS)
-    texts = draw(st.lists(TEXTS, min_size=1, max_size=3, unique=True))
-    return [
-        question(
-            text,
-            *draw(st.lists(branch, min_size=branches, max_size=branches)),
-            gold=draw(TEXTS.filter(str.strip)),
-            interval=interval,
-        )
-        for text in texts
-    ]
 
 
 @given(st.lists(cells(), min_size=1, max_size=3), st.randoms())

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matrices import matrix_behind
 
 from autotts_jax.core import Controller, Family, ReplayPool, StopReason
 from autotts_jax.errors import InputError
@@ -80,10 +81,6 @@ def failure(controller, data=None, **settings) -> str:
 
 
 # --- scramble -------------------------------------------------------------------------------------------
-
-
-def matrix_behind(pool):
-    return pool._matrix  # noqa: SLF001  # what a cheat would do
 
 
 CHEATS = {

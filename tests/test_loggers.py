@@ -5,8 +5,8 @@ import sys
 import types
 
 import pytest
-from test_discovery import ENDED, TESTED, TRIED, written_by_hand
-from test_training import Toy, train
+from searches import ENDED, TESTED, TRIED, written_by_hand
+from toy_runs import Toy, train
 
 import autotts_jax as at
 from autotts_jax.discovery import entry

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_formats import ITEMS, cells
+from release_files import ITEMS, cells
 
 import autotts_jax as at
 from autotts_jax.errors import DataError, InputError, TooLargeError

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
+from plain_lists import NOBODY, Outcome, majority
 
 import autotts_jax as at
 
 README = Path(__file__).parents[1] / "README.md"
 WIDTH = 64
-NOBODY = -1
 POINTS = np.linspace(0, 2 * WIDTH, 4001)
 
 
@@ -35,20 +35,6 @@ class Gamma(NamedTuple):
 
     density: np.ndarray
     below: np.ndarray
-
-
-class Outcome(NamedTuple):
-    """What is known of an episode when it has ended."""
-
-    answer: int
-    tokens: int
-    sequential_tokens: int
-    branches: int
-
-
-def majority(answers):
-    counts = Counter(answer for answer in answers if answer != NOBODY)
-    return counts.most_common(1)[0][0] if counts else NOBODY
 
 
 def short_m(m, branches, interval):

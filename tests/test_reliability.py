@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from progress import without_progress
-from test_train_cli import CONFIG, TOY
+from searches import archive
+from toy_command import CONFIG, TOY
 
 import autotts_jax as at
 from autotts_jax import experiments
@@ -25,7 +26,6 @@ from autotts_jax.collect import Grader, LocalWorkers, Plan, Problem, Sampling, S
 from autotts_jax.core import devices
 from autotts_jax.discovery import Distilled, VoteWeights, cmc
 from autotts_jax.discovery import entry as discovery_entry
-from autotts_jax.discovery.archive.archive import Archive
 from autotts_jax.discovery.distillation import distill as distilling
 from autotts_jax.experiments import files as result_files
 from autotts_jax.experiments import live_runs, plots, tracing
@@ -63,30 +63,6 @@ FOLDERS = [*RESULTS, "collect", "train", "discover", "discover ablate", "answer 
 
 TAKEN = {"discover ablate": "out/default/0"}
 """The folder that a command takes for itself, where it is not the one that it is given."""
-
-DIALS = ("initial", "max_branches", "warm_up", "spare", "alpha", "window", "in_full", "by_completion")
-FOUND = {"dials": {name: [1, 0.0] for name in DIALS}, "stop": [[[["round", ">=", [9, 0.0]]], [1, 0.0]]]}
-
-
-def archive(folder, *_, **__):
-    """A run of a search with one round, in place of one that takes minutes."""
-    manifest = {"incumbent": ["cmc@0.5"], "proposers": ["rules"], "max_branches": 64, "seed": 0}
-    run = Archive(folder, manifest)
-    candidate = {
-        "number": 0,
-        "proposer": "start",
-        "parents": [],
-        "fold": 0,
-        "program": FOUND,
-        "scores": [0.1],
-    }
-    if not list(run.records()):
-        tested = {"kind": "test", "number": 0, "promotes": False, "gains": [0.0, 0.0]}
-        tested |= dict.fromkeys(("gain", "low", "level"), 0.0)
-        tested |= {"falls": [0.0], "tokens": [1.0], "matched_tokens": [None], "matched_accuracy": [None]}
-        run.append([{"kind": "candidate"} | candidate, tested], {"round": 1, "cpu_seconds": 1.0})
-    run.search, run.untested, run.rounds = (lambda *_: 1), False, 1
-    return run
 
 
 @pytest.fixture(scope="module")

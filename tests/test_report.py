@@ -11,7 +11,7 @@ import altair
 import pyarrow.parquet as pq
 import pytest
 import vl_convert
-from test_discovery import ENDED, TESTED, TRIED, written_by_hand
+from searches import ENDED, TESTED, TRIED, written_by_hand
 
 import autotts_jax as at
 from autotts_jax.core import CostModel

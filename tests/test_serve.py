@@ -801,7 +801,7 @@ def test_the_server_ends_while_controllers_are_compiled(monkeypatch):
 
 
 UPSTREAM = """
-from tests.test_server_engine import Server
+from tests.completions_server import Server
 server = Server()
 server.delay = 1
 print(server.url, flush=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_published import NOBODY, Outcome, majority
+from plain_lists import NOBODY, Outcome, majority
 
 import autotts_jax as at
 from autotts_jax.collect import LocalWorkers, Plan, Problem, Sampling, SimulatedEngine, collect

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 from progress import without_progress
 from rich.console import Console
-from test_training import Toy, end_of, save_policy, two_processes, validate
+from toy_command import CONFIG, TOY
+from toy_runs import Toy, end_of, two_processes, validate
 
 from autotts_jax.cli import console
 from autotts_jax.cli import main as cli
@@ -60,56 +61,10 @@ from autotts_jax.training import (
 )
 from autotts_jax.training.manifest import read_manifest
 
-CONFIG = """
-[data]
-folds = 3
-fold = 0
-
-[network]
-hidden = 4
-
-[trainer]
-kind = "evolution"
-max_branches = 8
-
-[run]
-updates = 30
-validate_every = 3
-checkpoint_every = 4
-seed = 5
-"""
-
 MAIN = (
     "from autotts_jax.pages import rendering; rendering.available = lambda: False  # one takes a minute\n"
     "from autotts_jax.cli.main import main; main()"
 )
-
-
-def load_policy(folder):
-    with np.load(folder / "best.npz") as policy:
-        return dict(policy), {}
-
-
-class ToyValidation:
-    """Measures `Toy`'s policies, and compares them with nothing."""
-
-    def __init__(self, *_):
-        self.compare = lambda _: []
-
-    def __call__(self, policy):
-        return validate(policy)
-
-
-TOY = {
-    "TRAINERS": {EvolutionSettings: lambda *_, **__: Toy()},
-    "Validation": ToyValidation,
-    "rendering": types.SimpleNamespace(available=lambda: False),  # a report takes seconds
-    "dataclasses": types.SimpleNamespace(replace=lambda policy, **_: policy),
-    "policy_file": types.SimpleNamespace(
-        save_policy=lambda path, policy, _card: save_policy(path, policy), load_policy=load_policy
-    ),
-}
-"""What to put into `entry` so that it trains `Toy`, whatever the data is."""
 
 
 def slow_main():

@@ -1,0 +1,106 @@
+"""A server on this machine that completes text as vLLM does, or as any that is compatible with OpenAI's."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from autotts_jax.collect import Request, SimulatedEngine
+
+OPENAI_FIELDS = {"model", "prompt", "max_tokens", "temperature", "top_p", "seed", "stop", "logprobs"}
+
+
+class Server(ThreadingHTTPServer):
+    """Completions of the simulated engine, as vLLM gives them unless told otherwise."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
+        self.engine = SimulatedEngine(mean_tokens=40)
+        self.key = None
+        self.models = [{"id": "digits", "max_model_len": 4096}, {"id": "letters"}]
+        self.knows_vllm = True
+        self.refuses_unknown = False
+        self.troubles = []
+        """What goes wrong with the next calls, one after the other."""
+        self.delay = 0.0
+        self.calls = 0
+        self.at_work = 0
+        self.most_at_work = 0
+        self.gone = threading.Event()
+        self.lock = threading.Lock()
+
+    def logprobs(self, body, written):
+        """Of 21 tokens in each place the second one was sampled; the first two have the same text."""
+        places = [{f"token_id:{n}": -0.5 - n for n in range(21)} for _ in written.tokens]
+        if not body.get("return_tokens_as_token_ids"):
+            places = [{("a" if n < 2 else str(n)): -0.5 - n for n in range(21)} for _ in places]
+        top = {"top_logprobs": places} if body["logprobs"] == 20 else {}
+        return {"token_logprobs": [-1.5] * len(places)} | top
+
+    def completion(self, body):
+        request = Request(
+            prompt=tuple(body["prompt"]),
+            stop=tuple(body.get("stop", ())),
+            **{name: body[name] for name in ("max_tokens", "temperature", "top_p", "seed")},
+            **{name: body.get(name, 0) for name in ("top_k", "min_p")},
+        )
+        (written,) = self.engine.generate([request])
+        choice = {"index": 0, "text": written.text, "finish_reason": written.finish.value}
+        if body.get("logprobs"):
+            choice["logprobs"] = self.logprobs(body, written)
+        met = next((stop for stop in request.stop if written.text.endswith(stop)), None)
+        if not self.knows_vllm:
+            choice["text"] = written.text.removesuffix(met or "")
+            return {"choices": [choice]}
+        assert body["return_token_ids"]
+        assert body["include_stop_str_in_output"]
+        choice |= {"token_ids": written.tokens, "stop_reason": met}
+        cached = min(7, len(request.prompt))
+        return {"choices": [choice], "usage": {"prompt_tokens_details": {"cached_tokens": cached}}}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # a reply goes out as a whole
+
+    def do_GET(self):
+        if self.server.key and self.headers["Authorization"] != f"Bearer {self.server.key}":
+            return self.say(401, {"error": "Unauthorized"})
+        if self.path != "/v1/models":
+            return self.say(404, {"detail": "Not Found"})
+        return self.say(200, {"object": "list", "data": self.server.models})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server = self.server
+        with server.lock:
+            server.calls += 1
+            server.at_work += 1
+            server.most_at_work = max(server.most_at_work, server.at_work)
+            trouble = server.troubles.pop(0) if server.troubles else None
+        time.sleep(server.delay)
+        try:
+            if trouble:
+                return trouble(self)
+            if server.refuses_unknown and (unknown := set(body) - OPENAI_FIELDS):
+                return self.say(400, {"error": {"message": f"unknown: {sorted(unknown)}"}})
+            if len(body["prompt"]) + body["max_tokens"] > 4096:
+                return self.say(400, {"error": {"message": "the prompt is too long"}})
+            return self.say(200, server.completion(body))
+        finally:
+            with server.lock:
+                server.at_work -= 1
+
+    def say(self, status, content):
+        text = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *args):
+        pass
