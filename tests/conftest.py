@@ -1,20 +1,15 @@
 """Fixtures that several test modules share."""
 
+import atexit
 import gc
 import os
 import shutil
 import signal
 import sys
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-# What one test, worker or subprocess has compiled, the others load, and nobody's own cache is touched.
-# Workers inherit the folder from the process that starts them, and it goes with that.
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    COMPILED = tempfile.TemporaryDirectory(prefix="compiled-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+from compiled import lend
 
 # Tests compile much, and run little of what they compiled. With the older of XLA's ways to emit loops, and
 # without optimizations, they compile in a third of the time; so do the processes that they start. Where
@@ -29,6 +24,16 @@ if "XLA_FLAGS" not in os.environ:
         flags.append("--xla_cpu_use_fusion_emitters=false")
     os.environ["XLA_FLAGS"] = " ".join(flags)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+
+# What one test, worker, subprocess or earlier run has compiled, the others load, and nobody's own cache is
+# touched. Workers inherit the folder from the process that starts them, and it goes with that.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    optimized = "JAX_DISABLE_MOST_OPTIMIZATIONS" not in os.environ
+    compiled_folder, run_ends = lend(f"{os.environ['XLA_FLAGS']} {optimized}")
+    atexit.register(run_ends)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled_folder)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"  # or the keys would depend on the folder
 
 import jax
 import pytest
