@@ -2,13 +2,15 @@
 # make pictures      draws the pictures of the README and of docs/ anew, from the released data at DATA; needs Chromium
 # make bench-gpu     times everything on a GPU and on the CPU beside it, with the released data at DATA: docs/gpu.md
 # make test          runs the tests without the slow ones
-# make check         runs all tests, lint and types, and tries the built wheel outside this checkout
+# make test-changed  runs the slow tests that what differs from the commit BASE can reach
+# make check         runs all tests, also with others' clients, lint and types, tries the built wheel outside this
+#                    checkout, and writes the commit to .ci/passed
 # make fuzz          reads 100,000 changed files of every kind; INPUTS=1000 fewer
 # make test-collect  runs the tests with a real vLLM on a CPU, in an environment of its own (3.5 GB)
 # make test-shinka   runs the test with ShinkaEvolve, in an environment of its own (1.6 GB)
 # make test-clients  runs the tests with others' trainers and clients, in an environment of its own (2.5 GB)
 # make resolve       checks that all extras can be installed with the pinned versions, without installing anything
-# Hosted CI runs the last five. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
+# Hosted CI runs the last five every night. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
@@ -24,7 +26,7 @@ CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
     tensorboard tianshou torchrl tyro
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 
-.PHONY: demo pictures bench-gpu test test-all fuzz test-collect test-shinka test-clients lint resolve wheel check clean
+.PHONY: demo pictures bench-gpu test test-changed test-all fuzz test-collect test-shinka test-clients lint resolve wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
@@ -41,9 +43,21 @@ test: .venv/installed
 	$(PYTEST) -m 'not slow and not shipped'
 	$(SHIPPED) $(PYTEST) -m 'not slow and shipped'
 
+# The commit of the last `make check`. Where it is not an ancestor of what is here, all slow tests are run.
+BASE ?= $(shell cat .ci/passed 2> /dev/null)
+PYTEST_CHANGED = $(PYTEST) @build/changed.txt -m
+NONE_LEFT = [ $$? = 5 ]
+test-changed: .venv/installed
+	mkdir -p build
+	$(BIN)/python tests/changed.py '$(BASE)' > build/changed.txt 2> build/changed-why.txt; \
+	    found=$$?; cat build/changed-why.txt; exit $$found
+	[ ! -s build/changed.txt ] || $(PYTEST_CHANGED) 'slow and not nightly and not shipped' || $(NONE_LEFT)
+	[ ! -s build/changed.txt ] || $(SHIPPED) $(PYTEST_CHANGED) 'slow and not nightly and shipped' || $(NONE_LEFT)
+
+# FILES names some of the tests, as the parts of hosted CI do; all where it is empty.
 test-all: .venv/installed
-	$(PYTEST) -m 'not shipped'
-	$(SHIPPED) $(PYTEST) -m shipped
+	$(PYTEST) -m 'not shipped' $(FILES)
+	$(SHIPPED) $(PYTEST) -m shipped $(FILES) || $(NONE_LEFT)
 
 INPUTS ?= 100000
 fuzz: .venv/installed
@@ -92,7 +106,10 @@ wheel: .venv/installed
 	cd build/wheel && venv/bin/autotts-jax trace --data smollm2 --controller cmc --beta 0.2 --out smoke > smoke/trace.txt
 	cd build/wheel/smoke && ls episodes.parquet summary.csv frontier.png report.html manifest.json trace.jsonl trace.png
 
-check: test-all lint wheel
+check: test-all lint wheel test-clients
+	@if [ -z "$$(git status --porcelain -- . ':!.ci/passed')" ]; \
+	    then git rev-parse HEAD > .ci/passed; echo "everything passes: commit .ci/passed"; \
+	    else echo "everything passes, but .ci/passed stays as it is: there are changes that are not committed"; fi
 
 # PyTorch's CPU build takes 0.2 GB instead of several; PIP_EXTRA_INDEX_URL may name an index that has it.
 .venv/installed: pyproject.toml $(CONSTRAINTS)
