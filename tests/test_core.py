@@ -98,7 +98,7 @@ FUSED = st.tuples(
 BUDGETS = st.just(BIG) | st.integers(0, 400)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(matrices, orders, st.integers(0, QUESTIONS - 1), st.lists(FUSED, max_size=60), BUDGETS)
 def test_all_faces_end_in_the_same_state_cost_and_answer(matrix, order, question, actions, budget):
     episode, start = begin(matrix, question, order)
@@ -140,7 +140,7 @@ counts = st.lists(intervals_a_round, min_size=WIDTH, max_size=WIDTH).map(lambda 
 small = st.integers(-2, 4) | st.just(2**31 - 1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     matrices,
     orders,
@@ -177,7 +177,7 @@ def test_rounds_at_once_are_rounds_one_by_one(matrix, order, actions, count, rou
         assert int(one.skipped) == int(before.skipped) == 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     matrices,
     orders,
@@ -353,7 +353,7 @@ def in_rounds(actions):
             yield kind, branches[first:last]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(matrices, orders, st.lists(ATOMIC, max_size=50), BUDGETS)
 def test_masked_actions_change_nothing_and_cost_never_falls(matrix, order, actions, budget):
     episode, state = begin(matrix, 0, order)

@@ -40,7 +40,7 @@ ballots = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(ballots)
 def test_votes_are_those_of_a_counter(ballot):
     answers, voters, rank = (
@@ -59,7 +59,7 @@ def test_votes_are_those_of_a_counter(ballot):
             assert float(outcome.confidence) == 0.0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(ballots, st.integers(0, WIDTH))
 def test_votes_in_turn_are_votes_held_anew(ballot, first):
     answers, voted = (np.array(part, kind) for part, kind in zip(ballot[:2], ("i4", "?"), strict=True))
@@ -70,7 +70,7 @@ def test_votes_in_turn_are_votes_held_anew(ballot, first):
         assert jax.tree.map(int, outcome) == jax.tree.map(int, anew)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(ballots, st.lists(st.sampled_from([0.25, 1, 1, 1, 2.5]), min_size=WIDTH, max_size=WIDTH))
 def test_the_heaviest_answer_wins(ballot, weights):
     """Weight first, then votes, then who came first; the outcome still tells numbers of votes."""
