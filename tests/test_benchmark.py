@@ -201,7 +201,7 @@ def test_the_reference_table_says_what_the_command_shown_above_it_prints():
         assert [*line.split()[1:4], *line.split()[5:]] == figures.replace("|", "").split()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_give_the_same_scores_to_the_digit(tmp_path):
     """Whatever the number of cores, which the command line makes devices."""
     written = []

@@ -23,7 +23,13 @@ from autotts_jax.user_code import load_object
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LONG = ("experiments/benchmark.py", "experiments/tracing.py", "live/answering.py", "testing/controllers.py")
+LONG = (
+    "discovery/distillation/distill.py",
+    "experiments/benchmark.py",
+    "experiments/tracing.py",
+    "live/answering.py",
+    "testing/controllers.py",
+)
 """Modules whose examples take seconds."""
 EXAMPLES = [
     pytest.param(
@@ -65,17 +71,15 @@ def checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path.copy())
 
 
-@pytest.mark.slow
+def marks(name):
+    """The marks of a document: a search plays more than it compiles, and the benchmark takes minutes."""
+    shipped = [pytest.mark.shipped] * name.startswith(("discovery", "README"))
+    return [*shipped, pytest.mark.nightly if name in ("benchmark.md", "collect.md") else pytest.mark.slow]
+
+
 @pytest.mark.usefixtures("checkout")
 @pytest.mark.parametrize(
-    "document",
-    [
-        # A search plays more than it compiles.
-        pytest.param(
-            path, id=path.name, marks=[pytest.mark.shipped] * path.name.startswith(("discovery", "README"))
-        )
-        for path in DOCUMENTS
-    ],
+    "document", [pytest.param(path, id=path.name, marks=marks(path.name)) for path in DOCUMENTS]
 )
 def test_commands_and_code_run_in_the_order_of_the_document(document, monkeypatch, capsys):
     printed: list[str] = []

@@ -139,7 +139,7 @@ def test_what_there_is_not_is_said():
         load([])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_card_shows_what_controllers_reach_on_it(recorded, name, card):
     """Accuracy in percent, tokens and, where the card has it, the gain with its interval, over 100 seeds."""
     commands = re.findall(rf"^autotts-jax evaluate --data {name} --controllers (\S+)$", card, re.MULTILINE)

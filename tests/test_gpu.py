@@ -40,7 +40,7 @@ def test_gpus_multiply_matrices_in_full_precision():
     assert all("HIGHEST" in line for line in products)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_benchmark_runs_and_the_page_has_its_rates(tmp_path):
     page = tmp_path / "gpu.md"
     subprocess.run([sys.executable, SCRIPT, "--small", "--platform", "cpu", "--out", page], check=True)

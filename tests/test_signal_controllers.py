@@ -185,7 +185,7 @@ def test_every_episode_equals_that_of_plain_lists(controller, data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", ["exact", "equiv"])
+@pytest.mark.parametrize("encoding", ["exact", pytest.param("equiv", marks=pytest.mark.nightly)])
 def test_every_synthetic_episode_equals_that_of_plain_lists(encoding):
     data = at.load("synthetic-signals")
     if encoding == "equiv":  # branches without an answer
