@@ -13,6 +13,8 @@ from autotts_jax.envs import WidthDepth, WidthDepthMacro, WidthDepthRounds
 from autotts_jax.testing.environments import check_functional_env
 
 WIDTH = 2
+FEW = {"episodes": 4, "steps": 24}
+"""Episodes and steps that are enough for all that is told apart here."""
 
 
 @pytest.fixture(scope="module")
@@ -41,20 +43,30 @@ class DoubleReward(WidthDepth):
 @pytest.mark.parametrize(
     ("env", "settings"),
     [
-        (WidthDepth(WIDTH), {}),
-        (
+        pytest.param(WidthDepth(WIDTH), {}, id="atomic"),
+        pytest.param(
             WidthDepth(WIDTH, fused=True, obs="history", aggregate="latest"),
             {"kappa_probe": 0.5, "invalid_penalty": 0.25, "gamma": (1e-4, 1e-1), "reward": "majority"},
+            marks=pytest.mark.nightly,
+            id="fused",
         ),
-        (WidthDepthRounds(WIDTH, obs="flat"), {"budget": 100, "reward": "regret", "max_steps": 20}),
-        (WidthDepthMacro(WIDTH), {"budget": 100}),
-        (WithTokens(WIDTH, max_advance=2), {"reward": "progress", "gamma": 0.0}),
-        (DoubleReward(WIDTH), {"check_rewards": False}),
+        pytest.param(
+            WidthDepthRounds(WIDTH, obs="flat"),
+            {"budget": 100, "reward": "regret", "max_steps": 20},
+            id="rounds",
+        ),
+        pytest.param(WidthDepthMacro(WIDTH), {"budget": 100}, id="macro"),
+        pytest.param(
+            WithTokens(WIDTH, max_advance=2),
+            {"reward": "progress", "gamma": 0.0},
+            marks=pytest.mark.nightly,
+            id="derived",
+        ),
+        pytest.param(DoubleReward(WIDTH), {"check_rewards": False}, marks=pytest.mark.nightly, id="rewarded"),
     ],
-    ids=["atomic", "fused", "rounds", "macro", "derived", "rewarded"],
 )
 def test_sound_environments_pass(env, settings, matrix):
-    check_functional_env(env, matrix, **settings)
+    check_functional_env(env, matrix, **FEW | settings)
 
 
 class FourValues(WidthDepth):
@@ -207,16 +219,18 @@ BROKEN = [
     (MaskSeesLength(WIDTH), "action_mask changes"),
     (WidthDepth(WIDTH, aggregate=right_one), "aggregation sees"),
 ]
-QUICK = (FourValues,)
+MARKS = dict.fromkeys((AllOrNothing, DoubleReward, LaxMask, NoReset, OwnOrder, SeesLength), pytest.mark.slow)
+MARKS[FourValues] = ()
+"""Those of each part of the check that landing needs; the others are caught nightly."""
 
 
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        pytest.param(env, message, marks=[pytest.mark.slow] * (type(env) not in QUICK), id=type(env).__name__)
+        pytest.param(env, message, marks=MARKS.get(type(env), pytest.mark.nightly), id=type(env).__name__)
         for env, message in BROKEN
     ],
 )
 def test_what_breaks_a_rule_is_caught(env, message, matrix):
     with pytest.raises(AssertionError, match=message):
-        check_functional_env(env, matrix, kappa_probe=0.5)
+        check_functional_env(env, matrix, kappa_probe=0.5, **FEW)
