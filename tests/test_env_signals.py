@@ -42,6 +42,7 @@ def test_a_branch_shows_them_at_its_deepest_revealed_depth(data):
     np.testing.assert_array_equal(seen, [nothing, nothing, *[recorded[0]] * 3, recorded[2]])
 
 
+@pytest.mark.slow
 def test_a_flat_observation_ends_with_them(data):
     rng = np.random.default_rng(0)
     dicts, vectors = (

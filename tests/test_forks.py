@@ -41,12 +41,14 @@ def test_what_would_use_jax_is_refused_in_a_fork(name, tmp_path, monkeypatch):
         CALLS[name](tmp_path)
 
 
+@pytest.mark.slow
 def test_a_fork_does_not_wait_for_ever():
     command = [sys.executable, "-W", "ignore", "-c", FORKING]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert "InputError: JAX does not run in a process that was forked" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_fork_plays_where_its_parent_has_only_imported():
     imported = "import autotts_jax.discovery, autotts_jax.training.config, autotts_jax.training.entry"
     code = FORKING.replace("\nplay()\nchild", f"\n{imported}\nchild") + "print('played')\n"

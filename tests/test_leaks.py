@@ -147,6 +147,7 @@ class Miscounts(Opens):
         return memory + 1, pool, jnp.where(jnp.all(~pool.live), StopReason.EXHAUSTED, StopReason.RUNNING)
 
 
+@pytest.mark.slow
 def test_a_controller_that_does_not_count_rounds_played_at_once_is_caught(data):
     assert "fails the equality check" in failure(Miscounts(), data)
 
@@ -164,6 +165,7 @@ class CountsReads(Miscounts):
         return memory + 1, pool, jnp.where(sure | (memory == 1), StopReason.DECIDED, StopReason.RUNNING)
 
 
+@pytest.mark.slow
 def test_a_controller_that_counts_reads_at_once_for_one_is_caught(data):
     message = failure(CountsReads(), data)
     assert "fails the equality check" in message
@@ -283,6 +285,7 @@ class ControlFlow(Opens):
         return memory, pool, StopReason.DECIDED
 
 
+@pytest.mark.slow
 def test_control_flow_over_the_pool_is_caught(data):
     message = failure(opens("ControlFlow", lambda _: 0, ControlFlow), data)
     assert "fails the equality check: it cannot be played one operation at a time" in message
