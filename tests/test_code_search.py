@@ -16,6 +16,7 @@ from scripted_model import serving
 import autotts_jax as at
 from autotts_jax.discovery import Lift, Measurement, OpenAIProposer, read_run
 from autotts_jax.discovery.critics import critic
+from autotts_jax.discovery.judging.judge import TEST_ORDERS
 from autotts_jax.discovery.rounds import files as file_rounds
 from autotts_jax.discovery.search import DiscoveryRun
 from autotts_jax.errors import InputError
@@ -59,10 +60,11 @@ def run_data():
     return at.load("smollm2").select(range(0, 40, 4))
 
 
-def run_of(folder, server, *, proposers=None, count=2, data=None, **fields):
+def run_of(folder, server, *, proposers=None, count=2, test_orders=TEST_ORDERS, **fields):
     writer = OpenAIProposer("wise", server.url, count=count, reply_tokens=500, pause=0.01, **fields)
-    data = run_data() if data is None else data
-    return DiscoveryRun(data, folder, proposers or [writer], select("cmc"), 0, 8, HEATS)
+    return DiscoveryRun(
+        run_data(), folder, proposers or [writer], select("cmc"), 0, 8, HEATS, test_orders=test_orders
+    )
 
 
 def records_of(folder):
@@ -144,7 +146,7 @@ def test_an_interrupted_run_pays_for_no_call_twice_and_comes_to_the_same(tmp_pat
         asked, whole = len(server.requests), len(measured)
         interrupted = 0
         measure = file_rounds.measure
-        for stop in range(0, whole, 3):
+        for stop in range(0, whole, 5):
             left = [stop]
 
             def measure_some(source, course, left=left):
@@ -253,7 +255,7 @@ def test_other_proposers_take_the_turns_of_one_that_cannot_pay(tmp_path):
     with serving(by_request) as server:
         writer = OpenAIProposer("wise", server.url, count=1, max_tokens=100)
         run = run_of(tmp_path, server, proposers=[writer, "random"])
-        run.search(32, None)
+        run.search(16, None)
         assert server.requests == []
     assert {record["proposer"] for record in records_of(tmp_path) if record["kind"] == "candidate"} == {
         "start",
@@ -278,17 +280,18 @@ def test_files_leave_the_candidates_of_rules_as_they_are(tmp_path):
 
 
 @pytest.mark.slow
-def test_good_files_climb_and_the_best_is_tested(tmp_path):
+def test_good_files_climb_and_the_best_is_tested(tmp_path, monkeypatch):
     """The model raises the votes from round to round, and now and then writes something else."""
-    lock, slopes = threading.Lock(), iter([0, "(", 2, 0, 4, "/", 6, 1, 7, 3, 5, 6, 7, 7])
+    monkeypatch.setattr(file_rounds, "FINAL_ORDERS", range(12, 14))
+    lock, slopes = threading.Lock(), iter([0, "(", 2, 0, 4, "/", 6, 1])
 
     def better(_):
         with lock:
             return file_of(VOTES.format(slope=next(slopes, 7)))
 
     with serving(better) as server:
-        run = run_of(tmp_path, server)
-        run.search(10, None)
+        run = run_of(tmp_path, server, test_orders=4)
+        run.search(7, None)
         run.test()
     records = records_of(tmp_path)
     files = [record for record in records if record["kind"] == "code"]
@@ -305,28 +308,40 @@ def test_good_files_climb_and_the_best_is_tested(tmp_path):
     found = read_run(tmp_path)
     exported = tmp_path / "found.py"
     exported.write_text(found.source("mine"))
-    report = at.evaluate("smollm2", f"{exported}:FAMILY@1", seeds=1, max_branches=8)
+    report = at.evaluate(run_data(), f"{exported}:FAMILY@1", seeds=1, max_branches=8)
     assert report is not None
 
 
 HOSTILE = {
-    "inside": ("frames", "frames_of_threads", "collector", "closures", "modules", "equal_to_all"),
-    "outside": ("open_files", "memory_of_the_judge", "environment", "fork"),
-    "knowing": ("table_of_answers", "memory_between_episodes"),
+    cheat: file
+    for file, cheats in {
+        "inside": ("frames", "frames_of_threads", "collector", "closures", "modules", "equal_to_all"),
+        "outside": ("open_files", "memory_of_the_judge", "environment", "fork"),
+        "knowing": ("table_of_answers", "memory_between_episodes"),
+    }.items()
+    for cheat in cheats
 }
+"""Cheats, and the files that they stand in."""
 
 
-@pytest.mark.slow
-def test_hostile_files_change_nothing_but_the_count_of_failures(tmp_path):
-    """Each round an honest file and three of the twelve cheats, which vote as the honest one does."""
+@pytest.mark.parametrize(
+    "cheats",
+    [
+        pytest.param(
+            ("frames", "open_files", "table_of_answers", "memory_between_episodes"), marks=pytest.mark.slow
+        ),
+        pytest.param(tuple(HOSTILE), marks=pytest.mark.nightly),
+    ],
+    ids=len,
+)
+def test_hostile_files_change_nothing_but_the_count_of_failures(tmp_path, cheats):
+    """Each of four rounds an honest file and some of the cheats, which vote as the honest one does."""
     honest = CANDIDATE.format(cheat="(lambda *_: None)")
-    cheats = [
-        (CHEATS / f"{file}.py").read_text() + CANDIDATE.format(cheat=cheat)
-        for file, names in HOSTILE.items()
-        for cheat in names
+    hostile = [
+        (CHEATS / f"{HOSTILE[cheat]}.py").read_text() + CANDIDATE.format(cheat=cheat) for cheat in cheats
     ]
-    lock = threading.Lock()
-    files = [file for at in range(0, 12, 3) for file in (honest, *cheats[at : at + 3])]
+    lock, count = threading.Lock(), len(cheats) // 4
+    files = [file for at in range(0, len(hostile), count) for file in (honest, *hostile[at : at + count])]
     left = list(reversed(files))
 
     def write(_):
@@ -334,7 +349,7 @@ def test_hostile_files_change_nothing_but_the_count_of_failures(tmp_path):
             return file_of(left.pop())
 
     with serving(write) as server:
-        run_of(tmp_path, server, count=4).search(16, None)
+        run_of(tmp_path, server, count=1 + count).search(len(files), None)
     records = [record for record in records_of(tmp_path) if record["kind"] == "code"]
     written = [record for record in records if record["proposer"] != "start"]
     assert sorted(record["source"] for record in written) == sorted(files)
