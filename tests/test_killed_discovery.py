@@ -1,4 +1,4 @@
-"""A run of discovery that is killed twenty times: no record is lost, and no reply is paid for twice."""
+"""A run of discovery that is killed many times: no record is lost, and no reply is paid for twice."""
 
 import functools
 import hashlib
@@ -30,9 +30,6 @@ from autotts_jax.pages import rendering
 pytest.importorskip("openai")
 
 PRICES = {"wise": (1.0, 2.0), "judge": (0.5, 1.0)}
-CANDIDATES = 2200
-"""Enough for about thirty-five rounds. Those who are killed before the test play some twenty of them, so that
-no life ends by itself, however fast it is."""
 
 
 def number_of(*parts):
@@ -146,9 +143,10 @@ END = {
 EVERY = BEGIN | MOMENTS | END
 
 
-def live(folder, url, moment, times):
+def live(folder, url, moment, times, candidates):
     """Goes on with the run until a moment has come so many times, or to its end."""
     Judge.play, file_rounds.measure, file_rounds.play_sealed = play, measure, play_sealed
+    file_rounds.Course.of = lambda *_, **__: None  # it plays the incumbent
     rendering.available = lambda: False  # a report takes seconds
     if EVERY.get(moment):
         owner, name, wrap = EVERY[moment]
@@ -161,7 +159,7 @@ def live(folder, url, moment, times):
         out=folder,
         proposers=["rules", writer, "constants", writer],
         critic="openai:judge",
-        candidates=CANDIDATES,
+        candidates=candidates,
         max_branches=8,
     )
 
@@ -235,15 +233,34 @@ def without_costs(line):
     return json.loads(line, object_hook=lambda of: {key: of[key] for key in of if key not in costs})
 
 
-@pytest.mark.slow
-def test_killed_twenty_times_a_run_loses_nothing_and_pays_for_no_reply_twice(tmp_path):
-    """At every moment at which something is on its way, each at a random time of a life."""
+def twenty():
+    """Kills at every moment at which something is on its way, each at a random time of a life."""
     rng = np.random.default_rng(0)
     between = [str(moment) for _ in range(2) for moment in rng.permutation(list(MOMENTS))]
     moments = [*BEGIN, *between[: 20 - len(BEGIN) - len(END)], *END]
-    assert len(moments) == 20
     assert set(moments) == set(EVERY)
-    times = dict.fromkeys(range(20), 1) | {life: int(rng.integers(1, 4)) for life in range(1, 18)}
+    return [(moment, int(rng.integers(1, 4)) if moment in MOMENTS else 1) for moment in moments]
+
+
+FOUR = [
+    ("the server has a call", 2),
+    ("half of a reply is written", 2),
+    ("half of a round is kept", 1),
+    ("half of the test is kept", 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("kills", "candidates"),
+    [
+        pytest.param(FOUR, 600, marks=pytest.mark.slow),
+        # About thirty-five rounds. Those who are killed before the test play some twenty of them, so that
+        # no life ends by itself, however fast it is.
+        pytest.param(twenty(), 2200, marks=pytest.mark.nightly),
+    ],
+    ids=["four times", "twenty times"],
+)
+def test_a_killed_run_loses_nothing_and_pays_for_no_reply_twice(tmp_path, kills, candidates):
     alone, killed, model = tmp_path / "alone", tmp_path / "killed", Model()
     path = f"{Path(__file__).parent}{os.pathsep}{Path(at.__file__).parents[1]}"
     with (
@@ -256,13 +273,13 @@ def test_killed_twenty_times_a_run_loses_nothing_and_pays_for_no_reply_twice(tmp
             text=True,
         ) as nursery,
     ):
-        birth = functools.partial(lives, nursery, model, url=server.url)
+        birth = functools.partial(lives, nursery, model, url=server.url, candidates=candidates)
         assert birth(folder=str(alone), moment=None, times=0) == 0
         assert len(server.requests) == len(transcripts(alone))
         server.requests.clear()
         replied, rounds, asked = {}, [], Counter()
-        for life, moment in enumerate([*moments, None]):
-            end = birth(folder=str(killed), moment=moment, times=times.get(life, 0))
+        for moment, times in [*kills, (None, 0)]:
+            end = birth(folder=str(killed), moment=moment, times=times)
             assert end == (0 if moment is None else -signal.SIGKILL), moment
             asked.update(map(text_of, server.requests))
             server.requests.clear()
