@@ -477,7 +477,7 @@ def test_every_reward_can_be_learned_from(reward, parameters):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.weights))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_update_of_a_policy_that_reads_a_signal():
     """It is shown the signal, and learns what to make of it."""
     data = synthetic(models=SYNTHETIC_MODELS[:1], questions=2, branches=4, signals=True)
@@ -562,9 +562,9 @@ def simple_matrix() -> ProbeMatrix:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def solved(parameters):
-    """Episodes after training at a fair price, for nothing, and at a price that no answer is worth."""
+    """Gives the episodes after training at a price."""
     matrix = simple_matrix()
 
     def train(gamma):
@@ -577,26 +577,28 @@ def solved(parameters):
         episodes = Episodes(np.arange(QUESTIONS), zeros, zeros)
         return rollout([trainer.policy(state)], matrix, orders, episodes)
 
-    return {gamma: train(gamma) for gamma in (0.0, 0.01, 10.0)}
+    return train
 
 
 @pytest.mark.slow
 def test_it_solves_a_simple_task(solved):
     """One branch, up to where its answer is right; to the end would cost 31, and all four branches 124."""
-    played = solved[0.01]
+    played = solved(0.01)
     assert np.all(played.correct)
     assert np.all(played.intervals < LENGTH / 2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_for_nothing_it_reads_until_it_is_right(solved):
-    assert np.all(solved[0.0].correct)
-    assert np.all(solved[0.0].intervals >= KNOWN_AT)
+    played = solved(0.0)
+    assert np.all(played.correct)
+    assert np.all(played.intervals >= KNOWN_AT)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_where_reading_is_too_dear_it_answers_at_once(solved):
-    played = solved[10.0]
+    """No answer is worth what an interval costs."""
+    played = solved(10.0)
     assert np.all(played.intervals == 1)
     assert not np.any(played.correct)
 
