@@ -11,7 +11,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TORCH, SB3 = ("torch",), ("torch", "stable_baselines3", "sb3_contrib")
-SHORT = ["--steps", "10000", "--seeds", "0", "--orders", "5"]
+SHORT = ["--steps", "10000", "--seeds", "0", "--orders", "2"]
 ROW = re.compile(r"^(\S+) +(-?\d\.\d+) ± \d\.\d+ +(\d+\.\d+) .*\]$", re.MULTILINE)
 
 
@@ -21,7 +21,8 @@ ROW = re.compile(r"^(\S+) +(-?\d\.\d+) ± \d\.\d+ +(\d+\.\d+) .*\]$", re.MULTILI
     [
         ("train_purejaxrl_ppo.py", (), "purejax"),
         ("train_cleanrl_ppo.py", TORCH, "cleanrl"),
-        ("train_sb3_ppo.py", SB3, "sb3"),
+        # The next one trains with the same function.
+        pytest.param("train_sb3_ppo.py", SB3, "sb3", marks=pytest.mark.nightly),
         ("train_maskable_ppo.py", SB3, "maskable"),
     ],
 )
@@ -40,7 +41,7 @@ def test_training_examples_run(script, needs, name, tmp_path):
 
 
 @pytest.mark.shipped
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ppo_from_random_weights_beats_sc(tmp_path):
     """The row of the reference table, for one training seed."""
     options = ["--steps", "1000000", "--seeds", "0", "--out", tmp_path / "run"]

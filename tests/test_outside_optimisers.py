@@ -46,7 +46,7 @@ def reply_of(file):
     ("script", "package"),
     [
         ("discover_gepa.py", "gepa"),
-        ("discover_openevolve.py", "openevolve"),
+        pytest.param("discover_openevolve.py", "openevolve", marks=pytest.mark.nightly),
         ("discover_shinka.py", "shinka"),
     ],
 )
