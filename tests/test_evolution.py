@@ -24,8 +24,8 @@ def matrix():
 @pytest.fixture(scope="module")
 def evolution(matrix):
     """Of a policy that reads a signal."""
-    params = WidthDepthRounds(16, signals=("eat",)).make_params(matrix, gamma=(1e-4, 1e-2))
-    settings = EvolutionSettings(population=8, std=0.3, learning_rate=0.1, num_gammas=2, max_branches=16)
+    params = WidthDepthRounds(8, signals=("eat",)).make_params(matrix, gamma=(1e-4, 1e-2))
+    settings = EvolutionSettings(population=8, std=0.3, learning_rate=0.1, num_gammas=2, max_branches=8)
     start = initial_parameters(HIDDEN, jax.random.key(0), signals=1)
     return Evolution(settings, params, start, signal_inputs=measure_signals(matrix, ["eat"]))
 
@@ -65,8 +65,8 @@ def test_evolution_of_a_policy_of_atomic_actions(matrix):
 
 @pytest.mark.slow
 def test_majority_targets_need_no_gold(matrix):
-    env = WidthDepthRounds(16)
-    settings = EvolutionSettings(population=2, num_gammas=1, max_branches=16)
+    env = WidthDepthRounds(4)
+    settings = EvolutionSettings(population=2, num_gammas=1, max_branches=4)
     start = initial_parameters(HIDDEN, jax.random.key(0))
     metrics = []
     for gold in (matrix.gold, np.zeros_like(matrix.gold)):

@@ -49,7 +49,7 @@ def play(controller, matrix, orders):
 
 
 def test_demonstrations_are_what_the_teacher_did(matrix):
-    teacher, table = CMC.of_beta(0.1), orders(24)
+    teacher, table = CMC.of_beta(0.1), orders(8)
     demos = demonstrate(teacher, 1e-4, matrix, table, ROWS)
     played = play(teacher, matrix, table)
     # A decision a round, one to open the first branches, and one to answer.
@@ -75,7 +75,7 @@ def test_openings_are_demonstrated_as_far_as_there_is_room(matrix):
 
 
 def test_demonstrations_until_the_peak_end_right(matrix):
-    teacher, table = CMC.of_beta(0.5), orders(24)
+    teacher, table = CMC.of_beta(0.5), orders(8)
     whole = demonstrate(teacher, 1e-4, matrix, table, ROWS)
     gold = np.asarray(matrix.gold, np.int32)
     peaked = demonstrate(teacher, 1e-4, matrix, table, ROWS, gold)
@@ -89,9 +89,9 @@ def test_demonstrations_until_the_peak_end_right(matrix):
 @pytest.mark.slow
 def test_demonstrations_end_after_so_many_rounds(matrix, monkeypatch):
     """The first rounds of each episode are those that it has without the limit."""
-    whole = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(24), ROWS)
+    whole = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(8), ROWS)
     monkeypatch.setattr(imitation, "ROUNDS", 7)
-    cut = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(24), ROWS)
+    cut = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(8), ROWS)
     time = whole.inputs.episode[:, GLOBAL_INPUTS.index("round")] * ROUND_SCALE
     assert 7 < time.max() < ROUNDS
     jax.tree.map(np.testing.assert_array_equal, cut, jax.tree.map(lambda leaf: leaf[time < 7], whole))
@@ -100,7 +100,7 @@ def test_demonstrations_end_after_so_many_rounds(matrix, monkeypatch):
 @pytest.mark.slow
 def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
     player = NeuralPolicy(initial_parameters(HIDDEN, jax.random.key(0)), 1e-4)
-    teacher, table = CMC.of_beta(0.3), orders(24)
+    teacher, table = CMC.of_beta(0.3), orders(8)
     played = play(player, matrix, table)
     assert 0 < played.rounds.min() <= played.rounds.max() < ROUNDS
     demos = demonstrate(teacher, player.gamma, matrix, table, ROWS, player=player.parameters)
@@ -119,7 +119,7 @@ def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
 
 @pytest.mark.slow
 def test_a_clone_decides_as_its_teacher(matrix):
-    demos = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(24), ROWS)
+    demos = demonstrate(CMC.of_beta(0.1), 1e-4, matrix, orders(8), ROWS)
     start = initial_parameters(HIDDEN, jax.random.key(0))
     _, before = clone(start, demos, jax.random.key(1), updates=2, batch=64, learning_rate=0.0)
     fitted, after = clone(start, demos, jax.random.key(1), updates=800, batch=64, learning_rate=1e-2)
@@ -133,7 +133,7 @@ def test_a_clone_decides_as_its_teacher(matrix):
 @pytest.mark.slow
 def test_a_warm_start_is_made_of_parameters(matrix, monkeypatch):
     """Of a network that reads a signal."""
-    params = WidthDepthRounds(16, signals=("eat",)).make_params(matrix, gamma=RANGE, reward="majority")
+    params = WidthDepthRounds(8, signals=("eat",)).make_params(matrix, gamma=RANGE, reward="majority")
     settings = WarmStartSettings(
         generations=1, population=4, dagger_iterations=2, num_gammas=2, updates=5, until_peak=True
     )
@@ -147,7 +147,7 @@ def test_a_warm_start_is_made_of_parameters(matrix, monkeypatch):
     parameters = warm_start(
         settings,
         params,
-        16,
+        8,
         HIDDEN,
         jax.random.key(0),
         lambda *generation: told.append(generation),

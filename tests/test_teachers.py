@@ -42,7 +42,7 @@ def test_the_published_constants_are_where_tuning_starts():
 @pytest.mark.slow
 def test_tuning_raises_the_objective(matrix):
     dear = (1e-3, 1e-2)  # CMC reads more than pays here
-    arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=dear), 16)
+    arena = Arena(WidthDepthRounds(8).make_params(matrix, gamma=dear), 8)
     told = []
     coefficients = tune(
         arena,
@@ -61,7 +61,7 @@ def test_tuning_raises_the_objective(matrix):
 
 
 def test_all_members_of_an_arena_play_the_same_episodes(matrix):
-    arena = Arena(WidthDepthRounds(16).make_params(matrix, gamma=RANGE), 16)
+    arena = Arena(WidthDepthRounds(8).make_params(matrix, gamma=RANGE), 8)
     scores = arena.play(lambda *_: CMC.of_beta(0.3), 3, 4, jax.random.key(0))
     assert scores.right.shape == (3, 4, 6)
     for column in (scores.right, scores.costs, scores.tokens):
@@ -78,8 +78,9 @@ def test_a_family_of_tuned_cmcs_has_the_constants_of_its_mean_fit(monkeypatch):
     script = importlib.import_module("tuned_cmc")
     settings = read_config(ROOT / "examples" / "train_aime24.toml")
     short = dataclasses.replace(settings.warm_start, generations=2, population=4)
-    settings = dataclasses.replace(settings, warm_start=short)
-    questions = synthetic(models=SYNTHETIC_MODELS[:1], questions=6, branches=64)
+    narrow = dataclasses.replace(settings.trainer, max_branches=8)
+    settings = dataclasses.replace(settings, warm_start=short, trainer=narrow)
+    questions = synthetic(models=SYNTHETIC_MODELS[:1], questions=6, branches=16)
     family = script.tuned(settings, questions, 0)
     cheap, *_, dear = family.values
     assert (cheap, dear) == pytest.approx((2e-4, 4e-6))

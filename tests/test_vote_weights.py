@@ -79,7 +79,7 @@ def test_votes_that_speak_against_their_answer_weigh_the_same():
 @pytest.mark.slow
 def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
     plain = thorough()
-    arena = Arena(WidthDepthRounds(24, signals=plain.signals).make_params(matrix, gamma=RANGE), 24)
+    arena = Arena(WidthDepthRounds(8, signals=plain.signals).make_params(matrix, gamma=RANGE), 8)
     fitted, drawn, fit, draw_rows = [], [], vote_weights.fit, arena.draw_rows
 
     def note(store, function):
