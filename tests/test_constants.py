@@ -165,7 +165,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
 
 
 @pytest.mark.shipped
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_detuned_program_is_tuned_further_than_by_chance():
     judge = Judge.of(at.load("smollm2"), 16, 0)
 
