@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import shlex
@@ -24,7 +25,6 @@ from toy_command import CONFIG, TOY
 from toy_runs import Toy, end_of, two_processes, validate
 
 from autotts_jax.cli import console
-from autotts_jax.cli import main as cli
 from autotts_jax.cli.train import live_metrics, print_run
 from autotts_jax.core import CostModel
 from autotts_jax.envs import WidthDepthRounds
@@ -65,20 +65,6 @@ MAIN = (
     "from autotts_jax.pages import rendering; rendering.available = lambda: False  # one takes a minute\n"
     "from autotts_jax.cli.main import main; main()"
 )
-
-
-def slow_main():
-    """The command line in a process of its own, which says when an update is made."""
-    vars(entry).update(TOY)
-    update = Toy.update
-
-    def slow(self, state):
-        print("update", flush=True)
-        time.sleep(0.02)
-        return update(self, state)
-
-    Toy.update = slow
-    cli.main()
 
 
 @pytest.fixture
@@ -249,32 +235,24 @@ def test_a_port_that_is_taken(run_train, config):
     assert err.endswith("; give a free port\n")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config, number):
+def test_a_signal_ends_it_and_the_command_that_it_says_goes_on(run_train, config, monkeypatch, number):
     run_train("--config", config, "--out", "whole")
-    environment = os.environ | {
-        "JAX_NUM_CPU_DEVICES": "2",  # it is too late for another number when the command begins
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
-    }
-    arguments = ["train", "--config", "toy.toml", "--out", "stopped"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", "import test_train_cli; test_train_cli.slow_main()", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    with process:
-        for _ in range(6):
-            process.stdout.readline()
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+    updates, update = itertools.count(1), Toy.update
+
+    def stopped(self, state):
+        if next(updates) == 6:
+            os.kill(os.getpid(), number)
+        return update(self, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Toy, "update", stopped)
+        status, _, err = run_train("--config", "toy.toml", "--out", "stopped")
+    assert status == 128 + number
     message, command = err.split("; continue with: ")
-    done = int(message.removeprefix(f"autotts-jax: stopped by {number.name} after update ").split(" of ")[0])
+    assert message == f"autotts-jax: stopped by {number.name} after update 6 of 30"
     assert err.count("\n") == 1
-    assert sorted(Path("stopped/checkpoints").iterdir())[-1].name == f"{done:08d}"
+    assert sorted(Path("stopped/checkpoints").iterdir())[-1].name == "00000006"
     program, name, *arguments = shlex.split(command)
     assert (program, name) == ("autotts-jax", "train")
     assert run_train(*arguments)[0] == 0
@@ -345,7 +323,11 @@ def result_of(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", RUNS, indirect=True)
+@pytest.mark.parametrize(
+    "whole",
+    ["ppo", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("evolution", "atomic"))],
+    indirect=True,
+)
 def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(whole):
     run = shutil.copytree(whole.folder / "whole", whole.folder / "resumed")
     shutil.rmtree(run / "checkpoints" / "00000005")
@@ -363,7 +345,9 @@ def test_the_trainers_go_on_bit_for_bit_in_a_fresh_process(whole):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", ["evolution", "ppo"], indirect=True)
+@pytest.mark.parametrize(
+    "whole", ["ppo", pytest.param("evolution", marks=pytest.mark.nightly)], indirect=True
+)
 def test_two_processes_do_what_one_does(whole):
     """With as many devices in all; a signal to one of them stops both, and they go on."""
     run = whole.folder / "two"
@@ -502,10 +486,13 @@ def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):
 @pytest.mark.parametrize(
     "trainer",
     [
-        EvolutionSettings(population=2, num_gammas=1, max_branches=4),
-        PPOSettings(max_branches=4, num_envs=4, num_steps=8, minibatches=1),
+        pytest.param(EvolutionSettings(population=2, num_gammas=1, max_branches=4), id="evolution"),
+        pytest.param(
+            PPOSettings(max_branches=4, num_envs=4, num_steps=8, minibatches=1),
+            marks=pytest.mark.nightly,
+            id="ppo",
+        ),
     ],
-    ids=lambda trainer: trainer.kind,
 )
 def test_a_run_charges_the_cost_that_its_card_names(tmp_path, trainer, monkeypatch):
     reported = rendering.available() and trainer.kind == "ppo"  # one report is enough: it takes seconds
