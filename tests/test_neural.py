@@ -63,7 +63,7 @@ def weighing(policy: NeuralPolicy, *coefficients: float) -> NeuralPolicy:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("actions", "seed", "width", "signals"),
-    [("rounds", 0, 24, ()), ("rounds", 3, 24, SIGNALS), ("atomic", 12, 8, SIGNALS)],
+    [("rounds", 0, 8, ()), ("rounds", 3, 8, SIGNALS), ("atomic", 12, 8, SIGNALS)],
 )
 def test_a_policy_passes_the_check_of_controllers(matrix, actions, seed, width, signals):
     chosen = policy(seed, scale=3.0, actions=actions, signal_inputs=signals)
@@ -176,10 +176,10 @@ def test_the_width_of_the_pool_makes_no_difference(matrix):
     """As long as it is not exhausted: it opens what fits."""
     chosen = [policy(seed, scale=3.0) for seed in range(8)]
     episodes = Episodes(*np.array([(q, 0, s) for q in range(6) for s in range(8)]).T)
-    table = shared(1, 32)
+    table = shared(1, 16)
     wide = rollout(chosen, matrix, table, episodes)
-    few = wide.branches < 16
-    narrow = rollout(chosen, matrix, table.first(24), episodes)
+    few = wide.branches < 8
+    narrow = rollout(chosen, matrix, table.first(12), episodes)
     assert few.any()
     for name in ("answer", "tokens", "rounds"):
         np.testing.assert_array_equal(getattr(wide, name)[few], getattr(narrow, name)[few])
@@ -190,7 +190,7 @@ def test_every_round_makes_progress(matrix):
     """Whatever the parameters, an episode ends by an answer or by having read everything."""
     policies = [policy(seed, scale=4.0) for seed in range(16)]
     episodes = Episodes(*np.array([(q, 0, s) for q in range(6) for s in range(16)]).T)
-    played = rollout(policies, matrix, shared(1, 24), episodes)
+    played = rollout(policies, matrix, shared(1, 12), episodes)
     assert set(played.stop_reason) <= {StopReason.DECIDED, StopReason.STEP_LIMIT}
     assert (played.branches >= 1).all()
     assert (played.intervals >= 1).all()
@@ -300,7 +300,7 @@ def test_the_shipped_policy(matrix):
     assert selection.trained_on == Scale(500, 500, 81)
     dear, cheap = selection.controllers[0], selection.controllers[-1]
     episodes = Episodes(*np.array([(q, 0, s) for s in (0, 1) for q in range(6)]).T)
-    played = rollout([dear, cheap], matrix, shared(1, 24), episodes)
+    played = rollout([dear, cheap], matrix, shared(1, 12), episodes)
     assert (played.stop_reason == StopReason.DECIDED).all()
     assert played.intervals[:6].sum() < played.intervals[6:].sum()
 
@@ -495,8 +495,8 @@ def last_states(policy, matrix, table, questions):
 
 @pytest.mark.slow
 def test_equal_weights_are_the_majority_of_the_environment(matrix):
-    plain, environment = thorough(), WidthDepthRounds(24)
-    for memory, pool in last_states(plain, matrix, orders(6, 24), np.arange(6)):
+    plain, environment = thorough(), WidthDepthRounds(8)
+    for memory, pool in last_states(plain, matrix, orders(6, 8), np.arange(6)):
         ours, theirs = plain.vote(memory, pool), environment.aggregate(pool, memory.tracker)
         assert jax.tree.map(int, ours) == jax.tree.map(int, theirs)
 
@@ -505,7 +505,7 @@ def test_weights_decide_the_answer(matrix):
     """If only the shallowest final counts, its answer wins; if only the deepest does, that one's."""
     plain = thorough()
     differ = 0
-    for memory, pool in last_states(plain, matrix, orders(6, 24), np.arange(6)):
+    for memory, pool in last_states(plain, matrix, orders(6, 8), np.arange(6)):
         final = np.flatnonzero(observations.standing(pool, memory.tracker).final)
         keys, depth = np.asarray(memory.tracker.keys)[final], np.asarray(pool.depth)[final]
         for sign, end in ((-60, depth.min()), (60, depth.max())):
@@ -538,7 +538,7 @@ def test_signals_weigh_votes(matrix):
 
 
 def test_what_a_weight_is_read_from(matrix):
-    [(memory, pool), *_] = last_states(thorough(), matrix, orders(1, 24), [0])
+    [(memory, pool), *_] = last_states(thorough(), matrix, orders(1, 8), [0])
     depth, streak = np.asarray(pool.depth), np.asarray(memory.tracker.streak)
     assert depth.min() > 0
     assert len(set(streak)) > 1
@@ -569,9 +569,9 @@ def test_only_finals_of_active_branches_have_weight(matrix):
 
 def test_without_finals_the_latest_answers_vote(matrix):
     heavy = weighing(policy(), 100, 0, 0)
-    empty = ReplayPool.begin(jax.tree.map(jnp.asarray, matrix), 0, orders(1, 24)[0])
+    empty = ReplayPool.begin(jax.tree.map(jnp.asarray, matrix), 0, orders(1, 8)[0])
     memory, _ = heavy.start(empty)
-    pool = empty.open(24)
+    pool = empty.open(8)
     tracker = observations.track(memory.tracker, empty, pool)
     stand = observations.standing(pool, tracker)
     assert not stand.final.any()
