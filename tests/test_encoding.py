@@ -1,5 +1,6 @@
 """Answers as ids: string equality, and mathematical equality."""
 
+import importlib
 import subprocess
 import sys
 import textwrap
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.replay import read_json
+from autotts_jax.replay import encoding, read_json
 from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question
 from autotts_jax.replay.encoding import MAX_ANSWERS, encode_exact, merge_equivalent
+from autotts_jax.replay.equivalence import start_worker
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
 
@@ -94,18 +96,25 @@ NO_ANSWER = [
 ]
 
 
+def start_hasty_worker():
+    """Starts a worker that gives up soon, and imports first what would else take of the time of a parse."""
+    start_worker(timeout=2)
+    importlib.import_module("latex2sympy2_extended")
+
+
 @pytest.fixture(scope="module")
 def merged():
     shuffled = np.random.default_rng(0).permutation([text for group in EQUAL for text in group] + NO_ANSWER)
     answers = [str(text) for text in shuffled]
-    return answers, merge_equivalent(
-        exact_dataset(
-            ("204", answers),
-            ("\\frac{1}{2}", ["ERR", "0.5", "1", "2/4"]),
-            ("99", ["ERR", "98"]),
-            ("x = 5", ["5", "x = 5", "y = 5", "6"]),
-        )
+    dataset = exact_dataset(
+        ("204", answers),
+        ("\\frac{1}{2}", ["ERR", "0.5", "1", "2/4"]),
+        ("99", ["ERR", "98"]),
+        ("x = 5", ["5", "x = 5", "y = 5", "6"]),
     )
+    with pytest.MonkeyPatch.context() as patched:  # factorials of factorials take all the time that there is
+        patched.setattr(encoding, "start_worker", start_hasty_worker)
+        return answers, merge_equivalent(dataset)
 
 
 def test_equal_mathematics_shares_an_id(merged):

@@ -28,7 +28,7 @@ from autotts_jax.policies import select
 from autotts_jax.policies.sealed.question import BudgetError
 from autotts_jax.replay import BranchOrders
 
-WIDTH = 16
+WIDTH = 8
 SAMPLING = Sampling(interval=20, max_tokens=400, seed=3)
 QUESTION = "What is 3 + 4?"
 

@@ -26,17 +26,19 @@ from autotts_jax.terminal import printable
 from autotts_jax.training.report import training_report
 from autotts_jax.training.validation import Difference
 
-CONTROLLERS = ("sc@1", "sc@4", "sc@8", "cmc@0.1", "cmc@0.5", "asc@8")
+CONTROLLERS = ("sc@1", "sc@2", "sc@4", "cmc@0.1", "cmc@0.5", "asc@4")
 
 
 DATA = synthetic(models=SYNTHETIC_MODELS[1:3], questions=4, branches=10)
+WIDTHS = [390, pytest.param(1280, marks=pytest.mark.nightly)]
+"""Of a telephone, on which less fits, and of a screen."""
 
 
 @pytest.fixture(scope="module")
 def evaluation():
     """An evaluation of two models, with the latency as its cost."""
     cost = CostModel("latency", model="Qwen3-8B")
-    return at.evaluate(DATA, CONTROLLERS, seeds=3, max_branches=8, cost=cost)
+    return at.evaluate(DATA, CONTROLLERS, seeds=3, max_branches=4, cost=cost)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +105,7 @@ def test_an_episode_is_the_one_that_trace_plays(results, controller):
         cell=one["cell"],
         question=one["question"],
         seed=one["seed"],
-        max_branches=8,
+        max_branches=4,
     )
     assert (play["answer"], one["gold"]) == (trace.answer, trace.gold)
     assert (play["stop"], len(play["tokens"]) - 1) == (
@@ -183,7 +185,7 @@ def test_a_report_is_complete_on_paper_and_without_scripts(browser, results):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_a_browser_shows_an_evaluation(browser, results, width):
     from playwright.sync_api import expect
 
@@ -312,7 +314,7 @@ def test_discover_writes_its_report(discovered, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_a_browser_shows_a_discovery(browser, discovered, width):
     from playwright.sync_api import expect
 
@@ -349,7 +351,7 @@ def test_a_browser_shows_a_discovery(browser, discovered, width):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_a_browser_shows_a_training(browser, tmp_path, width):
     from playwright.sync_api import expect
 
@@ -414,7 +416,7 @@ STRANGE = "<img src=x onerror=alert(1)> \"'&amp; `${1}` שלום \U0001f600 $x$"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_a_browser_shows_what_strangers_wrote_as_text(browser, tmp_path, width):
     """One question, under one seed; its errors are NaN."""
     model = dataclasses.replace(SYNTHETIC_MODELS[1], name="long" * 50)
@@ -449,7 +451,7 @@ def test_a_browser_shows_what_strangers_wrote_as_text(browser, tmp_path, width):
     assert asked == [(tmp_path / "report.html").as_uri()]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_report_of_eight_cells_is_small(tmp_path):
     """Of the size of those that were released."""
     models = [

@@ -272,7 +272,7 @@ def test_rounds_that_are_played_at_once_change_no_result():
     """Where the critical path is added up every round is played alone."""
     rng, fields = np.random.default_rng(0), [field.name for field in dataclasses.fields(CMC)]
     controllers = [CMC.of_beta(beta) for beta in (0, 0.5, 1)]
-    for _ in range(30):
+    for _ in range(12):
         whole = dict(zip(fields, rng.integers(0, 5, len(fields)).tolist(), strict=True))
         real = {name: float(rng.choice([-0.1, 0.0, 0.3, 0.9])) for name in ("threshold", "slack", "trend")}
         controllers.append(CMC(**whole | real | {"alpha": 0.5, "ema_window": 2}))
