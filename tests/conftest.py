@@ -95,6 +95,14 @@ def run(monkeypatch, capsys):
     return run
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items):
+    """Marks what is nightly as slow, too."""
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            item.add_marker("slow")
+
+
 def pytest_terminal_summary(terminalreporter):
     """Says in one line how many tests were skipped for lack of the released data."""
     reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
