@@ -26,7 +26,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
@@ -456,6 +456,12 @@ def text_of(path: str) -> str:
         return ""
 
 
+def texts_of(others: Iterable[str] = ()) -> dict[str, str]:
+    """The files that git knows, and others, with their texts."""
+    paths = {*git("ls-files").splitlines(), *others}
+    return {path: text_of(path) for path in paths if not matches(path, SEEN_BY_NO_TEST)}
+
+
 def select(base: str, folder: str) -> tuple[list[str], str]:
     """The tests of a folder that what differs from a commit can reach, and why these."""
     try:
@@ -465,8 +471,7 @@ def select(base: str, folder: str) -> tuple[list[str], str]:
     new = git("ls-files", "--others", "--exclude-standard").splitlines()
     paths = [*git("diff", "--name-only", "--no-renames", base).splitlines(), *new]
     paths = [path for path in paths if not matches(path, SEEN_BY_NO_TEST)]
-    known = [path for path in {*git("ls-files").splitlines(), *paths} if not matches(path, SEEN_BY_NO_TEST)]
-    graph = Graph({path: text_of(path) for path in known})
+    graph = Graph(texts_of(paths))
     changed: set[Node] = set()
     for path in paths:
         if matches(path, DECIDES_ALL):

@@ -9,8 +9,7 @@ from changed import WHOLE, Graph, select
 
 @pytest.fixture(scope="module")
 def graph():
-    files = changed.git("ls-files").splitlines()
-    return Graph({path: changed.text_of(path) for path in files if not path.startswith("docs/")})
+    return Graph(changed.texts_of())
 
 
 def reaching(graph, module, name):
