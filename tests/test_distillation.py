@@ -29,16 +29,18 @@ from autotts_jax.discovery import (
     distill,
     random_program,
 )
+from autotts_jax.discovery.distillation import decisions
 from autotts_jax.discovery.distillation import distill as distilling
-from autotts_jax.discovery.distillation.decisions import LabelledPlay, watch
+from autotts_jax.discovery.distillation.decisions import watch
 from autotts_jax.discovery.distillation.fitting import Examples, fit
 from autotts_jax.discovery.programs.rules import BRANCH_FEATURES, POOL_FEATURES, SLOT_FEATURES
+from autotts_jax.envs.difficulty import varied_orders
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import branch_orders
 from autotts_jax.policies import DistilledRules, RuleController, Seen
 from autotts_jax.policies.neural.policy_file import SHIPPED, load_policy, save_policy
 
-W = 8
+W = 4
+VOTERS = 8
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +53,20 @@ def policy():
     return load_policy(SHIPPED)[0]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_fits():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distilling, "GENERATIONS", 20)
+        patch.setattr(distilling, "EXAMPLES", 4_000)
+        yield
+
+
 def each_once(data):
-    """Branch orders, and an episode of each question."""
+    """As many branch orders as `distill` plays, so that compiled functions are shared, but other ones; and
+    an episode of each question."""
     questions = np.arange(len(data))
     episodes = Episodes(questions, np.zeros_like(questions), np.zeros_like(questions))
-    return branch_orders(data, "repo100", range(1), W), episodes
+    return varied_orders(data.matrix, distilling.SEARCH_ORDERS, 0.0, 1).first(W), episodes
 
 
 def watched(data, rules, policy, by_policy):
@@ -75,7 +86,7 @@ def draw_features(rng, count):
     return drawn, rng.uniform(size=count).astype(np.float32)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_examples_say_what_the_interpreter_says(seed):
     rng = np.random.default_rng(seed)
@@ -117,25 +128,36 @@ def test_what_matters_more_is_fitted_first():
     assert examples(np.array([1, 3])).error(late) == 0
 
 
-def test_a_watched_program_plays_its_own_episodes(data, policy):
+@pytest.fixture
+def plays(monkeypatch):
+    """Results of the rollouts that `watch` makes."""
+    seen = []
+
+    def noted(*args, **options):
+        seen.append(rollout(*args, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(decisions, "rollout", noted)
+    return seen
+
+
+def test_a_watched_program_plays_its_own_episodes(data, policy, plays):
     orders, episodes = each_once(data)
     for beta in (0.0, 0.6):
         rules = decision_list(cmc(), beta)
         alone = rollout([rules], data.matrix, orders, episodes)
-        watched = rollout([LabelledPlay(rules, policy, beta, False)], data.matrix, orders, episodes)
-        np.testing.assert_array_equal(alone.rounds + 1, watched.rounds)  # the first one opens
+        watch(rules, policy, beta, data.matrix, orders, episodes.row, by_policy=False)
+        np.testing.assert_array_equal(alone.rounds + 1, plays[-1].rounds)  # the first one opens
         for column in ("answer", "tokens", "branches", "stop_reason"):
-            np.testing.assert_array_equal(getattr(alone, column), getattr(watched, column))
+            np.testing.assert_array_equal(getattr(alone, column), getattr(plays[-1], column))
 
 
-def test_a_watched_policy_plays_its_own_episodes(data, policy):
+def test_a_watched_policy_plays_its_own_episodes(data, policy, plays):
     orders, episodes = each_once(data)
     alone = rollout([policy], data.matrix, orders, episodes)
-    watched = rollout(
-        [LabelledPlay(decision_list(cmc(), 0.5), policy, 0.5, True)], data.matrix, orders, episodes
-    )
-    np.testing.assert_array_equal(alone.tokens, watched.tokens)
-    np.testing.assert_array_equal(alone.rounds, watched.rounds)
+    watched(data, decision_list(cmc(), 0.5), policy, by_policy=True)
+    np.testing.assert_array_equal(alone.tokens, plays[-1].tokens)
+    np.testing.assert_array_equal(alone.rounds, plays[-1].rounds)
 
 
 def test_what_the_policy_decides_is_recorded(data, policy):
@@ -152,13 +174,10 @@ def test_what_the_policy_decides_is_recorded(data, policy):
 
 @pytest.fixture(scope="module")
 def distilled(data):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distilling, "GENERATIONS", 20)
-        return distill("neural", data, max_branches=W, iterations=2)
+    return distill("neural", data, max_branches=W, iterations=2)
 
 
-def test_the_same_seed_gives_the_same_program(data, distilled, monkeypatch):
-    monkeypatch.setattr(distilling, "GENERATIONS", 20)
+def test_the_same_seed_gives_the_same_program(data, distilled):
     assert distill(SHIPPED, data, max_branches=W, iterations=2).program == distilled.program
 
 
@@ -166,12 +185,12 @@ def test_the_source_plays_the_same_episodes(data, distilled, tmp_path):
     (tmp_path / "mine.py").write_text(distilled.source("Mine"))
     families = [distilled.family("member"), f"{tmp_path / 'mine.py'}:FAMILY"]
     found = (
-        at.evaluate(data, families, max_branches=W, seeds=2, sealing=at.Sealing(trusted=True))
+        at.evaluate(data, families, max_branches=W, seeds=1, sealing=at.Sealing(trusted=True))
         .episodes()
         .to_pandas()
     )
     member, source = (found[found.controller == name] for name in ("member", "mine"))
-    assert len(member) == len(source) == 11 * 2 * len(data)
+    assert len(member) == len(source) == 11 * len(data)
     for column in ("answer", "tokens", "rounds", "stop_reason"):
         np.testing.assert_array_equal(member[column], source[column])
     assert source.tokens.nunique() > 10
@@ -179,7 +198,7 @@ def test_the_source_plays_the_same_episodes(data, distilled, tmp_path):
 
 def test_the_source_says_where_it_comes_from(distilled):
     head = distilled.source().split('"""')[0]
-    assert "from neural, seed 0, at most 8 branches" in head
+    assert "from neural, seed 0, at most 4 branches" in head
     assert "SmolLM2-135M-Instruct/arithmetic" in head
     least, largest = distilled.gamma
     assert largest == pytest.approx(2e-4)
@@ -209,10 +228,10 @@ def test_gamma_is_what_the_policy_was_trained_for(data, policy, tmp_path, monkey
 
 def test_it_decides_as_the_policy_does(data, distilled, policy):
     """On branch orders that it was not fitted to."""
-    orders = branch_orders(data, "repo100", range(4), W)
+    orders, _ = each_once(data)
     rng, seen = np.random.default_rng(0), []
     for beta, gamma in ((0.0, 2e-4), (1.0, 4e-6)):
-        rows = rng.integers(4, size=len(data))
+        rows = rng.integers(orders.num_rows, size=len(data))
         at_gamma = dataclasses.replace(policy, gamma=gamma)
         rules = decision_list(distilled.program, beta)
         seen += [watch(rules, at_gamma, beta, data.matrix, orders, rows, player) for player in (True, False)]
@@ -263,48 +282,46 @@ def test_a_field_out_of_range_is_refused_before_playing(data, field, value, most
         at.evaluate(data, [family], max_branches=W, seeds=1)
 
 
-def test_flags_may_be_truth_values(data):
-    def played(flag):
-        rules = Plain(initial=2, max_branches=2, in_full=flag, by_completion=not flag)
-        return at.evaluate(data, [at.Family("mine", (1.0,), lambda _: rules, "β")], max_branches=W, seeds=1)
+def played(data, controller):
+    family = at.Family("mine", (1.0,), lambda _: controller, "β")
+    return at.evaluate(data, [family], max_branches=VOTERS, seeds=1).episodes().to_pandas()
 
-    assert played(True).episodes().equals(played(1).episodes())
+
+def test_flags_may_be_truth_values(data):
+    true, one = (
+        played(data, Plain(initial=2, max_branches=2, in_full=flag, by_completion=not flag))
+        for flag in (True, 1)
+    )
+    pd.testing.assert_frame_equal(true, one)
 
 
 def test_votes_that_weigh_the_same_are_a_majority(data):
-    def played(controller):
-        family = at.Family("mine", (1.0,), lambda _: controller, "β")
-        return at.evaluate(data, [family], max_branches=W, seeds=3).episodes().to_pandas()
-
-    plain = played(Plain(initial=W, max_branches=W))
-    same = played(Weighing(initial=W, max_branches=W, of_depth=0.0))
+    plain = played(data, Plain(initial=VOTERS, max_branches=VOTERS))
+    same = played(data, Weighing(initial=VOTERS, max_branches=VOTERS, of_depth=0.0))
     pd.testing.assert_frame_equal(same, plain)
     # A vote of a shorter branch outweighs all votes of longer ones.
-    shortest = played(Weighing(initial=W, max_branches=W, of_depth=-5.0))
+    shortest = played(data, Weighing(initial=VOTERS, max_branches=VOTERS, of_depth=-5.0))
     assert (shortest.answer != plain.answer).mean() > 0.1
     pd.testing.assert_series_equal(shortest.tokens, plain.tokens)
 
 
-@pytest.mark.parametrize("weights", [(60.0, 0.0, 0.0), (-60.0, 0.0, 0.0), (0.0, 0.0, 0.0)])
-def test_no_vote_weights_lose_the_answer(data, distilled, weights):
+def test_no_vote_weights_lose_the_answer(data, distilled):
     """However steep, they rank the answers."""
-    votes = VoteWeights(*weights)
-    controllers = [dataclasses.replace(distilled, votes=votes).controller(beta) for beta in (0.2, 0.9)]
-    orders = branch_orders(data, "repo100", range(1), W)
-    questions = np.tile(np.arange(len(data)), 2)
-    episodes = Episodes(questions, np.zeros_like(questions), np.repeat([0, 1], len(data)))
-    played = rollout(controllers, data.matrix, orders, episodes)
-    assert (played.answer >= 0).mean() > 0.95
+    steep = [VoteWeights(coefficient, 0.0, 0.0) for coefficient in (60.0, -60.0, 0.0)]
+    controllers = [
+        dataclasses.replace(distilled, votes=votes).controller(beta) for votes in steep for beta in (0.2, 0.9)
+    ]
+    orders, _ = each_once(data)
+    setting, question = (axis.reshape(-1) for axis in np.indices((len(controllers), len(data))))
+    played = rollout(controllers, data.matrix, orders, Episodes(question, np.zeros_like(question), setting))
+    assert ((played.answer >= 0).reshape(3, -1).mean(axis=1) > 0.95).all()
 
 
-@pytest.mark.parametrize("weight", [np.inf, -1.0, 3e38, 1e-45])
-def test_odd_weights_leave_an_answer(data, weight):
-    orders, episodes = each_once(data)
-    odd, plain = (
-        rollout([controller], data.matrix, orders, episodes)
-        for controller in (Odd(initial=W, max_branches=W, weight=weight), Plain(initial=W, max_branches=W))
-    )
-    np.testing.assert_array_equal(odd.answer, plain.answer)
+def test_odd_weights_leave_an_answer(data):
+    plain = played(data, Plain(initial=VOTERS, max_branches=VOTERS))
+    for weight in (np.inf, -1.0, 3e38, 1e-45):
+        odd = played(data, Odd(initial=VOTERS, max_branches=VOTERS, weight=weight))
+        assert odd.answer.equals(plain.answer), weight
 
 
 def biased(policy, layer, bias):
@@ -377,7 +394,7 @@ def test_how_far_to_read_is_another_question_than_whether_to_prune(data, policy)
 
 
 def test_tokens_grow_evenly_with_beta(data, policy):
-    orders = branch_orders(data, "repo100", range(1), W)
+    orders, _ = each_once(data)
     gamma_of = distilling.even_spending(policy, data.matrix, orders, (4e-6, 2e-4))
     gammas = [gamma_of(beta) for beta in np.linspace(0, 1, 21)]
     assert gammas[0] == pytest.approx(2e-4)
