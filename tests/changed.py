@@ -31,6 +31,8 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
 PACKAGE, TESTS = "autotts_jax", "tests"
+APART = ("tests/clients/", "tests/collect/")
+"""Folders of tests that have environments of their own; pytest finds none of them elsewhere."""
 FOLDERS = (PACKAGE, TESTS, "examples", "benchmarks")
 """Where modules are."""
 
@@ -404,11 +406,12 @@ class Graph:
         return self._places[module]
 
     def tests(self, folder: str) -> list[Node]:
-        """The tests of a folder."""
+        """The tests of a folder, without those of `APART` unless it is one of these."""
         return [
             (name, test)
             for name, path in sorted(self._places.items(), key=lambda place: place[1])
             if path.startswith(f"{folder}/") and self.paths[path].name.startswith("test_")
+            if folder != TESTS or not path.startswith(APART)
             for test in self.modules[name].definitions
             if test.startswith("test_")
         ]

@@ -112,6 +112,15 @@ def test_only_what_differs_counts(repository, tmp_path):
     assert select(base, "tests")[0] == found
 
 
+def test_tests_with_an_environment_of_their_own_are_apart(graph):
+    assert graph.tests("tests/collect")
+    assert not {
+        graph.path_of(name)
+        for name, _ in graph.tests("tests")
+        if graph.path_of(name).startswith(changed.APART)
+    }
+
+
 def test_where_nothing_is_known_everything_is_run(repository):
     base = repository(SOURCES)
     for unknown in ("", "0" * 40, base[:-1] + "x"):
