@@ -33,6 +33,7 @@ admissible = jax.jit(mdp.admissible)
 begin_pool = jax.jit(ReplayPool.begin, static_argnames=("labels", "revealed", "unprobed"))
 advance_rounds = jax.jit(ReplayPool.advance_rounds)
 advance_one = jax.jit(ReplayPool.advance, static_argnames="probe")
+open_all = jax.jit(lambda pool: pool.open(WIDTH))
 read_one = jax.jit(lambda pool: pool.read(1))
 read_until = jax.jit(
     lambda pool, rule, count: pool.read_until(
@@ -396,6 +397,22 @@ def test_probe_reveals_the_current_depth_alone():
     assert bool(mdp.finished(episode, state)[0])
 
 
+def test_a_signal_is_that_of_the_deepest_revealed_depth():
+    matrix, order = random_matrix(4), np.roll(INDEX, 1).astype(np.int32)
+    places = np.arange(matrix.answers.size, dtype=np.float16).reshape(matrix.answers.shape)
+    pool = begin_pool(dataclasses.replace(matrix, signals={"place": places}), 1, order)
+    for depths, actions in (
+        ([0, 0, 0, 0], []),
+        ([1, 1, 0, 0], [("new", 0), ("new", 0)]),
+        ([1, 2, 0, 0], [("more", 1)]),
+    ):
+        pool = by_operations(pool, actions)
+        expected = [
+            places[1, b, depth - 1] if depth else np.nan for b, depth in zip(order, depths, strict=True)
+        ]
+        np.testing.assert_array_equal(pool.signal("place"), expected)
+
+
 def test_a_full_read_costs_its_tokens_and_steps_cost_whole_intervals():
     matrix = random_matrix(3)
     matrix.tokens[:] = matrix.lengths * matrix.interval[:, None] - 1
@@ -459,6 +476,43 @@ def test_a_full_read_beyond_the_budget_is_left_out():
     budget = int(matrix.tokens[0, 0] + matrix.tokens[0, 1])
     assert int(read_full(episode, state, WIDTH, budget).opened) == 2
     assert int(read_full(episode, state, WIDTH, budget - 1).opened) == 1
+
+
+@pytest.mark.parametrize("interval", [1, 5])
+def test_every_budget_is_spent_as_by_a_loop_over_intervals(interval):
+    rng = np.random.default_rng(interval)
+    lengths = rng.integers(1, 5, (QUESTIONS, BRANCHES)).astype(np.int32)
+    tokens = np.maximum(lengths * interval + rng.integers(-3, 4, lengths.shape), 1).astype(np.int32)
+    deltas = np.full(QUESTIONS, interval, np.int32)
+    matrix = dataclasses.replace(random_matrix(0), interval=deltas, lengths=lengths, tokens=tokens)
+    count, order = np.array([2, 9, 3, 0], np.int32), INDEX.astype(np.int32)
+    start = jax.jit(lambda budget: ReplayPool.begin(matrix, 0, order, budget, labels=False).open(3))
+
+    def price(branch, depth):
+        """Tokens of the next interval of a branch."""
+        length = int(lengths[0, branch])
+        if depth > length:
+            return np.inf
+        return interval if depth < length else max(int(tokens[0, branch]) - interval * length, 0)
+
+    for budget in range(14 * interval + 10):
+        pool = advance_one(start(budget), count)
+        opened = min(3, budget // interval)
+        depth, left = [1] * opened, budget - opened * interval
+        for branch in range(opened):
+            for _ in range(count[branch]):
+                if (next_one := price(branch, depth[branch])) > left:
+                    break
+                depth[branch] += 1
+                left -= next_one
+        assert pool.depth.tolist() == depth + [0] * (WIDTH - opened)
+        assert int(pool.tokens) == budget - left
+        allowed = pool.admissible
+        going = [price(branch, reached) <= left for branch, reached in enumerate(depth)]
+        assert allowed.advance.tolist() == going + [False] * (WIDTH - opened)
+        assert bool(allowed.branch) == (interval <= left)
+        assert int(open_all(pool).opened) == opened + (interval <= left)
+        assert bool(pool.budget_spent) == (interval > left and not any(going))
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,6 +13,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question, stack
 from autotts_jax.replay.embedded import load
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.orders import paper64_orders
 from autotts_jax.replay.parts import PARTS, part_of, select_part
 
 
@@ -135,6 +136,11 @@ def test_the_parts_of_the_embedded_data_stay_what_they_are():
     assert {name: len(texts) for name, texts in found.items()} == {"train": 16, "validation": 8, "test": 16}
     digest = hashlib.sha256("\n".join(sorted(found["test"])).encode()).hexdigest()
     assert digest == "17328a94e275d98bf8aec074ffa22738e3697c82a394afd4433dfb88697315f1"
+
+
+def test_the_orders_of_paper64_stay_what_they_are():
+    orders = [[[0, 4, 5, 1, 2, 3], [4, 3, 1, 0, 2, 5]], [[5, 3, 4, 1, 0, 2], [1, 2, 4, 3, 5, 0]]]
+    assert paper64_orders(2, 6, [0, 1]).tolist() == orders
 
 
 def test_a_text_of_two_benchmarks_is_in_one_part():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from pathlib import Path
 from typing import ClassVar
 
 import chex
@@ -25,7 +26,7 @@ from autotts_jax.core import (
 )
 from autotts_jax.core.compiling import COMPILER_OPTIONS, UNSHARED_OPTIONS
 from autotts_jax.core.devices import usable_cores
-from autotts_jax.core.rollout import MANY_LANES, ROUND_LIMIT, end_of_round, kind_of, progress_stops
+from autotts_jax.core.rollout import COLUMNS, MANY_LANES, ROUND_LIMIT, end_of_round, kind_of, progress_stops
 from autotts_jax.errors import InputError
 from autotts_jax.policies import (
     CMC,
@@ -35,7 +36,8 @@ from autotts_jax.policies import (
     SelfConsistency,
     ShortM,
 )
-from autotts_jax.replay import NONE
+from autotts_jax.replay import NONE, read_files
+from autotts_jax.replay.orders import repo100_orders
 
 ORDERS = shared_orders([np.random.default_rng(s).permutation(BRANCHES)[:WIDTH] for s in range(5)])
 
@@ -227,6 +229,37 @@ def test_the_ledger_of_a_played_episode():
         assert results.stop_reason[e] == StopReason.DECIDED
 
 
+def test_the_critical_path_of_a_played_episode():
+    """Of what a round reads, the branch that costs most is waited for."""
+    matrix = random_matrix(4)
+    results = rollout([Plain(2, 3)], matrix, ORDERS, grid(1), hooks=Hooks(critical_path=True))
+    for e, (question, row, _) in enumerate(zip(*grid(1), strict=True)):
+        branches, step = ORDERS.of(question, row)[:2], matrix.interval[question]
+        length = matrix.lengths[question, branches]
+        whole = np.maximum(step * length, matrix.tokens[question, branches])
+        spent = [np.where(depth > length, whole, step * depth) for depth in range(5)]
+        assert results.critical_path[e] == np.diff(spent, axis=0).max(axis=1).sum()
+
+
+def test_a_stepped_episode_has_the_results_of_a_rollout():
+    matrix, controller = random_matrix(4), ParallelProbe(4, stability=9, prune_patience=2, warm_up=1)
+    played, pruned = rollout([controller], matrix, ORDERS, grid(1)), False
+    for e, (question, row, _) in enumerate(zip(*grid(1), strict=True)):
+        executor = ReplayExecutor.begin(matrix, question, ORDERS.of(question, row), str)
+        ended = stepping.play(controller, executor)
+        expected = {name: int(getattr(played, name)[e]) for name in COLUMNS}
+        assert stepping.results_of(ended, executor.pool) == expected
+        pruned |= not np.all(executor.pool.active)
+    assert pruned
+
+
+def test_every_reason_to_stop_has_a_number_of_its_own():
+    """Those of one number would be one reason, of one name in the files of results."""
+    names = ["RUNNING", "DECIDED", "EXHAUSTED", "STEP_LIMIT", "BUDGET", "ROUND_LIMIT"]
+    assert [reason.name for reason in StopReason] == names
+    assert [int(reason) for reason in StopReason] == list(range(len(names)))
+
+
 def test_sequential_tokens_by_controller():
     matrix = random_matrix(7)
     spent = matrix.tokens[grid(1).question[:, None], ORDERS.of(grid(1).question, grid(1).row)]
@@ -334,6 +367,29 @@ def test_rounds_at_once_end_at_the_limit_of_rounds():
     assert set(results.stop_reason[cut]) == {StopReason.ROUND_LIMIT}
     assert set(results.intervals[cut]) == {2 * 3}
     assert set(results.rounds[~cut]) == {30}
+
+
+@pytest.mark.parametrize(
+    "controllers",
+    [
+        {"cmc_beta0.5": CMC.of_beta(0.5), "cmc_beta1.0": CMC.of_beta(1.0)},
+        {"parallel_probe64": ParallelProbe(64)},
+        {"asc64": AdaptiveConsistency(64)},
+    ],
+    ids=lambda controllers: next(iter(controllers)),
+)
+def test_episodes_equal_the_released_evaluators(controllers):
+    """A few of those that tests/test_parity.py compares."""
+    folder = Path(__file__).parent / "golden"
+    golden = np.load(folder / "SmolLM2-135M-Instruct_arithmetic.npz")
+    matrix = read_files(folder / "smollm2.npz").matrix
+    orders = shared_orders(repo100_orders(matrix.num_branches, range(2))[:, :64], matrix.num_questions)
+    shape = (len(controllers), orders.num_rows, matrix.num_questions)
+    setting, row, question = (axis.reshape(-1) for axis in np.indices(shape))
+    played = rollout([*controllers.values()], matrix, orders, Episodes(question, row, setting))
+    for name, ours in (("correct", played.correct), ("tokens", played.tokens)):
+        theirs = [golden[f"{controller}/{name}"][: orders.num_rows] for controller in controllers]
+        np.testing.assert_array_equal(ours.reshape(shape), theirs)
 
 
 def test_early_stopping_never_reads_a_part_of_a_window():

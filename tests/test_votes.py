@@ -19,6 +19,12 @@ vote_by_masks = jax.jit(
     lambda answers, voters, rank: votes.vote_by_masks(votes.equivalence_masks(answers), voters, rank)
 )
 
+elect = jax.jit(
+    lambda answers, voters, rank: votes.elect(
+        answers, votes.support(answers, voters), voters & (answers != NONE), rank
+    )
+)
+
 in_turn = jax.jit(
     lambda answers, voters, first: votes.votes_in_turn(votes.equivalence_masks(answers), voters, first, 8)
 )
@@ -32,6 +38,8 @@ heaviest = jax.jit(
         rank,
     )
 )
+
+weighted = jax.jit(votes.vote_weighted)
 
 ballots = st.tuples(
     st.lists(st.integers(NONE, 5), min_size=WIDTH, max_size=WIDTH),
@@ -48,7 +56,8 @@ def test_votes_are_those_of_a_counter(ballot):
     )
     order = [i for i in np.argsort(rank) if voters[i] and answers[i] != NONE]
     counted = Counter(int(answers[i]) for i in order).most_common()
-    for outcome in (vote(answers, voters, rank), vote_by_masks(answers, voters, rank)):
+    for hold in (vote, vote_by_masks, elect):
+        outcome = hold(answers, voters, rank)
         assert int(outcome.voters) == len(order)
         assert [int(outcome.top1), int(outcome.top2)] == [*(count for _, count in counted), 0, 0][:2]
         if counted:
@@ -93,6 +102,28 @@ def test_the_heaviest_answer_wins(ballot, weights):
     assert int(outcome.leader) == next(i for i in order if answers[i] == winner)
     assert int(outcome.top1) == count.pop(winner)
     assert int(outcome.top2) == max(count.values(), default=0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(ballots, st.lists(st.integers(0, 4), min_size=WIDTH, max_size=WIDTH))
+def test_weighted_votes_add_up_to_what_a_sum_over_branches_does(ballot, quarters):
+    answers, rank = (np.array(part, "i4") for part in (ballot[0], ballot[2]))
+    order = [i for i in np.argsort(rank) if quarters[i] and answers[i] != NONE]
+    weight = dict.fromkeys(answers[order].tolist(), 0.0)
+    for i in order:
+        weight[int(answers[i])] += quarters[i] / 4
+    outcome = weighted(answers, np.float32(quarters) / 4, rank)
+    assert [float(outcome.top1), float(outcome.top2)] == [*sorted(weight.values(), reverse=True), 0, 0][:2]
+    assert float(outcome.voters) == sum(weight.values())
+    assert int(outcome.distinct) == len(weight)
+    assert [float(outcome.support[i]) for i in order] == [weight[int(answers[i])] for i in order]
+    if not order:
+        assert (int(outcome.leader), float(outcome.confidence)) == (NONE, 0.0)
+        return
+    winner = max(weight, key=weight.__getitem__)  # of equal ones the first
+    assert int(outcome.leader) == next(i for i in order if answers[i] == winner)
+    expected = 1 - scipy.stats.beta.cdf(0.5, float(outcome.top1) + 1, float(outcome.top2) + 1)
+    assert float(outcome.confidence) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
