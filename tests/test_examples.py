@@ -11,7 +11,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TORCH, SB3 = ("torch",), ("torch", "stable_baselines3", "sb3_contrib")
-SHORT = ["--steps", "10000", "--seeds", "0", "--orders", "2"]
+SHORT = ["--steps", "10000", "--seeds", "0", "--orders", "5"]
 ROW = re.compile(r"^(\S+) +(-?\d\.\d+) ± \d\.\d+ +(\d+\.\d+) .*\]$", re.MULTILINE)
 
 
