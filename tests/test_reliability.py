@@ -581,7 +581,7 @@ TESTS = {
         **{"answer --questions": f"test_reliability.py::{KILLED_WRITING}"},
         **dict.fromkeys(
             ("discover", "discover ablate"),
-            "test_killed_discovery.py::test_killed_twenty_times_a_run_loses_nothing_and_pays_for_no_reply_twice",
+            "test_killed_discovery.py::test_a_killed_run_loses_nothing_and_pays_for_no_reply_twice",
         ),
         answer=NOTHING,
         serve=SERVED,
