@@ -152,7 +152,7 @@ class Graph:
     """What leads where.
 
     Args:
-        texts: the text of every file by its path; nothing where it is no text.
+        texts: the text of every file by its path; empty for binary files.
     """
 
     def __init__(self, texts: Mapping[str, str]):
@@ -452,7 +452,7 @@ def matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def text_of(path: str) -> str:
-    """The text of a file; nothing where it is no text, or no more."""
+    """The text of a file; empty for a binary or deleted one."""
     try:
         return (ROOT / path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
