@@ -29,7 +29,12 @@ child = os.fork()
 if child:
     os.waitpid(child, 0)
     os._exit(0)
-play()
+try:
+    play()
+    print("played", flush=True)
+except at.InputError as error:
+    print(error, flush=True)
+os._exit(0)  # without what JAX does at exit, which may wait for threads that did not go along
 """
 
 
@@ -45,13 +50,13 @@ def test_what_would_use_jax_is_refused_in_a_fork(name, tmp_path, monkeypatch):
 def test_a_fork_does_not_wait_for_ever():
     command = [sys.executable, "-W", "ignore", "-c", FORKING]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert "InputError: JAX does not run in a process that was forked" in done.stderr.splitlines()[-1]
+    assert done.stdout.startswith("JAX does not run in a process that was forked after JAX had started")
 
 
 @pytest.mark.slow
 def test_a_fork_plays_where_its_parent_has_only_imported():
     imported = "import autotts_jax.discovery, autotts_jax.training.config, autotts_jax.training.entry"
-    code = FORKING.replace("\nplay()\nchild", f"\n{imported}\nchild") + "print('played')\n"
+    code = FORKING.replace("\nplay()\nchild", f"\n{imported}\nchild")
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "played\n"

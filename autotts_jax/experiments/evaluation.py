@@ -25,6 +25,7 @@ from autotts_jax.collect.loading import loaded
 from autotts_jax.commands import without_secrets
 from autotts_jax.core.costs import CostModel
 from autotts_jax.core.devices import usable_cores
+from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.pool import StopReason
 from autotts_jax.core.rollout import ROUND_LIMIT, check_budget
 from autotts_jax.errors import InputError, InputWarning
@@ -341,6 +342,7 @@ def evaluate(
         >>> len(result.episodes())
         400
     """
+    refuse_forks()
     _check_protocol(protocol)
     callback("on_progress", on_progress, "what is running", "episodes that have ended", "episodes in all")
     data = loaded(data)
