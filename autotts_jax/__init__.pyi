@@ -1,4 +1,5 @@
 from . import testing
+from .collect.importing import Imported, import_answers
 from .collect.loading import load
 from .core.controller import Controller, Family, first_of
 from .core.pool import BranchPool, StopReason
@@ -29,6 +30,7 @@ __all__ = [
     "Discovery",
     "Evaluation",
     "Family",
+    "Imported",
     "InputError",
     "LiveRun",
     "Objective",
@@ -45,6 +47,7 @@ __all__ = [
     "discover",
     "evaluate",
     "first_of",
+    "import_answers",
     "load",
     "make",
     "papers",

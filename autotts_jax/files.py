@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import filelock
 
@@ -35,17 +36,35 @@ def read_bytes(path: str | Path, most: int = MAX_BYTES) -> bytes:
     Raises:
         DataError: the file cannot be read, is too large, or is a device or a pipe, which might have no end.
     """
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise DataError(path, f"has {size:,} bytes, more than {most:,}; split it")
+        return file.read()
+
+
+@contextlib.contextmanager
+def opened(path: str | Path) -> Iterator[BinaryIO]:
+    """Opens a file to read its bytes, of whatever size.
+
+    Args:
+        path: the file.
+
+    Yields:
+        The open file.
+
+    Raises:
+        DataError: the file cannot be read, or is a device or a pipe, which might have no end.
+    """
     try:
         # Opening a pipe would wait for somebody who writes to it.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise DataError(path, "is a pipe or a device; write its content to a file and name that")
-            if status.st_size > most:
-                raise DataError(path, f"has {status.st_size:,} bytes, more than {most:,}; split it")
-            return file.read()
+            yield file
     except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror}; name a file that you may read") from error
+        reason = error.strerror or error
+        raise DataError(path, f"cannot be read: {reason}; name a file that you may read") from error
 
 
 def exists(path: str | Path) -> bool:

@@ -44,6 +44,31 @@ def parse_json(content: bytes | str, parse_number: Callable[[str], Any] | None =
     return value
 
 
+def parse_next(text: str, start: int, parse_number: Callable[[str], Any]) -> tuple[Any, int]:
+    """Parses the JSON value that begins at a place in a text.
+
+    Args:
+        text: the text.
+        start: where the value begins.
+        parse_number: makes a value of a number's text.
+
+    Returns:
+        The value, and where the text goes on behind it.
+
+    Raises:
+        ValueError: as `parse_json`.
+    """
+    decoder = json.JSONDecoder(
+        parse_int=parse_number, parse_float=parse_number, object_pairs_hook=_without_repeats
+    )
+    try:
+        value, end = decoder.raw_decode(text, start)
+    except RecursionError as error:
+        raise ValueError(_TOO_DEEP) from error
+    _check_depth(value)
+    return value, end
+
+
 def check_size(content: bytes | str) -> None:
     """Checks that JSON does not take too much memory when it is parsed.
 

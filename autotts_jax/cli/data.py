@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 import autotts_jax as at
 from autotts_jax import collect, experiments, replay
 from autotts_jax.cli.console import console, say, working
-from autotts_jax.cli.options import EncodingOption, path
+from autotts_jax.cli.options import EncodingOption, path, utf8
 from autotts_jax.errors import InputError
 from autotts_jax.replay import ProbeDataset
+from autotts_jax.replay.spelling import ERROR
+from autotts_jax.terminal import quoted
 
 app = typer.Typer(
     help="Describe, import, convert and check probe matrices.", no_args_is_help=True, rich_markup_mode=None
 )
+
+RaggedName = Literal["cut", "keep", "refuse"]
+
+LOOKED = 1000
+"""Records that a dry run reads."""
+
+WIDTH = 64
+"""Branches that an episode can open where nothing else is said."""
 
 DataArgument = Annotated[
     list[str] | None,
@@ -66,21 +77,153 @@ def info(paths: DataArgument = None, data: SameOption = None, encoding: Encoding
         console().print(table)
 
 
+def _field(help_: str) -> Any:
+    return typer.Option(parser=utf8, metavar="FIELD", help=help_, show_default="found by structure")
+
+
 @app.command("import")
 def import_(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="SOURCE", help="Folder of a checkout, or id of a Hugging Face dataset."),
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE",
+            help="Files, folders or globs of one cell: JSON, JSON lines, Parquet, YAML or CSV, also gzip or zstd.",
+        ),
     ],
     out: Annotated[
-        Path, typer.Option(parser=path, metavar="FOLDER", help="Folder for the files.", show_default=False)
-    ],
+        Path | None,
+        typer.Option(
+            parser=path,
+            metavar="PATH",
+            help="Compact file (.npz). Without a suffix a folder, for all cells of the AutoTTS or the "
+            "Parallel-Probe release: then FILE is a checkout or the id of a Hugging Face dataset.",
+            show_default=False,
+        ),
+    ] = None,
+    question: Annotated[str | None, _field("Where the question is, as doc.question.")] = None,
+    completions: Annotated[
+        str | None, _field("Where the completions or answers are, as 'resps[*][0]' or 'outputs[*].text'.")
+    ] = None,
+    gold: Annotated[str | None, _field("Where the reference answer is, as target.")] = None,
+    tokens: Annotated[
+        str | None, _field("Where the tokens of each completion are: their number, or a list of ids.")
+    ] = None,
+    questions: Annotated[
+        str | None,
+        typer.Option(
+            parser=utf8,
+            metavar="FILE",
+            help="Questions and reference answers, where FILE lacks them: found by text, id or number.",
+            show_default=False,
+        ),
+    ] = None,
+    model_name: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="NAME", help="Name of the model in results.", show_default="field, or folder"
+        ),
+    ] = None,
+    benchmark: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the questions in results.", show_default="by the file"),
+    ] = None,
+    answers: Annotated[
+        str | None,
+        typer.Option(
+            parser=utf8,
+            metavar="RULE",
+            help="How answers are found, as for collect, or given where they are answers already.",
+            show_default="auto, or given for short ones",
+        ),
+    ] = None,
+    grader: Annotated[
+        str | None,
+        typer.Option(
+            parser=utf8,
+            metavar="RULE",
+            help="When answers are equal, as for collect.",
+            show_default="math for texts; given answers as they are",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            parser=utf8,
+            metavar="MODEL",
+            help="Folder or hub id of a model, to count tokens.",
+            show_default="4 characters each",
+        ),
+    ] = None,
+    interval: Annotated[
+        int | None,
+        typer.Option(metavar="TOKENS", help="Δ, tokens read at a time.", show_default="500 or less", min=1),
+    ] = None,
+    ragged: Annotated[
+        RaggedName,
+        typer.Option(help="Questions with more completions than others: cut, keep (a cell each) or refuse."),
+    ] = "cut",
+    raw_prompts: Annotated[
+        bool, typer.Option("--raw-prompts", help="Prompts are questions, even if they look templated.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help=f"Show how the first {LOOKED:,} records are understood; write nothing."
+        ),
+    ] = False,
 ) -> None:
-    """Convert the AutoTTS or Parallel-Probe release to one compact file for each cell."""
+    """Make a probe matrix of your own answers or completions, or convert the released ones."""
+    if dry_run == (out is not None):
+        raise InputError("give either --out, the file to write, or --dry-run")
+    if out is not None and not out.suffix:
+        _import_release(files, out)
+        return
+    with working() as on_progress:
+        imported = at.import_answers(
+            files,
+            out,
+            question=question,
+            completions=completions,
+            gold=gold,
+            tokens=tokens,
+            questions=questions,
+            model=model_name,
+            benchmark=benchmark,
+            answers=answers,
+            grader=grader,
+            tokenizer=tokenizer,
+            interval=interval,
+            ragged=ragged,
+            raw_prompts=raw_prompts,
+            limit=LOOKED if dry_run else None,
+            on_progress=on_progress,
+        )
+    dataset = imported.dataset
+    say(f"layout: {imported.layout}")
+    if dry_run:
+        for n, look in enumerate(imported.looks, 1):
+            say(f"question {n}: {quoted(look.question, 160)}", f"  gold: {quoted(look.gold)}")
+            say(f"  completions: {look.completions}")
+            for answer, count, right in zip(look.answers, look.tokens, look.right, strict=True):
+                say(f"    {quoted(answer, 60)}, {count:,} tokens: {'right' if right else 'wrong'}")
+    say(f"without an answer ({ERROR}): {imported.errors:.1%}")
+    if out is None:
+        return
+    (cell, *_) = dataset.cells
+    say(f"wrote {out}: {len(dataset)} questions of {cell.num_branches} branches")
+    least = min(cell.num_branches for cell in dataset.cells)
+    fewer = f" --max-branches {least}" if least < WIDTH else ""
+    names = ",".join(f"{name}@{min(least, WIDTH)}" for name in ("sc", "asc", "sprt"))
+    say(f"evaluate it: autotts-jax evaluate --data {shlex.quote(str(out))} --controllers {names}{fewer}")
+
+
+def _import_release(sources: list[str], out: Path) -> None:
+    if len(sources) > 1:
+        raise InputError(f"--out {out} is a folder, for a single release; name one, or a file ending in .npz")
     lines: list[str] = []
     with working("the files written so far are complete") as on_progress:
         on_progress("importing", 0, 0)
-        files = collect.import_release(source, out, lines.append)
+        files = collect.import_release(sources[0], out, lines.append)
     say(*lines, f"wrote {len(files)} files to {out}")
 
 

@@ -18,6 +18,7 @@ from .estimate import Cost, Estimate, estimate
 from .grader import Form, FormGrader, Grader
 from .graders import GRADERS, open_grader
 from .grading import MathGrader
+from .importing import Imported, QuestionLook, import_answers
 from .loading import load
 from .plan import Branch, Collected, EngineSpec, Plan, Unit
 from .problem import Problem
@@ -64,11 +65,13 @@ __all__ = [
     "FormGrader",
     "Given",
     "Grader",
+    "Imported",
     "LocalWorkers",
     "MathGrader",
     "Plan",
     "Probe",
     "Problem",
+    "QuestionLook",
     "RayWorkers",
     "Request",
     "Sampling",
@@ -93,6 +96,7 @@ __all__ = [
     "extract",
     "extractor",
     "fitting_tokens",
+    "import_answers",
     "import_release",
     "is_collection",
     "last_depth",

@@ -16,7 +16,7 @@ from autotts_jax.replay.compact import write_compact
 from autotts_jax.terminal import quoted
 
 ENDINGS = (".json", ".jsonl")
-_MATRIX_KEYS = {"each_branch", "probe_matrix_mxn"}
+MATRIX_FIELDS = {"each_branch", "probe_matrix_mxn"}
 """Fields that only a question with branches has, in AutoTTS JSON and in Parallel-Probe JSONL."""
 
 _GENERIC_NAMES = {"data", "train", "test"}
@@ -126,14 +126,14 @@ def _holds_matrix(file: Path, content: bytes) -> bool:
     """Whether the first record is a question with branches, or looks like one that is cut off."""
     if content.startswith(_LFS_POINTER):
         raise DataError(file, "is a Git LFS pointer; run git lfs pull in its checkout")
-    if not any(f'"{key}"'.encode() in content for key in (*_MATRIX_KEYS, "final_answers_trace")):
+    if not any(f'"{key}"'.encode() in content for key in (*MATRIX_FIELDS, "final_answers_trace")):
         return False
     text = content.decode("utf-8-sig", errors="replace").lstrip(" \t\r\n[")
     try:
         record, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
         return True
-    return type(record) is dict and not _MATRIX_KEYS.isdisjoint(record)
+    return type(record) is dict and not MATRIX_FIELDS.isdisjoint(record)
 
 
 def _cell_name(path: Path) -> tuple[str, str]:

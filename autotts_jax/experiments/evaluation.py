@@ -68,6 +68,9 @@ MAX_SEEDS = 1_000_000
 PROTOCOLS = {"repo100": 100, "paper64": 64}
 """Resampling protocols and their number of seeds."""
 
+_PROBING = {"parallel-probe", "cmc", "single", "dynasor", "deer", "eat", "distilled", "neural"}
+"""Players of this package that decide by probes."""
+
 OnProgress = Callable[[str, int, int], None]
 """Called with what is running, how many of its episodes have ended, and how many it has, 0 for unknown."""
 
@@ -360,6 +363,7 @@ def evaluate(
     scale = Scale.of(data.matrix)
     for player, width in zip(made, widths, strict=True):
         player.check(width, budget)
+        check_probes(data, player)
         keep_signals(data.matrix, player.signals, player.name)  # before anything is played
         warn_of_distance(player, scale)
     orders = branch_orders(data, protocol, range(seeds), max(widths))
@@ -446,6 +450,25 @@ def check_width(dataset: ProbeDataset, player: Player, max_branches: int) -> int
                 f"{whose}; set {where} to {cell.num_branches} or less"
             )
     return width
+
+
+def check_probes(dataset: ProbeDataset, player: Player) -> None:
+    """Checks that a player that decides by probes has some to read.
+
+    Args:
+        dataset: the questions.
+        player: the player.
+
+    Raises:
+        InputError: a cell has answers and lengths alone, and the player is one of this package that probes.
+    """
+    bare = [cell.name for cell in dataset.cells if not cell.probes]
+    if bare and player.name.partition("@")[0].partition(":")[0] in _PROBING:
+        raise InputError(
+            f"{player.name} decides by answers before the end of a branch, and {bare[0]} has none: it holds "
+            "final answers and lengths. Choose controllers that read branches to their ends, as sc, asc, "
+            "esc, sprt or short-m, or have their model probe the texts: autotts-jax collect --from-texts"
+        )
 
 
 def warn_of_no_branch(name: str, budget: int | None, opened: int) -> None:

@@ -31,7 +31,7 @@ from autotts_jax.files import write_atomically
 from autotts_jax.npz import Npz, check_unpacked
 from autotts_jax.parsing import check_size, parse_json
 from autotts_jax.replay.dataset import ENCODINGS, Cell, ProbeDataset, Question
-from autotts_jax.replay.fields import check_fields
+from autotts_jax.replay.fields import check_fields, check_type
 from autotts_jax.replay.flat import FlatMatrix, branches_per_question, flatten, to_dataset
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.signals import DTYPE
@@ -149,11 +149,12 @@ def _parse_text(file: object, content: bytes) -> tuple[str, tuple[Cell, ...], tu
         raise DataError(file, f"unknown encoding {text['encoding']!r:.60}; write it again with write_compact")
     for cell in text["cells"]:
         check_fields(file, "the cell", cell, _CELL_FIELDS)
+        check_type(file, "probes of the cell", cell.setdefault("probes", True), bool)
     for q, question in enumerate(text["questions"]):
         check_fields(file, "the question", question, _QUESTION_FIELDS, q)
         if set(map(type, question["vocabulary"])) - {str}:
             raise DataError(file, "an answer in its vocabulary is not a string; make them strings", q)
-    cells = tuple(Cell(**{name: cell[name] for name in _CELL_FIELDS}) for cell in text["cells"])
+    cells = tuple(Cell(**{name: cell[name] for name in (*_CELL_FIELDS, "probes")}) for cell in text["cells"])
     questions = tuple(
         Question(question["index"], question["text"], question["gold"], tuple(question["vocabulary"]))
         for question in text["questions"]

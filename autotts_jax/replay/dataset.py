@@ -44,6 +44,8 @@ class Cell:
         num_branches: N, branches recorded for each of its questions.
         source: the file that it was read from, or the generator that made it.
         sha256: hash of the source's bytes.
+        probes: whether answers were recorded before the end of a branch. Without probes, the depths before
+            the end hold `NONE`: they say how long a branch is, and nothing else.
     """
 
     model: str
@@ -51,6 +53,7 @@ class Cell:
     num_branches: int
     source: str
     sha256: str
+    probes: bool = True
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from autotts_jax.errors import DataError
 
-_NAMES = {str: "a string", int: "an integer", list: "a list", dict: "an object"}
+_NAMES = {str: "a string", int: "an integer", bool: "true or false", list: "a list", dict: "an object"}
 
 
 def check_type(
@@ -23,7 +23,7 @@ def check_type(
         file: the file that the value was read from.
         name: what the value is, for the message.
         value: the value.
-        kind: the required type: `str`, `int`, `list` or `dict`.
+        kind: the required type: `str`, `int`, `bool`, `list` or `dict`.
         question: index of the question that the value belongs to.
         branch: index of the branch that the value belongs to.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from autotts_jax.errors import DataError
+from autotts_jax.errors import DataError, InputWarning
 from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
 from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.matrix import MAX_ENTRIES, NONE, ProbeMatrix
@@ -83,6 +84,7 @@ def to_dataset(
             counted, the matrix is too large when it is padded, or a signal has a wrong name or is not finite.
     """
     _check(file, flat, cells, questions, encoding)
+    _warn_of_lengths(file, flat, cells)
     matrix = pad(flat, cells, questions)
     if gap := first_gap(matrix):
         raise DataError(file, gap.problem, gap.question, gap.branch)
@@ -151,6 +153,23 @@ def _check(
                 "that can be counted; leave out branches",
                 q,
             )
+
+
+def _warn_of_lengths(file: object, flat: FlatMatrix, cells: Sequence[Cell]) -> None:
+    """Warns where branches have far more or fewer tokens than their probes take: they play as too short."""
+    interval = flat.interval.repeat(branches_per_question(cells, flat.cell)).astype(np.int64)
+    probes, tokens = flat.lengths.astype(np.int64), flat.tokens.astype(np.int64)
+    off = (tokens > 2 * interval * (probes + 1)) | (2 * tokens < interval * (probes - 1))
+    if off.any():
+        branch = int(np.argmax(off))
+        warnings.warn(
+            f"{file}: {off.sum():,} of {len(off):,} branches have tokens that their probes contradict, as "
+            f"{tokens[branch]:,} tokens with {probes[branch]:,} probes, one every {interval[branch]:,}; "
+            "controllers that stop early are played wrongly on them. If there are no probes, import the "
+            "answers and lengths (autotts-jax data import)",
+            InputWarning,
+            stacklevel=3,
+        )
 
 
 def _encodable(*texts: str) -> bool:

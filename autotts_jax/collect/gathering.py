@@ -1,0 +1,294 @@
+"""Gathers answers and lengths from records, one by one, and keeps no texts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autotts_jax.collect.answers import Extractor, extract, extractor
+from autotts_jax.collect.known_questions import GatheredQuestion, KnownQuestions, ProbedRound, join_samples
+from autotts_jax.collect.layouts import FieldPath, Layout, is_pair, spelled, spoken, values
+from autotts_jax.collect.prompts import question_in
+from autotts_jax.collect.records import FileRecord
+from autotts_jax.collect.rows import gold_value, is_missing
+from autotts_jax.collect.thinking import TAGS
+from autotts_jax.errors import DataError, InputError
+from autotts_jax.extras import needs
+from autotts_jax.replay.spelling import ERROR
+from autotts_jax.terminal import quoted
+
+_CUT_OFF = {
+    *("length", "max_tokens", "max_length", "max_new_tokens", "model_length", "token_limit", "truncated"),
+    *("content_filter", "abort", "aborted", "cancelled", "error", "timeout"),
+}
+"""Reasons for which a completion ends without being complete."""
+
+_CHARACTERS = 4
+"""Characters of a token where nothing counts tokens."""
+
+_UNCLOSED = re.compile(r"[{}]")
+
+
+class Gatherer:
+    """Takes records one by one, and keeps answers and lengths of them, but no texts."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        answers: str | Extractor,
+        counter: TokenCounter,
+        known: KnownQuestions | None,
+        raw_prompts: bool,
+    ):
+        self._layout, self._answers, self._count = layout, answers, counter.count
+        self._known, self._raw = known, raw_prompts
+        self._questions: dict[str, GatheredQuestion] = {}
+        self.model = ""
+
+    def add(self, record: FileRecord) -> str:
+        """Takes a record; what it returns tells it from others."""
+        layout = self._layout
+        text = self._question(record)
+        if not self.model and layout.model:
+            self.model = next((str(name) for name in values(record.value, layout.model) if name), "")
+        question = self._questions.setdefault(text, GatheredQuestion(record))
+        self._note_gold(question, record)
+        if layout.probes is not None:
+            return text + self._add_round(question, record)
+        found = values(record.value, layout.completions)
+        of_each = {
+            name: self._of_each(record, found, name)
+            for name in ("tokens", "finish", "thinking", "confidences")
+        }
+        find = None if layout.given else extractor(self._answers, text)
+        for value, count, finish, thinking, confidences in zip(found, *of_each.values(), strict=True):
+            answer, size = self._answer(record, find, value, count, finish, thinking)
+            known = (
+                np.array(confidences, np.float32) if isinstance(confidences, list) and confidences else None
+            )
+            question.answers.append(answer)
+            question.tokens.append(max(1, size if known is None else len(known)))
+            question.confidences.append(known)
+        return json.dumps([text, question.answers[-len(found) :]]) if found else text
+
+    def finished(self) -> dict[str, GatheredQuestion]:
+        """The questions by their texts, each with its reference answer."""
+        gathered = self._questions if self._layout.question else join_samples(self._questions)
+        if self._known is not None:
+            gathered = self._known.answered(gathered)
+        for text, one in gathered.items():
+            if one.gold is None:
+                raise DataError(
+                    one.record.file,
+                    f"the question {text!r:.60} of {one.record.place} has no reference answer"
+                    f"{self._gold_field}; give it one, or name a file with questions and answers by "
+                    "--questions",
+                )
+            if not one.answers and not one.rounds:
+                raise DataError(
+                    one.record.file,
+                    f"the question {text!r:.60} of {one.record.place} has no completion in "
+                    f"{spelled(self._layout.completions)}; leave it out, or name the completions "
+                    "by --completions",
+                )
+        return gathered
+
+    @property
+    def _gold_field(self) -> str:
+        return f" in {spelled(self._layout.gold)}" if self._layout.gold else ""
+
+    def _question(self, record: FileRecord) -> str:
+        layout = self._layout
+        if layout.question is None:
+            assert layout.key is not None
+            (key,) = values(record.value, layout.key)[:1] or [None]
+            if is_missing(key):
+                raise DataError(
+                    record.file, f"{record.place} has no {spelled(layout.key)}; number each question"
+                )
+            return f"{spelled(layout.key)} {key}"
+        found = [spoken(value, "user")[0] for value in values(record.value, layout.question)]
+        if not found or is_missing(found[0]):
+            raise DataError(
+                record.file,
+                f"{record.place} has no question in {spelled(layout.question)}; give it one, or name another "
+                "field by --question",
+            )
+        said = str(found[0])
+        try:
+            said.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                record.file, f"{record.place} has half of a surrogate pair in its question; remove it"
+            ) from error
+        return said if self._raw else question_in(said)
+
+    def _note_gold(self, question: GatheredQuestion, record: FileRecord) -> None:
+        path = self._layout.gold
+        if path is None:
+            return
+        for value in values(record.value, path):
+            if is_missing(value):
+                continue
+            gold = gold_value(str(record.file), record.place, {spelled(path): value}, spelled(path), False)
+            if question.gold is not None and gold != question.gold:
+                raise DataError(
+                    record.file,
+                    f"{record.place} has the reference answer {gold!r:.60}, and {question.record.place} of "
+                    f"{question.record.file.name} has {question.gold!r:.60} for the same question; make "
+                    "them agree",
+                )
+            question.gold = gold
+
+    def _of_each(self, record: FileRecord, found: Sequence[Any], name: str) -> Sequence[Any]:
+        """What a record says of each of its completions."""
+        path: FieldPath | None = getattr(self._layout, name)
+        told = values(record.value, path) if path else [None] * len(found)
+        if len(told) != len(found):
+            if len(told) == 1 and name != "tokens":
+                return told * len(found)
+            assert path is not None
+            raise DataError(
+                record.file,
+                f"{record.place} has {len(found)} completions and {len(told)} of {spelled(path)}; give one "
+                "for each" + (", or name another field by --tokens" if name == "tokens" else ""),
+            )
+        return told
+
+    def _answer(
+        self, record: FileRecord, find: Extractor | None, value: Any, count: Any, finish: Any, thinking: Any
+    ) -> tuple[str, int]:
+        """The answer of a completion, and its length."""
+        if is_pair(value):
+            value, count = value
+        text, thought = spoken(value, "assistant")
+        thought = thought or (thinking if isinstance(thinking, str) else "")
+        size = self._count(record, count, f"{thought}{text or ''}")
+        if is_missing(text) or str(finish).lower() in _CUT_OFF:
+            return ERROR, size
+        assert text is not None
+        if find is None:
+            answer = " ".join(text.split())
+            try:
+                answer.encode()
+            except UnicodeEncodeError:
+                return ERROR, size
+            return answer, size
+        return _extracted(text, find), size
+
+    def _add_round(self, question: GatheredQuestion, record: FileRecord) -> str:
+        layout = self._layout
+        assert layout.probes is not None
+        assert layout.budget is not None
+        (budget,) = values(record.value, layout.budget)
+        try:
+            reached = int(budget)
+        except (TypeError, ValueError):
+            reached = 0
+        if reached < 1:
+            raise DataError(
+                record.file,
+                f"{record.place} has {budget!r:.40} in {spelled(layout.budget)}; give the tokens that a "
+                "branch may have had at the end of the round",
+            )
+        if reached in question.rounds:
+            raise DataError(record.file, f"{record.place} is a second round of {reached} tokens; keep one")
+        probes, texts = (values(record.value, path) for path in (layout.probes, layout.completions))
+        ends = values(record.value, layout.finish) if layout.finish else [None] * len(probes)
+        if not len(probes) == len(texts) == len(ends):
+            raise DataError(
+                record.file,
+                f"{record.place} has {len(probes)} of {spelled(layout.probes)} and {len(texts)} of "
+                f"{spelled(layout.completions)}; give one of each for every branch",
+            )
+        box = extractor("boxed")
+        question.rounds[reached] = [
+            ProbedRound(
+                _forced(probe),
+                extract(str(text or ""), box),
+                self._count(record, None, str(text or "")),
+                not is_missing(end) and str(end).lower() not in _CUT_OFF,
+            )
+            for probe, text, end in zip(probes, texts, ends, strict=True)
+        ]
+        return f"{reached}{probes}"
+
+
+def _extracted(text: str, find: Extractor) -> str:
+    thinking, said = TAGS.split(text)
+    if not thinking and TAGS.start in text and TAGS.end not in text:
+        find = extractor("boxed")  # the thinking has no end: its numbers are no answers
+    answer = extract(said, find)
+    return answer if answer != ERROR or said == text else extract(text, extractor("boxed"))
+
+
+def _forced(probe: Any) -> str:
+    """The answer of a probe, whose prompt may have opened a box."""
+    text = str(probe or "")
+    depth = 0
+    for brace in _UNCLOSED.finditer(text):
+        depth += 1 if brace[0] == "{" else -1
+        if depth < 0:
+            return extract(text[: brace.start()], str.strip)
+    return extract(text, extractor("auto"))
+
+
+class TokenCounter:
+    """Counts tokens: as files say, by a tokenizer, or by characters."""
+
+    def __init__(self, tokenizer: str | None):
+        self._encode: Callable[[str], Sequence[int]] | None = None
+        self._name = tokenizer
+        if tokenizer is not None:
+            with needs("collecting", "a model's tokenizer"):
+                from transformers import AutoTokenizer
+            try:
+                found = AutoTokenizer.from_pretrained(tokenizer)
+            except (OSError, ValueError) as error:
+                raise InputError(
+                    f"no tokenizer at {tokenizer}: {quoted(error)}; name a model's folder or Hugging Face id"
+                ) from error
+            self._encode = lambda text: found.encode(text, add_special_tokens=False)
+        self._estimated = 0
+
+    def count(self, record: FileRecord, told: Any, text: str) -> int:
+        """Counts the tokens of a text.
+
+        Args:
+            record: where it stands, for messages.
+            told: their number or the tokens, where the file says so.
+            text: the text.
+        """
+        if isinstance(told, list):
+            return len(told)
+        if told is not None:
+            try:
+                count = int(float(told))
+                if count == float(told) and 0 <= count < 2**31:
+                    return count
+            except (TypeError, ValueError, OverflowError):
+                pass
+            raise DataError(
+                record.file,
+                f"{record.place} has {told!r:.40} as a number of tokens; make it a whole number from 0, or "
+                "name another field by --tokens",
+            )
+        if not text:
+            return 0
+        if self._encode:
+            return len(self._encode(text))
+        self._estimated += 1
+        return -(-len(text) // _CHARACTERS)
+
+    def notes(self) -> list[str]:
+        """What a user should know of the lengths."""
+        if not self._estimated:
+            return []
+        return [
+            f"nothing says how many tokens {self._estimated:,} completions have, so {_CHARACTERS} characters "
+            "count as one; give --tokenizer MODEL to count them, or --tokens PATH where a field has them"
+        ]

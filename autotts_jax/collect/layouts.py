@@ -1,0 +1,643 @@
+"""How a file holds questions and their completions: recognised by its structure, or told by field paths.
+
+A field path names what stands in a record: ``doc.question``, ``resps[*][0]``, ``outputs[*].text``. ``[*]`` is
+every entry of a list, or of an object whose keys are numbers.
+
+Names of fields only choose among those whose structure fits: completions are the longest texts of a list, of
+a list of objects, of the last message of a conversation, or of a row; answers with lengths are pairs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from autotts_jax.checks import text
+from autotts_jax.collect.records import FileRecord, Numeral
+from autotts_jax.errors import DataError, InputError
+
+EVERY = "*"
+FieldPath = tuple[str, ...]
+"""The keys and indices that lead to a value; `EVERY` is each entry."""
+
+SAMPLE = 32
+"""Records that a layout is recognised by."""
+
+_STEP = re.compile(r"(?:^|\.)([^.\[\]]+)|\[(\*|\d+)\]")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_SHOWN = 12
+"""Fields that a message names."""
+
+# Words in names of fields, the more telling first. They choose among fields that could be it by structure.
+_QUESTION = ("question", "problem", "query", "instruction", "exercise", "task", "prompt", "input", "q")
+_GOLD = (
+    "gold",
+    "gt",
+    "truth",
+    "groundtruth",
+    "target",
+    "reference",
+    "expected",
+    "label",
+    "answer",
+    "solution",
+)
+_COMPLETION = (
+    *("completion", "response", "resp", "generation", "generated", "output", "sample", "choice", "rollout"),
+    *("trace", "candidate", "reply", "attempt", "trajectory", "prediction", "pred", "message", "assistant"),
+    *("continuation", "outcome"),
+)
+_WORKED = ("cot", "rationale", "reasoning", "explanation", "step", "work")
+_DERIVED = (
+    *("extracted", "filtered", "majority", "count", "total", "parsed", "score", "hash", "uuid", "reason"),
+    *(
+        "correct",
+        "reward",
+        "type",
+        "level",
+        "source",
+        "split",
+        "metric",
+        "error",
+        "refusal",
+        "argument",
+        "arg",
+    ),
+    *("id", "idx", "role", "object", "probe", "finish", "model"),
+)
+_NUMBERED = ("id", "idx", "index", "num", "number", "key", "no")
+_THINKING = ("reasoning", "thinking", "thought")
+_FINISH = re.compile(r"(?:finish|stop|end)_?reasons?", re.IGNORECASE)
+_LENGTH = ("token", "length", "len", "tok")
+_NO_LENGTH = ("prompt", "input", "max", "total", "id", "prob", "cached", "question", "per", "min")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where a record holds what is needed.
+
+    Attributes:
+        completions: its completions, or its answers.
+        question: the question's text; None where it has only a number.
+        gold: the reference answer; None where it is in a file of its own.
+        key: what numbers the question, where it has no text.
+        tokens: the number of tokens of each completion, or its token ids; None where nothing tells it.
+        finish: why each completion ended.
+        thinking: the thinking that stands before each completion.
+        confidences: a confidence for each token.
+        given: whether the completions are answers already.
+        probes: the answers that were forced at the end of a round; then a record is a round.
+        budget: the tokens that a branch may have had at the end of the round.
+        model: the name of the model.
+    """
+
+    completions: FieldPath
+    question: FieldPath | None = None
+    gold: FieldPath | None = None
+    key: FieldPath | None = None
+    tokens: FieldPath | None = None
+    finish: FieldPath | None = None
+    thinking: FieldPath | None = None
+    confidences: FieldPath | None = None
+    given: bool = False
+    probes: FieldPath | None = None
+    budget: FieldPath | None = None
+    model: FieldPath | None = None
+
+    def __str__(self) -> str:
+        kind = "rounds of probes" if self.probes else "answers" if self.given else "completions"
+        told = [
+            f"{name} {spelled(path)}"
+            for name in ("question", "key", "gold", "tokens", "finish", "thinking", "confidences", "probes")
+            if (path := getattr(self, name)) is not None
+        ]
+        return f"{kind} in {spelled(self.completions)}; {', '.join(told)}"
+
+
+def parse_path(name: str, path: str) -> FieldPath:
+    """Parses a field path.
+
+    Args:
+        name: what the argument is called, for the message.
+        path: the path.
+
+    Returns:
+        Its steps.
+
+    Raises:
+        InputError: it is no such path.
+    """
+    steps, end = [], 0
+    for match in _STEP.finditer(text(name, path)):
+        if match.start() != end:
+            break
+        steps.append(match[1] or match[2])
+        end = match.end()
+    if not steps or end != len(path):
+        raise InputError(
+            f"{name} is {path!r:.60}, which is no field path; write one as doc.question or resps[*][0]"
+        )
+    return tuple(steps)
+
+
+def spelled(path: FieldPath) -> str:
+    """Writes a field path as users write it."""
+    written = "".join(f"[{step}]" if step == EVERY or step.isdecimal() else f".{step}" for step in path)
+    return written.removeprefix(".")
+
+
+def values(record: Any, path: FieldPath) -> list[Any]:
+    """Looks up what a path leads to.
+
+    Args:
+        record: the record.
+        path: the path.
+
+    Returns:
+        The values, None for what is missing: one, or where the path has `EVERY` any number.
+    """
+    if not path:
+        return [record]
+    step, rest = path[0], path[1:]
+    if step == EVERY:
+        return [value for one in entries(record) or () for value in values(one, rest)]
+    if isinstance(record, dict):
+        return values(record.get(step), rest)
+    if isinstance(record, list) and step.isdecimal() and int(step) < len(record):
+        return values(record[int(step)], rest)
+    return [None]
+
+
+def entries(value: Any) -> list[Any] | None:
+    """The entries of a list, or of an object whose keys are numbers; None of anything else."""
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict) and value and all(str(key).isdecimal() for key in value):
+        return [value[key] for key in sorted(value, key=int)]
+    return None
+
+
+# --- conversations and pairs
+
+
+def conversation(value: Any) -> bool:
+    """Tells whether a value is a list of messages, each with its role."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, dict) and _role(one) is not None and len(one) > 1 for one in value)
+    )
+
+
+def _role(message: Mapping[str, Any]) -> str | None:
+    role = message.get("role", message.get("from"))
+    return {"human": "user", "gpt": "assistant", "model": "assistant"}.get(role, role) if role else None
+
+
+def spoken(value: Any, role: str) -> tuple[str | None, str]:
+    """Finds what somebody said last.
+
+    Args:
+        value: a text, or a conversation.
+        role: whose part of a conversation is meant, ``user`` or ``assistant``.
+
+    Returns:
+        The text, None if there is none, and the thinking before it.
+    """
+    if isinstance(value, list) and all(isinstance(part, dict) for part in value):
+        if conversation(value):
+            turns = [message for message in value if _role(message) == role]
+            return spoken(turns[-1], role) if turns else (None, "")
+        # Parts of a message, each of a kind.
+        parts = {
+            kind: "".join(part[kind] for part in value if isinstance(part.get(kind), str))
+            for kind in ("text", "thinking")
+        }
+        return parts["text"] or None, parts["thinking"]
+    if isinstance(value, dict):
+        said, thought = spoken(value.get("content", value.get("value")), role)
+        for name, part in value.items():
+            if isinstance(part, str) and words((name,))[-1] in (*_THINKING, "content") and name != "content":
+                thought = thought or part
+        return said, thought
+    return (None if value is None else str(value)), ""
+
+
+def is_pair(value: Any) -> bool:
+    """Tells whether a value is an answer and its number of tokens."""
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and (value[0] is None or _is_text(value[0]))
+        and is_number(value[1])
+    )
+
+
+def is_number(value: Any) -> bool:
+    """Tells whether a value is a number; one of YAML, JSON or Parquet, not text."""
+    return isinstance(value, int | float | Numeral) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Numeral)
+
+
+def words(path: Sequence[str]) -> list[str]:
+    """The words of the names in a path, in lower case and the singular."""
+    found = [word.lower() for name in path if name != EVERY for word in _WORD.findall(name)]
+    return [
+        word[:-1] if len(word) > 2 and word.endswith("s") and word[-2] != "s" else word for word in found
+    ] or [""]
+
+
+# --- recognising
+
+
+@dataclasses.dataclass
+class _Column:
+    """What the sampled records have at a path."""
+
+    path: FieldPath
+    kind: str  # text, number, numbers, conversation, pair
+    found: list[Any]
+    records: int
+
+    @property
+    def many(self) -> int:
+        return self.path.count(EVERY)
+
+    @property
+    def mean(self) -> float:
+        """Mean length of its texts."""
+        said = [spoken(value, "assistant")[0] or "" for value in self.found]
+        return sum(map(len, said)) / max(1, len(said))
+
+    def named(self, known: Sequence[str]) -> int | None:
+        """How telling the last name in its path is that has a known word: 0 is the most; None without one."""
+        for name in reversed(self.path):
+            own = words((name,))
+            if found := [known.index(word) for word in (*own, "".join(own)) if word in known]:
+                return min(found)
+        return None
+
+    def last(self, known: Sequence[str]) -> bool:
+        """Whether the last name in its path has one of some words."""
+        names = [name for name in self.path if name != EVERY]
+        return not set(words(names[-1:])).isdisjoint(known)
+
+
+def recognise(
+    records: Sequence[FileRecord], told: Mapping[str, FieldPath], gold_elsewhere: bool = False
+) -> Layout:
+    """Recognises how records hold questions and completions.
+
+    Args:
+        records: the first records of the files, at least one.
+        told: paths that the user has given, by the attribute of `Layout`.
+        gold_elsewhere: whether questions and reference answers are in a file of their own.
+
+    Returns:
+        The layout.
+
+    Raises:
+        DataError: a path leads nowhere, or the completions, the questions or their reference answers cannot
+            be told from other fields.
+    """
+    columns = _columns(records)
+    first = records[0]
+    for name, path in told.items():
+        if all(value is None for record in records for value in values(record.value, path) or [None]):
+            raise DataError(
+                first.file,
+                f"{first.place} has nothing at {spelled(path)}, which --{name} names; it has "
+                f"{_listed(columns)}",
+            )
+    if rounds := _rounds(columns, told):
+        return rounds
+    question = told.get("question") or _question(columns)
+    completions = told.get("completions") or _completions(columns, question)
+    if completions is None:
+        raise DataError(
+            first.file,
+            f"no field of {first.place} can be recognised as completions or answers; it has "
+            f"{_listed(columns)}; name one by --completions, as --completions 'outputs[*].text'",
+        )
+    beside = [column for column in columns if column.path != completions]
+    key = None if question else _key(beside)
+    if question is None and key is None:
+        raise DataError(
+            first.file,
+            f"no field of {first.place} can be recognised as the question or its number; it has "
+            f"{_listed(columns)}; name one by --question, as --question doc.question",
+        )
+    gold = told.get("gold") or _gold([column for column in beside if column.path != question])
+    if gold is None and not gold_elsewhere:
+        raise DataError(
+            first.file,
+            f"no field of {first.place} can be recognised as the reference answer; it has {_listed(columns)}"
+            "; name one by --gold, or a file with questions and answers by --questions",
+        )
+    of_each = [column for column in beside if column.path not in (question, gold)]
+    many = completions.count(EVERY)
+    own = _own(of_each, completions)
+    found = [one for column in columns if column.path == completions for one in column.found]
+    pairs = bool(found) and all(map(is_pair, found))
+    return Layout(
+        completions,
+        question,
+        gold,
+        key,
+        tokens=told.get("tokens") or (None if pairs else _tokens(own, many)),
+        finish=_first(
+            own, lambda column: column.kind == "text" and bool(_FINISH.fullmatch(column.path[-1])), True
+        ),
+        thinking=_first(own, lambda column: column.kind == "text" and column.last(_THINKING)),
+        confidences=_confidences(own),
+        given=pairs or (bool(found) and all(map(_answer_like, found))),
+        model=_model(columns),
+    )
+
+
+def recognise_questions(
+    records: Sequence[FileRecord], told: Mapping[str, FieldPath]
+) -> tuple[FieldPath, FieldPath, FieldPath | None]:
+    """Recognises how records hold questions and reference answers alone.
+
+    Args:
+        records: the first records, at least one.
+        told: paths that the user has given, used where they lead somewhere.
+
+    Returns:
+        The paths of the question, of the reference answer, and of its number or id if there is one.
+
+    Raises:
+        DataError: they cannot be told from other fields.
+    """
+    columns = _columns(records)
+
+    def given(name: str) -> FieldPath | None:
+        path = told.get(name)
+        return path if path and any(values(record.value, path) != [None] for record in records) else None
+
+    question = given("question") or _question(columns)
+    gold = given("gold") or _gold([column for column in columns if column.path != question])
+    if question is None or gold is None:
+        missing = "question" if question is None else "reference answer"
+        raise DataError(
+            records[0].file,
+            f"no field of {records[0].place} can be recognised as the {missing}; it has {_listed(columns)}; "
+            "call them question and answer",
+        )
+    return question, gold, _key(columns)
+
+
+def _columns(records: Sequence[FileRecord]) -> list[_Column]:
+    columns: dict[tuple[FieldPath, str], _Column] = {}
+    for record in records:
+        seen = set()
+        for path, kind, value in _leaves(record.value, ()):
+            column = columns.setdefault((path, kind), _Column(path, kind, [], 0))
+            column.found.append(value)
+            column.records += (path, kind) not in seen
+            seen.add((path, kind))
+    return list(columns.values())
+
+
+def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str, Any]]:
+    inside = entries(value)
+    if conversation(value) or (
+        isinstance(value, list) and value and all(isinstance(one, dict) and _is_part(one) for one in value)
+    ):
+        yield path, "conversation", value
+    elif is_pair(value):
+        yield path, "pair", value
+    elif inside and all(map(is_number, inside)):
+        yield path, "numbers", inside
+    elif inside is not None:
+        for one in inside:
+            yield from _leaves(one, (*path, EVERY))
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from _leaves(one, (*path, str(name)))
+    elif is_number(value):
+        yield path, "number", value
+    elif isinstance(value, str):
+        yield path, "text", value
+
+
+def _is_part(value: Mapping[str, Any]) -> bool:
+    """Whether a value is a part of a message, as {"type": "text", "text": "…"}."""
+    return isinstance(value.get("type"), str) and isinstance(value.get(value["type"]), str)
+
+
+def _listed(columns: Sequence[_Column]) -> str:
+    """Names fields in a message, and what stands there."""
+    shown = [f"{spelled(column.path)} ({column.found[0]!r:.30})" for column in columns[:_SHOWN]]
+    return ", ".join(shown) + (", …" if len(columns) > _SHOWN else "") or "no field with a text or a number"
+
+
+def _question(columns: Sequence[_Column]) -> FieldPath | None:
+    """The question: a text or a conversation of its own, by its name."""
+    fitting = [
+        (rank, len(column.path), column.path)
+        for column in columns
+        if column.kind in ("text", "conversation") and not column.many and not column.last(_NUMBERED)
+        if not column.last((*_DERIVED, *_WORKED)) and not column.last(_GOLD)
+        if (rank := column.named(_QUESTION)) is not None
+    ]
+    if fitting:
+        return min(fitting)[2]
+    # A conversation from the question to the completion, whatever it is called.
+    whole = [column.path for column in columns if column.kind == "conversation" and not column.many]
+    return whole[0] if whole else None
+
+
+def _completions(columns: Sequence[_Column], question: FieldPath | None) -> FieldPath | None:
+    """The completions: pairs, or else the longest texts that could be some."""
+    fitting: list[tuple[int, int, float, FieldPath]] = []
+    answers: dict[FieldPath, int] = {}
+    for column in columns:
+        replies = column.kind == "conversation" and any(
+            spoken(value, "assistant")[0] or spoken(value, "assistant")[1] for value in column.found
+        )
+        if column.kind == "pair":
+            fitting.append((4, column.many, 0, column.path))
+        elif column.kind == "conversation" and column.path == question and replies:
+            fitting.append((0, 0, column.mean, column.path))
+        elif (replies or (column.kind == "text" and column.path != question)) and (
+            rank := _as_completion(column)
+        ):
+            fitting.append((rank, column.many, column.mean, column.path))
+            if all(map(_answer_like, column.found)):
+                answers[column.path] = len(column.found)
+    best = max(fitting, default=(0, 0, 0.0, None))[3]
+    if best in answers:  # of the texts that they were extracted from, if these are there
+        texts = [
+            (rank, mean, column.path)
+            for rank, many, mean, path in fitting
+            for column in columns
+            if column.path == path and many == best.count(EVERY) and path not in answers
+            if rank > 1 and len(column.found) == answers[best]
+        ]
+        best = max(texts, default=(0, 0.0, best))[2]
+    return best
+
+
+def _as_completion(column: _Column) -> int:
+    """How likely texts are to be completions by their name; 0 if they are not."""
+    if column.last(_DERIVED) or column.last(_THINKING):
+        return 0
+    gold, question = column.named(_GOLD), column.named(_QUESTION)
+    if column.named(_COMPLETION) is not None:
+        return 3
+    if gold is not None or question is not None:
+        return 1 if gold is not None and (column.many or column.mean > 60) else 0
+    return 2 if column.many or column.mean >= 20 else 0
+
+
+def _key(columns: Sequence[_Column]) -> FieldPath | None:
+    """What numbers the question."""
+    owners = ("custom", "question", "problem", "doc", "task", "sample", "example")
+    fitting = [
+        (
+            column.named(owners) is None,
+            words(column.path)[-1] not in ("idx", "index"),
+            len(column.path),
+            column.path,
+        )
+        for column in columns
+        if column.kind in ("text", "number") and not column.many and column.last(_NUMBERED)
+    ]
+    return min(fitting)[3] if fitting else None
+
+
+def _gold(columns: Sequence[_Column]) -> FieldPath | None:
+    """The reference answer: a text or a number of its own, by its name."""
+    fitting = [
+        (column.last(_WORKED), rank, len(column.path), column.path)
+        for column in columns
+        if column.kind in ("text", "number") and not column.many and not column.last(_DERIVED)
+        if (rank := column.named(_GOLD)) is not None
+    ]
+    if not fitting:  # a list of one
+        fitting = [
+            (False, rank, len(column.path), column.path)
+            for column in columns
+            if column.kind in ("text", "numbers") and column.many <= 1 and not column.last(_DERIVED)
+            if len(column.found) == column.records and (rank := column.named(_GOLD)) is not None
+        ]
+    return min(fitting)[3] if fitting else None
+
+
+def _own(columns: Sequence[_Column], completions: FieldPath) -> list[_Column]:
+    """Fields that say something of each completion, beside it or in lists of their own; the nearest first."""
+    many = completions.count(EVERY)
+
+    def shared(path: FieldPath) -> int:
+        return next((n for n, (a, b) in enumerate(zip(path, completions, strict=False)) if a != b), len(path))
+
+    fitting = [column for column in columns if column.many in (many, 0) or column.kind == "numbers"]
+    return sorted(fitting, key=lambda column: -shared(column.path))
+
+
+def _first(columns: Sequence[_Column], fits: Any, listed: bool = False) -> FieldPath | None:
+    for column in columns:
+        path = column.path
+        if listed and path[-1] == EVERY and len(path) > 1:
+            plain = _Column(path[:-1], column.kind, column.found, column.records)
+            if fits(plain):
+                return path
+        elif fits(column):
+            return path
+    return None
+
+
+def _tokens(columns: Sequence[_Column], many: int) -> FieldPath | None:
+    """The number of tokens of each completion, or their ids."""
+
+    def of_length(column: _Column) -> bool:
+        own = words([name for name in column.path if name != EVERY][-1:])
+        return not set(own).isdisjoint(_LENGTH) and set(own).isdisjoint(_NO_LENGTH)
+
+    for column in columns:
+        if column.kind == "number" and of_length(column) and all(float(value) >= 0 for value in column.found):
+            return column.path
+    for column in columns:
+        if column.kind == "numbers" and of_length(column) and column.many == many - 1:
+            return (*column.path, EVERY)
+    for column in columns:
+        own = set(words(column.path[-1:]))
+        ids = "id" in own and not own.isdisjoint(_LENGTH) and "prompt" not in own
+        if column.kind == "numbers" and column.many == many and ids:
+            return column.path
+    return None
+
+
+def _confidences(columns: Sequence[_Column]) -> FieldPath | None:
+    """A confidence for each token: the longest list of numbers that is called so."""
+    fitting = [
+        (sum(map(len, column.found)), column.path)
+        for column in columns
+        if column.kind == "numbers" and any(word.startswith("conf") for word in words(column.path[-1:]))
+    ]
+    return max(fitting)[1] if fitting else None
+
+
+def _answer_like(value: Any) -> bool:
+    """Whether a value is an answer rather than a text with one in it."""
+    said = "" if value is None else value
+    if not isinstance(said, str) or any(mark in said for mark in ("\n", "boxed", "####", "<", "nswer")):
+        return False
+    return len(said) <= 60 and len(re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+", "", said))) <= 3
+
+
+def _rounds(columns: Sequence[_Column], told: Mapping[str, FieldPath]) -> Layout | None:
+    """Rounds: a record has for each branch a forced answer, and how many tokens a branch may have had."""
+    forced = [
+        column
+        for column in columns
+        if column.kind == "text" and column.many and "probe" in words(column.path)
+        if not column.last(_QUESTION)
+    ]
+    budgets = [
+        column
+        for column in columns
+        if column.kind == "number"
+        and not column.many
+        and not {"max", "budget"}.isdisjoint(words(column.path))
+    ]
+    if not forced or not budgets:
+        return None
+    probes, plain = forced[0].path, [column for column in columns if "probe" not in words(column.path)]
+    listed = [column for column in plain if column.path[-1] == EVERY and column.kind == "text"]
+    prompts = [column.path for column in listed if column.named(_QUESTION) is not None]
+    written = [
+        column
+        for column in listed
+        if column.path not in prompts and not _FINISH.fullmatch(column.path[-2]) and not column.last(_DERIVED)
+    ]
+    question = told.get("question") or _question(plain) or next(iter(prompts), None)
+    gold = told.get("gold") or _gold(plain)
+    if question is None or gold is None or not written:
+        return None
+    return Layout(
+        told.get("completions") or max(written, key=lambda column: column.mean).path,
+        question,
+        gold,
+        _key(plain),
+        finish=next((c.path for c in listed if _FINISH.fullmatch(c.path[-2])), None),
+        probes=probes,
+        budget=budgets[0].path,
+        model=_model(columns),
+    )
+
+
+def _model(columns: Sequence[_Column]) -> FieldPath | None:
+    """The name of the model, the same in all records."""
+    for column in columns:
+        names = ("model", "model_name", "model_id")
+        if column.kind == "text" and column.path[-1] in names and len(set(column.found)) == 1:
+            return column.path
+    return None

@@ -1,0 +1,375 @@
+"""Records of others' files, streamed: JSON, JSON lines, YAML, CSV and Parquet, also compressed.
+
+Suffixes tell YAML and CSV from JSON; everything else is told by the content.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import gzip
+import io
+import itertools
+import json
+import re
+import reprlib
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from autotts_jax.errors import DataError, InputError
+from autotts_jax.extras import needs
+from autotts_jax.files import exists, files_below, opened
+from autotts_jax.parsing import MAX_DEPTH, MAX_JSON, parse_json, parse_next
+from autotts_jax.terminal import quoted
+
+SUFFIXES = (".jsonl", ".json", ".ndjson", ".parquet", ".yaml", ".yml", ".csv")
+"""The files of a folder that are read, also with one of `COMPRESSED` behind."""
+COMPRESSED = (".gz", ".zst")
+
+_GZIP, _ZSTD, _PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
+_LFS_POINTER = b"version https://git-lfs"
+_CHUNK = 2**20
+_BATCH = 16
+"""Rows of Parquet that are unpacked at a time: what a file holds once may stand in millions of rows."""
+
+_AGAIN = "fix it, or get the file again"
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is running, how many bytes are read, and how many there are."""
+
+
+class Numeral(str):
+    """A number of JSON as it is written, for 5.0 is to stay 5.0."""
+
+    __slots__ = ()
+
+
+class FileRecord(NamedTuple):
+    """One record of a file.
+
+    Attributes:
+        file: the file.
+        place: where it stands, as "line 3".
+        value: its named values.
+    """
+
+    file: Path
+    place: str
+    value: Mapping[str, Any]
+
+
+def find_sources(sources: str | Path | Sequence[str | Path]) -> list[Path]:
+    """Finds the files that names, folders and glob patterns stand for.
+
+    Args:
+        sources: one or several of them.
+
+    Returns:
+        The files in the order in which they are named; those of a folder or a pattern by the numbers in their
+        names, 2 before 10. Each once.
+
+    Raises:
+        InputError: one matches no file, or a folder cannot be listed.
+    """
+    named = [sources] if isinstance(sources, str | Path) else sources
+    found: dict[Path, None] = {}
+    for source in named:
+        if not isinstance(source, str | Path):
+            raise InputError(f"a file is {source!r:.60}, but it must be a path")
+        places = [source] if exists(source) else glob.glob(str(source), recursive=True)  # noqa: PTH207
+        files: list[Path] = []
+        for place in map(Path, places):
+            files += (
+                [file for file in files_below(place) if _is_record_file(file)] if place.is_dir() else [place]
+            )
+        if not files:
+            raise InputError(
+                f"nothing found at {str(source)!r:.200}; name a file, a pattern that matches some, or a "
+                f"folder with {', '.join(SUFFIXES)} files, plain or {' or '.join(COMPRESSED)}"
+            )
+        found |= dict.fromkeys(sorted(files, key=_by_number))
+    return list(found)
+
+
+def read_records(files: Sequence[Path], on_progress: OnProgress | None = None) -> Iterator[FileRecord]:
+    """Reads the records of files one by one, so that no file has to fit into memory.
+
+    A file is JSON, with a record a line, a list of records or one record; YAML or CSV, by its suffix; or
+    Parquet. A JSON object may also hold its records by a key each, in one list, or as a list for each column.
+
+    Args:
+        files: the files.
+        on_progress: called now and then.
+
+    Yields:
+        The records.
+
+    Raises:
+        DataError: a file cannot be read, is damaged, or has something else than named values.
+        InputError: PyYAML is needed and missing.
+    """
+    report = on_progress or (lambda *_: None)
+    total = sum(file.stat().st_size for file in files if file.is_file())
+    before = 0
+    for file in files:
+        with opened(file) as stream:
+            for number, (place, value) in enumerate(_values(file, stream)):
+                if type(value) is not dict:
+                    raise DataError(
+                        file,
+                        f"{place} is {reprlib.repr(value)}, and a record has named values; make it an object",
+                    )
+                if number % 100 == 0:
+                    report("reading", before + stream.tell(), total)
+                yield FileRecord(file, place, value)
+            before += stream.tell()
+
+
+def _values(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
+    head = stream.read(len(_LFS_POINTER))
+    stream.seek(0)
+    if head == _LFS_POINTER:
+        raise DataError(file, "is a Git LFS pointer; run git lfs pull in its checkout")
+    if head.startswith(_PARQUET):
+        yield from _parquet_rows(file, stream)
+        return
+    try:
+        content = _unpacked(head, stream)
+        yield from _readers(file)(file, content)
+    # What gzip, zlib and Arrow raise where a file is cut off or damaged.
+    except (gzip.BadGzipFile, EOFError, zlib.error, OSError) as error:
+        raise DataError(file, f"is not a complete compressed file: {quoted(error)}; get it again") from error
+
+
+def _unpacked(head: bytes, stream: BinaryIO) -> BinaryIO:
+    if head.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=stream)  # type: ignore[return-value]
+    if head.startswith(_ZSTD):
+        import pyarrow as pa
+
+        return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd"), _CHUNK)
+    return stream
+
+
+def _readers(file: Path) -> Callable[[Path, BinaryIO], Iterator[tuple[str, Any]]]:
+    return {".yaml": _yaml_records, ".yml": _yaml_records, ".csv": _csv_rows}.get(
+        _suffix(file), _json_records
+    )
+
+
+def _suffix(file: Path) -> str:
+    """The suffix that tells the format."""
+    path = Path(file.stem) if file.suffix.lower() in COMPRESSED else file
+    return path.suffix.lower()
+
+
+def _is_record_file(file: Path) -> bool:
+    return not file.name.startswith(".") and _suffix(file) in SUFFIXES
+
+
+def _by_number(file: Path) -> list[tuple[int, int, str]]:
+    parts = re.split(r"(\d+)", str(file))
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
+
+
+# --- JSON
+
+
+def _json_records(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
+    first = _first_line(stream)
+    opening = first.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not opening:
+        raise DataError(file, "is empty; name a file with completions")
+    if opening.startswith(b"["):
+        yield from _listed(file, first, stream)
+        return
+    try:
+        value = parse_json(first, Numeral)
+    except ValueError:
+        # One object over many lines, or a damaged first line.
+        rest = stream.read(MAX_JSON)
+        whole = opening.startswith(b"{") and len(first) + len(rest) < MAX_JSON
+        yield from _unwrapped(_parsed(file, first + rest if whole else first, 1))
+        return
+    lines = enumerate(iter(lambda: stream.readline(MAX_JSON + 1), b""), 2)
+    second = next((numbered for numbered in lines if numbered[1].strip()), None)
+    if second is None:
+        yield from _unwrapped(value)
+        return
+    yield "line 1", value
+    for n, line in itertools.chain([second], lines):
+        if line.strip():
+            yield f"line {n}", _parsed(file, line, n)
+
+
+def _first_line(stream: BinaryIO) -> bytes:
+    for line in iter(lambda: stream.readline(MAX_JSON + 1), b""):
+        if line.strip():
+            return line
+    return b""
+
+
+def _parsed(file: Path, content: bytes, line: int) -> Any:
+    try:
+        return parse_json(content, Numeral)
+    except UnicodeDecodeError as error:
+        at = line + content.count(b"\n", 0, error.start)
+        raise DataError(file, f"line {at} is not UTF-8; save the file as UTF-8 text") from error
+    except json.JSONDecodeError as error:
+        at = line + error.lineno - 1
+        raise DataError(
+            file, f"line {at}, column {error.colno} is not JSON: {error.msg}; {_AGAIN}"
+        ) from error
+    except ValueError as error:
+        raise DataError(file, f"line {line} is not readable as JSON: {error}; {_AGAIN}") from error
+
+
+def _listed(file: Path, first: bytes, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
+    """The values of a list, which need not fit into memory together."""
+    text = io.TextIOWrapper(io.BufferedReader(_Joined(first, stream), _CHUNK), "utf-8-sig")
+    try:
+        buffer = text.read(_CHUNK).lstrip()[1:]
+        ended = False
+        for n in itertools.count(1):
+            while not ended and len(buffer.lstrip(" \t\r\n,")) < 2:
+                more = text.read(_CHUNK)
+                buffer, ended = buffer + more, not more
+            buffer = buffer.lstrip(" \t\r\n,")
+            if buffer.startswith("]"):
+                return
+            while True:
+                try:
+                    value, end = parse_next(buffer, 0, Numeral)
+                    break
+                except ValueError as error:
+                    more = text.read(max(_CHUNK, len(buffer)))
+                    if not more or len(buffer) > MAX_JSON:
+                        reason = getattr(error, "msg", error)
+                        raise DataError(
+                            file, f"row {n} of its list is not JSON: {reason}; {_AGAIN}"
+                        ) from error
+                    buffer += more
+            yield f"row {n}", value
+            buffer = buffer[end:]
+    except UnicodeDecodeError as error:
+        raise DataError(file, f"row {n} or the next one is not UTF-8; save the file as UTF-8 text") from error
+
+
+class _Joined(io.RawIOBase):
+    """What was read of a stream already, and the rest of it."""
+
+    def __init__(self, first: bytes, stream: BinaryIO):
+        self._first, self._stream = first, stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self._first[: len(buffer)] or self._stream.read(len(buffer))
+        self._first = self._first[len(content) :]
+        buffer[: len(content)] = content
+        return len(content)
+
+
+def _unwrapped(value: Any) -> Iterator[tuple[str, Any]]:
+    """The records of a file that is one object: by a key each, in its only list, by columns, or itself."""
+    inner = list(value.values()) if type(value) is dict else []
+    if (
+        inner
+        and all(type(one) is dict for one in inner)
+        and (len(inner) > 1 or next(iter(value)).isdecimal())
+    ):
+        for key, one in value.items():
+            yield f"entry {key!r:.60}", {"key": key, **one} if "key" not in one else one
+        return
+    lists = [one for one in inner if type(one) is list]
+    if len(lists) == len(inner) > 1 and len({len(one) for one in lists}) == 1:
+        for n, row in enumerate(zip(*lists, strict=True), 1):
+            yield f"row {n}", dict(zip(value, row, strict=True))
+        return
+    texts = [one for one in inner if type(one) is str and len(one) > 40]
+    if len(lists) == 1 and not texts and lists[0] and all(_is_record(one) for one in lists[0]):
+        for n, one in enumerate(lists[0], 1):
+            yield f"row {n}", one
+        return
+    yield "the object", value
+
+
+def _is_record(value: Any) -> bool:
+    """Whether a value has a question and something beside it, rather than being one completion."""
+    return type(value) is dict and sum(type(one) in (str, list, dict) for one in value.values()) > 1
+
+
+# --- YAML, CSV and Parquet
+
+
+def _yaml_records(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
+    with needs("collecting", f"{file}: YAML"):
+        import yaml
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    content = stream.read(MAX_JSON + 1)
+    if len(content) > MAX_JSON:
+        raise DataError(
+            file, f"has more than {MAX_JSON:,} bytes of YAML; split it, or write it as JSON lines"
+        )
+    depth = 0
+    try:
+        for event in yaml.parse(content, loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                raise DataError(file, f"is nested more than {MAX_DEPTH} deep; {_AGAIN}")
+            if isinstance(event, yaml.AliasEvent):  # a few may stand for more than memory holds
+                raise DataError(file, "has an alias (*name); write its value out")
+        value = yaml.load(content, loader)
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1} " if mark else ""
+        raise DataError(
+            file, f"{where}is not YAML: {quoted(getattr(error, 'problem', None) or error)}; {_AGAIN}"
+        ) from error
+    if type(value) is list:
+        yield from ((f"row {n}", one) for n, one in enumerate(value, 1))
+    else:
+        yield from _unwrapped(value)
+
+
+def _csv_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
+    reader = csv.DictReader(io.TextIOWrapper(stream, "utf-8-sig", newline=""), strict=True)
+    try:
+        for row in reader:
+            place = f"line {reader.line_num}"
+            if None in row or None in row.values():
+                raise DataError(
+                    file,
+                    f"{place} has not as many values as the header has columns; "
+                    "put values with commas or line breaks in double quotes",
+                )
+            yield place, row
+    except UnicodeDecodeError as error:
+        raise DataError(
+            file, f"line {reader.line_num + 1} or a later one is not UTF-8; save it as UTF-8"
+        ) from error
+    except csv.Error as error:
+        raise DataError(file, f"line {reader.line_num} is not CSV: {quoted(error)}; {_AGAIN}") from error
+
+
+def _parquet_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(pa.PythonFile(stream, "r"))
+        names = table.schema_arrow.names
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise DataError(file, f"has the column {repeated[0]!r:.60} twice; rename one")
+        number = 0
+        for batch in table.iter_batches(batch_size=_BATCH):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"row {number}", row
+    except UnicodeDecodeError as error:
+        raise DataError(file, "holds text that is not UTF-8; write it again") from error
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(file, f"is not a complete Parquet file: {quoted(error)}; get it again") from error
