@@ -174,7 +174,7 @@ def import_answers(
     if not MATRIX_FIELDS.isdisjoint(sample[0].value):
         raise DataError(
             sources[0],
-            "is a probe matrix already: name it as --data, or write it as one file by autotts-jax data convert",
+            "is a probe matrix already: name it as --data, or convert it by autotts-jax data convert",
         )
     layout = recognise(sample, told, known is not None)
     if answers is not None:

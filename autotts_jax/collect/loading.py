@@ -20,8 +20,9 @@ def load(data: str | Path | Sequence[str | Path], encoding: str = EXACT) -> Prob
 
     Args:
         data: the name of an embedded dataset (``"smollm2"`` or ``"synthetic"``), a file, a folder, a glob
-            pattern, a dataset on the Hugging Face Hub (``"hf://ORG/NAME"``), or several of these. To read a
-            file or folder with the name of an embedded dataset, write ``"./smollm2"``. Of the folder of an
+            pattern, a dataset on the Hugging Face Hub (``"hf://ORG/NAME"``), the released matrices
+            (``"autotts"``, or ``"autotts:FOLDER"`` where you have them), or several of these. To read a file
+            or folder with such a name, write ``"./smollm2"``. Of the folder of an
             unfinished collection, the questions are loaded that have all their branches, graded, with an
             `InputWarning`.
         encoding: ``"exact"`` compares answers as strings, ``"equiv"`` by their canonical forms.

@@ -23,6 +23,8 @@ from autotts_jax.replay.spelling import ERROR
 from autotts_jax.terminal import quoted
 
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+_SOLUTION = re.compile(r".{20}.*\banswer(?: is\b|:)", re.DOTALL | re.IGNORECASE)
+"""A reference answer that is a worked solution, and states its answer at the end."""
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 Row = tuple[str, Mapping[str, Any]]
@@ -270,6 +272,8 @@ def _answer(source: str, place: str, written: str) -> str:
         gold = _THOUSANDS.sub("", after).strip()
     elif "\\boxed" in written:
         gold = extractor("boxed")(written)
+    elif _SOLUTION.search(written):
+        gold = extractor("auto")(written)
     else:
         gold = written.strip()
     if not gold or plain_form(gold, arithmetic=True) == ERROR:

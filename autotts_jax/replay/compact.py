@@ -23,6 +23,7 @@ import json
 import reprlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +53,7 @@ _DTYPES = {
 _SIGNAL = "signal."
 _TEXT_FIELDS = {"encoding": str, "cells": list, "questions": list}
 _CELL_FIELDS = {"model": str, "benchmark": str, "num_branches": int, "source": str, "sha256": str}
+_WITH_PROBES = ("probes", True)
 _QUESTION_FIELDS = {"index": int, "text": str, "gold": str, "vocabulary": list}
 _MAX_INT32 = np.iinfo(np.int32).max
 
@@ -73,7 +75,7 @@ def write_compact(dataset: ProbeDataset, path: str | Path) -> None:
         "format": FORMAT,
         "version": VERSION,
         "encoding": dataset.encoding,
-        "cells": [dataclasses.asdict(cell) for cell in dataset.cells],
+        "cells": [_told(cell) for cell in dataset.cells],
         "questions": [dataclasses.asdict(question) for question in dataset.questions],
     }
     text = json.dumps(told).encode()
@@ -87,6 +89,11 @@ def write_compact(dataset: ProbeDataset, path: str | Path) -> None:
     archive = io.BytesIO()
     np.savez_compressed(archive, **arrays)
     write_atomically(path, archive.getvalue())
+
+
+def _told(cell: Cell) -> dict[str, Any]:
+    """What is written of a cell; that it has probes goes without saying."""
+    return {name: value for name, value in dataclasses.asdict(cell).items() if (name, value) != _WITH_PROBES}
 
 
 def read_compact(path: str | Path) -> ProbeDataset:
@@ -149,7 +156,7 @@ def _parse_text(file: object, content: bytes) -> tuple[str, tuple[Cell, ...], tu
         raise DataError(file, f"unknown encoding {text['encoding']!r:.60}; write it again with write_compact")
     for cell in text["cells"]:
         check_fields(file, "the cell", cell, _CELL_FIELDS)
-        check_type(file, "probes of the cell", cell.setdefault("probes", True), bool)
+        check_type(file, "probes of the cell", cell.setdefault(*_WITH_PROBES), bool)
     for q, question in enumerate(text["questions"]):
         check_fields(file, "the question", question, _QUESTION_FIELDS, q)
         if set(map(type, question["vocabulary"])) - {str}:

@@ -15,6 +15,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.files import exists
 from autotts_jax.replay.dataset import EXACT, ProbeDataset, check_encoding, stack
 from autotts_jax.replay.reading import read_files
+from autotts_jax.replay.released import RELEASED
 
 SMOLLM2 = Path(__file__).with_name("smollm2.npz")
 SMOLLM2_SIGNALS = Path(__file__).with_name("smollm2-signals.npz")
@@ -113,12 +114,12 @@ def places(data: str | Path | Sequence[str | Path]) -> Sequence[str | Path]:
     if not named or "" in named:
         raise InputError(f"data is {data!r}, which names nothing; give a name, a path, or several of them")
     for place in named:
-        if not exists(place) and place not in EMBEDDED and re.fullmatch(r"[\w-]+", str(place)):
+        if not exists(place) and place not in (*EMBEDDED, RELEASED) and re.fullmatch(r"[\w-]+", str(place)):
             if isinstance(place, Path) and str(place) in EMBEDDED:
                 raise InputError(
                     f"nothing found at {place!r}; the data of this name is {str(place)!r}, as text"
                 )
             raise InputError(
-                f"nothing found at {str(place)!r}; {nearest(place, EMBEDDED)}, files and folders"
+                f"nothing found at {str(place)!r}; {nearest(place, (*EMBEDDED, RELEASED))}, files and folders"
             )
     return named

@@ -14,6 +14,7 @@ from autotts_jax.replay.dataset import EQUIV, EXACT, ProbeDataset, check_encodin
 from autotts_jax.replay.encoding import merge_equivalent
 from autotts_jax.replay.hub import HUB, hub_files
 from autotts_jax.replay.parquet import read_parquet
+from autotts_jax.replay.released import RELEASED, released_files
 
 SUFFIXES = (".json", ".jsonl", ".npz", ".parquet")
 """The files of a folder that are read."""
@@ -80,8 +81,8 @@ def find_files(pattern: str | Path) -> list[Path]:
     """Finds the files that a file name, a folder, a glob pattern or an address on the Hub stands for.
 
     Args:
-        pattern: the name, the pattern or the address; what is not in the cache of the Hub's client is
-            downloaded.
+        pattern: the name, the pattern or the address, or that of the released matrices, ``autotts`` or
+            ``autotts:FOLDER``; what is not in a cache is downloaded.
 
     Returns:
         The files, at least one, in no particular order.
@@ -91,6 +92,8 @@ def find_files(pattern: str | Path) -> list[Path]:
     """
     if isinstance(pattern, str) and pattern.startswith(HUB):
         return hub_files(pattern)
+    if isinstance(pattern, str) and pattern.partition(":")[0] == RELEASED:
+        return released_files(pattern)
     files: list[Path] = []
     found = [pattern] if exists(pattern) else glob.glob(str(pattern), recursive=True)  # noqa: PTH207
     for place in map(Path, found):
