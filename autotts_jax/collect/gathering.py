@@ -55,7 +55,7 @@ class Gatherer:
         text = self._question(record)
         if not self.model and layout.model:
             self.model = next((str(name) for name in values(record.value, layout.model) if name), "")
-        question = self._questions.setdefault(text, GatheredQuestion(record))
+        question = self._questions.setdefault(text, GatheredQuestion(record._replace(value={})))
         self._note_gold(question, record)
         if layout.probes is not None:
             return text + self._add_round(question, record)

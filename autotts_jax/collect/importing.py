@@ -28,7 +28,7 @@ from autotts_jax.collect.grader import Form
 from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.known_questions import GatheredQuestion, KnownQuestions
 from autotts_jax.collect.layouts import SAMPLE, parse_path, recognise
-from autotts_jax.collect.records import OnProgress, find_sources, read_records
+from autotts_jax.collect.records import OnProgress, find_sources, inner_records, read_records
 from autotts_jax.collect.releases import MATRIX_FIELDS
 from autotts_jax.errors import DataError, InputError, InputWarning
 from autotts_jax.files import destination
@@ -176,7 +176,13 @@ def import_answers(
             sources[0],
             "is a probe matrix already: name it as --data, or convert it by autotts-jax data convert",
         )
-    layout = recognise(sample, told, known is not None)
+    try:
+        layout = recognise(sample, told, known is not None)
+    except DataError:
+        inner = inner_records(sample[0]) if len(sample) == 1 else []
+        if not inner:
+            raise
+        layout, sample = recognise(inner[:SAMPLE], told, known is not None), inner
     if answers is not None:
         layout = dataclasses.replace(layout, given=answers == GIVEN)
     if not layout.given and layout.probes is None:

@@ -562,7 +562,7 @@ def _tokens(columns: Sequence[_Column], many: int) -> FieldPath | None:
         return not set(own).isdisjoint(_LENGTH) and set(own).isdisjoint(_NO_LENGTH)
 
     for column in columns:
-        if column.kind == "number" and of_length(column) and all(float(value) >= 0 for value in column.found):
+        if column.kind == "number" and of_length(column):
             return column.path
     for column in columns:
         if column.kind == "numbers" and of_length(column) and column.many == many - 1:
@@ -588,9 +588,13 @@ def _confidences(columns: Sequence[_Column]) -> FieldPath | None:
 def _answer_like(value: Any) -> bool:
     """Whether a value is an answer rather than a text with one in it."""
     said = "" if value is None else value
-    if not isinstance(said, str) or any(mark in said for mark in ("\n", "boxed", "####", "<", "nswer")):
+    if not isinstance(said, str) or any(mark in said for mark in ("\n", "boxed", "####", "<", "nswer", ". ")):
         return False
-    return len(said) <= 60 and len(re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+", "", said))) <= 3
+    return (
+        len(said) <= 60
+        and not said.endswith(".")
+        and len(re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+", "", said))) <= 3
+    )
 
 
 def _rounds(columns: Sequence[_Column], told: Mapping[str, FieldPath]) -> Layout | None:

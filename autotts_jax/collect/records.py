@@ -93,6 +93,25 @@ def find_sources(sources: str | Path | Sequence[str | Path]) -> list[Path]:
     return list(found)
 
 
+def inner_records(record: FileRecord) -> list[FileRecord]:
+    """Takes the records out of the list that a file's only object holds them in.
+
+    Args:
+        record: the object.
+
+    Returns:
+        The records; none if the object does not have exactly one list of objects.
+    """
+    lists = [
+        value
+        for value in record.value.values()
+        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value)
+    ]
+    if len(lists) != 1:
+        return []
+    return [FileRecord(record.file, f"row {n}", one) for n, one in enumerate(lists[0], 1)]
+
+
 def read_records(files: Sequence[Path], on_progress: OnProgress | None = None) -> Iterator[FileRecord]:
     """Reads the records of files one by one, so that no file has to fit into memory.
 
@@ -121,10 +140,10 @@ def read_records(files: Sequence[Path], on_progress: OnProgress | None = None) -
                         file,
                         f"{place} is {reprlib.repr(value)}, and a record has named values; make it an object",
                     )
-                if number % 100 == 0:
+                if number % 100 == 0 and not stream.closed:
                     report("reading", before + stream.tell(), total)
                 yield FileRecord(file, place, value)
-            before += stream.tell()
+        before += file.stat().st_size
 
 
 def _values(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
@@ -229,6 +248,7 @@ def _parsed(file: Path, content: bytes, line: int) -> Any:
 def _listed(file: Path, first: bytes, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     """The values of a list, which need not fit into memory together."""
     text = io.TextIOWrapper(io.BufferedReader(_Joined(first, stream), _CHUNK), "utf-8-sig")
+    n = 1
     try:
         buffer = text.read(_CHUNK).lstrip()[1:]
         ended = False
@@ -254,7 +274,7 @@ def _listed(file: Path, first: bytes, stream: BinaryIO) -> Iterator[tuple[str, A
             yield f"row {n}", value
             buffer = buffer[end:]
     except UnicodeDecodeError as error:
-        raise DataError(file, f"row {n} or the next one is not UTF-8; save the file as UTF-8 text") from error
+        raise DataError(file, f"row {n} or a later one is not UTF-8; save the file as UTF-8 text") from error
 
 
 class _Joined(io.RawIOBase):
@@ -274,7 +294,7 @@ class _Joined(io.RawIOBase):
 
 
 def _unwrapped(value: Any) -> Iterator[tuple[str, Any]]:
-    """The records of a file that is one object: by a key each, in its only list, by columns, or itself."""
+    """The records of a file that is one object: by a key each, by columns, or itself."""
     inner = list(value.values()) if type(value) is dict else []
     if (
         inner
@@ -289,17 +309,7 @@ def _unwrapped(value: Any) -> Iterator[tuple[str, Any]]:
         for n, row in enumerate(zip(*lists, strict=True), 1):
             yield f"row {n}", dict(zip(value, row, strict=True))
         return
-    texts = [one for one in inner if type(one) is str and len(one) > 40]
-    if len(lists) == 1 and not texts and lists[0] and all(_is_record(one) for one in lists[0]):
-        for n, one in enumerate(lists[0], 1):
-            yield f"row {n}", one
-        return
     yield "the object", value
-
-
-def _is_record(value: Any) -> bool:
-    """Whether a value has a question and something beside it, rather than being one completion."""
-    return type(value) is dict and sum(type(one) in (str, list, dict) for one in value.values()) > 1
 
 
 # --- YAML, CSV and Parquet

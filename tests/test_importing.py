@@ -1,0 +1,813 @@
+"""Own answers and completions: any layout gives the same matrix, and damage gives one clear error."""
+
+import collections
+import gzip
+import json
+import re
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import DATA, NO_DATA
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotts_jax.collect import import_answers
+from autotts_jax.collect.layouts import entries, parse_path, spelled, values
+from autotts_jax.collect.prompts import question_in
+from autotts_jax.collect.trajectories import last_depth
+from autotts_jax.errors import DataError, InputError, InputWarning
+from autotts_jax.experiments.evaluation import evaluate
+from autotts_jax.replay import NONE, read_compact
+
+QUESTIONS = {"How many pens are sold in 6 days?": "42", "What is 15 more than 28?": "43"}
+ANSWERS = (("44", "42", "42"), ("43", "44", "43"))
+TEXTS = [
+    [f"<think>step {7 * n}.</think> So it is \\boxed{{{a}}}." for n, a in enumerate(row)] for row in ANSWERS
+]
+TOKENS = ((100, 250, 310), (90, 420, 100))
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* nothing says how many tokens")
+
+
+def conversation(*turns):
+    return [
+        {"role": role, "content": content}
+        for role, content in zip(("user", "assistant"), turns, strict=False)
+    ]
+
+
+def each(make):
+    """Records with all completions of a question."""
+    return [make(q, n, gold) for n, (q, gold) in enumerate(QUESTIONS.items())]
+
+
+def rows(make):
+    """Records with one completion."""
+    return [
+        make(question, text, gold, TOKENS[n][b])
+        for n, (question, gold) in enumerate(QUESTIONS.items())
+        for b, text in enumerate(TEXTS[n])
+    ]
+
+
+LAYOUTS = {
+    "rows": rows(lambda q, c, g, t: {"question": q, "completion": c, "answer": g, "num_tokens": t}),
+    "rows of other names": rows(
+        lambda q, c, g, t: {"prompt": q, "generated_text": c, "label": g, "n_tokens": t}
+    ),
+    "rows without telling names": rows(
+        lambda q, c, g, t: {"q": q, "said": c, "ref": "", "gold": g, "tokens": t}
+    ),
+    "rows with templates": rows(
+        lambda q, c, g, t: {
+            "input": f"system\nBe kind\nuser\n{q}\nassistant\n",
+            "output": c,
+            "gts": g,
+            "len": t,
+        }
+    ),
+    "rows of conversations": rows(
+        lambda q, c, g, t: {
+            "prompt": conversation(q),
+            "completion": [{"role": "assistant", "content": c}],
+            "solution": g,
+            "completion_length": t,
+        }
+    ),
+    "one conversation": rows(
+        lambda q, c, g, t: {
+            "messages": conversation(q, c),
+            "target": int(g),
+            "usage": {"completion_tokens": t},
+        }
+    ),
+    "from and value": rows(
+        lambda q, c, g, t: {
+            "conversations": [{"from": "human", "value": q}, {"from": "gpt", "value": c}],
+            "ground_truth": g,
+            "output_tokens": t,
+        }
+    ),
+    "lists": each(lambda q, n, g: {"question": q, "samples": TEXTS[n], "gt_answer": g, "lengths": TOKENS[n]}),
+    "lists in lists": each(
+        lambda q, n, g: {
+            "doc": {"question": q, "answer": f"work\n#### {g}"},
+            "target": f"work\n#### {g}",
+            "arguments": [[f"Question: {q}\nAnswer:", {"until": ["Question:"]}]],
+            "resps": [TEXTS[n]],
+            "filtered_resps": ["7"],
+            "resp_tokens": [TOKENS[n]],
+        }
+    ),
+    "objects": each(
+        lambda q, n, g: {
+            "prompt": q,
+            "outputs": [
+                {"index": b, "text": c, "token_ids": [1] * TOKENS[n][b], "finish_reason": "stop"}
+                for b, c in enumerate(TEXTS[n])
+            ],
+            "reward_model": {"style": "rule", "ground_truth": g},
+        }
+    ),
+    "keys that are numbers": each(
+        lambda q, n, g: {
+            "problem": q,
+            "responses": {str(b): c for b, c in enumerate(TEXTS[n])},
+            "expected_answer": g,
+            "response_tokens": {str(b): t for b, t in enumerate(TOKENS[n])},
+        }
+    ),
+    "texts beside their answers": each(
+        lambda q, n, g: {
+            "question": q,
+            "gt": g,
+            "gt_cot": "as",
+            "code": TEXTS[n],
+            "pred": ["7"] * 3,
+            "len": TOKENS[n],
+        }
+    ),
+    "answers": each(
+        lambda q, n, g: {"question": q, "gold": g, "answers": list(ANSWERS[n]), "tokens": TOKENS[n]}
+    ),
+    "pairs": each(
+        lambda q, n, g: {
+            "question": q,
+            "gold": g,
+            "all_answers": list(zip(ANSWERS[n], TOKENS[n], strict=True)),
+        }
+    ),
+    "chat completions": each(
+        lambda q, n, g: {
+            "question": q,
+            "gold": g,
+            "response": {
+                "choices": [
+                    {"index": b, "message": {"role": "assistant", "content": c}, "finish_reason": "stop"}
+                    for b, c in enumerate(TEXTS[n])
+                ],
+                "usage": {"prompt_tokens": 5},
+            },
+            "token_counts": TOKENS[n],
+        }
+    ),
+}
+
+
+def write(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def finals(dataset):
+    """The final answers of each question."""
+    ids = np.take_along_axis(dataset.matrix.answers, dataset.matrix.lengths[..., None], axis=2)[..., 0]
+    return [
+        tuple(map(question.answer, row.tolist()))
+        for question, row in zip(dataset.questions, ids, strict=True)
+    ]
+
+
+def check(dataset, tokens=TOKENS):
+    assert {question.text: question.gold for question in dataset.questions} == QUESTIONS
+    assert finals(dataset) == list(ANSWERS)
+    if tokens is not None:
+        np.testing.assert_array_equal(dataset.matrix.tokens, tokens)
+
+
+# --- layouts
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_is_recognised(tmp_path, name):
+    imported = import_answers(write(tmp_path / "b.jsonl", LAYOUTS[name]), model="m")
+    check(imported.dataset, None if name == "rows without telling names" else TOKENS)
+    assert [cell.name for cell in imported.dataset.cells] == ["m/b"]
+    assert not imported.dataset.cells[0].probes
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_names_of_fields_may_be_capital(tmp_path, name):
+    def renamed(value):
+        if isinstance(value, dict):
+            keep = {"role", "content", "from", "value"} & value.keys()
+            return {key if keep else key.title().replace("_", ""): renamed(one) for key, one in value.items()}
+        return [renamed(one) for one in value] if isinstance(value, list | tuple) else value
+
+    imported = import_answers(write(tmp_path / "b.jsonl", map(renamed, LAYOUTS[name])))
+    assert finals(imported.dataset) == list(ANSWERS)
+
+
+def stored(folder, kind):
+    records = LAYOUTS["objects"]
+    lines = "".join(json.dumps(record) + "\n" for record in records).encode()
+    listed = json.dumps(records).encode()
+    if kind == "yaml":
+        yaml = pytest.importorskip("yaml")
+        listed = yaml.safe_dump(records).encode()
+    elif kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), folder / "b.parquet")
+        return folder / "b.parquet"
+    elif kind == "jsonl.zst":
+        with pa.CompressedOutputStream(str(folder / "b.jsonl.zst"), "zstd") as file:
+            file.write(lines)
+        return folder / "b.jsonl.zst"
+    contents = {
+        "jsonl": lines,
+        "json": listed,
+        "yaml": listed,
+        "jsonl.gz": gzip.compress(lines),
+        "blank lines": b"\n\xef\xbb\xbf\n".replace(b"\xef\xbb\xbf", b"") + lines.replace(b"\n", b"\n\n"),
+        "bom.json": b"\xef\xbb\xbf" + json.dumps(records, indent=2).encode(),
+        "by key": json.dumps({f"q{n}": record for n, record in enumerate(records)}, indent=1).encode(),
+        "in a list": json.dumps({"model": "m", "results": records}).encode(),
+        "columns": json.dumps({key: [record[key] for record in records] for key in records[0]}).encode(),
+    }
+    ending = kind if "." in kind or kind in ("json", "jsonl", "yaml") else "json"
+    path = folder / f"b.{ending}"
+    path.write_bytes(contents[kind])
+    return path
+
+
+KINDS = ["jsonl", "json", "yaml", "parquet", "jsonl.gz", "jsonl.zst", "blank lines", "bom.json", "by key"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "in a list", "columns"])
+def test_a_file_may_be_stored_in_many_ways(tmp_path, kind):
+    check(import_answers(stored(tmp_path, kind)).dataset)
+
+
+def test_lists_and_lines_are_read_piece_by_piece(tmp_path, monkeypatch):
+    monkeypatch.setattr("autotts_jax.collect.records._CHUNK", 7)
+    for kind in ("json", "jsonl", "bom.json"):
+        check(import_answers(stored(tmp_path, kind)).dataset)
+
+
+def test_many_files_are_one_cell(tmp_path):
+    records = LAYOUTS["rows"]
+    for n, record in enumerate(records):
+        write(tmp_path / f"part-{n}.jsonl", [record])
+    (tmp_path / "README.md").write_text("not data", encoding="utf-8")
+    for named in (
+        tmp_path,
+        str(tmp_path / "*.jsonl"),
+        [tmp_path / f"part-{n}.jsonl" for n in range(len(records))],
+    ):
+        check(import_answers(named).dataset)
+
+
+def test_files_come_in_the_order_of_their_numbers(tmp_path):
+    for n in range(12):
+        record = {"question": "q?", "completions": [str(n)], "answer": "1", "tokens": [n + 1]}
+        write(tmp_path / f"{n}.jsonl", [record])
+    dataset = import_answers(tmp_path).dataset
+    assert finals(dataset) == [tuple(map(str, range(12)))]
+
+
+@pytest.mark.parametrize("name", ["objects", "lists in lists", "rows"])
+def test_field_paths_find_what_has_other_names(tmp_path, name):
+    hidden = {
+        "objects": ("alpha", "beta[*].gamma", "delta", "beta[*].eta"),
+        "lists in lists": ("alpha.beta", "gamma[0]", "delta", "eta[0]"),
+        "rows": ("alpha", "beta", "gamma", "delta"),
+    }[name]
+    records = {
+        "objects": each(
+            lambda q, n, g: {
+                "alpha": q,
+                "beta": [{"gamma": c, "eta": t} for c, t in zip(TEXTS[n], TOKENS[n], strict=True)],
+                "delta": g,
+            }
+        ),
+        "lists in lists": each(
+            lambda q, n, g: {"alpha": {"beta": q}, "gamma": [TEXTS[n]], "delta": g, "eta": [TOKENS[n]]}
+        ),
+        "rows": rows(lambda q, c, g, t: {"alpha": q, "beta": c, "gamma": g, "delta": t}),
+    }[name]
+    question, completions, gold, tokens = hidden
+    if name == "lists in lists":
+        completions, tokens = f"{completions}[*]", f"{tokens}[*]"
+    path = write(tmp_path / "b.jsonl", records)
+    with pytest.raises(DataError, match="can be recognised as the question"):
+        import_answers(path)
+    check(import_answers(path, question=question, completions=completions, gold=gold, tokens=tokens).dataset)
+
+
+def test_a_path_that_leads_nowhere_is_named(tmp_path):
+    path = write(tmp_path / "b.jsonl", LAYOUTS["rows"])
+    with pytest.raises(
+        DataError, match=r"line 1 has nothing at doc\.gold, which --gold names; it has question"
+    ):
+        import_answers(path, gold="doc.gold")
+
+
+@given(st.lists(st.sampled_from(["a", "b c", "*", "0", "17"]), min_size=1, max_size=5))
+def test_field_paths_are_written_and_read(steps):
+    path = ("x", *steps)
+    assert parse_path("completions", spelled(path)) == path
+
+
+@pytest.mark.parametrize("path", ["", ".", "a..b", "a[", "a[x]", "a]", "a[-1]", "a.[0]"])
+def test_what_is_no_field_path(path):
+    with pytest.raises(InputError, match="write one as doc"):
+        parse_path("gold", path)
+
+
+@given(st.recursive(st.none() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3), max_leaves=8))
+def test_values_are_those_of_plain_loops(value):
+    found = values({"a": value}, ("a", "*", "*"))
+    outer = entries(value) or []
+    assert found == [two for one in outer for two in (entries(one) or [])]
+
+
+# --- questions and golds elsewhere
+
+
+def test_questions_are_found_by_text_id_and_number(tmp_path):
+    known = write(
+        tmp_path / "q.jsonl",
+        [{"id": f"a{n}", "question": q, "answer": g} for n, (q, g) in enumerate(QUESTIONS.items())],
+    )
+    by_text = [{"prompt": q, "samples": TEXTS[n], "lengths": TOKENS[n]} for n, q in enumerate(QUESTIONS)]
+    by_id = [{"custom_id": f"a{n}", "samples": TEXTS[n], "lengths": TOKENS[n]} for n in range(2)]
+    by_number = [{"problem_idx": n, "samples": TEXTS[n], "lengths": TOKENS[n]} for n in range(2)]
+    from_one = [{"problem_idx": n + 1, "samples": TEXTS[n], "lengths": TOKENS[n]} for n in range(2)]
+    for records in (by_text, by_id, by_number, from_one):
+        path = write(tmp_path / "b.jsonl", records)
+        check(import_answers(path, questions=known).dataset)
+        with pytest.raises(DataError, match=r"reference answer; it has .* or a file .* by --questions"):
+            import_answers(path)
+
+
+def test_samples_with_ids_of_their_own_are_joined(tmp_path):
+    known = write(tmp_path / "q.jsonl", [{"question": q, "answer": g} for q, g in QUESTIONS.items()])
+    batch = [
+        {
+            "custom_id": f"q{n}-s{b}",
+            "response": {
+                "body": {
+                    "model": "m-1",
+                    "choices": [
+                        {"message": {"role": "assistant", "content": TEXTS[n][b]}, "finish_reason": "stop"}
+                    ],
+                    "usage": {"prompt_tokens": 20, "completion_tokens": TOKENS[n][b], "total_tokens": 700},
+                }
+            },
+            "error": None,
+        }
+        for n in range(2)
+        for b in range(3)
+    ]
+    dataset = import_answers(write(tmp_path / "b.jsonl", batch), questions=known).dataset
+    check(dataset)
+    assert dataset.cells[0].name == "m-1/b"
+
+
+# --- ends
+
+
+def test_what_is_cut_off_empty_or_missing_has_no_answer(tmp_path):
+    record = {
+        "question": "q?",
+        "answer": "7",
+        "outputs": [
+            {"text": "\\boxed{7}", "finish_reason": "stop", "num_tokens": 5},
+            {"text": "\\boxed{7} and", "finish_reason": "length", "num_tokens": 9},
+            {"text": "", "finish_reason": "stop", "num_tokens": 0},
+            {"text": None, "finish_reason": None, "num_tokens": None},
+            {"finish_reason": "stop"},
+        ],
+    }
+    imported = import_answers(write(tmp_path / "b.jsonl", [record]))
+    assert finals(imported.dataset) == [("7", "ERR", "ERR", "ERR", "ERR")]
+    assert imported.dataset.matrix.tokens.tolist() == [[5, 9, 1, 1, 1]]
+    assert imported.errors == 0.8
+
+
+def test_thinking_of_its_own_field_belongs_to_the_text(tmp_path):
+    message = {"role": "assistant", "content": "It is \\boxed{7}.", "reasoning_content": "x" * 400}
+    record = {"question": "q?", "answer": "7", "choices": [{"message": message, "finish_reason": "stop"}]}
+    dataset = import_answers(write(tmp_path / "b.jsonl", [record])).dataset
+    assert finals(dataset) == [("7",)]
+    assert dataset.matrix.tokens.tolist() == [[(400 + len(message["content"])) // 4]]
+
+
+def test_thinking_without_an_end_has_no_answer(tmp_path):
+    texts = ["<think>so 7 or 8", "<think>\\boxed{7}", "so 7</think>8", "<think>\\boxed{7}</think> as said"]
+    path = write(tmp_path / "b.jsonl", [{"question": "q?", "answer": "7", "completions": texts}])
+    assert finals(import_answers(path).dataset) == [("ERR", "7", "8", "7")]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "<|im_start|>system\nHi<|im_end|>\n<|im_start|>user\nWhat?<|im_end|>\n<|im_start|>assistant\n",
+        "<|start_header_id|>user<|end_header_id|>\n\nWhat?<|eot_id|><|start_header_id|>assistant<|end_header_id|>",
+        "<bos><start_of_turn>user\nWhat?<end_of_turn>\n<start_of_turn>model\n",
+        "<｜begin▁of▁sentence｜><｜User｜>What?<｜Assistant｜><think>\n",
+        "<s>[INST] What? [/INST]",
+        "system\nYou are helpful\nuser\nWhat?\nassistant\n",
+        "user\nA?\nassistant\nB.\nuser\nWhat?\nassistant\n<think>\n",
+        "<|start|>user<|message|>What?<|end|><|start|>assistant",
+    ],
+)
+def test_questions_are_found_in_templates(prompt):
+    assert question_in(prompt) == "What?"
+
+
+@pytest.mark.parametrize("prompt", ["What?", "The user\nsays hi", "user\nWhat?", "assistant\nuser", ""])
+def test_plain_questions_are_left_alone(prompt):
+    assert question_in(prompt) == prompt
+
+
+def test_prompts_can_be_declared_raw(tmp_path):
+    path = write(tmp_path / "b.jsonl", LAYOUTS["rows with templates"])
+    (first, _) = import_answers(path, raw_prompts=True).dataset.questions
+    assert first.text.startswith("system\n")
+
+
+def test_ragged_questions_are_cut_kept_or_refused(tmp_path):
+    path = write(tmp_path / "b.jsonl", LAYOUTS["rows"][:-1])
+    with pytest.warns(InputWarning, match="2 to 3 completions; the first 2 of each are used and 1 of 5"):
+        cut = import_answers(path).dataset
+    assert finals(cut) == [row[:2] for row in ANSWERS]
+    with pytest.warns(InputWarning, match="a cell each: 1 with 3, 1 with 2"):
+        kept = import_answers(path, ragged="keep").dataset
+    assert [(cell.benchmark, cell.num_branches) for cell in kept.cells] == [("b-3", 3), ("b-2", 2)]
+    assert kept.matrix.lengths[1, 2] == 0
+    with pytest.raises(DataError, match="2 to 3 completions, the fewer of them 'What is 15"):
+        import_answers(path, ragged="refuse")
+
+
+# --- lengths, probes and signals
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 90_000), min_size=3, max_size=3), min_size=1, max_size=4),
+    st.integers(1, 9000),
+)
+@settings(max_examples=30, deadline=None)
+def test_lengths_give_depths_and_no_probes(tmp_path_factory, drawn, interval):
+    folder = tmp_path_factory.mktemp("lengths")
+    records = [
+        {"problem": n, "gold": "1", "finals": [["1", t] for t in row], "problem_id": n}
+        for n, row in enumerate(drawn)
+    ]
+    path = write(folder / "b.jsonl", records)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        matrix = import_answers(path, interval=interval).dataset.matrix
+    tokens = np.maximum(1, drawn)
+    np.testing.assert_array_equal(matrix.tokens, tokens)
+    np.testing.assert_array_equal(matrix.lengths + 1, np.vectorize(last_depth)(tokens, interval))
+    before = np.arange(matrix.max_depth) < matrix.lengths[..., None]
+    assert (matrix.answers[before] == NONE).all()
+
+
+def test_the_interval_fits_the_lengths(tmp_path):
+    def interval(*tokens):
+        record = {"question": "q?", "gold": "1", "all_answers": [["1", t] for t in tokens]}
+        return int(import_answers(write(tmp_path / "b.jsonl", [record])).dataset.matrix.interval[0])
+
+    assert interval(20_000, 9_000) == 500
+    assert interval(2_000, 1_000) == 50
+    assert interval(3, 5) == 1
+    assert interval(10_000_000, 1) == 5000
+
+
+def test_a_matrix_without_probes_says_so_and_refuses_to_be_probed(tmp_path):
+    out = tmp_path / "b.npz"
+    dataset = import_answers(write(tmp_path / "b.jsonl", LAYOUTS["answers"]), out, model="m").dataset
+    again = read_compact(out)
+    assert again.cells == dataset.cells
+    assert not again.cells[0].probes
+    assert again.select([1]).cells[0].probes is False
+    for name in ("cmc@0.5", "parallel-probe@2", "single@4"):
+        with pytest.raises(InputError, match=r"decides by answers before the end .* m/b has none"):
+            evaluate(again, name, max_branches=2, seeds=1)
+
+
+def test_tokens_that_contradict_probes_are_warned_of(tmp_path):
+    item = {
+        "question": "q?",
+        "gold_answer": "1",
+        "probe_freq": 500,
+        "each_branch": [[["1"], 20_000, "1"], [["1"], 900, "1"]],
+        "final_answers_trace": ["1", "1"],
+    }
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps([item]), encoding="utf-8")
+    from autotts_jax.replay import read_json
+
+    with pytest.warns(InputWarning, match=r"1 of 2 branches .* 20,000 tokens with 1 probes, one every 500"):
+        read_json(path)
+
+
+def rounds(finished=2, count=3):
+    """Files of rounds of 128 tokens: two branches, the second of which has ended after some."""
+    return [
+        {
+            "round": n,
+            "problem_id": 0,
+            "max_tokens": 128 * (n + 1),
+            "prompts": ["How many?"] * 2,
+            "new_tokens": ["a" * 400, "b" * 40 + (" \\boxed{9}" if n == finished - 1 else "")],
+            "finish_reasons": ["length", "stop" if n >= finished - 1 else "length"],
+            "is_finished": [False, n >= finished - 1],
+            "target": "9",
+            "probe_prompts": ["…"] * 2,
+            "probe_responses": [f"{n}}} \\]", "\\frac{1}{2}} done"],
+            "is_corrects": [False, False],
+        }
+        for n in range(count)
+    ]
+
+
+def test_rounds_of_probes_are_probes(tmp_path):
+    for record in rounds():
+        (tmp_path / f"question_0_tokens_{record['max_tokens']}.json").write_text(json.dumps(record))
+    imported = import_answers(tmp_path)
+    dataset = imported.dataset
+    assert imported.layout.startswith("rounds of probes in new_tokens[*]")
+    assert dataset.cells[0].probes
+    assert dataset.matrix.interval.tolist() == [128]
+    assert dataset.matrix.tokens.tolist() == [[384, 128 + 13]]
+    read = [
+        [dataset.questions[0].answer(k) for k in row[: length + 1]]
+        for row, length in zip(dataset.matrix.answers[0].tolist(), dataset.matrix.lengths[0], strict=True)
+    ]
+    assert read == [["0", "1", "2"], ["0.5", "9"]]
+
+
+def test_rounds_have_to_be_complete(tmp_path):
+    path = tmp_path / "b.jsonl"
+    write(path, rounds()[::2])
+    with pytest.raises(DataError, match="the rounds of its question end at 128, 384 tokens"):
+        import_answers(path)
+    write(path, [*rounds(), rounds()[0]])
+    with pytest.raises(DataError, match="line 4 is a second round of 128 tokens"):
+        import_answers(path)
+
+
+def test_confidences_become_signals(tmp_path):
+    confidences = [[10.0] * 40 + [12.0] * 25, [8.0] * 30]
+    record = {
+        "question": "q?",
+        "ground_truth": "7",
+        "all_traces": [
+            {
+                "text": "\\boxed{7}",
+                "confs": own,
+                "group_confs": [1.0],
+                "num_tokens": len(own),
+                "stop_reason": "stop",
+            }
+            for own in confidences
+        ],
+    }
+    matrix = import_answers(write(tmp_path / "b.jsonl", [record]), interval=20).dataset.matrix
+    assert list(matrix.signals) == ["conf_mean", "conf_low", "conf_tail"]
+    assert matrix.lengths.tolist() == [[3, 1]]
+    np.testing.assert_allclose(matrix.signals["conf_mean"][0, 0], [10, 10, 12, 12])
+    np.testing.assert_allclose(
+        matrix.signals["conf_tail"][0, 0], [10, 10, 10 + 2 / 3, 10 + 50 / 65], rtol=1e-3
+    )
+    np.testing.assert_allclose(matrix.signals["conf_low"][0, 1, :2], [8, 8])
+
+
+# --- golds and what looks wrong
+
+
+def test_the_answer_of_a_worked_solution_is_taken(tmp_path):
+    solution = "Adding both angles leaves 180.\n\nTherefore, the answer is: 180."
+    path = write(
+        tmp_path / "b.jsonl", [{"question": "q?", "answer": solution, "completions": ["It is \\boxed{180}."]}]
+    )
+    assert import_answers(path).dataset.questions[0].gold == "180"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"completions": ["I am lost in this.", "So am I, it seems."]}, "no completion has an answer"),
+        ({"answer": "12"}, "no completion reaches a reference answer"),
+        ({"answer": "a word " * 40}, "1 reference answers have more than 200 characters"),
+        ({"completions": ["\\boxed{7}"] * 5, "lengths": [256] * 5}, "all 5 completions have 256 tokens"),
+    ],
+)
+def test_what_looks_wrong_is_warned_of(tmp_path, change, words):
+    record = {"question": "q?", "answer": "7", "completions": ["So \\boxed{7}.", "So \\boxed{8}."]} | change
+    with pytest.warns(InputWarning) as warned:
+        imported = import_answers(write(tmp_path / "b.jsonl", [record]))
+    assert any(re.search(words, str(warning.message)) for warning in warned)
+    assert any(re.search(words, note) for note in imported.notes)
+
+
+def test_given_answers_stay_as_they_are(tmp_path):
+    record = {"question": "q?", "gold": "1/2", "answers": ["1/2", "0.5", " 2 "], "tokens": [1, 2, 3]}
+    path = write(tmp_path / "b.jsonl", [record])
+    assert finals(import_answers(path).dataset) == [("1/2", "0.5", "2")]
+    assert finals(import_answers(path, grader="math").dataset) == [("0.5", "0.5", "2")]
+
+
+# --- bad input
+
+ROW, LISTS = LAYOUTS["rows"][0], LAYOUTS["lists"][0]
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        ([{"question": "q?", "answer": "7"}], "can be recognised as completions or answers; it has question"),
+        ([{"completion": "It is \\boxed{7}, I think."}], "can be recognised as the question or its number"),
+        (
+            [{"question": "q?", "completion": "It is \\boxed{7}."}],
+            "can be recognised as the reference answer",
+        ),
+        ([7], "the object is '7', and a record has named values"),
+        (
+            [LAYOUTS["rows"][0], {**LAYOUTS["rows"][1], "answer": "8"}],
+            "line 2 has the reference answer '8', and",
+        ),
+        (
+            [*LAYOUTS["rows"], {"question": "new?", "completion": "x", "num_tokens": 3}],
+            "has no reference answer in",
+        ),
+        ([*LAYOUTS["rows"], {"question": " ", "completion": "x"}], "line 7 has no question in question"),
+        (
+            [*LAYOUTS["rows"], {**LAYOUTS["rows"][0], "num_tokens": -1}],
+            "line 7 has '-1' as a number of tokens",
+        ),
+        (
+            [*LAYOUTS["lists"], {**LAYOUTS["lists"][0], "lengths": [1]}],
+            "line 3 has 3 completions and 1 of lengths",
+        ),
+        ([{"each_branch": [], "question": "q?"}], "is a probe matrix already"),
+        (
+            [
+                {"id": f"r{n}", "completion": f"So \\boxed{{{n}}}, as was said.", "answer": "1"}
+                for n in range(3)
+            ],
+            "same",
+        ),
+    ],
+)
+def test_bad_records_are_named(tmp_path, records, words):
+    path = write(tmp_path / "b.jsonl", records)
+    with pytest.raises(DataError) as error:
+        import_answers(path, tmp_path / "out.npz")
+    assert str(error.value).startswith(str(path))
+    assert words in str(error.value)
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_damaged_files_are_named(tmp_path):
+    for kind in KINDS:
+        path = stored(tmp_path, kind)
+        whole = path.read_bytes()
+        damages = [
+            whole[: len(whole) // 2],
+            b"",
+            whole[: len(whole) // 2] + b"\xff\xfe" + whole[len(whole) // 2 :],
+        ]
+        for content in damages:
+            path.write_bytes(content)
+            with pytest.raises(DataError) as error:
+                import_answers(path)
+            assert str(error.value).startswith(str(path))
+            assert len(str(error.value)) < 1000
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"question": "a", "question": "b"}', "has 'question' twice"),
+        ("[" * 100 + "]" * 100, "nested more than 64 deep"),
+        ("version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        ('{"a": 1}\n{"a": ', "line 2, column"),
+        ('[{"a": 1}, {"a": ]', "row 2 of its list is not JSON"),
+    ],
+)
+def test_bad_json_is_named(tmp_path, content, words):
+    path = tmp_path / "b.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=re.escape(words)):
+        import_answers(path)
+
+
+def test_yaml_cannot_stand_for_more_than_it_says(tmp_path):
+    pytest.importorskip("yaml")
+    path = tmp_path / "b.yaml"
+    path.write_text("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", encoding="utf-8")
+    with pytest.raises(DataError, match="has an alias"):
+        import_answers(path)
+    path.write_text("a: " + "[" * 100 + "]" * 100, encoding="utf-8")
+    with pytest.raises(DataError, match="nested more than 64 deep"):
+        import_answers(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"ragged": "drop"}, "unknown ragged 'drop'"),
+        ({"interval": 0}, "interval is 0"),
+        ({"limit": 0}, "limit is 0"),
+        ({"out": "x.json"}, r"let its name end in \.npz"),
+        ({"answers": "none"}, "there is no extractor of this name"),
+        ({"grader": "none"}, "there is no grader of this name"),
+        ({"questions": "none.jsonl"}, "nothing found at 'none.jsonl'"),
+        ({"raw_prompts": 1}, "raw_prompts is 1"),
+        ({"gold": 7}, "gold is 7"),
+    ],
+)
+def test_bad_arguments_are_named(tmp_path, arguments, words):
+    path = write(tmp_path / "b.jsonl", LAYOUTS["rows"])
+    with pytest.raises(InputError, match=words):
+        import_answers(path, **arguments)
+
+
+# --- the command
+
+
+def test_a_dry_run_shows_how_a_file_is_understood(run, tmp_path):
+    path = write(tmp_path / "b.jsonl", LAYOUTS["objects"])
+    status, said, _ = run("data", "import", path, "--dry-run")
+    assert status == 0
+    assert said.splitlines() == [
+        "layout: completions in outputs[*].text; question prompt, gold reward_model.ground_truth, tokens "
+        "outputs[*].token_ids, finish outputs[*].finish_reason",
+        "question 1: How many pens are sold in 6 days?",
+        "  gold: 42",
+        "  completions: 3",
+        "    44, 100 tokens: wrong",
+        "    42, 250 tokens: right",
+        "    42, 310 tokens: right",
+        "question 2: What is 15 more than 28?",
+        "  gold: 43",
+        "  completions: 3",
+        "    43, 90 tokens: right",
+        "    44, 420 tokens: wrong",
+        "    43, 100 tokens: right",
+        "without an answer (ERR): 0.0%",
+    ]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_command_writes_a_matrix(run, tmp_path):
+    path, out = write(tmp_path / "b.jsonl", LAYOUTS["rows"]), tmp_path / "own.npz"
+    status, said, _ = run("data", "import", path, "--out", out, "--model", "m", "--interval", "50")
+    assert status == 0
+    assert f"wrote {out}: 2 questions of 3 branches" in said
+    assert f"autotts-jax evaluate --data {out} --controllers sc@3,asc@3,sprt@3 --max-branches 3" in said
+    check(read_compact(out))
+    for wrong in ([], ["--out", out, "--dry-run"], ["--out", tmp_path / "x.json"]):
+        assert run("data", "import", path, *wrong)[0] == 2
+
+
+# --- files of others
+
+
+def shared(name):
+    if not (DATA / name).is_dir():
+        pytest.skip(NO_DATA)
+    return DATA / name
+
+
+@pytest.mark.filterwarnings("ignore:.* tokens; check the field of the lengths")
+def test_layouts_of_others_are_imported(tmp_path):
+    folder = shared("cases") / "layouts"
+    plain = [json.loads(line) for line in (folder / "plain.jsonl").read_text().splitlines()]
+    golds = {row["question"]: row["answer"] for row in plain}
+    known = write(tmp_path / "q.jsonl", [{"question": q, "answer": g} for q, g in golds.items()])
+    expected = finals(import_answers(folder / "plain.jsonl").dataset)
+    assert len(list(folder.iterdir())) > 14
+    for place in folder.iterdir():
+        if place.name in ("openai_batch.jsonl", "trl.parquet", "vllm_nested.jsonl"):
+            with pytest.raises(DataError, match="a file with questions and answers by --questions"):
+                import_answers(place)
+            dataset = import_answers(place, questions=known).dataset
+        else:
+            dataset = import_answers(place).dataset
+        assert {question.text: question.gold for question in dataset.questions} == golds
+        if place.name != "dynasor":
+            assert finals(dataset) == expected
+        assert dataset.cells[0].probes == (place.name == "dynasor")
+
+
+def test_published_answers_are_counted_as_numpy_does():
+    for path in shared("finals").glob("*.jsonl"):
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        dataset = import_answers(path).dataset
+        right = [
+            collections.Counter(answer or "ERR" for answer, _ in record["all_answers"]).most_common(1)[0][0]
+            == record["gold_answer"]
+            for record in records
+        ]
+        most = [collections.Counter(row).most_common(1)[0][0] for row in finals(dataset)]
+        assert [a == question.gold for a, question in zip(most, dataset.questions, strict=True)] == right
+        lengths = [[max(1, count) for _, count in record["all_answers"]] for record in records]
+        np.testing.assert_array_equal(dataset.matrix.tokens, lengths)
