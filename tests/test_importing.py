@@ -133,6 +133,91 @@ LAYOUTS = {
     "answers": each(
         lambda q, n, g: {"question": q, "gold": g, "answers": list(ANSWERS[n]), "tokens": TOKENS[n]}
     ),
+    "numbers": each(
+        lambda q, n, g: {"question": q, "gold": g, "preds": [*map(int, ANSWERS[n])], "tokens": TOKENS[n]}
+    ),
+    "answers in objects": each(
+        lambda q, n, g: {
+            "question": q,
+            "target": g,
+            "runs": [
+                {"answer": a, "cost": {"output_tokens": t}}
+                for a, t in zip(ANSWERS[n], TOKENS[n], strict=True)
+            ],
+        }
+    ),
+    "rows of answers": [
+        {"question": q, "final_answer": a, "answer": g, "seed": b, "tokens": t}
+        for n, (q, g) in enumerate(QUESTIONS.items())
+        for b, (a, t) in enumerate(zip(ANSWERS[n], TOKENS[n], strict=True))
+    ],
+    "numbered names": each(
+        lambda q, n, g: (
+            {"question": q, "answer": g}
+            | {f"sample_{b}": c for b, c in enumerate(TEXTS[n])}
+            | {"num_tokens": TOKENS[n]}
+        )
+    ),
+    "several filters": [
+        {"doc": {"question": q}, "target": g, "resps": [TEXTS[n]], "filter": name, "length": TOKENS[n]}
+        for n, (q, g) in enumerate(QUESTIONS.items())
+        for name in ("strict-match", "flexible-extract")
+    ],
+    "messages in parts": rows(
+        lambda q, c, g, t: {
+            "question": q,
+            "target": [g],
+            "result": {
+                "type": "succeeded",
+                "message": {
+                    "role": "assistant",
+                    "content": [{"type": "thinking", "thinking": "7"}, {"type": "text", "text": c}],
+                    "stop_reason": "end_turn",
+                    "usage": {"input_tokens": 9, "output_tokens": t},
+                },
+            },
+        }
+    ),
+    "candidates in parts": rows(
+        lambda q, c, g, t: {
+            "question": q,
+            "gold": g,
+            "response": {
+                "candidates": [
+                    {
+                        "content": {"parts": [{"text": c[:9]}, {"text": c[9:]}], "role": "model"},
+                        "finishReason": "STOP",
+                    }
+                ],
+                "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": t},
+            },
+        }
+    ),
+    "prompts by role": rows(
+        lambda q, c, g, t: {
+            "origin_prompt": [{"role": "HUMAN", "prompt": q}],
+            "prediction": c,
+            "gold": g,
+            "output_tokens": t,
+        }
+    ),
+    "models that answer": each(
+        lambda q, n, g: {
+            "doc": {"query": q, "choices": [g], "gold_index": 0},
+            "gold": g,
+            "model_response": {"text": TEXTS[n], "output_tokens": [[1] * t for t in TOKENS[n]]},
+        }
+    ),
+    "a solution by a model": rows(
+        lambda q, c, g, t: {
+            "problem": q,
+            "generated_solution": c,
+            "expected_answer": g,
+            "predicted_answer": "7",
+            "num_generated_tokens": t,
+            "problem_source": "a book of many pages",
+        }
+    ),
     "pairs": each(
         lambda q, n, g: {
             "question": q,
@@ -193,7 +278,7 @@ def test_a_layout_is_recognised(tmp_path, name):
 def test_names_of_fields_may_be_capital(tmp_path, name):
     def renamed(value):
         if isinstance(value, dict):
-            keep = {"role", "content", "from", "value"} & value.keys()
+            keep = value.keys() & {"role", "content", "from", "value", "type", "filter", "parts", "text"}
             return {key if keep else key.title().replace("_", ""): renamed(one) for key, one in value.items()}
         return [renamed(one) for one in value] if isinstance(value, list | tuple) else value
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from autotts_jax.collect.answers import Extractor, extract, extractor
 from autotts_jax.collect.known_questions import GatheredQuestion, KnownQuestions, ProbedRound, join_samples
-from autotts_jax.collect.layouts import FieldPath, Layout, is_pair, spelled, spoken, values
+from autotts_jax.collect.layouts import FieldPath, Layout, filtered, is_pair, spelled, spoken, values
 from autotts_jax.collect.prompts import question_in
 from autotts_jax.collect.records import FileRecord
 from autotts_jax.collect.rows import gold_value, is_missing
@@ -59,6 +59,11 @@ class Gatherer:
         self._note_gold(question, record)
         if layout.probes is not None:
             return text + self._add_round(question, record)
+        filter_ = filtered(record.value)
+        if question.filter_ is None:
+            question.filter_ = filter_
+        elif filter_ != question.filter_:
+            return text
         found = values(record.value, layout.completions)
         of_each = {
             name: self._of_each(record, found, name)

@@ -205,7 +205,7 @@ def import_answers(
             on_progress("grading", 0, 0)
         with open_grader(with_form) as opened:
             golds, of_question = graded(opened, gathered, of_question)
-    notes += _odd(gathered, golds, of_question)
+    notes += _odd(gathered, golds, of_question, bool(notes))
     named = files if isinstance(files, str | Path) else files[0]
     place = Path(named) if Path(named).is_dir() else sources[0]
     cell = Cell(
@@ -251,8 +251,9 @@ def _odd(
     gathered: Mapping[str, GatheredQuestion],
     golds: Mapping[str, str],
     branches: Mapping[str, Sequence[ImportedBranch]],
+    estimated: bool,
 ) -> list[str]:
-    """What looks wrong."""
+    """What looks wrong; lengths that are estimates say nothing."""
     notes = []
     lengths = Counter(branch.tokens for own in branches.values() for branch in own)
     count = lengths.total()
@@ -267,7 +268,7 @@ def _odd(
             f"{len(long)} reference answers have more than {_LONG_GOLD} characters, as {long[0]!r:.60}; name "
             "the field of the answers by --gold"
         )
-    if count > 4 and len(lengths) == 1:
+    if not estimated and count > 4 and len(lengths) == 1:
         notes.append(
             f"all {count:,} completions have {next(iter(lengths)):,} tokens; check the field of the lengths "
             "(--tokens), and whether all were cut off"

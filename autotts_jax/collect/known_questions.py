@@ -26,6 +26,7 @@ class GatheredQuestion:
     answers: list[str] = dataclasses.field(default_factory=list)
     tokens: list[int] = dataclasses.field(default_factory=list)
     confidences: list[np.ndarray | None] = dataclasses.field(default_factory=list)
+    filter_: str | None = None
     rounds: dict[int, list[ProbedRound]] = dataclasses.field(default_factory=dict)
 
     def extend(self, other: GatheredQuestion) -> None:

@@ -20,7 +20,7 @@ from autotts_jax.errors import DataError, InputError
 
 EVERY = "*"
 FieldPath = tuple[str, ...]
-"""The keys and indices that lead to a value; `EVERY` is each entry."""
+"""The keys and indices that lead to a value. `EVERY` is each entry; ``name_*`` is name_0, name_1, …"""
 
 SAMPLE = 32
 """Records that a layout is recognised by."""
@@ -67,11 +67,13 @@ _DERIVED = (
     ),
     *("id", "idx", "role", "object", "probe", "finish", "model"),
 )
+_THEIRS = ("predicted", "pred", "prediction", "model", "final", "response", "output")
+"""Whose answer it is: not the reference."""
 _NUMBERED = ("id", "idx", "index", "num", "number", "key", "no")
 _THINKING = ("reasoning", "thinking", "thought")
 _FINISH = re.compile(r"(?:finish|stop|end)_?reasons?", re.IGNORECASE)
 _LENGTH = ("token", "length", "len", "tok")
-_NO_LENGTH = ("prompt", "input", "max", "total", "id", "prob", "cached", "question", "per", "min")
+_NO_LENGTH = ("prompt", "input", "max", "total", "id", "prob", "logprob", "cached", "question", "per", "min")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +150,11 @@ def spelled(path: FieldPath) -> str:
     return written.removeprefix(".")
 
 
+def many_in(path: FieldPath) -> int:
+    """How many steps of a path lead to any number of values."""
+    return sum(EVERY in step for step in path)
+
+
 def values(record: Any, path: FieldPath) -> list[Any]:
     """Looks up what a path leads to.
 
@@ -163,11 +170,27 @@ def values(record: Any, path: FieldPath) -> list[Any]:
     step, rest = path[0], path[1:]
     if step == EVERY:
         return [value for one in entries(record) or () for value in values(one, rest)]
+    if isinstance(record, dict) and EVERY in step:
+        return [value for name in _numbered(record).get(step, ()) for value in values(record[name], rest)]
     if isinstance(record, dict):
         return values(record.get(step), rest)
     if isinstance(record, list) and step.isdecimal() and int(step) < len(record):
         return values(record[int(step)], rest)
     return [None]
+
+
+def _numbered(record: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names that differ in a number behind them alone, as answer_0 and answer_1, in the order of it."""
+    families: dict[str, list[str]] = {}
+    for name in record:
+        stem = str(name).rstrip("0123456789")
+        if stem and stem != name and EVERY not in stem:
+            families.setdefault(stem + EVERY, []).append(name)
+    return {
+        stem: sorted(names, key=lambda name: int(name[len(stem) - 1 :]))
+        for stem, names in families.items()
+        if len(names) > 1
+    }
 
 
 def entries(value: Any) -> list[Any] | None:
@@ -193,7 +216,11 @@ def conversation(value: Any) -> bool:
 
 def _role(message: Mapping[str, Any]) -> str | None:
     role = message.get("role", message.get("from"))
-    return {"human": "user", "gpt": "assistant", "model": "assistant"}.get(role, role) if role else None
+    if not isinstance(role, str):
+        return None
+    return {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant"}.get(
+        role.lower(), role.lower()
+    )
 
 
 def spoken(value: Any, role: str) -> tuple[str | None, str]:
@@ -217,7 +244,10 @@ def spoken(value: Any, role: str) -> tuple[str | None, str]:
         }
         return parts["text"] or None, parts["thinking"]
     if isinstance(value, dict):
-        said, thought = spoken(value.get("content", value.get("value")), role)
+        content = next(
+            (value[name] for name in ("content", "value", "text", "prompt") if name in value), None
+        )
+        said, thought = spoken(content, role)
         for name, part in value.items():
             if isinstance(part, str) and words((name,))[-1] in (*_THINKING, "content") and name != "content":
                 thought = thought or part
@@ -233,6 +263,18 @@ def is_pair(value: Any) -> bool:
         and (value[0] is None or _is_text(value[0]))
         and is_number(value[1])
     )
+
+
+def filtered(record: Mapping[str, Any]) -> str | None:
+    """Tells by which of several filters an answer was found in the completions of a record.
+
+    lm-evaluation-harness writes the completions of a question once for each filter.
+
+    Args:
+        record: the record.
+    """
+    name = record.get("filter")
+    return name if isinstance(name, str) else None
 
 
 def is_number(value: Any) -> bool:
@@ -266,13 +308,18 @@ class _Column:
 
     @property
     def many(self) -> int:
-        return self.path.count(EVERY)
+        return many_in(self.path)
 
     @property
     def mean(self) -> float:
         """Mean length of its texts."""
         said = [spoken(value, "assistant")[0] or "" for value in self.found]
         return sum(map(len, said)) / max(1, len(said))
+
+    @property
+    def last_name(self) -> list[str]:
+        """The last name in its path, if there is one."""
+        return [name for name in self.path if name != EVERY][-1:]
 
     def named(self, known: Sequence[str]) -> int | None:
         """How telling the last name in its path is that has a known word: 0 is the most; None without one."""
@@ -284,8 +331,7 @@ class _Column:
 
     def last(self, known: Sequence[str]) -> bool:
         """Whether the last name in its path has one of some words."""
-        names = [name for name in self.path if name != EVERY]
-        return not set(words(names[-1:])).isdisjoint(known)
+        return not set(words(self.last_name)).isdisjoint(known)
 
 
 def recognise(
@@ -340,9 +386,9 @@ def recognise(
             "; name one by --gold, or a file with questions and answers by --questions",
         )
     of_each = [column for column in beside if column.path not in (question, gold)]
-    many = completions.count(EVERY)
+    many = many_in(completions)
     own = _own(of_each, completions)
-    found = [one for column in columns if column.path == completions for one in column.found]
+    found = [value for record in records for value in values(record.value, completions)]
     pairs = bool(found) and all(map(is_pair, found))
     return Layout(
         completions,
@@ -407,9 +453,8 @@ def _columns(records: Sequence[FileRecord]) -> list[_Column]:
 
 def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str, Any]]:
     inside = entries(value)
-    if conversation(value) or (
-        isinstance(value, list) and value and all(isinstance(one, dict) and _is_part(one) for one in value)
-    ):
+    of_objects = isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
+    if conversation(value) or (of_objects and (all(map(_is_part, value)) or path[-1:] == ("parts",))):
         yield path, "conversation", value
     elif is_pair(value):
         yield path, "pair", value
@@ -419,8 +464,18 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str, Any]]
         for one in inside:
             yield from _leaves(one, (*path, EVERY))
     elif isinstance(value, dict):
+        families = {
+            stem: names
+            for stem, names in _numbered(value).items()
+            if all(_is_text(value[name]) for name in names)
+        }
+        alone = value.keys() - {name for names in families.values() for name in names}
         for name, one in value.items():
-            yield from _leaves(one, (*path, str(name)))
+            if name in alone:
+                yield from _leaves(one, (*path, str(name)))
+        for stem, names in families.items():
+            for name in names:
+                yield (*path, stem), "text", value[name]
     elif is_number(value):
         yield path, "number", value
     elif isinstance(value, str):
@@ -429,7 +484,8 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str, Any]]
 
 def _is_part(value: Mapping[str, Any]) -> bool:
     """Whether a value is a part of a message, as {"type": "text", "text": "…"}."""
-    return isinstance(value.get("type"), str) and isinstance(value.get(value["type"]), str)
+    kind = value.get("type")
+    return isinstance(kind, str) and any(isinstance(value.get(name), str) for name in (kind, "text"))
 
 
 def _listed(columns: Sequence[_Column]) -> str:
@@ -465,24 +521,40 @@ def _completions(columns: Sequence[_Column], question: FieldPath | None) -> Fiel
         if column.kind == "pair":
             fitting.append((4, column.many, 0, column.path))
         elif column.kind == "conversation" and column.path == question and replies:
-            fitting.append((0, 0, column.mean, column.path))
+            fitting.append((2, 0, column.mean, column.path))
         elif (replies or (column.kind == "text" and column.path != question)) and (
             rank := _as_completion(column)
         ):
             fitting.append((rank, column.many, column.mean, column.path))
             if all(map(_answer_like, column.found)):
                 answers[column.path] = len(column.found)
-    best = max(fitting, default=(0, 0, 0.0, None))[3]
+    if not fitting:
+        return _answers(columns, question)
+    best = max(fitting)[3]
     if best in answers:  # of the texts that they were extracted from, if these are there
         texts = [
             (rank, mean, column.path)
             for rank, many, mean, path in fitting
             for column in columns
-            if column.path == path and many == best.count(EVERY) and path not in answers
+            if column.path == path and many == many_in(best) and path not in answers
             if rank > 1 and len(column.found) == answers[best]
         ]
         best = max(texts, default=(0, 0.0, best))[2]
     return best
+
+
+def _answers(columns: Sequence[_Column], question: FieldPath | None) -> FieldPath | None:
+    """Answers that are short or numbers: in a list, or beside a reference answer that is another field."""
+    named = [column for column in columns if column.path != question and not column.last(_NUMBERED)]
+    named = [column for column in named if column.last((*_GOLD, *_COMPLETION)) and not column.last(_LENGTH)]
+    for column in named:
+        if column.kind == "numbers":
+            return (*column.path, EVERY)
+    gold = _gold(named)
+    single = [column for column in named if column.kind in ("text", "number") and not column.many]
+    theirs = [column.path for column in single if column.last((*_THEIRS, *_COMPLETION))]
+    others = [column.path for column in single if column.path != gold]
+    return next(iter([*theirs, *others]), None) if gold else None
 
 
 def _as_completion(column: _Column) -> int:
@@ -518,7 +590,8 @@ def _gold(columns: Sequence[_Column]) -> FieldPath | None:
     fitting = [
         (column.last(_WORKED), rank, len(column.path), column.path)
         for column in columns
-        if column.kind in ("text", "number") and not column.many and not column.last(_DERIVED)
+        if column.kind in ("text", "number") and not column.many
+        if not column.last((*_DERIVED, *_THEIRS, *_NUMBERED))
         if (rank := column.named(_GOLD)) is not None
     ]
     if not fitting:  # a list of one
@@ -533,7 +606,7 @@ def _gold(columns: Sequence[_Column]) -> FieldPath | None:
 
 def _own(columns: Sequence[_Column], completions: FieldPath) -> list[_Column]:
     """Fields that say something of each completion, beside it or in lists of their own; the nearest first."""
-    many = completions.count(EVERY)
+    many = many_in(completions)
 
     def shared(path: FieldPath) -> int:
         return next((n for n, (a, b) in enumerate(zip(path, completions, strict=False)) if a != b), len(path))
@@ -558,18 +631,18 @@ def _tokens(columns: Sequence[_Column], many: int) -> FieldPath | None:
     """The number of tokens of each completion, or their ids."""
 
     def of_length(column: _Column) -> bool:
-        own = words([name for name in column.path if name != EVERY][-1:])
+        own = words(column.last_name)
         return not set(own).isdisjoint(_LENGTH) and set(own).isdisjoint(_NO_LENGTH)
 
     for column in columns:
         if column.kind == "number" and of_length(column):
             return column.path
     for column in columns:
-        if column.kind == "numbers" and of_length(column) and column.many == many - 1:
+        if column.kind == "numbers" and of_length(column) and column.many < many:
             return (*column.path, EVERY)
     for column in columns:
-        own = set(words(column.path[-1:]))
-        ids = "id" in own and not own.isdisjoint(_LENGTH) and "prompt" not in own
+        own = set(words(column.last_name))
+        ids = not own.isdisjoint(_LENGTH) and own.isdisjoint({*_NO_LENGTH} - {"id"})
         if column.kind == "numbers" and column.many == many and ids:
             return column.path
     return None
@@ -580,7 +653,7 @@ def _confidences(columns: Sequence[_Column]) -> FieldPath | None:
     fitting = [
         (sum(map(len, column.found)), column.path)
         for column in columns
-        if column.kind == "numbers" and any(word.startswith("conf") for word in words(column.path[-1:]))
+        if column.kind == "numbers" and any(word.startswith("conf") for word in words(column.last_name))
     ]
     return max(fitting)[1] if fitting else None
 
@@ -588,6 +661,8 @@ def _confidences(columns: Sequence[_Column]) -> FieldPath | None:
 def _answer_like(value: Any) -> bool:
     """Whether a value is an answer rather than a text with one in it."""
     said = "" if value is None else value
+    if is_number(said):
+        return True
     if not isinstance(said, str) or any(mark in said for mark in ("\n", "boxed", "####", "<", "nswer", ". ")):
         return False
     return (

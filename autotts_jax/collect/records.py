@@ -100,16 +100,15 @@ def inner_records(record: FileRecord) -> list[FileRecord]:
         record: the object.
 
     Returns:
-        The records; none if the object does not have exactly one list of objects.
+        The records, those of the longest list of objects; none if there is no such list.
     """
     lists = [
         value
         for value in record.value.values()
         if isinstance(value, list) and value and all(isinstance(one, dict) for one in value)
     ]
-    if len(lists) != 1:
-        return []
-    return [FileRecord(record.file, f"row {n}", one) for n, one in enumerate(lists[0], 1)]
+    longest: list[dict[str, Any]] = max(lists, key=len, default=[])
+    return [FileRecord(record.file, f"row {n}", one) for n, one in enumerate(longest, 1)]
 
 
 def read_records(files: Sequence[Path], on_progress: OnProgress | None = None) -> Iterator[FileRecord]:
@@ -356,13 +355,18 @@ def _csv_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
                     f"{place} has not as many values as the header has columns; "
                     "put values with commas or line breaks in double quotes",
                 )
-            yield place, row
+            yield place, {name: _number(value) for name, value in row.items()}
     except UnicodeDecodeError as error:
         raise DataError(
             file, f"line {reader.line_num + 1} or a later one is not UTF-8; save it as UTF-8"
         ) from error
     except csv.Error as error:
         raise DataError(file, f"line {reader.line_num} is not CSV: {quoted(error)}; {_AGAIN}") from error
+
+
+def _number(value: str) -> str:
+    """A value of CSV, which may be a number."""
+    return Numeral(value) if re.fullmatch(r"-?\d+(?:\.\d+)?", value) else value
 
 
 def _parquet_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
