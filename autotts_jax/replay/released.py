@@ -27,8 +27,8 @@ REVISION = "3cd98d12c7cb999afc5c21381f22ea5811ac6c05"
 BASE = f"https://raw.githubusercontent.com/zhengkid/AutoTTS/{REVISION}/"
 """Where the files are downloaded from."""
 
-_INSIDE = "efficient_reasoning_controller/test_environment"
-_SHA256 = {
+INSIDE = "efficient_reasoning_controller/test_environment"
+SHA256 = {
     "Qwen3-0.6B/aime24": "6b4297405b494c84afb05b337af315c617513eb2580ed327ca7040b760988a7d",
     "Qwen3-0.6B/aime25": "33f65695ecc78fb777f53bead2128ba1249772b3608c6a22bd4e674488d453e0",
     "Qwen3-0.6B/hmmt25": "7e7c574aaedcd05b36b801c11e3bdd7e2cfd3b7309a2376967cc1e8bc01ebebc",
@@ -68,13 +68,13 @@ def released_files(name: str) -> list[Path]:
     folder = name.partition(":")[2] or os.environ.get(FOLDER_VARIABLE, "")
     if not folder:
         return _downloaded(Path(platformdirs.user_cache_dir("autotts_jax"), RELEASED, REVISION[:12]))
-    inside = Path(folder, _INSIDE)
+    inside = Path(folder, INSIDE)
     place = inside if exists(inside) else Path(folder)
-    files = {cell: file for cell in _SHA256 if exists(file := place / f"{cell}.json")}
+    files = {cell: file for cell in SHA256 if exists(file := place / f"{cell}.json")}
     if not files:
         raise InputError(f"{folder} has none of the released matrices, as Qwen3-4B/aime24.json; {_BY_HAND}")
     for cell, file in files.items():
-        if hashlib.sha256(read_bytes(file)).hexdigest() != _SHA256[cell]:
+        if hashlib.sha256(read_bytes(file)).hexdigest() != SHA256[cell]:
             raise DataError(
                 file,
                 f"is not the released file of {REVISION[:12]}; get it again, or name the file without "
@@ -88,8 +88,8 @@ def _downloaded(cache: Path) -> list[Path]:
     with needs("released", "downloading the released matrices"):
         import pooch
     pooch.get_logger().setLevel("WARNING")
-    registry = {f"{cell}.json": f"sha256:{digest}" for cell, digest in _SHA256.items()}
-    urls = {file: f"{BASE}{_INSIDE}/{file}" for file in registry}
+    registry = {f"{cell}.json": f"sha256:{digest}" for cell, digest in SHA256.items()}
+    urls = {file: f"{BASE}{INSIDE}/{file}" for file in registry}
     source = pooch.create(path=cache, base_url=BASE, registry=registry, urls=urls)
     try:
         return [Path(source.fetch(file)) for file in registry]
