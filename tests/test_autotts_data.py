@@ -98,9 +98,7 @@ def test_a_folder_without_them_or_with_others_is_refused(tmp_path):
     with pytest.raises(InputError, match="has none of the released matrices, as Qwen3-4B/aime24"):
         at.load(f"autotts:{tmp_path}")
     put(tmp_path, CONTENT + b" ")
-    with pytest.raises(
-        DataError, match=r"aime24\.json: is not the released file of 3cd98d12c7cb"
-    ):
+    with pytest.raises(DataError, match=r"aime24\.json: is not the released file of 3cd98d12c7cb"):
         at.load(f"autotts:{tmp_path}")
 
 

@@ -14,7 +14,7 @@ from conftest import DATA, NO_DATA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotts_jax.collect import import_answers
+from autotts_jax.collect import import_answers, read_completions
 from autotts_jax.collect.layouts import entries, parse_path, spelled, values
 from autotts_jax.collect.prompts import question_in
 from autotts_jax.collect.trajectories import last_depth
@@ -896,3 +896,36 @@ def test_published_answers_are_counted_as_numpy_does():
         assert [a == question.gold for a, question in zip(most, dataset.questions, strict=True)] == right
         lengths = [[max(1, count) for _, count in record["all_answers"]] for record in records]
         np.testing.assert_array_equal(dataset.matrix.tokens, lengths)
+
+
+# --- to be probed
+
+
+@pytest.mark.parametrize(
+    "name", ["lists", "objects", "rows of conversations", "messages in parts", "several filters"]
+)
+def test_completions_to_be_probed_are_recognised_too(tmp_path, name):
+    path = write(tmp_path / "b.jsonl", LAYOUTS[name])
+    completions = read_completions(str(path))
+    assert [(problem.text, problem.gold) for problem in completions.questions] == list(QUESTIONS.items())
+    texts = [[row.completion for row in completions.given[question]] for question in QUESTIONS]
+    if name == "messages in parts":
+        texts = [[text.partition("</think>\n\n")[2] for text in row] for row in texts]
+    assert texts == TEXTS
+
+
+def test_compressed_files_and_folders_are_probed_too(tmp_path):
+    check_texts = [
+        [row.completion for row in given]
+        for given in read_completions(str(stored(tmp_path, "jsonl.gz"))).given.values()
+    ]
+    assert check_texts == TEXTS
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b"{}")[:-4])
+    with pytest.raises(DataError, match="not a complete compressed file"):
+        read_completions(str(tmp_path / "b.jsonl.gz"))
+
+
+def test_an_empty_completion_cannot_be_probed(tmp_path):
+    path = write(tmp_path / "b.jsonl", [{"question": "q?", "answer": "1", "samples": ["So \\boxed{1}.", ""]}])
+    with pytest.raises(DataError, match=r"has an empty completion in samples\[\*\], which cannot be probed"):
+        read_completions(str(path))

@@ -16,6 +16,7 @@ from autotts_jax.collect.engine import Tokenizer, Tokens
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.questions import GOLD_COLUMNS, TEXT_COLUMNS
 from autotts_jax.collect.rows import find_column, gold_value, is_missing, read_rows, text_value, usual_column
+from autotts_jax.collect.usual_rows import usual_rows
 from autotts_jax.errors import DataError, InputError, InputWarning
 
 _TOKENS = "token_ids"
@@ -143,7 +144,7 @@ def read_completions(
     limit: int | None = None,
     whole_gold: bool = False,
 ) -> Completions:
-    """Reads completions, one a row.
+    """Reads completions, one a row, or in another layout that `import_answers` recognises.
 
     A row has a question, a completion as text or as a list of token ids, and the reference answer, which may
     be missing in all rows of a question but one. In a column ``token_ids`` a list may be written as text, as
@@ -151,7 +152,8 @@ def read_completions(
     with that.
 
     Args:
-        source: a file or a dataset that `read_questions` takes.
+        source: a file or a dataset that `read_questions` takes, or without named columns files that
+            `import_answers` takes.
         text_column: the column of the questions; by default the first of `TEXT_COLUMNS` that exists.
         gold_column: the column of the answers; by default the first of `GOLD_COLUMNS` that exists.
         completion_column: the column of the completions; by default the first of `COMPLETION_COLUMNS` that
@@ -171,7 +173,8 @@ def read_completions(
     """
     if limit is not None and limit < 1:
         raise InputError(f"the limit is {limit}; read at least one question")
-    rows = iter(read_rows(source, split))
+    named = text_column or gold_column or completion_column or whole_gold
+    rows = (None if named else usual_rows(source)) or iter(read_rows(source, split))
     first = next(rows, None)
     if first is None:
         raise DataError(source, "holds no completions; give it at least one")

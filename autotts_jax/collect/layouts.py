@@ -548,7 +548,7 @@ def _answers(columns: Sequence[_Column], question: FieldPath | None) -> FieldPat
     named = [column for column in columns if column.path != question and not column.last(_NUMBERED)]
     named = [column for column in named if column.last((*_GOLD, *_COMPLETION)) and not column.last(_LENGTH)]
     for column in named:
-        if column.kind == "numbers":
+        if column.kind == "numbers" and column.last((*_GOLD, *_THEIRS)):
             return (*column.path, EVERY)
     gold = _gold(named)
     single = [column for column in named if column.kind in ("text", "number") and not column.many]

@@ -82,7 +82,7 @@ def find_sources(sources: str | Path | Sequence[str | Path]) -> list[Path]:
         files: list[Path] = []
         for place in map(Path, places):
             files += (
-                [file for file in files_below(place) if _is_record_file(file)] if place.is_dir() else [place]
+                [file for file in files_below(place) if is_record_file(file)] if place.is_dir() else [place]
             )
         if not files:
             raise InputError(
@@ -183,7 +183,8 @@ def _suffix(file: Path) -> str:
     return path.suffix.lower()
 
 
-def _is_record_file(file: Path) -> bool:
+def is_record_file(file: Path) -> bool:
+    """Tells whether a file of a folder is read: by its ending, and not if it is hidden."""
     return not file.name.startswith(".") and _suffix(file) in SUFFIXES
 
 

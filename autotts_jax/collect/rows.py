@@ -150,6 +150,9 @@ _READERS: dict[str, Callable[[str, bytes], Iterable[Row]]] = {
 }
 
 
+READ = tuple(_READERS)
+"""The endings of files that are read."""
+
 # --- columns
 
 
