@@ -194,7 +194,7 @@ class Gatherer:
             reached = int(budget)
         except (TypeError, ValueError):
             reached = 0
-        if reached < 1:
+        if not 1 <= reached < 2**31:
             raise DataError(
                 record.file,
                 f"{record.place} has {budget!r:.40} in {spelled(layout.budget)}; give the tokens that a "

@@ -23,6 +23,7 @@ from autotts_jax.collect import (
     SimulatedEngine,
     Store,
     collect_missing,
+    import_answers,
     import_release,
     read_completions,
     read_questions,
@@ -208,6 +209,37 @@ def _completions(folder: Path) -> Reader:
 
     text = b"\n".join(json.dumps(row).encode() for row in rows)
     return Reader([text, json.dumps(rows).encode()], mutations.changed_json, read, 4)
+
+
+def _answers(folder: Path) -> Reader:
+    """Completions, answers and rounds of probes as others store them."""
+    texts = {
+        "question": "1 + 1?",
+        "gold": "2",
+        "outputs": [{"text": "It is \\boxed{2}.", "num_tokens": 9}] * 2,
+    }
+    said = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "So it is 2."}]
+    rounds = {"max_tokens": 8, "prompts": ["1?"] * 2, "new_tokens": ["a b c"] * 2, "target": "2"}
+    records: list[Any] = [
+        [texts, texts | {"question": "2 + 2?"}],
+        {"problem_num": 0, "gold_answer": "2", "all_answers": [["2", 700], [None, 0]]},
+        [{"messages": said, "answer": 2, "usage": {"completion_tokens": 5}}],
+        {"a": rounds | {"probe_responses": ["2} \\]", "3"]}},
+        {
+            "question": ["1 + 1?"],
+            "answer": ["2"],
+            "response_0": ["it is 2, yes"],
+            "response_1": ["it is 3, no"],
+        },
+    ]
+
+    def read(content: bytes) -> None:
+        path = folder / "answers.json"
+        path.write_bytes(content)
+        imported = import_answers(path, folder / "answers.npz", grader=str.strip)
+        assert len(replay.read_compact(folder / "answers.npz")) == len(imported.dataset)
+
+    return Reader([json.dumps(record).encode() for record in records], mutations.changed_json, read, 4)
 
 
 # --- collections ----------------------------------------------------------------------------------------
@@ -471,6 +503,7 @@ _MAKERS: dict[str, Callable[[Path], Reader]] = {
     "releases": _release,
     "questions": _questions,
     "completions": _completions,
+    "answers": _answers,
     "units": _units,
     "plans": _plans,
     "live runs": _live_runs,
