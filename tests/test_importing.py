@@ -20,6 +20,7 @@ from autotts_jax.collect.prompts import question_in
 from autotts_jax.collect.trajectories import last_depth
 from autotts_jax.errors import DataError, InputError, InputWarning
 from autotts_jax.experiments.evaluation import evaluate
+from autotts_jax.experiments.tracing import trace
 from autotts_jax.replay import NONE, read_compact
 
 QUESTIONS = {"How many pens are sold in 6 days?": "42", "What is 15 more than 28?": "43"}
@@ -234,7 +235,7 @@ LAYOUTS = {
                     {"index": b, "message": {"role": "assistant", "content": c}, "finish_reason": "stop"}
                     for b, c in enumerate(TEXTS[n])
                 ],
-                "usage": {"prompt_tokens": 5},
+                "usage": {"prompt_tokens": 5, "completion_tokens": sum(TOKENS[n])},
             },
             "token_counts": TOKENS[n],
         }
@@ -573,6 +574,8 @@ def test_a_matrix_without_probes_says_so_and_refuses_to_be_probed(tmp_path):
     for name in ("cmc@0.5", "parallel-probe@2", "single@4"):
         with pytest.raises(InputError, match=r"decides by answers before the end .* m/b has none"):
             evaluate(again, name, max_branches=2, seeds=1)
+    with pytest.raises(InputError, match="cmc decides by answers before the end"):
+        trace(again, "cmc@0.5", max_branches=2)
 
 
 def test_tokens_that_contradict_probes_are_warned_of(tmp_path):
@@ -629,6 +632,10 @@ def test_rounds_of_probes_are_probes(tmp_path):
 
 def test_rounds_have_to_be_complete(tmp_path):
     path = tmp_path / "b.jsonl"
+    write(path, rounds())
+    assert import_answers(path, interval=128).dataset.matrix.interval.tolist() == [128]
+    with pytest.raises(DataError, match="its rounds have 128 tokens, and a matrix one interval"):
+        import_answers(path, interval=64)
     write(path, rounds()[::2])
     with pytest.raises(DataError, match="the rounds of its question end at 128, 384 tokens"):
         import_answers(path)

@@ -346,6 +346,7 @@ def test_archives_that_are_huge_are_refused_before_memory_is_taken(tmp_path, mem
     assert memory() < LIMIT
 
 
+@pytest.mark.filterwarnings("ignore:.* have tokens that their probes contradict")  # made up
 def test_datasets_that_are_huge_together_are_refused(tmp_path, memory):
     for name, branches, depths in (("a", 20_000, 2), ("b", 1, 20_000)):
         (tmp_path / f"{name}.npz").write_bytes(padded_to(branches, depths, name))

@@ -82,19 +82,24 @@ def in_rounds(one: GatheredQuestion) -> list[ImportedBranch]:
 
 
 def find_interval(
-    gathered: Mapping[str, GatheredQuestion], branches: Iterable[Sequence[ImportedBranch]]
+    gathered: Mapping[str, GatheredQuestion],
+    branches: Iterable[Sequence[ImportedBranch]],
+    wanted: int | None,
 ) -> int:
-    """Δ: that of the rounds, or a round number."""
+    """Δ: that of the rounds, what is wanted, or a round number that fits the lengths."""
+    first = next(iter(gathered.values()))
     steps = {min(one.rounds) for one in gathered.values() if one.rounds}
+    if steps and (len(steps) > 1 or wanted not in (None, *steps)):
+        found = " and ".join(f"{step:,}" for step in sorted(steps)[:_NAMED])
+        raise DataError(
+            first.record.file,
+            f"its rounds have {found} tokens, and a matrix one interval; import questions with rounds of the "
+            "same length together, and without --interval",
+        )
     if steps:
-        if len(steps) > 1:
-            first = next(iter(gathered.values()))
-            raise DataError(
-                first.record.file,
-                f"the rounds have {min(steps)} tokens for some questions and {max(steps)} for others; import "
-                "them one by one",
-            )
         return steps.pop()
+    if wanted is not None:
+        return wanted
     lengths = [branch.tokens for of_question in branches for branch in of_question]
     fine = max((step for step in _STEPS if step * _RESOLUTION <= statistics.fmean(lengths)), default=1)
     return max(fine, -(-max(lengths) // _DEPTHS))

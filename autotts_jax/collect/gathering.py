@@ -192,7 +192,7 @@ class Gatherer:
         (budget,) = values(record.value, layout.budget)
         try:
             reached = int(budget)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             reached = 0
         if not 1 <= reached < 2**31:
             raise DataError(
@@ -247,7 +247,6 @@ class TokenCounter:
 
     def __init__(self, tokenizer: str | None):
         self._encode: Callable[[str], Sequence[int]] | None = None
-        self._name = tokenizer
         if tokenizer is not None:
             with needs("collecting", "a model's tokenizer"):
                 from transformers import AutoTokenizer

@@ -27,8 +27,8 @@ from autotts_jax.collect.gathering import Gatherer, TokenCounter
 from autotts_jax.collect.grader import Form
 from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.known_questions import GatheredQuestion, KnownQuestions
-from autotts_jax.collect.layouts import SAMPLE, parse_path, recognise
-from autotts_jax.collect.records import OnProgress, find_sources, inner_records, read_records
+from autotts_jax.collect.layouts import SAMPLE, FieldPath, Layout, parse_path, recognise
+from autotts_jax.collect.records import FileRecord, OnProgress, find_sources, inner_records, read_records
 from autotts_jax.collect.releases import MATRIX_FIELDS
 from autotts_jax.errors import DataError, InputError, InputWarning
 from autotts_jax.files import destination
@@ -169,20 +169,7 @@ def import_answers(
     sources = find_sources(files)
     records = itertools.islice(read_records(sources, on_progress), limit)
     sample = list(itertools.islice(records, SAMPLE))
-    if not sample:
-        raise DataError(sources[0], "has no records; name files with completions")
-    if not MATRIX_FIELDS.isdisjoint(sample[0].value):
-        raise DataError(
-            sources[0],
-            "is a probe matrix already: name it as --data, or convert it by autotts-jax data convert",
-        )
-    try:
-        layout = recognise(sample, told, known is not None)
-    except DataError:
-        inner = inner_records(sample[0]) if len(sample) == 1 else []
-        if not inner:
-            raise
-        layout, sample = recognise(inner[:SAMPLE], told, known is not None), inner
+    layout, sample = _recognised(sources[0], sample, told, known is not None)
     if answers is not None:
         layout = dataclasses.replace(layout, given=answers == GIVEN)
     if not layout.given and layout.probes is None:
@@ -197,7 +184,7 @@ def import_answers(
     of_question = {
         text: in_rounds(one) if one.rounds else of_completions(one) for text, one in gathered.items()
     }
-    interval = interval or find_interval(gathered, of_question.values())
+    interval = find_interval(gathered, of_question.values(), interval)
     with_form = grader if grader is not None else (None if layout.given else "math")
     golds = {text: one.gold or "" for text, one in gathered.items()}
     if with_form is not None:
@@ -229,6 +216,24 @@ def import_answers(
         _share_of_errors(of_question.values()),
         (*notes, *note),
     )
+
+
+def _recognised(
+    source: Path, sample: list[FileRecord], told: Mapping[str, FieldPath], gold_elsewhere: bool
+) -> tuple[Layout, list[FileRecord]]:
+    """The layout of the first records, which may be inside of a file's only object, and these records."""
+    if not sample:
+        raise DataError(source, "has no records; name files with completions")
+    if not MATRIX_FIELDS.isdisjoint(sample[0].value):
+        raise DataError(
+            source, "is a probe matrix already: name it as --data, or convert it by autotts-jax data convert"
+        )
+    try:
+        return recognise(sample, told, gold_elsewhere), sample
+    except DataError:
+        if len(sample) > 1 or not (inner := inner_records(sample[0])):
+            raise
+        return recognise(inner[:SAMPLE], told, gold_elsewhere), inner
 
 
 def _look(text: str, gold: str, branches: Sequence[ImportedBranch]) -> QuestionLook:

@@ -395,7 +395,7 @@ def recognise(
         question,
         gold,
         key,
-        tokens=told.get("tokens") or (None if pairs else _tokens(own, many)),
+        tokens=told.get("tokens") or (None if pairs else _tokens(own, many, len(found) == len(records))),
         finish=_first(
             own, lambda column: column.kind == "text" and bool(_FINISH.fullmatch(column.path[-1])), True
         ),
@@ -627,15 +627,15 @@ def _first(columns: Sequence[_Column], fits: Any, listed: bool = False) -> Field
     return None
 
 
-def _tokens(columns: Sequence[_Column], many: int) -> FieldPath | None:
-    """The number of tokens of each completion, or their ids."""
+def _tokens(columns: Sequence[_Column], many: int, single: bool) -> FieldPath | None:
+    """The number of tokens of each completion, or their ids; a total of several says nothing of each."""
 
     def of_length(column: _Column) -> bool:
         own = words(column.last_name)
         return not set(own).isdisjoint(_LENGTH) and set(own).isdisjoint(_NO_LENGTH)
 
     for column in columns:
-        if column.kind == "number" and of_length(column):
+        if column.kind == "number" and of_length(column) and (single or column.many == many):
             return column.path
     for column in columns:
         if column.kind == "numbers" and of_length(column) and column.many < many:

@@ -32,7 +32,13 @@ from autotts_jax.envs.rendering import (
     signal_ends,
 )
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluation import MAX_SEED, branch_orders, check_width, warn_of_no_branch
+from autotts_jax.experiments.evaluation import (
+    MAX_SEED,
+    branch_orders,
+    check_probes,
+    check_width,
+    warn_of_no_branch,
+)
 from autotts_jax.experiments.files import results_folder
 from autotts_jax.experiments.plots import available, save_figure
 from autotts_jax.experiments.report.charts import drawn_episode
@@ -305,6 +311,7 @@ def trace(
     width = check_width(data, playing, max_branches)
     budget = check_budget(budget)
     playing.check(width, budget)
+    check_probes(data, playing)
     warn_of_distance(playing, Scale.of(data.matrix))
     row, name = _find(data, cell, question)
     orders = recorded_orders(len(data), width) if recorded else branch_orders(data, protocol, [seed], width)
