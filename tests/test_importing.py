@@ -782,6 +782,9 @@ def test_damaged_files_are_named(tmp_path):
         ("version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
         ('{"a": 1}\n{"a": ', "line 2, column"),
         ('[{"a": 1}, {"a": ]', "row 2 of its list is not JSON"),
+        ('[{"a": 1}] {}', "goes on behind the list of 1 rows"),
+        ("[", "row 1 of its list is not JSON"),
+        ("[]", "has no records"),
     ],
 )
 def test_bad_json_is_named(tmp_path, content, words):

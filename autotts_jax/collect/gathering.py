@@ -137,7 +137,7 @@ class Gatherer:
         if path is None:
             return
         for value in values(record.value, path):
-            if is_missing(value):
+            if value == question.told_gold or is_missing(value):
                 continue
             gold = gold_value(str(record.file), record.place, {spelled(path): value}, spelled(path), False)
             if question.gold is not None and gold != question.gold:
@@ -147,7 +147,7 @@ class Gatherer:
                     f"{question.record.file.name} has {question.gold!r:.60} for the same question; make "
                     "them agree",
                 )
-            question.gold = gold
+            question.gold, question.told_gold = gold, value
 
     def _of_each(self, record: FileRecord, found: Sequence[Any], name: str) -> Sequence[Any]:
         """What a record says of each of its completions."""

@@ -23,6 +23,7 @@ class GatheredQuestion:
 
     record: FileRecord
     gold: str | None = None
+    told_gold: object = None
     answers: list[str] = dataclasses.field(default_factory=list)
     tokens: list[int] = dataclasses.field(default_factory=list)
     confidences: list[np.ndarray | None] = dataclasses.field(default_factory=list)

@@ -34,6 +34,7 @@ _CHUNK = 2**20
 _BATCH = 16
 """Rows of Parquet that are unpacked at a time: what a file holds once may stand in millions of rows."""
 
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
 _AGAIN = "fix it, or get the file again"
 
 OnProgress = Callable[[str, int, int], None]
@@ -202,7 +203,7 @@ def _json_records(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     if not opening:
         raise DataError(file, "is empty; name a file with completions")
     if opening.startswith(b"["):
-        yield from _listed(file, first, stream)
+        yield from _listed(file, opening, stream)
         return
     try:
         value = parse_json(first, Numeral)
@@ -247,34 +248,35 @@ def _parsed(file: Path, content: bytes, line: int) -> Any:
 
 def _listed(file: Path, first: bytes, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     """The values of a list, which need not fit into memory together."""
-    text = io.TextIOWrapper(io.BufferedReader(_Joined(first, stream), _CHUNK), "utf-8-sig")
-    n = 1
+    text = io.TextIOWrapper(io.BufferedReader(_Joined(first, stream), _CHUNK), "utf-8")
+    buffer, at, n = "", 0, 0
     try:
-        buffer = text.read(_CHUNK).lstrip()[1:]
-        ended = False
-        for n in itertools.count(1):
-            while not ended and len(buffer.lstrip(" \t\r\n,")) < 2:
-                more = text.read(_CHUNK)
-                buffer, ended = buffer + more, not more
-            buffer = buffer.lstrip(" \t\r\n,")
-            if buffer.startswith("]"):
-                return
+        buffer, at = text.read(_CHUNK), len("[")
+        while True:
+            at = _BETWEEN.match(buffer, at).end()  # type: ignore[union-attr]
+            if len(buffer) - at < 2 and (more := text.read(_CHUNK)):
+                buffer, at = buffer[at:] + more, 0
+                continue
+            if buffer.startswith("]", at):
+                break
+            n += 1
             while True:
                 try:
-                    value, end = parse_next(buffer, 0, Numeral)
+                    value, at = parse_next(buffer, at, Numeral)
                     break
                 except ValueError as error:
-                    more = text.read(max(_CHUNK, len(buffer)))
-                    if not more or len(buffer) > MAX_JSON:
+                    more = text.read(max(_CHUNK, len(buffer) - at))
+                    if not more or len(buffer) - at > MAX_JSON:
                         reason = getattr(error, "msg", error)
                         raise DataError(
                             file, f"row {n} of its list is not JSON: {reason}; {_AGAIN}"
                         ) from error
-                    buffer += more
+                    buffer, at = buffer[at:] + more, 0
             yield f"row {n}", value
-            buffer = buffer[end:]
+        if buffer[at + 1 :].strip() or text.read(_CHUNK).strip():
+            raise DataError(file, f"goes on behind the list of {n} rows; {_AGAIN}")
     except UnicodeDecodeError as error:
-        raise DataError(file, f"row {n} or a later one is not UTF-8; save the file as UTF-8 text") from error
+        raise DataError(file, f"row {n + 1} or a later one is not UTF-8; save it as UTF-8 text") from error
 
 
 class _Joined(io.RawIOBase):
