@@ -1,6 +1,7 @@
 """Own answers and completions: any layout gives the same matrix, and damage gives one clear error."""
 
 import collections
+import csv
 import gzip
 import json
 import re
@@ -209,6 +210,20 @@ LAYOUTS = {
             "model_response": {"text": TEXTS[n], "output_tokens": [[1] * t for t in TOKENS[n]]},
         }
     ),
+    "output in items": rows(
+        lambda q, c, g, t: {
+            "question": q,
+            "correct_answer": g,
+            "correct": 1,
+            "body": {
+                "output": [
+                    {"type": "reasoning", "summary": []},
+                    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": c}]},
+                ],
+                "usage": {"input_tokens": 4, "output_tokens": t},
+            },
+        }
+    ),
     "a solution by a model": rows(
         lambda q, c, g, t: {
             "problem": q,
@@ -330,6 +345,41 @@ def test_lists_and_lines_are_read_piece_by_piece(tmp_path, monkeypatch):
     monkeypatch.setattr("autotts_jax.collect.records._CHUNK", 7)
     for kind in ("json", "jsonl", "bom.json"):
         check(import_answers(stored(tmp_path, kind)).dataset)
+
+
+@pytest.mark.parametrize("written", [json.dumps, repr])
+def test_tables_hold_lists_as_text(tmp_path, written):
+    with (tmp_path / "b.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["question", "answer", "responses", "num_tokens"])
+        for n, (question, gold) in enumerate(QUESTIONS.items()):
+            table.writerow([question, gold, written(TEXTS[n]), json.dumps(TOKENS[n])])
+    check(import_answers(tmp_path / "b.csv").dataset, None)
+
+
+def test_a_log_holds_its_records_in_a_list(tmp_path):
+    samples = [
+        {
+            "id": n,
+            "epoch": b,
+            "input": question,
+            "target": gold,
+            "messages": conversation(question, TEXTS[n][b]),
+            "output": {
+                "choices": [
+                    {"message": {"role": "assistant", "content": TEXTS[n][b]}, "stop_reason": "stop"}
+                ],
+                "usage": {"input_tokens": 3, "output_tokens": TOKENS[n][b], "total_tokens": 999},
+            },
+            "scores": {"match": {"value": "C", "answer": "7", "explanation": "It is longer than that."}},
+        }
+        for n, (question, gold) in enumerate(QUESTIONS.items())
+        for b in range(3)
+    ]
+    log = {"status": "success", "eval": {"task": "sums"}, "stats": {"usage": [{"a": 1}]}, "samples": samples}
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps(log), encoding="utf-8")
+    check(import_answers(path).dataset)
 
 
 def test_many_files_are_one_cell(tmp_path):

@@ -33,16 +33,8 @@ _SHOWN = 12
 # Words in names of fields, the more telling first. They choose among fields that could be it by structure.
 _QUESTION = ("question", "problem", "query", "instruction", "exercise", "task", "prompt", "input", "q")
 _GOLD = (
-    "gold",
-    "gt",
-    "truth",
-    "groundtruth",
-    "target",
-    "reference",
-    "expected",
-    "label",
-    "answer",
-    "solution",
+    *("gold", "gt", "truth", "groundtruth", "target", "reference", "ref", "expected", "correct", "true"),
+    *("label", "answer", "ans", "solution"),
 )
 _COMPLETION = (
     *("completion", "response", "resp", "generation", "generated", "output", "sample", "choice", "rollout"),
@@ -52,20 +44,8 @@ _COMPLETION = (
 _WORKED = ("cot", "rationale", "reasoning", "explanation", "step", "work")
 _DERIVED = (
     *("extracted", "filtered", "majority", "count", "total", "parsed", "score", "hash", "uuid", "reason"),
-    *(
-        "correct",
-        "reward",
-        "type",
-        "level",
-        "source",
-        "split",
-        "metric",
-        "error",
-        "refusal",
-        "argument",
-        "arg",
-    ),
-    *("id", "idx", "role", "object", "probe", "finish", "model"),
+    *("reward", "type", "level", "source", "split", "metric", "error", "refusal", "argument", "arg"),
+    *("id", "idx", "role", "object", "probe", "finish"),
 )
 _THEIRS = ("predicted", "pred", "prediction", "model", "final", "response", "output")
 """Whose answer it is: not the reference."""
@@ -195,8 +175,8 @@ def _numbered(record: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def entries(value: Any) -> list[Any] | None:
     """The entries of a list, or of an object whose keys are numbers; None of anything else."""
-    if isinstance(value, list):
-        return value
+    if isinstance(value, list):  # what a server has thought stands beside its messages
+        return [one for one in value if not (isinstance(one, dict) and one.get("type") == "reasoning")]
     if isinstance(value, dict) and value and all(str(key).isdecimal() for key in value):
         return [value[key] for key in sorted(value, key=int)]
     return None
@@ -559,7 +539,7 @@ def _answers(columns: Sequence[_Column], question: FieldPath | None) -> FieldPat
 
 def _as_completion(column: _Column) -> int:
     """How likely texts are to be completions by their name; 0 if they are not."""
-    if column.last(_DERIVED) or column.last(_THINKING):
+    if column.last((*_DERIVED, *_THINKING)) or {*words(column.last_name)} <= {"model", "name"}:
         return 0
     gold, question = column.named(_GOLD), column.named(_QUESTION)
     if column.named(_COMPLETION) is not None:
@@ -592,6 +572,7 @@ def _gold(columns: Sequence[_Column]) -> FieldPath | None:
         for column in columns
         if column.kind in ("text", "number") and not column.many
         if not column.last((*_DERIVED, *_THEIRS, *_NUMBERED))
+        if column.kind == "text" or words(column.last_name) != ["correct"]  # or whether it is
         if (rank := column.named(_GOLD)) is not None
     ]
     if not fitting:  # a list of one

@@ -5,7 +5,10 @@ Suffixes tell YAML and CSV from JSON; everything else is told by the content.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import csv
+import functools
 import glob
 import gzip
 import io
@@ -142,8 +145,17 @@ def read_records(files: Sequence[Path], on_progress: OnProgress | None = None) -
                     )
                 if number % 100 == 0 and not stream.closed:
                     report("reading", before + stream.tell(), total)
-                yield FileRecord(file, place, value)
+                yield FileRecord(file, place, {name: _listed_text(one) for name, one in value.items()})
         before += file.stat().st_size
+
+
+def _listed_text(value: Any) -> Any:
+    """A list of texts or objects that a cell holds as text, as tables often do."""
+    if isinstance(value, str) and value[:2] in ('["', "['", "[{") and value.endswith("]"):
+        for parse in (functools.partial(parse_json, parse_number=Numeral), ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                return parse(value)
+    return value
 
 
 def _values(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
@@ -298,11 +310,8 @@ class _Joined(io.RawIOBase):
 def _unwrapped(value: Any) -> Iterator[tuple[str, Any]]:
     """The records of a file that is one object: by a key each, by columns, or itself."""
     inner = list(value.values()) if type(value) is dict else []
-    if (
-        inner
-        and all(type(one) is dict for one in inner)
-        and (len(inner) > 1 or next(iter(value)).isdecimal())
-    ):
+    alike = inner and all(type(one) is dict for one in inner) and set.intersection(*map(set, inner))
+    if alike and (len(inner) > 1 or next(iter(value)).isdecimal()):
         for key, one in value.items():
             yield f"entry {key!r:.60}", {"key": key, **one} if "key" not in one else one
         return
@@ -348,7 +357,8 @@ def _yaml_records(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
 
 
 def _csv_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
-    reader = csv.DictReader(io.TextIOWrapper(stream, "utf-8-sig", newline=""), strict=True)
+    text = io.TextIOWrapper(io.BufferedReader(_Joined(b"", stream), _CHUNK), "utf-8-sig", newline="")
+    reader = csv.DictReader(text, strict=True)
     try:
         for row in reader:
             place = f"line {reader.line_num}"
