@@ -907,7 +907,7 @@ def test_the_command_writes_a_matrix(run, tmp_path):
     status, said, _ = run("data", "import", path, "--out", out, "--model", "m", "--interval", "50")
     assert status == 0
     assert f"wrote {out}: 2 questions of 3 branches" in said
-    assert f"autotts-jax evaluate --data {out} --controllers sc@3,asc@3,sprt@3 --max-branches 3" in said
+    assert f"autotts-jax evaluate --data {out} --controllers sc@3,asc@3 --max-branches 3" in said
     check(read_compact(out))
     for wrong in ([], ["--out", out, "--dry-run"], ["--out", tmp_path / "x.json"]):
         assert run("data", "import", path, *wrong)[0] == 2

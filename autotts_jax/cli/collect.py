@@ -48,7 +48,8 @@ def collect(
             parser=utf8,
             metavar="FILE",
             help="Instead of --questions: probe completions that exist already, JSONL or Parquet with a "
-            "question, a completion (text or token ids) and the answer in each row; nothing is sampled.",
+            "question, a completion (text or token ids) and the answer in each row, or another layout that "
+            "data import recognises; nothing is sampled.",
             show_default=False,
         ),
     ] = None,

@@ -213,7 +213,7 @@ def import_(
     say(f"wrote {out}: {len(dataset)} questions of {cell.num_branches} branches")
     least = min(cell.num_branches for cell in dataset.cells)
     fewer = f" --max-branches {least}" if least < WIDTH else ""
-    names = ",".join(f"{name}@{min(least, WIDTH)}" for name in ("sc", "asc", "sprt"))
+    names = ",".join(f"{name}@{min(least, WIDTH)}" for name in ("sc", "asc"))
     say(f"evaluate it: autotts-jax evaluate --data {shlex.quote(str(out))} --controllers {names}{fewer}")
 
 

@@ -68,8 +68,8 @@ MAX_SEEDS = 1_000_000
 PROTOCOLS = {"repo100": 100, "paper64": 64}
 """Resampling protocols and their number of seeds."""
 
-_PROBING = {"parallel-probe", "cmc", "single", "dynasor", "deer", "eat", "distilled", "neural"}
-"""Players of this package that decide by probes."""
+_PROBING = {"parallel-probe", "cmc", "single", "distilled", "neural"}
+"""Players of this package that decide by probes, other than those that miss their signals without them."""
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is running, how many of its episodes have ended, and how many it has, 0 for unknown."""
@@ -466,8 +466,8 @@ def check_probes(dataset: ProbeDataset, player: Player) -> None:
     if bare and player.name.partition("@")[0].partition(":")[0] in _PROBING:
         raise InputError(
             f"{player.name} decides by answers before the end of a branch, and {bare[0]} has none: it holds "
-            "final answers and lengths. Choose controllers that read branches to their ends, as sc, asc, "
-            "esc, sprt or short-m, or have their model probe the texts: autotts-jax collect --from-texts"
+            "final answers and lengths. Choose controllers that read branches to their ends, or have the "
+            "model probe the texts: autotts-jax collect --from-texts"
         )
 
 
