@@ -41,7 +41,8 @@ def start_worker() -> None:
     # CPython's big integers notice signals; GMP's, which SymPy prefers, do not.
     os.environ["SYMPY_GROUND_TYPES"] = "python"
     os.environ["MPMATH_NOGMPY"] = "1"
-    form(r"\sqrt{2} + \ln 2")  # the first answer takes many times longer than later ones
+    for answer in (r"\sqrt{2} + \ln 2", r"\frac{x + 1}{y} = 0", r"\sin^2 x"):  # first ones take much longer
+        form(answer)
 
 
 def simple_form(answer: str, arithmetic: bool = False) -> str | None:
@@ -117,6 +118,8 @@ def computed_form(answer: str, arithmetic: bool = False) -> tuple[str | None, bo
         What `form` returns, and whether a part of it is too large to be computed.
     """
     found, oversize = _read(answer, arithmetic)
+    if found is None:  # small letters may be read where capital ones are not
+        found, oversize = _read(spelled_form(answer), arithmetic)
     if found is None or found == ERROR:
         return found, oversize
     seen = [found]

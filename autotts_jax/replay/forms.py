@@ -15,6 +15,7 @@ from autotts_jax.replay.spelling import UnreadableError
 from autotts_jax.replay.workers import LIMIT, Workers
 from autotts_jax.terminal import quoted
 
+
 class FormFinder:
     """Finds the canonical forms of answers, most of them in this process, the others in `Workers`.
 

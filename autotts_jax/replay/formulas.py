@@ -213,7 +213,7 @@ def _digits(expression: Any, indices: Mapping[Any, float]) -> float:
 
 def _written(left: Any, right: Any = None) -> str:
     """Simplifies a formula or an equation, and writes it."""
-    from sympy import Poly, numer, together
+    from sympy import Poly, PolynomialError, numer, together
 
     expression = _simplified(_meant(left))
     if right is None:
@@ -221,14 +221,17 @@ def _written(left: Any, right: Any = None) -> str:
             return _rational(expression)
         return _latex(expression)
     difference = numer(together(expression - _simplified(_meant(right))))
-    polynomial = Poly(difference)
+    try:
+        polynomial = Poly(difference, *sorted(difference.free_symbols, key=str))
+    except PolynomialError:  # it has functions of them
+        polynomial = Poly(difference)
     if polynomial.domain.is_ZZ or polynomial.domain.is_QQ:
         _, normal = polynomial.primitive()
         if normal.LC() < 0:
             normal = -normal
     else:
         normal = polynomial.monic()
-    return f"{_latex(normal.as_expr())} = 0"
+    return f"{_latex(_simplified(normal.as_expr()))} = 0"
 
 
 def _meant(expression: Any) -> Any:
@@ -314,13 +317,22 @@ def _printer() -> Any:
         def _print_Product(self, expression: Any) -> str:  # noqa: N802
             return self._nested(expression, super()._print_Product)
 
+        def _print_log(self, expression: Any, exp: Any = None) -> str:
+            if len(expression.args) == 1:
+                return super()._print_log(expression, exp)
+            value, base = map(self.doprint, expression.args)
+            power = "" if exp is None else f"^{{{exp}}}"
+            return rf"\log_{{{base}}}{power}{{\left({value} \right)}}"
+
         def _nested(self, expression: Any, written: Callable[[Any], str]) -> str:
             *inner, outer = expression.limits
             if not inner:
                 return written(expression)
             mark = Symbol("_")
             text = written(expression.func(mark, outer))
-            return text.removesuffix(self.doprint(mark)) + self.doprint(expression.func(expression.function, *inner))
+            return text.removesuffix(self.doprint(mark)) + self.doprint(
+                expression.func(expression.function, *inner)
+            )
 
     return Printer({"ln_notation": True})
 
@@ -333,7 +345,9 @@ def _latex(expression: Any) -> str:
         places = [_printer().doprint(place) for place in function.args]
         joint = "" if all(map(str.isalpha, places)) else ","
         place = re.sub("(?<![A-Za-z]) | (?![A-Za-z])", "", joint.join(places))
-        return Symbol(f"{function.name}{place}" if len(place) == 1 else f"{function.name}{{{place}}}", real=True)
+        return Symbol(
+            f"{function.name}{place}" if len(place) == 1 else f"{function.name}{{{place}}}", real=True
+        )
 
     expression = expression.replace(
         lambda part: isinstance(part, AppliedUndef) and part.name.endswith("_"), with_subscript
@@ -344,9 +358,25 @@ def _latex(expression: Any) -> str:
 
 def _simplified(expression: Any) -> Any:
     """An expression in the form in which it is compared: exact, without brackets and nested roots."""
-    from sympy import Function, Product, Sum, cancel, expand, expand_log, nan, radsimp, simplify, sqrtdenest, zoo
+    from sympy import (
+        Function,
+        Product,
+        Sum,
+        binomial,
+        cancel,
+        expand,
+        expand_func,
+        expand_log,
+        nan,
+        radsimp,
+        simplify,
+        sqrtdenest,
+        zoo,
+    )
 
     expression = _computed(expression)
+    if expression.has(binomial):
+        expression = expand_func(expression)
     if expression.is_Rational:
         return expression
     if expression.has(nan, zoo):

@@ -78,12 +78,12 @@ _WRAPPER = re.compile(
 _REWRITTEN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), new)
     for pattern, new in (
-        (r"\\(?:left|right|displaystyle|limits)(?![A-Za-z])|\\!", ""),
+        (r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits)(?![A-Za-z])|\\!", ""),
         (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![A-Za-z])", " "),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         (r"\\frac ?([0-9]) ?([0-9])", r"\\frac{\1}{\2}"),
         (r"\\frac ?([0-9]) ?\{", r"\\frac{\1}{"),
-        (r"\\sqrt ?([0-9])", r"\\sqrt{\1}"),
+        (r"\\sqrt ?([0-9])|\\sqrt ([A-Za-z](?![A-Za-z])|\\pi(?![A-Za-z]))", r"\\sqrt{\1\2}"),
         (r"\\sqrt ?(\[[^\]]*\])? ?\(((?:[^()]|\([^()]*\))*)\)", r"\\sqrt\1{\2}"),
         (r"(?<=\}) +(?=\{)", ""),
         (r"\^ ?(?:\\circ|\{ ?\\circ ?\})|\\degree", " degrees "),

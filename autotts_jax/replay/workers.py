@@ -1,6 +1,6 @@
 """Processes that compute what may take too long, under one budget.
 
-An item has a limit of a processor's time, by default two seconds. All items share what those may waste that
+An item has a limit of a processor's time, by default a second. All items share what those may waste that
 exceed it: once that is used up, an item has a tenth of a second, which is more than most need. A process that
 exceeds a limit where it cannot be interrupted, or takes too much memory, is killed and replaced.
 """
@@ -27,7 +27,7 @@ from typing import Any, Self
 
 from autotts_jax.errors import InputError
 
-LIMIT = 2.0
+LIMIT = 1.0
 """Seconds of a processor's time for an item."""
 
 _LEAST = 0.1
@@ -36,7 +36,7 @@ _LEAST = 0.1
 _SHARED, _EACH = 4.0, 0.02
 """Seconds that all items together may waste by exceeding their limits, and more for each item."""
 
-_MEMORY = 2**30
+_MEMORY = 2**29
 """Bytes that a worker may allocate."""
 
 _SHARE = 25
@@ -186,7 +186,14 @@ class _Worker:
             self._connection, theirs = Pipe()
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", PROGRAM, json.dumps(sys.path), str(theirs.fileno()), self._function],
+                    [
+                        sys.executable,
+                        "-c",
+                        PROGRAM,
+                        json.dumps(sys.path),
+                        str(theirs.fileno()),
+                        self._function,
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # whose buffers would count as memory
@@ -304,7 +311,7 @@ def _give_up(*_: object) -> None:
 
 def _limited(function: Callable[[], Any], limit: float) -> tuple[str, Any]:
     # A computation in C notices no handler; the second signal has none, and ends the process.
-    signal.setitimer(signal.ITIMER_VIRTUAL, 1.5 * limit + 0.1)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1.25 * limit + 0.05)
     try:
         signal.setitimer(signal.ITIMER_PROF, limit)
         try:
