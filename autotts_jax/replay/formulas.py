@@ -28,7 +28,7 @@ _NUMBERED = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+ *[0-9]")  # x2, which may be x
 _SUBSCRIPT = re.compile(r"(?P<base>.+?)_\{?(?P<place>[^{}]+)\}?")
 _POSITIVE = re.compile(r"[kmn](?:_.*)?")
 """Names of positive integers."""
-_ELEMENTARY = {*"exp log sin cos tan asin acos atan sinh cosh tanh Abs factorial binomial sign".split()}
+_ELEMENTARY = {*["exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "Abs", "factorial", "binomial", "sign"]}
 _INDICES = "kjlpqrstuvw"
 """Names of the indices of sums and products, from the outermost on."""
 
@@ -73,7 +73,7 @@ def formula(text: str, other: str | None = None) -> str:
             found = _written(*sides)
         except (MemoryError, UnreadableError):
             raise
-        except Exception:  # noqa: S110  # it cannot be simplified
+        except Exception:  # it cannot be simplified
             pass
         else:
             if len(found) <= MAX_LENGTH:

@@ -54,7 +54,7 @@ PROGRAM = (
 )
 """What a worker process runs."""
 
-_CLOSED = "the workers are closed; use them inside their `with` block"
+_CLOSED = "the grader is closed; use it inside its `with` block"
 _EXCEEDED, _LOST = "exceeded", "lost"
 
 
