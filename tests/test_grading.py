@@ -179,49 +179,43 @@ def test_a_logarithm_that_is_not_computed_keeps_its_base(grader):
     assert not grader.correct(rf"\log_{{3}}{large}", [rf"\ln{large}", rf"\log_{{5}}{large}"])[0]
 
 
+OF_ONE = [
+    *(
+        r"\sqrt{%s}",
+        "(%s)",
+        "%s!",
+        "%s!!",
+        "-%s",
+        "|%s|",
+        r"\sin(%s)",
+        r"\ln %s",
+        r"\{%s\}",
+        r"\text{%s}",
+        "%s cm",
+    ),
+    *(r"\int %s dx", r"\left[%s\right)", r"\Gamma(%s)", r"\boxed{%s}", "a_{%s}", r"%s \in \mathbb{Z}"),
+]
+OF_TWO = [
+    *(
+        "%s + %s",
+        "%s - %s",
+        r"%s \cdot %s",
+        "%s^{%s}",
+        r"\frac{%s}{%s}",
+        r"\binom{%s}{%s}",
+        "%s%s",
+        r"%s \pm %s",
+    ),
+    *(r"\sum_{k=%s}^{%s} k^k", r"\prod_{i=%s}^{%s} a_i", r"\log_{%s} %s", r"\int_{%s}^{%s} x^x dx", "%s, %s"),
+    *(r"\lim_{x \to %s} %s", r"\begin{pmatrix}%s&%s\end{pmatrix}", r"%s \mod %s", "%s = %s", "%s < %s"),
+]
+
+
 def nested(parts):
     """What a grammar of LaTeX makes of some parts."""
-    one = st.sampled_from(
-        [r"\sqrt{%s}", "(%s)", "%s!", "-%s", "|%s|", r"\sin(%s)", r"\ln %s", r"\{%s\}", "%s!!", r"\text{%s}"]
-        + [
-            r"\int %s dx",
-            r"\left[%s\right)",
-            r"\Gamma(%s)",
-            r"\boxed{%s}",
-            "a_{%s}",
-            "%s cm",
-            r"%s \in \mathbb{Z}",
-        ]
-    )
-    two = st.sampled_from(
-        [
-            "%s + %s",
-            "%s - %s",
-            r"%s \cdot %s",
-            "%s^{%s}",
-            r"\frac{%s}{%s}",
-            r"\binom{%s}{%s}",
-            "%s, %s",
-            "%s = %s",
-        ]
-        + [
-            r"\sum_{k=%s}^{%s} k^k",
-            r"\prod_{i=%s}^{%s} a_i",
-            r"\log_{%s} %s",
-            "%s < %s",
-            r"%s \pm %s",
-            "%s%s",
-        ]
-        + [
-            r"\int_{%s}^{%s} x^x dx",
-            r"\lim_{x \to %s} %s",
-            r"\begin{pmatrix}%s&%s\end{pmatrix}",
-            r"%s \mod %s",
-        ]
-    )
     return st.one_of(
-        st.builds(str.__mod__, one, parts),
-        st.builds(lambda pattern, a, b: pattern % (a, b), two, parts, parts),
+        st.builds(str.__mod__, st.sampled_from(OF_ONE), parts),
+        st.builds(lambda pattern, a, b: pattern % (a, b), st.sampled_from(OF_TWO), parts, parts),
     )
 
 

@@ -7,17 +7,18 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
 
 from autotts_jax.errors import InputError
 from autotts_jax.replay import workers
-from autotts_jax.replay.workers import Result, Workers
+from autotts_jax.replay.workers import Result, WorkerPool
 
 
 def of(name, count=1, limit=0.2):
-    return Workers(f"worker_functions:{name}", count, limit)
+    return WorkerPool(f"worker_functions:{name}", count, limit)
 
 
 def gone(processes):
@@ -52,7 +53,7 @@ def test_the_limit_shrinks_as_items_exceed_it_and_grows_with_items(monkeypatch):
         limits.append(round(limit, 2))
         return ("exceeded", None) if item[0] < 0 else ("", item[0])
 
-    monkeypatch.setattr(workers._Worker, "call", call)
+    monkeypatch.setattr("autotts_jax.replay.workers._Worker.call", call)
     with of("double", limit=1.0) as some:
         some.map([(-1,)] * 8)
         assert limits == [1, 1, 1, 1, 0.1, 0.1, 0.1, 0.1]
@@ -91,8 +92,8 @@ def test_closing_ends_what_runs():
 
 
 SCRIPT = """
-from autotts_jax.replay.workers import Workers
-with Workers("worker_functions:sleep", 1, 5) as some:
+from autotts_jax.replay.workers import WorkerPool
+with WorkerPool("worker_functions:sleep", 1, 5) as some:
     print(some.map([(0,)])[0].value, flush=True)
     some.map([(600,)] if {busy} else [])
     input()
@@ -105,7 +106,7 @@ def test_workers_do_not_outlive_their_program(tmp_path, busy, sign):
     """And the script needs no ``if __name__ == "__main__":``."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(busy=busy))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     with (
         (tmp_path / "errors.txt").open("w+") as errors,
         subprocess.Popen(

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 
 def start_worker():
@@ -57,8 +58,8 @@ def crash(number):
 
 def crash_once(number, file):
     """Crashes where a file is missing, and leaves it."""
-    if number < 0 and not os.path.exists(file):
-        open(file, "w").close()
+    if number < 0 and not Path(file).exists():
+        Path(file).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return number
 

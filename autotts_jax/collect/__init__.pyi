@@ -18,6 +18,7 @@ from .estimate import Cost, Estimate, estimate
 from .grader import Form, FormGrader, Grader
 from .graders import GRADERS, open_grader
 from .grading import MathGrader
+from .grading_check import Disagreement, GradingCheck, check_grading
 from .loading import load
 from .plan import Branch, Collected, EngineSpec, Plan, Unit
 from .problem import Problem
@@ -54,6 +55,7 @@ __all__ = [
     "Completions",
     "ContextError",
     "Cost",
+    "Disagreement",
     "Engine",
     "EngineError",
     "EngineSpec",
@@ -64,6 +66,7 @@ __all__ = [
     "FormGrader",
     "Given",
     "Grader",
+    "GradingCheck",
     "LocalWorkers",
     "MathGrader",
     "Plan",
@@ -84,6 +87,7 @@ __all__ = [
     "Usage",
     "VLLMEngine",
     "Workers",
+    "check_grading",
     "collect",
     "collect_missing",
     "collect_unit",

@@ -2,8 +2,7 @@ r"""Extractors: how the answer is found in a text.
 
 | specification | what it finds |
 |---|---|
-| ``auto`` | what stands in ``<answer>`` tags; else the box; else what follows ``####``, "answer is" or "answer:", in |
-| | a dozen languages; else the choice or number |
+| ``auto`` | ``<answer>`` tags; else the box; else what follows ``####`` or "answer is"; else a choice or number |
 | ``boxed`` | what the last complete ``\boxed{...}`` or ``\fbox{...}`` holds |
 | ``number`` | the last plain number: 1,234.5, -3, 2/3, 1 1/2, 50%, 6.02e23, and simple LaTeX for them |
 | ``choice`` | the last choice letter, A to J: ``(B)``, ``Answer: C``, ``**D**`` |
@@ -132,7 +131,8 @@ _STATED = re.compile(
 )
 _TAG = re.compile("<(?P<end>/)?answer>", re.IGNORECASE)
 _LETTERED = re.compile(
-    r"(?:\\(?:text|mathrm|mathbf|textbf) ?\{|[\s*$(\[])*(?P<letter>[A-J])(?:[)\]}\s*$.]*|\s?[)\].:}][\s)\]}*:.]*\S.*)",
+    r"(?:\\(?:text|mathrm|mathbf|textbf) ?\{|[\s*$(\[])*(?P<letter>[A-J])"
+    r"(?:[)\]}\s*$.]*|\s?[)\].:}][\s)\]}*:.]*\S.*)",
     re.DOTALL,
 )
 """A choice by its letter, with or without its text."""

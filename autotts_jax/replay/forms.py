@@ -12,12 +12,12 @@ from typing import Self
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.equivalence import simple_form, spelled_form
 from autotts_jax.replay.spelling import UnreadableError
-from autotts_jax.replay.workers import LIMIT, Workers
+from autotts_jax.replay.workers import LIMIT, WorkerPool
 from autotts_jax.terminal import quoted
 
 
 class FormFinder:
-    """Finds the canonical forms of answers, most of them in this process, the others in `Workers`.
+    """Finds the canonical forms of answers, most of them in this process, the others in `WorkerPool`.
 
     Use it as a context manager; its methods may be called from many threads. An answer that exceeds the
     budget has its spelling for a form, and an answer with a part that is too large to be computed is written
@@ -35,7 +35,7 @@ class FormFinder:
         if importlib.util.find_spec("latex2sympy2_extended") is None:
             raise InputError("grading needs latex2sympy2_extended: pip install 'autotts-jax[equiv]'")
         count = workers or os.cpu_count() or 1
-        self._workers = Workers("autotts_jax.replay.equivalence:computed_form", count, limit)
+        self._workers = WorkerPool("autotts_jax.replay.equivalence:computed_form", count, limit)
         self._exceeded: dict[str, None] = {}
         self._lock = threading.Lock()
 
@@ -54,11 +54,11 @@ class FormFinder:
         self._workers.close()
         exceeded, self._exceeded = self._exceeded, {}
         if exceeded:
-            few = len(exceeded) == 1
+            many = f"{len(exceeded):,} answers exceed"
+            subject, each = ("1 answer exceeds", "it is") if len(exceeded) == 1 else (many, "each is")
+            first = quoted(next(iter(exceeded)))
             warnings.warn(
-                f"{len(exceeded):,} {'answer exceeds' if few else 'answers exceed'} what grading may compute, "
-                f"as {quoted(next(iter(exceeded)))}; {'it is' if few else 'each is'} equal to its own spelling "
-                "only",
+                f"{subject} what grading may compute, as {first}; {each} equal to its own spelling only",
                 InputWarning,
                 stacklevel=3,
             )

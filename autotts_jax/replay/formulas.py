@@ -28,7 +28,27 @@ _NUMBERED = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+ *[0-9]")  # x2, which may be x
 _SUBSCRIPT = re.compile(r"(?P<base>.+?)_\{?(?P<place>[^{}]+)\}?")
 _POSITIVE = re.compile(r"[kmn](?:_.*)?")
 """Names of positive integers."""
-_ELEMENTARY = {*["exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "Abs", "factorial", "binomial", "sign"]}
+_ELEMENTARY = frozenset(
+    [
+        "exp",
+        "log",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "Abs",
+        "sign",
+        "factorial",
+        "binomial",
+    ]
+)
+"""Functions that the parser knows by the names that are written."""
+
 _INDICES = "kjlpqrstuvw"
 """Names of the indices of sums and products, from the outermost on."""
 

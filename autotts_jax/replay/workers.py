@@ -71,7 +71,7 @@ class Result:
     exceeded: bool
 
 
-class Workers:
+class WorkerPool:
     """Worker processes that call a function.
 
     Use them as a context manager; `map` may be called from many threads. Each worker is a fresh interpreter
