@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from autotts_jax.replay.formulas import OversizeError, formula
 from autotts_jax.replay.spelling import (
@@ -118,21 +119,26 @@ def computed_form(answer: str, arithmetic: bool = False) -> tuple[str | None, bo
         What `form` returns, and whether a part of it is too large to be computed.
     """
     found, oversize = _read(answer, arithmetic)
-    if found is None:  # small letters may be read where capital ones are not
-        found, oversize = _read(spelled_form(answer), arithmetic)
+    if found is None and (small := spelled_form(answer)) != spelling(answer):
+        found, oversize = _read(small, arithmetic)  # small letters may be read where capital ones are not
     if found is None or found == ERROR:
         return found, oversize
+    settled = _settled(found)
+    return spelled_form(answer) if settled is None else settled, oversize
+
+
+@lru_cache(maxsize=4096)
+def _settled(found: str) -> str | None:
+    """The form of itself to which reading a form again and again leads; None if it leads to none."""
     seen = [found]
     for _ in range(_READINGS):
         again, _ = _read(seen[-1], arithmetic=False)
-        if again == seen[-1]:
-            return again, oversize
-        if again is None or again == ERROR:
-            break
         if again in seen:
-            return min(seen[seen.index(again) :]), oversize
+            return min(seen[seen.index(again) :])
+        if again is None or again == ERROR:
+            return None
         seen.append(again)
-    return spelled_form(answer), oversize
+    return None
 
 
 def _read(answer: str, arithmetic: bool) -> tuple[str | None, bool]:

@@ -49,6 +49,10 @@ _ELEMENTARY = frozenset(
 )
 """Functions that the parser knows by the names that are written."""
 
+_MOST_OWN = 4096
+_own: set[str] = set()
+"""Forms that need not be read again, which takes as long as the first time."""
+
 _INDICES = "kjlpqrstuvw"
 """Names of the indices of sums and products, from the outermost on."""
 
@@ -79,6 +83,8 @@ def formula(text: str, other: str | None = None) -> str:
         UnreadableError: it is no formula.
         OversizeError: it is one that is too large.
     """
+    if text in _own and other is None:
+        return text
     for side in (text, other or ""):
         if _NUMBERED.search(side) or any(map(_is_word, _WORD.findall(side))):
             raise UnreadableError
@@ -239,7 +245,12 @@ def _written(left: Any, right: Any = None) -> str:
     if right is None:
         if expression.is_Rational:
             return _rational(expression)
-        return _latex(expression)
+        text = _latex(expression)
+        if _is_plain(expression):
+            if len(_own) == _MOST_OWN:
+                _own.clear()
+            _own.add(text)
+        return text
     difference = numer(together(expression - _simplified(_meant(right))))
     try:
         polynomial = Poly(difference, *sorted(difference.free_symbols, key=str))
@@ -254,15 +265,38 @@ def _written(left: Any, right: Any = None) -> str:
     return f"{_latex(_simplified(normal.as_expr()))} = 0"
 
 
+def _is_plain(expression: Any) -> bool:
+    """Whether the form of a formula, read again, is sure to be itself: of quotients of sums, and of roots."""
+    from sympy import pi, preorder_traversal
+
+    number = not expression.free_symbols
+    return all(
+        part.is_Add
+        or part.is_Mul
+        or part.is_Rational
+        or part is pi
+        or (part.is_Symbol and _reads_back(part))
+        or (part.is_Pow and (part.exp.is_Integer or (number and part.base.is_Integer)))
+        for part in preorder_traversal(expression)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _reads_back(symbol: Any) -> bool:
+    """Whether a symbol as it is written is that symbol."""
+    return len(symbol.name) == 1 or bool(_meant(_parsed(_latex(symbol))) == symbol)
+
+
 def _meant(expression: Any) -> Any:
     """A formula with what its names mean: i is the imaginary unit, and k, m and n are positive integers.
 
     Numbers become exact, and the reciprocal trigonometric functions fractions.
     """
-    from sympy import Float, I, Rational, Symbol, cos, cot, csc, sec, sin
+    from sympy import Float, I, Product, Rational, Sum, Symbol, cos, cot, csc, sec, sin
 
     expression = expression.xreplace({value: Rational(str(value)) for value in expression.atoms(Float)})
-    expression = _with_indices(expression, iter(_free_names(expression)))
+    if expression.has(Sum, Product):
+        expression = _with_indices(expression, iter(_free_names(expression)))
     expression = expression.xreplace(
         {
             symbol: I if symbol.name == "i" else Symbol(symbol.name, integer=True, positive=True)
@@ -270,6 +304,8 @@ def _meant(expression: Any) -> Any:
             if symbol.name == "i" or _POSITIVE.fullmatch(symbol.name)
         }
     )
+    if not expression.has(sec, csc, cot):
+        return expression
     for function, reciprocal in ((sec, lambda x: 1 / cos(x)), (csc, lambda x: 1 / sin(x))):
         expression = expression.replace(function, reciprocal)
     return expression.replace(cot, lambda x: cos(x) / sin(x))
