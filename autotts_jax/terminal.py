@@ -41,6 +41,20 @@ def printable(text: object, lines: bool = False) -> str:
     return str(text).translate(_BUT_LINES if lines else _ESCAPED)
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """Writes a number of things, as in 1 branch and 2 branches.
+
+    Args:
+        number: the number.
+        one: what one of them is called.
+        many: what several are called.
+
+    Returns:
+        The number and what they are called.
+    """
+    return f"{number:,} {one if number == 1 else many}"
+
+
 def quoted(text: object, most: int = QUOTED) -> str:
     """Shortens what comes from outside, to be a part of a message.
 

@@ -169,6 +169,26 @@ AUTO = [
     ("#### 11\nWait: the answer is 10.\n#### 12", "auto", "12", "12", True),
     (r"The answer is 5, so \boxed{6}. #### 7", "auto", "6", "6", True),
     ("The answer is", "auto", "5", ERR, False),
+    # Tags, which say what the answer is whatever else is there.
+    ("<answer>42</answer> in 3 steps", "auto", "42", "42", True),
+    (r"\boxed{3}, no: <answer> \boxed{42} </answer>", "auto", "42", "42", True),
+    ("<answer></answer> holds it: <answer>The answer is 5.</answer> 3 steps", "auto", "5", "5", True),
+    ("<answer>4</answer> <ANSWER>\n5 cm\n</ANSWER> <answer> </answer>", "auto", "5", "5 cm", True),
+    ("<answer>4 is not closed, 5", "auto", "5", "5", True),
+    # Other languages.
+    ("最终答案是 12 元。共有 3 种方法", "auto", "12", "12", True),
+    ("答案：12。用了 3 步", "auto", "12", "12", True),
+    ("答えは12です。3つの方法がある", "auto", "12", "12", True),
+    ("정답은 12입니다. 3가지 방법", "auto", "12", "12", True),
+    ("La réponse est 12. Il a fallu 3 étapes", "auto", "12", "12", True),
+    ("Réponse finale : 12\nen 3 étapes", "auto", "12", "12", True),
+    ("Die Antwort lautet 12. Das waren 3 Schritte", "auto", "12", "12", True),
+    ("La respuesta correcta es 12, en 3 pasos", "auto", "12", "12", True),
+    ("A resposta é 12. Foram 3 passos", "auto", "12", "12", True),
+    ("La risposta è 12. In 3 passi", "auto", "12", "12", True),
+    ("Ответ: 12. За 3 шага", "auto", "12", "12", True),
+    ("Đáp án là 12. Có 3 bước", "auto", "12", "12", True),
+    ("The answer to the 3rd question follows from 4 and 5", "auto", "5", "5", True),
     ("10 answers: 5", "auto", "5", "5", True),
 ]
 

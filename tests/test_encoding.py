@@ -1,20 +1,17 @@
 """Answers as ids: string equality, and mathematical equality."""
 
-import importlib
 import subprocess
 import sys
-import textwrap
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotts_jax.errors import DataError, InputError
-from autotts_jax.replay import encoding, read_json
+from autotts_jax.errors import DataError, InputError, InputWarning
+from autotts_jax.replay import read_json
 from autotts_jax.replay.dataset import EQUIV, EXACT, Cell, ProbeDataset, Question
 from autotts_jax.replay.encoding import MAX_ANSWERS, encode_exact, merge_equivalent
-from autotts_jax.replay.equivalence import start_worker
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 
 
@@ -96,12 +93,6 @@ NO_ANSWER = [
 ]
 
 
-def start_hasty_worker():
-    """Starts a worker that gives up soon, and imports first what would else take of the time of a parse."""
-    start_worker(timeout=2)
-    importlib.import_module("latex2sympy2_extended")
-
-
 @pytest.fixture(scope="module")
 def merged():
     shuffled = np.random.default_rng(0).permutation([text for group in EQUAL for text in group] + NO_ANSWER)
@@ -112,8 +103,7 @@ def merged():
         ("99", ["ERR", "98"]),
         ("x = 5", ["5", "x = 5", "y = 5", "6"]),
     )
-    with pytest.MonkeyPatch.context() as patched:  # factorials of factorials take all the time that there is
-        patched.setattr(encoding, "start_worker", start_hasty_worker)
+    with pytest.warns(InputWarning, match="^3 answers exceed what grading may compute"):
         return answers, merge_equivalent(dataset)
 
 
@@ -160,19 +150,18 @@ def test_an_unparsable_gold_is_named():
         merge_equivalent(dataset)
 
 
-ENDLESS = r"""
-from autotts_jax.replay.equivalence import cluster, start_worker
-
-start_worker(timeout=1)
-texts = ["7", "9^{9^{9^9}}", "(10^{10})!", "((9!)!)!", "\prod_{k=1}^{1000000000} k", "2^{2^{100}} \mod 7"]
-print(cluster(texts, gold=0)[0])
-"""
-
-
-@pytest.mark.slow
-def test_endless_expressions_are_answers_of_their_own():
-    done = subprocess.run([sys.executable, "-c", ENDLESS], capture_output=True, text=True, timeout=300)
-    assert done.stdout == "[0, 1, 2, 3, 4, 5]\n", done.stderr
+def test_answers_that_cost_too_much_are_answers_of_their_own():
+    answers = [
+        "7",
+        "9^{9^{9^9}}",
+        r"\gamma(123456789)",
+        "((9!)!)!",
+        r"\prod_{k=1}^{10^9} k",
+        r"\binom{20000}{9000}",
+    ]
+    with pytest.warns(InputWarning, match="^5 answers exceed what grading may compute"):
+        merged = merge_equivalent(exact_dataset(("7", answers)))
+    assert merged.matrix.answers[0, 0].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_without_the_parser(monkeypatch):
@@ -181,20 +170,14 @@ def test_without_the_parser(monkeypatch):
         merge_equivalent(exact_dataset(("7", ["7", "8"])))
 
 
-def test_a_script_without_a_main_guard_is_told_so(tmp_path):
+def test_a_script_needs_no_main_guard(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        textwrap.dedent("""
-            from autotts_jax.errors import InputError
-            from autotts_jax.replay import merge_equivalent, smollm2
-            try:
-                merge_equivalent(smollm2().select([0]))
-            except InputError as error:
-                print(error)
-        """)
+        "from autotts_jax.replay import merge_equivalent, smollm2\n"
+        "print(len(merge_equivalent(smollm2().select([0]))))\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
-    assert "`if __name__ == '__main__':`" in done.stdout
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "1\n"
 
 
 def test_released_answers_are_merged_sensibly(replay_dir):

@@ -6,6 +6,7 @@ import io
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.stats
@@ -14,7 +15,7 @@ from rich.console import Console
 from autotts_jax.core import check_beta
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, evaluate
-from autotts_jax.experiments.files import FILES, results_folder
+from autotts_jax.experiments.files import FILES, results_folder, write_csv
 from autotts_jax.experiments.plots import frontier_figure, pareto, save_figure
 from autotts_jax.experiments.summary import (
     ALL_MODELS,
@@ -496,3 +497,12 @@ def test_p_values_are_adjusted_as_scipy_adjusts_them():
     for number in range(1, 13):
         expected = scipy.stats.false_discovery_control(values[:number])
         np.testing.assert_allclose(adjusted_p_values(values[:number]), expected, rtol=1e-12)
+
+
+def test_no_text_in_a_csv_is_run_as_a_formula(tmp_path):
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "a=1", "", None]
+    write_csv(tmp_path / "table.csv", pa.table({"text": texts, "number": [-0.5] * len(texts)}))
+    with (tmp_path / "table.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == [*(f"'{text}" for text in texts[:6]), "a=1", "", ""]
+    assert {row["number"] for row in rows} == {"-0.5"}

@@ -15,8 +15,8 @@ from autotts_jax.cli import ending
 from autotts_jax.cli import main as cli
 from autotts_jax.cli.console import say
 from autotts_jax.errors import DataError
-from autotts_jax.experiments.tables import Table, add_row, plain_table
-from autotts_jax.terminal import printable, quoted, styled
+from autotts_jax.experiments.tables import Table, add_row, difference, plain_table, points
+from autotts_jax.terminal import counted, printable, quoted, styled
 
 HOSTILE = "[red]\x1b]0;owned\x07\x9b31m\u202egnp\u2066\r[/red]\nforged"
 SHOWN = r"[red]\u001b]0;owned\u0007\u009b31m\u202egnp\u2066\u000d[/red]\u000aforged"
@@ -150,3 +150,14 @@ def test_a_backend_that_jax_does_not_have_is_one_message(ends):
 def test_other_errors_of_the_program_are_not_hidden(ends):
     with pytest.raises(RuntimeError, match="a fault"):
         ends(lambda: (_ for _ in ()).throw(RuntimeError("a fault")))
+
+
+def test_one_of_a_kind_is_counted_as_one():
+    assert [counted(n, "branch", "branches") for n in (0, 1, 2, 1000)] == [
+        *("0 branches", "1 branch", "2 branches", "1,000 branches")
+    ]
+
+
+def test_nothing_is_written_as_less_than_nothing():
+    assert points(-0.0001, -0.0001, 0.0) == "+0.0 [+0.0, +0.0]"
+    assert difference(-0.0001, -0.5, 0.5) == "+0.000 [-0.500, +0.500]"

@@ -30,7 +30,7 @@ from autotts_jax.cli.options import (
     path,
 )
 from autotts_jax.errors import InputError
-from autotts_jax.terminal import styled
+from autotts_jax.terminal import counted, styled
 
 if TYPE_CHECKING:
     from autotts_jax.core import Decision
@@ -193,8 +193,9 @@ def _answer_one(
             console().print(styled(_line(decision)))
     say(found.answer if found.answer is not None else "no answer")
     usage = found.usage
+    branches = counted(len(found.texts), "branch", "branches")
     say(
-        f"{player.names[0]}: {len(found.texts)} branches, {found.tokens:,} tokens charged, "
+        f"{player.names[0]}: {branches}, {found.tokens:,} tokens charged, "
         f"{usage.generated:,} written and {usage.forced:,} more for {usage.probes:,} probes; "
         f"stopped: {found.stop_reason.name.lower().replace('_', ' ')}",
         error=True,
@@ -205,7 +206,8 @@ def _line(decision: Decision) -> str:
     """A decision in a line, the most frequent answers first."""
     shown = Counter(found for found in decision.answers if found is not None).most_common(4)
     answers = "  ".join(f"{text} ×{count}" for text, count in shown)
-    return f"{decision.tokens:>8,}  {decision.action:<8}{len(decision.branches):>4} branches  {answers}"
+    branches = counted(len(decision.branches), "branch  ", "branches")
+    return f"{decision.tokens:>8,}  {decision.action:<8}{branches:>13}  {answers}"
 
 
 def _as_json(found: Answer) -> dict[str, Any]:

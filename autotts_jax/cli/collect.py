@@ -23,6 +23,7 @@ from autotts_jax.cli.options import (
     utf8,
 )
 from autotts_jax.errors import InputError
+from autotts_jax.terminal import counted
 
 if TYPE_CHECKING:
     from autotts_jax.collect.collector import CollectionProgress
@@ -187,7 +188,10 @@ def collect(
     if completions is not None:
         _say_of_completions(Store(out))
     written = ", ".join(name for name in (COLLECTED, MATRIX) if (out / name).exists())
-    say(f"wrote {written} to {out}: {len(dataset)} questions of {branches} branches")
+    say(
+        f"wrote {written} to {out}: {counted(len(dataset), 'question', 'questions')} of "
+        f"{counted(branches, 'branch', 'branches')}"
+    )
     # Episodes open 64 branches where nothing else is said, and so do the widest controllers.
     fewer = f" --controllers sc@{branches},cmc@0.5 --max-branches {branches}" if branches < 64 else ""
     say(f"evaluate it: autotts-jax evaluate --data {shlex.quote(str(out))}{fewer}")

@@ -288,3 +288,22 @@ def validate(paths: FilesArgument = None, data: SameOption = None) -> None:
     say(*lines)
     if bad:
         raise InputError(f"bad files: {bad} of {len(files)}; the reasons are printed above")
+
+
+@app.command("check-grading")
+def check_grading(paths: DataArgument = None, data: SameOption = None) -> None:
+    """Grade answers with math-verify as well, and list those on which the graders disagree."""
+    data = _named(paths, data)
+    with working() as on_progress:
+        on_progress("reading data", 0, 0)
+        dataset = at.load(data)
+        found = collect.check_grading(dataset, lambda done, total: on_progress("grading", done, total))
+    for one in found.disagreements:
+        here, there = ("right", "wrong") if one.right else ("wrong", "right")
+        form = "cannot be read" if one.form is None else f"has the form {one.form}"
+        say(
+            f"{one.file}, question {one.question}, gold {one.gold}: {one.answer} {form} and is {here}; "
+            f"math-verify: {there}"
+        )
+    undecided = f"; math-verify took too long at {found.undecided:,}" if found.undecided else ""
+    say(f"answers: {found.answers:,}; disagreements: {len(found.disagreements):,}{undecided}")

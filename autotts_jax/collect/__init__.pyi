@@ -18,6 +18,7 @@ from .estimate import Cost, Estimate, estimate
 from .grader import Form, FormGrader, Grader
 from .graders import GRADERS, open_grader
 from .grading import MathGrader
+from .grading_check import Disagreement, GradingCheck, check_grading
 from .importing import Imported, QuestionLook, import_answers
 from .loading import load
 from .plan import Branch, Collected, EngineSpec, Plan, Unit
@@ -55,6 +56,7 @@ __all__ = [
     "Completions",
     "ContextError",
     "Cost",
+    "Disagreement",
     "Engine",
     "EngineError",
     "EngineSpec",
@@ -65,6 +67,7 @@ __all__ = [
     "FormGrader",
     "Given",
     "Grader",
+    "GradingCheck",
     "Imported",
     "LocalWorkers",
     "MathGrader",
@@ -87,6 +90,7 @@ __all__ = [
     "Usage",
     "VLLMEngine",
     "Workers",
+    "check_grading",
     "collect",
     "collect_missing",
     "collect_unit",

@@ -2,7 +2,7 @@ r"""Extractors: how the answer is found in a text.
 
 | specification | what it finds |
 |---|---|
-| ``auto`` | the box; else what follows ``####``, "answer is" or "answer:"; else the choice or number |
+| ``auto`` | ``<answer>`` tags; else the box; else what follows ``####`` or "answer is"; else letter or number |
 | ``boxed`` | what the last complete ``\boxed{...}`` or ``\fbox{...}`` holds |
 | ``number`` | the last plain number: 1,234.5, -3, 2/3, 1 1/2, 50%, 6.02e23, and simple LaTeX for them |
 | ``choice`` | the last choice letter, A to J: ``(B)``, ``Answer: C``, ``**D**`` |
@@ -90,8 +90,53 @@ _ONLY_CHOICE = re.compile(r"\W*([A-Ja-j])\W*")
 _LISTED_A, _LISTED_B = (re.compile(rf"(?:^|\s)[(\[]?{letter}[)\].:]\s") for letter in "AB")
 
 _HASHES = re.compile(r"####[ \t]*(?=\S)")
-_STATED = re.compile(r"(?i:\banswer(?:\s+is\b:?|\s?[:=]))[\s*_]*(?=\S)")
-_SENTENCE = re.compile(r"(?:[^.!?;\n]|[.!?;](?=\S))*")
+_SAYINGS = (
+    *(
+        ("answer", "is"),
+        ("réponse", "est"),
+        ("antwort", "ist|lautet"),
+        ("respuesta", "es"),
+        ("resposta", "é"),
+    ),
+    *(
+        ("risposta", "è"),
+        ("antwoord", "is"),
+        ("odpowiedź", "to|jest"),
+        ("odpověď", "je"),
+        ("svar(?:et)?", "är|er"),
+    ),
+    *(
+        ("ответ", "это|равен"),
+        ("відповідь", "це"),
+        ("απάντηση", "είναι"),
+        ("cevap|yanıt", "şudur"),
+        ("vastaus", "on"),
+    ),
+    *(
+        ("đáp án|câu trả lời", "là"),
+        ("jawaban(?:nya)?", "adalah"),
+        ("الإجابة|الجواب", "هي|هو"),
+        ("उत्तर", "है"),
+    ),
+)
+"""The word for an answer and the verb behind it, in languages that separate words."""
+_FINAL = r"(?:\s+(?:fin|corr|right|richt|defin|ostat)[^\W\d_]*)?"
+_STATED = re.compile(
+    "(?i:"
+    + "|".join(
+        rf"(?<![^\W\d_])(?:{noun}){_FINAL}(?:\s+(?:{verb})(?![^\W\d_])\s?[:：]?|\s?[:：=])"
+        for noun, verb in _SAYINGS
+    )
+    + r"|(?:答案|答え|正解|정답|답)\s?(?:[是为為はがは은는이]\s?[:：]?|[:：=]))[\s*_]*(?=\S)"
+)
+_TAG = re.compile("<(?P<end>/)?answer>", re.IGNORECASE)
+_LETTERED = re.compile(
+    r"(?:\\(?:text|mathrm|mathbf|textbf) ?\{|[\s*$(\[])*(?P<letter>[A-J])"
+    r"(?:[)\]}\s*$.]*|\s?[)\].:}][\s)\]}*:.]*\S.*)",
+    re.DOTALL,
+)
+"""A choice by its letter, with or without its text."""
+_SENTENCE = re.compile(r"(?:[^.!?;\n。！？；]|[.!?;](?=\S))*")
 _MATHEMATICS = re.compile(r"\$([^$\n]+)\$|\\\(([^\n]+?)\\\)|\\\[([^\n]+?)\\\]")
 _STATED_CHOICE = re.compile(
     r"(?:option|choice)?\s*[(\[]?(?:[B-HJ]|[AI](?!\s+[a-z]))(?:[)\]]|(?![A-Za-z0-9_'^+*/=-]))"
@@ -260,11 +305,28 @@ def _code(text: str) -> str | None:
 
 
 def _found(text: str) -> str | None:
+    if tagged := _tagged(text):
+        return _boxed(tagged) or _stated(tagged) or tagged
     return _boxed(text) or _stated(text) or _number(text)
 
 
 def _choice_found(text: str) -> str | None:
-    return _boxed(text) or _stated(text) or _choice(text) or _number(text)
+    text = _tagged(text) or text
+    boxed, stated = _boxed(text), _stated(text)
+    for found in (boxed, stated):
+        if found and (choice := _LETTERED.fullmatch(found)):
+            return choice["letter"]
+    return boxed or stated or _choice(text) or _number(text)
+
+
+def _tagged(text: str) -> str | None:
+    """What stands in the last pair of ``<answer>`` tags that is not empty."""
+    last = begin = None
+    for tag in _TAG.finditer(text):
+        if tag["end"] and begin is not None:
+            last = text[begin : tag.start()].strip() or last
+        begin = None if tag["end"] else tag.end()
+    return last
 
 
 def _stated(text: str) -> str | None:

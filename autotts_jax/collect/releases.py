@@ -13,7 +13,7 @@ from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
 from autotts_jax.replay.autotts_json import read_json
 from autotts_jax.replay.compact import write_compact
-from autotts_jax.terminal import quoted
+from autotts_jax.terminal import counted, quoted
 
 ENDINGS = (".json", ".jsonl")
 MATRIX_FIELDS = {"each_branch", "probe_matrix_mxn"}
@@ -58,7 +58,10 @@ def import_release(source: str, out: str | Path, on_file: Callable[[str], None] 
         target = out / model / f"{benchmark}.npz"
         files.make_folder(target.parent)
         write_compact(dataset, target)
-        report(f"wrote {target}: {len(dataset)} questions, {dataset.cells[0].num_branches} branches each")
+        report(
+            f"wrote {target}: {counted(len(dataset), 'question', 'questions')}, "
+            f"{counted(dataset.cells[0].num_branches, 'branch', 'branches')} each"
+        )
         written.append(target)
     return written
 

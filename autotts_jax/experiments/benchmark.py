@@ -335,11 +335,11 @@ class Benchmark:
         over = "best" if self.baseline == BEST else self.baseline
         table = numbers_table(title, ["objective", "ktokens", "score, 95 %", f"Δ {over}, 95 %"])
         for one in self.scores:
-            score = f"{one.score:.2f} [{one.score_low:.2f}, {one.score_high:.2f}]"
+            score = f"{one.score:z.2f} [{one.score_low:z.2f}, {one.score_high:z.2f}]"
             add_row(
                 table,
                 _shown(one.name, one.steps),
-                f"{one.objective:.3f} ± {one.objective_se:.3f}",
+                f"{one.objective:z.3f} ± {one.objective_se:.3f}",
                 thousands(one.tokens),
                 "" if np.isnan(one.score) else score,
                 difference(one.gain, one.gain_low, one.gain_high),

@@ -152,6 +152,8 @@ def _play_table(dataset: ProbeDataset, play: Play) -> pa.Table:
 def write_csv(file: Path, table: pa.Table) -> None:
     """Writes a table as CSV, numbers with ten digits and nothing for None and NaN.
 
+    A text that a spreadsheet would run as a formula begins with an apostrophe.
+
     Args:
         file: the file.
         table: the table.
@@ -166,6 +168,8 @@ def write_csv(file: Path, table: pa.Table) -> None:
 def _cell(value: Any) -> Any:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
     return f"{value:.10g}" if isinstance(value, float) else value
 
 

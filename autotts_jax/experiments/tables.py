@@ -227,7 +227,7 @@ def _objectives(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.T
 
     def cells(row: Row) -> tuple[str, ...]:
         error = "" if math.isnan(row.objective_se) else f" ± {row.objective_se:.3f}"
-        return (f"{row.objective:.3f}{error}",)
+        return (f"{row.objective:z.3f}{error}",)
 
     def gain(row: Row) -> str:
         return difference(row.objective_gain, row.objective_gain_low, row.objective_gain_high)
@@ -274,7 +274,7 @@ def points(gain: float, low: float, high: float) -> str:
         low: lower end of the interval.
         high: upper end of it.
     """
-    return f"{100 * gain:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]".replace("inf", "∞")
+    return f"{100 * gain:+z.1f} [{100 * low:+z.1f}, {100 * high:+z.1f}]".replace("inf", "∞")
 
 
 def difference(gain: float, low: float, high: float) -> str:
@@ -285,7 +285,7 @@ def difference(gain: float, low: float, high: float) -> str:
         low: lower end of its interval.
         high: upper end of it.
     """
-    return f"{gain:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{gain:+z.3f} [{low:+z.3f}, {high:+z.3f}]"
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import multiprocessing
-import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import numpy as np
 
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.replay.dataset import EQUIV, ProbeDataset
-from autotts_jax.replay.equivalence import NONE, cluster, start_worker
+from autotts_jax.replay.equivalence import NONE
+from autotts_jax.replay.forms import FormFinder
+from autotts_jax.replay.spelling import ERROR
 
 MAX_ANSWERS = 32767
 """Distinct answers that one question may have, so that ids fit int16."""
@@ -74,11 +72,8 @@ def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
 
     Answers are equal if they have the same canonical form, and a class is spelled as its form. ``ERR``, empty
     and unparsable answers and unevaluated arithmetic become `NONE`; of a gold answer that is arithmetic, the
-    value counts.
-
-    Questions are clustered in a pool of worker processes: timeouts need the main thread of a process, and a
-    process with JAX in it must not fork. As with every such pool, a script that calls this needs the
-    ``if __name__ == "__main__":`` guard.
+    value counts. Answers that exceed the budget of `FormFinder` are equal to their own spelling only, and an
+    `InputWarning` says how many there are.
 
     Args:
         dataset: a dataset in `EXACT`.
@@ -87,7 +82,7 @@ def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
         The same questions and cells in `EQUIV`.
 
     Raises:
-        InputError: latex2sympy2_extended is not installed, or a worker process died.
+        InputError: latex2sympy2_extended is not installed, or worker processes do not start.
         DataError: a gold answer cannot be parsed.
     """
     if importlib.util.find_spec("latex2sympy2_extended") is None:
@@ -98,9 +93,16 @@ def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
     answers: Any = np.array(dataset.matrix.answers)
     merged_gold: Any = np.empty_like(gold)
     questions = []
-    clustered = _cluster_all([question.vocabulary for question in dataset.questions], gold)
-    for q, (classes, forms) in enumerate(clustered):
-        question = dataset.questions[q]
+    # The gold answer is read as arithmetic where it is some.
+    texts = [
+        (text, i == gold[q])
+        for q, question in enumerate(dataset.questions)
+        for i, text in enumerate(question.vocabulary)
+    ]
+    with FormFinder() as finder:
+        found = iter(finder.find(texts))
+    for q, question in enumerate(dataset.questions):
+        classes, forms = _classes([next(found) or ERROR for _ in question.vocabulary])
         if classes[gold[q]] == NONE:
             raise DataError(
                 dataset.cells[dataset.matrix.cell[q]].source,
@@ -120,17 +122,7 @@ def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
     return dataclasses.replace(dataset, matrix=matrix, questions=tuple(questions), encoding=EQUIV)
 
 
-def _cluster_all(
-    vocabularies: Sequence[tuple[str, ...]], golds: np.ndarray
-) -> list[tuple[list[int], list[str]]]:
-    """`cluster` of every question, one question a task."""
-    context = multiprocessing.get_context("spawn")
-    workers = min(len(vocabularies), os.cpu_count() or 1)
-    try:
-        with ProcessPoolExecutor(workers, context, initializer=start_worker) as pool:
-            return list(pool.map(cluster, vocabularies, golds.tolist()))
-    except BrokenProcessPool as error:
-        raise InputError(
-            "a worker process of the 'equiv' encoding died: a script must use it under "
-            "`if __name__ == '__main__':`, and each worker needs about 1 GB of memory"
-        ) from error
+def _classes(forms: Sequence[str]) -> tuple[list[int], list[str]]:
+    """The class of each of some forms, `NONE` for what is no answer, and the form of each class."""
+    number = {form: n for n, form in enumerate(dict.fromkeys(form for form in forms if form != ERROR))}
+    return [number.get(form, NONE) for form in forms], list(number)

@@ -4,20 +4,18 @@ The form of an answer is a text that depends on the answer alone, so that equali
 and transitive. Numbers are exact; mathematics is brought into its form by SymPy;
 where nothing can be read, the spelling is the form.
 
-Worker processes import this module, which therefore does not import JAX. A process that uses it calls
-`start_worker` first, and runs it in its main thread, because the timeouts are signals.
+Worker processes import this module, which therefore does not import JAX.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
+from autotts_jax.replay.formulas import OversizeError, formula
 from autotts_jax.replay.spelling import (
     ERROR,
     MAX_LENGTH,
@@ -35,27 +33,20 @@ from autotts_jax.replay.spelling import (
 NONE = -1
 """The answer id of "no answer": it never votes and is never correct."""
 
-_timeout = 5
-"""Seconds of the processor's time for one parse or one evaluation; `start_worker` sets them."""
+_READINGS = 4
+"""Times that a form is read again until it is the form of itself."""
 
 
-def start_worker(timeout: int = 5) -> None:
-    """Makes every computation of this process interruptible.
-
-    Call it before SymPy is imported.
-
-    Args:
-        timeout: seconds of the processor's time for one parse or one evaluation. On a busy machine an answer
-            has the same form as on an idle one.
-    """
-    global _timeout
-    _timeout = timeout
-    # CPython's big integers notice the alarm of a timeout; GMP's, which SymPy prefers, do not.
+def start_worker() -> None:
+    """Prepares a worker process, before it imports SymPy."""
+    # CPython's big integers notice signals; GMP's, which SymPy prefers, do not.
     os.environ["SYMPY_GROUND_TYPES"] = "python"
     os.environ["MPMATH_NOGMPY"] = "1"
+    for answer in (r"\sqrt{2} + \ln 2", r"\frac{x + 1}{y} = 0", r"\sin^2 x"):  # first ones take much longer
+        form(answer)
 
 
-def plain_form(answer: str, arithmetic: bool = False) -> str | None:
+def simple_form(answer: str, arithmetic: bool = False) -> str | None:
     """Finds the canonical form of an answer that is a number, a word or a choice, as most are.
 
     It needs neither SymPy nor a process of its own.
@@ -65,17 +56,26 @@ def plain_form(answer: str, arithmetic: bool = False) -> str | None:
         arithmetic: whether unevaluated arithmetic is an answer.
 
     Returns:
-        The form, `ERROR` for no answer; None for what `form` has to find.
+        The form, `ERROR` for no answer; None for what `computed_form` has to find.
+
+    Raises:
+        UnreadableError: nothing can be read in it.
     """
     text = spelling(answer)
     if not text:
         return ERROR
     if len(text) > MAX_LENGTH:
-        return text
+        raise UnreadableError
     try:
         return _plain(text, arithmetic)
     except NoAnswerError:
         return ERROR
+
+
+def plain_form(answer: str, arithmetic: bool = False) -> str | None:
+    """Finds the form as `simple_form` does, where the spelling is the form of what cannot be read."""
+    try:
+        return simple_form(answer, arithmetic)
     except UnreadableError:
         return spelled_form(answer)
 
@@ -105,33 +105,56 @@ def form(answer: str, arithmetic: bool = False) -> str | None:
     Returns:
         The form, `ERROR` for no answer; None if nothing can be read in it.
     """
-    text = spelling(answer)
-    if not text:
-        return ERROR
-    if len(text) > MAX_LENGTH:
-        return None
-    try:
-        return _Reader(arithmetic).read(text)
-    except NoAnswerError:
-        return ERROR
-    except (UnreadableError, RecursionError):
-        return None
+    return computed_form(answer, arithmetic)[0]
 
 
-def cluster(vocabulary: Sequence[str], gold: int) -> tuple[list[int], list[str]]:
-    """Sorts the answers to one question into classes of equal ones.
+def computed_form(answer: str, arithmetic: bool = False) -> tuple[str | None, bool]:
+    """Finds the canonical form of an answer, which is the form of itself.
 
     Args:
-        vocabulary: the distinct answers.
-        gold: index of the reference answer among them.
+        answer: an answer.
+        arithmetic: whether unevaluated arithmetic is an answer.
 
     Returns:
-        The class of each answer: 0, 1, ... in order of first appearance, `NONE` for what is no answer or
-        cannot be read; and the form of each class. The gold answer is read as arithmetic where it is some.
+        What `form` returns, and whether a part of it is too large to be computed.
     """
-    forms = [form(text, arithmetic=i == gold) or ERROR for i, text in enumerate(vocabulary)]
-    number = {text: n for n, text in enumerate(dict.fromkeys(text for text in forms if text != ERROR))}
-    return [number.get(text, NONE) for text in forms], list(number)
+    found, oversize = _read(answer, arithmetic)
+    if found is None and (small := spelled_form(answer)) != spelling(answer):
+        found, oversize = _read(small, arithmetic)  # small letters may be read where capital ones are not
+    if found is None or found == ERROR:
+        return found, oversize
+    settled = _settled(found)
+    return spelled_form(answer) if settled is None else settled, oversize
+
+
+@lru_cache(maxsize=4096)
+def _settled(found: str) -> str | None:
+    """The form of itself to which reading a form again and again leads; None if it leads to none."""
+    seen = [found]
+    for _ in range(_READINGS):
+        again, _ = _read(seen[-1], arithmetic=False)
+        if again in seen:
+            return min(seen[seen.index(again) :])
+        if again is None or again == ERROR:
+            return None
+        seen.append(again)
+    return None
+
+
+def _read(answer: str, arithmetic: bool) -> tuple[str | None, bool]:
+    """Reads an answer once."""
+    text = spelling(answer)
+    if not text:
+        return ERROR, False
+    if len(text) > MAX_LENGTH:
+        return None, False
+    reader = _Reader(arithmetic)
+    try:
+        return reader.read(text), reader.oversize
+    except NoAnswerError:
+        return ERROR, False
+    except (UnreadableError, RecursionError):
+        return None, False
 
 
 # --- structure ------------------------------------------------------------------------------------------
@@ -158,7 +181,11 @@ _NAME = re.compile(
 )
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
 _COORDINATE = re.compile(r"(?<![A-Za-z\\])[xyz](?![A-Za-z])")
-_MATRIX = re.compile(r"\\begin ?\{([a-zA-Z]*matrix)\}(.*)\\end ?\{\1\}")
+_MATRIX = re.compile(
+    r"(?P<open>\\?[(\[{|.])? ?\\begin ?\{(?P<kind>[a-zA-Z]*matrix\*?|array)\}"
+    r"(?: ?\[[lcr]\]| ?\{[lcr| ]*\})?(?P<cells>.*)\\end ?\{(?P=kind)\} ?(?P<close>\\?[)\]}|.])?"
+)
+_ROWS = re.compile(r"\[ ?\[[^\[\]]*\](?: ?[,;] ?\[[^\[\]]*\])+ ?\]")
 _REALS = "(-\\infty, \\infty)"
 _NAMED = {"\\mathbb{R}": _REALS, "all real numbers": _REALS, "all reals": _REALS, "empty set": "\\emptyset"}
 _NAMED |= dict.fromkeys(("\\emptyset", "no solution", "no solutions"), "\\emptyset")
@@ -198,6 +225,8 @@ class _Reader:
 
     def __init__(self, arithmetic: bool):
         self._arithmetic = arithmetic
+        self.oversize = False
+        """Whether a part of what was read is too large to be computed."""
 
     def read(self, text: str) -> str:
         text = text.strip()
@@ -205,8 +234,11 @@ class _Reader:
             raise UnreadableError
         if (found := _plain(text, self._arithmetic)) is not None:
             return found
-        if match := _MATRIX.fullmatch(text):
-            return self._matrix(*match.groups())
+        if (match := _MATRIX.fullmatch(text)) and "\\begin" not in match["cells"]:
+            kind = "v" if match["kind"] == "vmatrix" or match["open"] == match["close"] == "|" else "p"
+            return self._matrix([row.split("&") for row in match["cells"].split("\\\\") if row.strip()], kind)
+        if _ROWS.fullmatch(text):  # [[1, 2], [3, 4]]
+            return self._matrix([_split(row, "[,;]") for row in re.findall(r"\[([^\[\]]*)\]", text)], "p")
         if match := _FOR_INTEGERS.fullmatch(text):
             return self.read(_of_n(match["formula"], match["name"] or match["named"]))
         if len(parts := _split(text, _CUP)) > 1:
@@ -228,12 +260,20 @@ class _Reader:
             return self.read(measured)
         if is_arithmetic(text) and not self._arithmetic:
             raise NoAnswerError
-        return _formula(text)
+        return self._formula(text)
 
-    def _matrix(self, kind: str, body: str) -> str:
-        rows = [[self.read(cell) for cell in row.split("&")] for row in body.split("\\\\") if row.strip()]
-        name = "vmatrix" if kind == "vmatrix" else "pmatrix"
-        return f"\\begin{{{name}}}" + " \\\\ ".join(" & ".join(row) for row in rows) + f"\\end{{{name}}}"
+    def _formula(self, text: str, other: str | None = None) -> str:
+        try:
+            return formula(text, other)
+        except OversizeError as error:
+            self.oversize = True
+            return error.form
+
+    def _matrix(self, rows: list[list[str]], kind: str) -> str:
+        if len({len(row) for row in rows}) != 1:
+            raise UnreadableError
+        cells = " \\\\ ".join(" & ".join(map(self.read, row)) for row in rows)
+        return f"\\begin{{{kind}matrix}}{cells}\\end{{{kind}matrix}}"
 
     def _list(self, parts: list[str], text: str) -> str:
         if all(_RELATION.search(part) for part in parts):
@@ -255,11 +295,15 @@ class _Reader:
         left, right = sides[-2:]
         if not right:
             raise NoAnswerError
-        if len(sides) == 2 and not _NAME.fullmatch(left):
-            if _VARIABLE.fullmatch(right):
-                return self.read(left)
-            if _COORDINATE.search(left):
-                return _formula(left, right)
+        if len(sides) == 2:
+            named = _VARIABLE.fullmatch(left) or not _NAME.fullmatch(left)  # which f(x, y) and (x, y) are not
+            if named and len({*_COORDINATE.findall(f"{left} {right}")}) > 1:
+                return self._formula(left, right)
+            if not _NAME.fullmatch(left):
+                if _VARIABLE.fullmatch(right):
+                    return self.read(left)
+                if _COORDINATE.search(left):
+                    return self._formula(left, right)
         return self.read(right)
 
     def _brackets(self, text: str, inner: str) -> str:
@@ -272,7 +316,9 @@ class _Reader:
 
     def _both_signs(self, text: str) -> str:
         reader = _Reader(arithmetic=True)
-        return _set([reader.read(_with_sign(text, turn).strip().removeprefix("+")) for turn in (0, 1)])
+        values = [reader.read(_with_sign(text, turn).strip().removeprefix("+")) for turn in (0, 1)]
+        self.oversize |= reader.oversize
+        return _set(values)
 
 
 def _with_sign(text: str, turn: int) -> str:
@@ -382,128 +428,3 @@ def _relation(text: str, read: Callable[[str], str]) -> str:
         low, high = ("[" if signs[0][1:] else "("), ("]" if signs[1][1:] else ")")
         return f"{low}{read(sides[0])}, {read(sides[2])}{high}"
     raise UnreadableError
-
-
-# --- formulas -------------------------------------------------------------------------------------------
-
-_FUNCTION = re.compile("(?:arc)?(?:sin|cos|tan)|(?:sin|cos|tan)h|cot|sec|csc|log|exp|sqrt|max|min|gcd|lcm")
-_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
-_SMALL_WORD = re.compile("as|at|be|by|do|he|if|in|is|it|me|my|no|of|on|or|so|to|up|we", re.IGNORECASE)
-_NUMBERED = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+ *[0-9]")  # x2, which may be x_2 or x^2; 5 ft 3 in; CO2
-
-
-def _formula(text: str, other: str | None = None) -> str:
-    """The form of a formula, or of the equation of two.
-
-    Raises:
-        UnreadableError: it is no formula.
-    """
-    for side in (text, other or ""):
-        if _NUMBERED.search(side) or any(map(_is_word, _WORD.findall(side))):
-            raise UnreadableError
-    sides = [_parsed(side) for side in (text, other) if side is not None]
-    found = _attempt(_written, *sides)
-    if found is None or len(found) > MAX_LENGTH:  # it would take too long, or cannot be written out
-        found = " = ".join(map(_latex, sides))
-    return text_form(found) or found
-
-
-def _is_word(letters: str) -> bool:
-    """Whether letters are a word, or an order such as BAC, rather than a product such as ab."""
-    product = len(letters) == 2
-    return bool(_SMALL_WORD.fullmatch(letters)) or not (product or _FUNCTION.fullmatch(letters))
-
-
-@lru_cache(maxsize=4096)
-def _parsed(text: str) -> Any:
-    """Parses a formula, the whole of it."""
-    from sympy import Expr, nan, zoo
-
-    found = _attempt(_parse, text)
-    if not isinstance(found, Expr) or _attempt(found.has, nan, zoo) is not False:
-        raise UnreadableError
-    return found
-
-
-def _parse(text: str) -> Any:
-    """A formula in SymPy's exact numbers; i is the imaginary unit."""
-    from latex2sympy2_extended import latex2sympy
-    from sympy import Float, I, Rational, Symbol
-
-    found = latex2sympy(text, is_real=True, normalization_config=None)
-    exact = {value: Rational(str(value)) for value in found.atoms(Float)}
-    return found.xreplace(exact | {symbol: I for symbol in found.atoms(Symbol) if symbol.name == "i"})
-
-
-def _written(left: Any, right: Any = None) -> str:
-    """Simplifies a formula or an equation, and writes it."""
-    from sympy import Poly, numer, together
-
-    expression = _simplified(left)
-    if right is None:
-        if expression.is_Rational:
-            return _rational(expression)
-        return _latex(expression)
-    difference = numer(together(expression - _simplified(right)))
-    symbols = sorted(difference.free_symbols, key=str)
-    _, primitive = Poly(difference, *symbols).primitive()
-    if primitive.LC() < 0:
-        primitive = -primitive
-    return f"{_latex(primitive.as_expr())} = 0"
-
-
-def _latex(expression: Any) -> str:
-    from sympy import latex
-
-    text = latex(expression, ln_notation=True)
-    return re.sub(r"(?<=[0-9}]) (?=[a-zA-Z])", "", text)  # 4 m would be a length
-
-
-def _simplified(expression: Any) -> Any:
-    """An expression in the form in which it is compared: exact, without brackets and nested roots."""
-    from sympy import Function, cancel, expand, expand_log, nan, radsimp, simplify, sqrtdenest, zoo
-
-    expression = expression.doit()
-    if expression.is_Rational:
-        return expression
-    if expression.has(nan, zoo):
-        raise ValueError
-    if expression.free_symbols:
-        if expression.is_rational_function(*expression.free_symbols):
-            return cancel(expression)
-        return expand(simplify(expression))
-    if expression.has(Function):
-        expression = simplify(expression)
-    return expand_log(expand(radsimp(sqrtdenest(expression))), force=True, factor=True)
-
-
-def _rational(value: Any) -> str:
-    from sympy import factorint
-
-    if value.q == 1 and abs(value.p) >= 10**MAX_LENGTH:
-        factors = factorint(abs(value.p), limit=1000)
-        if max(factors) < 1000:
-            powers = (f"{prime}^{{{power}}}" if power > 1 else str(prime) for prime, power in factors.items())
-            return "-" * (value.p < 0) + " \\cdot ".join(powers)
-    return written(Fraction(value.p, value.q))
-
-
-class _OutOfTimeError(BaseException):
-    """A computation takes too long; not an `Exception`, which SymPy may catch."""
-
-
-def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's result, or None if it fails or takes too much of the processor's time."""
-
-    def give_up(*_: object) -> None:
-        raise _OutOfTimeError
-
-    before = signal.signal(signal.SIGPROF, give_up)
-    signal.setitimer(signal.ITIMER_PROF, _timeout)
-    try:
-        return function(*arguments)
-    except (Exception, _OutOfTimeError):
-        return None
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)

@@ -50,7 +50,7 @@ _UNICODE = str.maketrans(
         "≈": r"\approx ",
         **dict.fromkeys("€£¥₹"),
         **dict.fromkeys("‘’", "'"),
-        **dict.fromkeys("“”", '"'),
+        **dict.fromkeys("“”„«»「」『』", '"'),
         **{chr(c): chr(c - 0xFEE0) for c in range(0xFF01, 0xFF5F)},  # full width
     }
 )
@@ -69,7 +69,7 @@ _WRAPPER = re.compile(
             # what is left of a box or a formula
             r"\\?boxed\{([^{}]*)\}?|([^{}]*)\}+|((?:(?!\\[(\[]).)*)\\[)\]]",
             r"\\\((.*)\\\)|\\\[(.*)\\\]|\$+([^$]*)\$*",
-            r"\*\*(.*)\*\*|\"(.*)\"|`(.*)`",
+            r"\*\*(.*)\*\*|\"([^\"]*)\"|'([^']*)'|`(.*)`",
             r"(.*[^.\\])\.|(.*[^\\])[,;:?]|(.*)\\\\|\\[,;: ](.*)|(.*)\\[,;: ]|=(.*)",
             r"(?i:(?:the )?(?:final )?answer(?: is\b:?|:|=)|(?:about|approximately|exactly|\\approx)\b)(.+)",
         )
@@ -78,12 +78,13 @@ _WRAPPER = re.compile(
 _REWRITTEN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), new)
     for pattern, new in (
-        (r"\\(?:left|right|displaystyle)(?![A-Za-z])|\\!", ""),
+        (r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits)(?![A-Za-z])|\\!", ""),
         (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![A-Za-z])", " "),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         (r"\\frac ?([0-9]) ?([0-9])", r"\\frac{\1}{\2}"),
         (r"\\frac ?([0-9]) ?\{", r"\\frac{\1}{"),
-        (r"\\sqrt ?([0-9])", r"\\sqrt{\1}"),
+        (r"\\sqrt ?([0-9])|\\sqrt ([A-Za-z](?![A-Za-z])|\\pi(?![A-Za-z]))", r"\\sqrt{\1\2}"),
+        (r"\\sqrt ?(\[[^\]]*\])? ?\(((?:[^()]|\([^()]*\))*)\)", r"\\sqrt\1{\2}"),
         (r"(?<=\}) +(?=\{)", ""),
         (r"\^ ?(?:\\circ|\{ ?\\circ ?\})|\\degree", " degrees "),
         (
@@ -105,7 +106,7 @@ _REWRITTEN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?<=[)\]]) ?U ?(?=[(\[])", r"\\cup "),
         (r" ?\\pmod ?\{([^{}]*)\}", r" (mod \1)"),
         (r"(?<![\\A-Za-z])log_?(2|10) ?(?=\()", r"\\log_{\1}"),
-        (r"(?<![\\A-Za-z])(sin|cos|tan|cot|ln|log|exp)(?= ?[({^\\]| [0-9a-z](?![A-Za-z]))", r"\\\1"),
+        (r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|ln|log|exp)(?= ?[({^\\]| [0-9a-z](?![A-Za-z]))", r"\\\1"),
         (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
     )
 )
@@ -289,9 +290,9 @@ def is_arithmetic(text: str) -> bool:
 # --- words, choices, dates and times --------------------------------------------------------------------
 
 _CHOICE = re.compile(r"(?i:(?:option|choice)\s*)?[(\[]?\s?([A-Ja-j])\s?[)\]]?[.:]?")
-_OTHER = r"(?!and\b|or\b|.*[\s(\[][A-J][)\]])"  # choice beside the first one
+_OTHER = r"(?!and\b|or\b|.*[\s(\[][A-J][)\]:])"  # choice beside the first one
 _CHOSEN = re.compile(
-    rf"[(\[]?([A-J])[)\]][.:]?\s+{_OTHER}[^\s+\-*/=^_\\<>,;&|].*|([A-J])[.:]\s+{_OTHER}[0-9A-Z].*"
+    rf"[(\[]?([A-J])[)\]][.:]?\s+{_OTHER}[^\s+\-*/=^_\\<>,;&|].*|([A-J])(?:\.\s+{_OTHER}[0-9A-Z]|:\s+{_OTHER}[0-9A-Za-z]).*"
 )
 _ELEMENT = (
     "A[glrsu]|B[aeir]?|C[adelorsu]?|Eu|Fe?|G[ade]|H[eg]?|I[nr]?|Kr?|L[ai]|M[gno]|N[abdei]?|Os?|P[bdtu]?"

@@ -84,7 +84,7 @@ SHAPES = {"axis", "in_axes", "shape", "reshape"}
 
 ASIDE = {
     *("LANES", "MANY_LANES", "READS", "REPORT_SECONDS", "SEGMENTS", "progress_stops", "_bucket_size"),
-    *("MAX_ENTRIES", "__post_init__", "_cluster_all", "_is_concrete"),
+    *("MAX_ENTRIES", "__post_init__", "_is_concrete"),
     *("described", "is_array", "is_too_large", "type_of"),
 }
 """Names that affect speed alone, or what is refused."""

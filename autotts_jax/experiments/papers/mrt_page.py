@@ -206,7 +206,7 @@ def _progress_lines(curves: Sequence[Anytime]) -> Iterator[tuple[str, ...]]:
         ]
         running, gained, lost = (100 * float(mean) for mean in means)
         depths = str(end) if start == end else f"{start}-{end}"
-        yield depths, f"{running:.1f}", f"{gained:.2f}", f"{lost:.2f}", f"{gained - lost:+.2f}"
+        yield depths, f"{running:.1f}", f"{gained:.2f}", f"{lost:.2f}", f"{gained - lost:+z.2f}"
         start = end + 1
 
 

@@ -153,7 +153,7 @@ def _results(rows: Sequence[Row], model: str, benchmark: str, kind: CostName) ->
             thousands(row.tokens),
             thousands(row.sequential_tokens),
             *own,
-            with_error(f"{row.objective:.3f}", f"{row.objective_se:.3f}"),
+            with_error(f"{row.objective:z.3f}", f"{row.objective_se:.3f}"),
         ]
 
     headings = ["setting", "accuracy, %", "ktokens", "sequential ktokens"]
