@@ -446,7 +446,7 @@ def test_the_command_makes_the_matrix_and_says_what_is_not_in_it(
     assert "without" not in said
     few = [*line[:-1], str(tmp_path / "few"), "--branches", "2", "--limit", "1", "--signals"]
     said = " ".join(main(few, monkeypatch, capsys).split())
-    assert "1 questions of 2 branches" in said
+    assert "1 question of 2 branches" in said
     assert "without conf_mean, conf_low, conf_tail, logprob_mean: " in said
     assert set(Store(tmp_path / "few").dataset().matrix.signals) == {"probe_p_mean", "probe_p_geo", "eat"}
     info = " ".join(main(["data", "info", str(tmp_path / "run")], monkeypatch, capsys).split())

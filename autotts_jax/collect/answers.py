@@ -2,7 +2,7 @@ r"""Extractors: how the answer is found in a text.
 
 | specification | what it finds |
 |---|---|
-| ``auto`` | ``<answer>`` tags; else the box; else what follows ``####`` or "answer is"; else letter or number |
+| ``auto`` | ``<answer>`` tags; else the box; else what follows ``####`` or "answer is"; or the last number |
 | ``boxed`` | what the last complete ``\boxed{...}`` or ``\fbox{...}`` holds |
 | ``number`` | the last plain number: 1,234.5, -3, 2/3, 1 1/2, 50%, 6.02e23, and simple LaTeX for them |
 | ``choice`` | the last choice letter, A to J: ``(B)``, ``Answer: C``, ``**D**`` |

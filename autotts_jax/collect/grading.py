@@ -20,7 +20,7 @@ class MathGrader(Grader):
     """Finds the canonical forms of answers, in worker processes of its own where they take long.
 
     Use it as a context manager; its methods may be called from many threads. The form of an answer that
-    cannot be read, or exceeds the budget that `autotts_jax.replay.workers` describes, is its spelling.
+    cannot be read, or would take more time or memory than there is for it, is its spelling.
 
     Args:
         workers: number of processes; by default one for each core.

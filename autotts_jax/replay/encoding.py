@@ -72,8 +72,8 @@ def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
 
     Answers are equal if they have the same canonical form, and a class is spelled as its form. ``ERR``, empty
     and unparsable answers and unevaluated arithmetic become `NONE`; of a gold answer that is arithmetic, the
-    value counts. Answers that exceed the budget of `FormFinder` are equal to their own spelling only, and an
-    `InputWarning` says how many there are.
+    value counts. Answers that would take more time or memory than there is for them are equal to their own
+    spelling only, and an `InputWarning` says how many there are.
 
     Args:
         dataset: a dataset in `EXACT`.

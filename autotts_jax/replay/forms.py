@@ -15,6 +15,9 @@ from autotts_jax.replay.spelling import UnreadableError
 from autotts_jax.replay.workers import LIMIT, WorkerPool
 from autotts_jax.terminal import quoted
 
+_MOST_KNOWN = 100_000
+"""Forms that are remembered, so that an answer has the same one whenever it comes."""
+
 
 class FormFinder:
     """Finds the canonical forms of answers, most of them in this process, the others in `WorkerPool`.
@@ -37,6 +40,7 @@ class FormFinder:
         count = workers or os.cpu_count() or 1
         self._workers = WorkerPool("autotts_jax.replay.equivalence:computed_form", count, limit)
         self._exceeded: dict[str, None] = {}
+        self._known: dict[tuple[str, bool], str | None] = {}  # of what was computed, which is so for good
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -75,9 +79,15 @@ class FormFinder:
         Raises:
             InputError: the workers are closed, or do not start.
         """
+        if len(self._known) > _MOST_KNOWN:
+            self._known = {}
+        known = self._known
         found: dict[tuple[str, bool], str | None] = {}
         unknown = []
         for answer in dict.fromkeys(answers):
+            if answer in known:
+                found[answer] = known[answer]
+                continue
             try:
                 found[answer] = simple_form(*answer)
             except UnreadableError:
@@ -87,7 +97,7 @@ class FormFinder:
                     unknown.append(answer)
         for answer, result in zip(unknown, self._workers.map(unknown), strict=True):
             form, oversize = (spelled_form(answer[0]), True) if result.exceeded else result.value
-            found[answer] = form
+            found[answer] = known.setdefault(answer, form)
             if oversize:
                 with self._lock:
                     self._exceeded[answer[0]] = None

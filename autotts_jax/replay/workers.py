@@ -1,8 +1,8 @@
 """Processes that compute what may take too long, under one budget.
 
 An item has a limit of a processor's time, by default a second. All items share what those may waste that
-exceed it: once that is used up, an item has a tenth of a second, which is more than most need. A process that
-exceeds a limit where it cannot be interrupted, or takes too much memory, is killed and replaced.
+exceed it: once that is used up, an item has a twentieth of a second, which is more than most need. A process
+that exceeds a limit where it cannot be interrupted, or takes too much memory, is killed and replaced.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from autotts_jax.errors import InputError
 LIMIT = 1.0
 """Seconds of a processor's time for an item."""
 
-_LEAST = 0.1
+_LEAST = 0.05
 """Seconds that an item has in any case."""
 
-_SHARED, _EACH = 4.0, 0.02
+_SHARED, _EACH = 3.0, 0.02
 """Seconds that all items together may waste by exceeding their limits, and more for each item."""
 
 _MEMORY = 2**29
