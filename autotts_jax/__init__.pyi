@@ -2,8 +2,8 @@ from . import testing
 from .collect.importing import Imported, import_answers
 from .collect.loading import load
 from .core.controller import Controller, Family, first_of
-from .core.pool import BranchPool, StopReason
 from .core.rollout import rollout
+from .core.view import Action, StopReason, View
 from .core.votes import Vote
 from .discovery.entry import discover
 from .discovery.results.found import Discovery, read_run
@@ -23,9 +23,9 @@ from .sandbox import Sandbox
 from .training.entry import train
 
 __all__ = [
+    "Action",
     "Agent",
     "Benchmark",
-    "BranchPool",
     "Controller",
     "Discovery",
     "Evaluation",
@@ -40,6 +40,7 @@ __all__ = [
     "StopReason",
     "Task",
     "Trace",
+    "View",
     "Vote",
     "answer",
     "answer_questions",

@@ -2,18 +2,18 @@ from .compiling import COMPILER_OPTIONS, XLA_FLAGS
 from .controller import Controller, Family, Memory, check_beta, check_branches, first_of, keep_live, within
 from .costs import CostModel
 from .hosts import initialize
-from .pool import UNREVEALED, BranchPool, Pool, ReplayPool, StopReason, winner
+from .pool import ReplayPool
 from .profiles import Hardware, ModelSize
 from .rollout import Episodes, Hooks, Results, rollout
-from .scrambling import Revealed, scramble
-from .stepping import Decision, Ended, Executor, Operation, ReplayExecutor, Stepper
+from .stepping import Decision, Ended, Executor, ReplayExecutor, Stepper
+from .view import UNREVEALED, Action, NotKeptError, StopReason, View
 from .votes import Vote, WeightedVote, vote_weighted
 
 __all__ = [
     "COMPILER_OPTIONS",
     "UNREVEALED",
     "XLA_FLAGS",
-    "BranchPool",
+    "Action",
     "Controller",
     "CostModel",
     "Decision",
@@ -25,14 +25,13 @@ __all__ = [
     "Hooks",
     "Memory",
     "ModelSize",
-    "Operation",
-    "Pool",
+    "NotKeptError",
     "ReplayExecutor",
     "ReplayPool",
     "Results",
-    "Revealed",
     "Stepper",
     "StopReason",
+    "View",
     "Vote",
     "WeightedVote",
     "check_beta",
@@ -41,8 +40,6 @@ __all__ = [
     "initialize",
     "keep_live",
     "rollout",
-    "scramble",
     "vote_weighted",
-    "winner",
     "within",
 ]

@@ -6,7 +6,9 @@ import abc
 import contextlib
 import dataclasses
 import numbers
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -15,8 +17,9 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from autotts_jax.checks import label, number
-from autotts_jax.core.pool import BranchPool, Pool, StopReason, described, is_array, is_too_large, type_of
-from autotts_jax.core.votes import Vote, largest
+from autotts_jax.core.arguments import described, is_array, is_too_large, type_of
+from autotts_jax.core.view import Action, StopReason, View, check_action
+from autotts_jax.core.votes import Vote
 from autotts_jax.errors import InputError
 from autotts_jax.replay.scale import Scale
 from autotts_jax.replay.signals import bad_name
@@ -25,75 +28,66 @@ from autotts_jax.typing import Array, Scalar
 Made = TypeVar("Made", bound="Controller")
 
 Memory = Any
-"""A pytree of arrays that a controller carries from round to round."""
+"""A pytree of arrays that a controller carries from look to look."""
 
 
 class Controller(abc.ABC):
-    """Decides, round after round, what to do with a pool of branches.
+    """The paper's policy π(a | s, β): looks at what an episode has revealed, and says what to do next.
 
     A subclass is a frozen dataclass registered as a pytree (`jax.tree_util.register_dataclass`) whose fields
     are its hyper-parameters, numbers or arrays. They are traced, so that one compilation serves all values;
     its methods branch on them with ``jnp.where``, not with ``if``. Everything it remembers travels in
-    `Memory`. It sees the pool through `BranchPool` alone and therefore plays on every pool.
+    `Memory`: a method is a pure function of what it is given.
+
+    Only `act` has to be written.
 
     Attributes:
         trained_on: the scale of what a learned controller was trained on; None where it was not, or does not
             say.
-        signals: names of the signals that it reads by `BranchPool.signal`. Pools show it no others, and it
-            cannot be played on data or a model without them.
+        signals: names of the signals that it reads by `View.signal`. Views show it no others, and it cannot
+            be played on data or a model without them.
     """
 
     trained_on: Scale | None = None
     signals: tuple[str, ...] = ()
 
-    @abc.abstractmethod
-    def start(self, pool: Pool) -> tuple[Memory, Pool]:
-        """Opens the first branches.
+    def init(self, view: View) -> Memory | tuple[Memory, Action]:  # noqa: ARG002
+        """Makes what the controller remembers at first; nothing by default.
 
         Args:
-            pool: a pool in which nothing is opened.
+            view: an episode in which nothing is opened.
 
         Returns:
-            What the controller remembers, and the pool after its operations.
+            The memory, a pytree of arrays or None; or the memory and what to do before the first look, for
+            controllers that always begin with the same action.
         """
+        return None
 
     @abc.abstractmethod
-    def round(self, memory: Memory, pool: Pool) -> tuple[Memory, Pool, Scalar]:
-        """Plays one round.
+    def act(self, memory: Memory, view: View) -> tuple[Memory, Action]:
+        """Decides what to do next.
 
         Args:
             memory: what the controller remembers.
-            pool: the pool.
+            view: what the episode has revealed.
 
         Returns:
-            The memory and the pool after the round, and a `StopReason`, `RUNNING` to continue.
+            What it remembers from now on, of the same structure, shapes and dtypes; and the action.
         """
 
-    @abc.abstractmethod
-    def vote(self, memory: Memory, pool: BranchPool) -> Vote:
-        """Holds the vote whose winner the controller would answer now; called when an episode ends.
+    def answer(self, memory: Memory, view: View) -> Vote:  # noqa: ARG002
+        """Holds the vote whose winner is the answer; called when the episode ends.
+
+        By default the finished branches vote; while there are none, the latest answers of the active ones.
 
         Args:
-            memory: what the controller remembers.
-            pool: the pool.
+            memory: what the controller remembers after it has seen ``view``.
+            view: what the episode has revealed.
 
         Returns:
-            The vote, as `BranchPool.vote` holds it; its ``leader`` is an opened branch, or ``NONE``.
+            The vote; its ``leader`` is an opened branch, or ``NONE``.
         """
-
-    def sequential_tokens(self, memory: Memory, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
-        """Counts the tokens that have to be generated one after another, a proxy for latency.
-
-        By default the most tokens on one branch, for controllers that read branches in parallel.
-
-        Args:
-            memory: what the controller remembers.
-            pool: the pool.
-
-        Returns:
-            The tokens: at least those of the longest branch, at most those of all branches.
-        """
-        return largest(pool.branch_tokens)
+        return view.vote_finals().or_else(view.vote(view.active))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,76 +244,76 @@ def _is_concrete(value: Any) -> bool:
     return np.ndim(value) == 0 and not isinstance(value, jax.core.Tracer)
 
 
-def checked_start(controller: Controller, pool: Pool) -> tuple[Memory, Pool]:
-    """Calls `Controller.start`, and checks what it returns.
+def checked_init(controller: Controller, view: View) -> tuple[Memory, Action | None]:
+    """Calls `Controller.init`, and checks what it returns.
 
     Args:
         controller: the controller.
-        pool: a pool in which nothing is opened.
+        view: an episode in which nothing is opened.
 
     Returns:
-        The memory, in which numbers have become arrays, and the pool.
+        The memory, in which numbers have become arrays; and the first action, None where there is none.
 
     Raises:
-        InputError: it did not return a memory of arrays and a pool.
+        InputError: it returned something else than a memory of arrays and an `Action`.
     """
-    method = f"{type(controller).__name__}.start"
+    method = f"{type(controller).__name__}.init"
     with _inside(method):
-        returned = controller.start(pool)
-    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], type(pool)):
-        raise InputError(f"{method} must return (memory, pool), not {returned!r:.80}")
-    return _checked_memory(method, returned[0]), returned[1]
+        returned = controller.init(view)
+    if type(returned) is tuple and len(returned) == 2 and isinstance(returned[1], Action):
+        memory, action = returned
+        check_action(method, action, view.width)
+        return _checked_memory(method, memory), action
+    return _checked_memory(method, returned), None
 
 
-def checked_round(controller: Controller, memory: Memory, pool: Pool) -> tuple[Memory, Pool, Scalar]:
-    """Calls `Controller.round`, and checks what it returns.
+def checked_act(controller: Controller, memory: Memory, view: View) -> tuple[Memory, Action]:
+    """Calls `Controller.act`, and checks what it returns.
 
     Args:
         controller: the controller.
         memory: what the controller remembers.
-        pool: the pool.
+        view: what the episode has revealed.
 
     Returns:
-        The memory, in which numbers have become arrays, the pool, and the reason to stop.
+        The memory, in which numbers have become arrays, and the action.
 
     Raises:
-        InputError: it did not return a memory of the same structure, shapes and dtypes, a pool, and a
-            `StopReason`.
+        InputError: it did not return a memory of the same structure, shapes and dtypes, and an `Action`.
     """
-    method = f"{type(controller).__name__}.round"
+    method = f"{type(controller).__name__}.act"
     with _inside(method):
-        returned = controller.round(memory, pool)
-    if not isinstance(returned, tuple) or len(returned) != 3 or not isinstance(returned[1], type(pool)):
-        raise InputError(f"{method} must return (memory, pool, stop), not {returned!r:.80}")
-    after, pool, stop = returned
-    if not is_array(stop, np.integer) or (isinstance(stop, int) and stop not in set(StopReason)):
-        raise InputError(f"{method} returned the stop reason {described(stop)}; return a StopReason")
+        returned = controller.act(memory, view)
+    if type(returned) is not tuple or len(returned) != 2:
+        raise InputError(f"{method} must return (memory, Action), not {returned!r:.80}")
+    after, action = returned
+    check_action(method, action, view.width)
     after = _checked_memory(method, after)
     structure: Callable[[Any], Any] = jax.tree.structure
     if structure(after) != structure(memory) or _types(after) != _types(memory):
         raise InputError(
             f"{method} was given the memory {_types(memory)} and returned {_types(after)}; structure, shapes "
-            "and dtypes must stay as start made them"
+            "and dtypes must stay as init made them"
         )
-    return after, pool, stop
+    return after, action
 
 
-def checked_vote(controller: Controller, memory: Memory, pool: BranchPool) -> Vote:
-    """Calls `Controller.vote`, and checks what it returns.
+def checked_answer(controller: Controller, memory: Memory, view: View) -> Vote:
+    """Calls `Controller.answer`, and checks what it returns.
 
     Args:
         controller: the controller.
         memory: what the controller remembers.
-        pool: the pool.
+        view: what the episode has revealed.
 
     Raises:
         InputError: it did not return a `Vote` whose numbers are integers.
     """
-    method = f"{type(controller).__name__}.vote"
+    method = f"{type(controller).__name__}.answer"
     with _inside(method):
-        vote = controller.vote(memory, pool)
+        vote = controller.answer(memory, view)
     if not isinstance(vote, Vote):
-        raise InputError(f"{method} must return a Vote, as pool.vote does, not {described(vote)}")
+        raise InputError(f"{method} must return a Vote, as view.vote does, not {described(vote)}")
     for name in ("leader", "top1", "top2", "voters"):
         if not is_array(getattr(vote, name), np.integer):
             raise InputError(
@@ -329,32 +323,31 @@ def checked_vote(controller: Controller, memory: Memory, pool: BranchPool) -> Vo
     return vote
 
 
-def checked_sequential_tokens(controller: Controller, memory: Memory, pool: BranchPool) -> Scalar:
-    """Calls `Controller.sequential_tokens`, and checks what it returns.
+UNTRACEABLE: tuple[type[Exception], ...] = (
+    jax.errors.JAXTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+"""What JAX raises where Python needs the value of something that is traced."""
 
-    Args:
-        controller: the controller.
-        memory: what the controller remembers.
-        pool: the pool.
-
-    Raises:
-        InputError: it did not return an integer.
-    """
-    method = f"{type(controller).__name__}.sequential_tokens"
-    with _inside(method):
-        tokens = controller.sequential_tokens(memory, pool)
-    if not is_array(tokens, np.integer):
-        raise InputError(f"{method} must return an integer, shape (), not {described(tokens)}")
-    return tokens
+_NOT_THE_CONTROLLERS = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
+"""Folders of code that calls a controller or is called by it."""
 
 
 @contextlib.contextmanager
 def _inside(method: str) -> Iterator[None]:
-    """Names the method in which a pool was asked for something impossible."""
+    """Names the method in which something went wrong that a controller's author can cure."""
     try:
         yield
     except InputError as error:
         raise InputError(f"{method}: {error}") from error
+    except UNTRACEABLE as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_CONTROLLERS)]
+        where = f" in {Path(own[-1].filename).name}, line {own[-1].lineno}: {own[-1].line}" if own else ""
+        raise InputError(
+            f"{method} branches in Python on a value that is traced{where}\nFields, memory and the view are "
+            "traced; use jnp.where, jnp.minimum or first_of instead of if, min() and int()."
+        ) from error
 
 
 def _checked_memory(method: str, memory: Memory) -> Memory:
@@ -364,12 +357,14 @@ def _checked_memory(method: str, memory: Memory) -> Memory:
             raise InputError(
                 f"{method} returned a memory that holds {leaf!r:.80}; a memory is a pytree of arrays, or None"
             )
+    # Of the dtype alone: a type that would give way to others ("weak") is another one to a compilation.
     return jax.tree.map(
-        lambda leaf: (
-            leaf if isinstance(leaf, jax.Array | np.ndarray) else jnp.asarray(leaf, jax.typeof(leaf).dtype)
-        ),
-        memory,
+        lambda leaf: leaf if _is_key(leaf) else jnp.asarray(leaf, jax.typeof(leaf).dtype), memory
     )
+
+
+def _is_key(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(jax.typeof(leaf).dtype, jax.dtypes.prng_key))
 
 
 def _types(memory: Memory) -> str:

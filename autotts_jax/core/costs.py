@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from autotts_jax.checks import choice, flag, whole
-from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.profiles import (
     Hardware,
     ModelSize,
@@ -78,7 +78,7 @@ class Spent(NamedTuple):
         return self.sequential_tokens if self.critical_path is None else self.critical_path
 
 
-def critical_tokens(before: BranchPool, after: BranchPool) -> Int[Array, ""]:
+def critical_tokens(before: ReplayPool, after: ReplayPool) -> Int[Array, ""]:
     """Counts the tokens that a round has to wait for: the most that it reads of one branch.
 
     Their sum over an episode is its critical path. What a round reads it reads side by side, so that a branch
@@ -91,7 +91,7 @@ def critical_tokens(before: BranchPool, after: BranchPool) -> Int[Array, ""]:
     return largest(after.branch_tokens - before.branch_tokens)
 
 
-def spent_in(pool: BranchPool, critical_path: Int[Array, ""] | None = None) -> Spent:
+def spent_in(pool: ReplayPool, critical_path: Int[Array, ""] | None = None) -> Spent:
     """Reads what an episode has spent from its pool, with the tokens of its longest branch one after another.
 
     Args:

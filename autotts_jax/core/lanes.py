@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from autotts_jax.core.pool import StopReason
+from autotts_jax.core.view import StopReason
 from autotts_jax.typing import Array, Scalar
 
 
@@ -44,7 +44,8 @@ class LanePlay(NamedTuple):
 
     Attributes:
         begin: from an episode's number in the queue, the body at its start.
-        round: from a lane, its body after one more round and a `StopReason`.
+        round: from a lane, its body after one more round and a `StopReason`; where its episode has ended, the
+            body must stay as it is, see `while_running`.
         end: from a lane whose episode has ended, its results; a pytree of arrays, or an empty one.
         record: from a lane before and after a round, what to record of the round; None to record nothing.
     """
@@ -180,9 +181,24 @@ def play_lanes(
 def _play_round(play: LanePlay, lane: Lane) -> Lane:
     """Plays one round of a lane; nothing where its episode has ended."""
     body, stop = play.round(lane)
-    stepped = Lane(body, lane.episode, lane.rounds + 1, jnp.asarray(stop, jnp.int32))
     running = lane.stop_reason == StopReason.RUNNING
-    return jax.tree.map(lambda new, old: _where(running, new, old), stepped, lane)
+    rounds = jnp.where(running, lane.rounds + 1, lane.rounds)
+    return Lane(
+        body, lane.episode, rounds, jnp.where(running, jnp.asarray(stop, jnp.int32), lane.stop_reason)
+    )
+
+
+def while_running(lane: Lane, new: Any, old: Any, stop: Scalar = StopReason.RUNNING) -> Any:
+    """Picks what a lane holds after a round: the new where its episode goes on, the old where it has ended.
+
+    Args:
+        lane: the lane before the round.
+        new: a pytree of arrays.
+        old: one of the same structure.
+        stop: the reason to end with which the round has begun; the old stays if there is one.
+    """
+    running = (lane.stop_reason == StopReason.RUNNING) & (jnp.asarray(stop) == StopReason.RUNNING)
+    return jax.tree.map(functools.partial(_where, running), new, old)
 
 
 class Shapes(NamedTuple):

@@ -235,6 +235,71 @@ def tokens(episode: Episode, state: State) -> Int32[Array, ""]:
     return jnp.sum(branch_tokens(episode, state), dtype=jnp.int32)
 
 
+def bits_between(words: int, first: Scalar, last: Scalar) -> UInt32[Array, " words"]:
+    """Makes the bit set of the branches ``first <= i < last``.
+
+    Args:
+        words: words of the set (static).
+        first: the first branch.
+        last: the branch after the last one.
+    """
+    offset = WORD * jnp.arange(words)
+    return _low_bits(last - offset) & ~_low_bits(first - offset)
+
+
+def bit(words: int, branch: Scalar, holds: Bool[Array, ""]) -> UInt32[Array, " words"]:
+    """Makes the bit set of one branch, or of none.
+
+    Args:
+        words: words of the set (static).
+        branch: the branch.
+        holds: whether it is in the set.
+    """
+    one = jnp.uint32(1) << jnp.asarray(branch % WORD, jnp.uint32)
+    return jnp.where(holds & (jnp.arange(words) == branch // WORD), one, jnp.uint32(0))
+
+
+@jax.custom_batching.custom_vmap
+def sequential_tokens(tokens: Int32[Array, " W"], starts: UInt32[Array, " words"]) -> Int32[Array, ""]:
+    """Counts the tokens that have to be generated one after another, a proxy for latency.
+
+    Branches that are read side by side are a batch, and the longest branch of each is waited for: a batch
+    begins with a branch that was opened while none was live, and with each full read.
+
+    Args:
+        tokens: tokens charged for each branch.
+        starts: the branches with which a batch begins, as a bit set.
+    """
+    total = longest = jnp.int32(0)
+    # Unrolled over the branches: XLA makes one pass over many episodes of it.
+    for branch, own in enumerate(tokens):
+        begins = (starts[branch // WORD] >> (branch % WORD)) & 1 == 1
+        total = total + jnp.where(begins, longest, 0)
+        longest = jnp.where(begins, own, jnp.maximum(longest, own))
+    return total + longest
+
+
+@sequential_tokens.def_vmap
+def _sequential_tokens_of_many(
+    size: int,
+    batched: list[bool],
+    tokens: Int32[Array, "E W"],
+    starts: UInt32[Array, "E words"],
+) -> tuple[Int32[Array, " E"], bool]:
+    """Most episodes have a single batch, and then those of all have."""
+    tokens, starts = (
+        part if own else jnp.broadcast_to(part, (size, *part.shape))
+        for part, own in zip((tokens, starts), batched, strict=True)
+    )
+    several = jnp.sum(jax.lax.population_count(starts), axis=-1) > 1
+    counted = jax.lax.cond(
+        jnp.any(several),
+        lambda: jax.vmap(sequential_tokens.fun)(tokens, starts),
+        lambda: -jnp.min(-tokens, axis=-1),  # see `votes.largest`
+    )
+    return counted, True
+
+
 @checked
 def probes(state: State) -> Int32[Array, ""]:
     """Counts the revealed probes, |Ω|.
@@ -387,60 +452,55 @@ def advance(
 
 
 @checked
-def advance_rounds(
+def widen_and_deepen(
     episode: Episode,
     state: State,
+    opening: Scalar | None,
     count: Int[Array, " W"],
-    rounds: Scalar,
-    opening: Scalar,
-    most: Scalar,
-    wait: Scalar,
+    repeat: Scalar,
 ) -> tuple[State, Int32[Array, ""]]:
-    """Plays rounds of CONTINUE until a branch ends: what `advance` and `open_branches` would do by turns.
+    """Applies BRANCH and CONTINUE by turns until a branch ends, without a budget.
 
-    A round applies CONTINUE ``count[i]`` times to each active unfinished branch i and reveals what it passes.
-    After each but the last, and but the first ``wait``, BRANCH is applied ``opening`` times. The round in
-    which the first branch ends is the last; where no branch can end, the first is. There is no budget.
+    Each time BRANCH is applied ``opening`` times, and then CONTINUE ``count[i]`` times to each active
+    unfinished branch i; everything that is passed is revealed. The time at which the first branch ends is the
+    last, and the first time is if no branch can end.
 
     Args:
         episode: what is fixed in the episode.
         state: the state.
-        count: intervals to read of each branch in a round, of those to be opened too.
-        rounds: rounds at most, at least 1.
-        opening: branches to open between two rounds.
-        most: branches opened at most.
-        wait: rounds before the first after which branches are opened.
+        opening: branches to open each time; None for none.
+        count: intervals to read of each branch each time, of those to be opened too.
+        repeat: times at most, at least 1.
 
     Returns:
-        The state after the last round, and how many were played.
+        The state after it, and how many times it was applied.
     """
     chex.assert_equal_shape([count, state.depth])
     width, index = state.depth.shape[0], jnp.arange(state.depth.shape[0], dtype=jnp.int32)
     # Bounded by what they can do, so that nothing below overflows.
     count = jnp.clip(count, 0, episode.length + 1).astype(jnp.int32)
-    rounds, wait = jnp.clip(rounds, 1, _MANY), jnp.clip(wait, 0, _MANY)
-    opening = jnp.clip(opening, 0, width).astype(jnp.int32)
-    coming = _between(width, state.opened, jnp.minimum(most, width)) & (opening > 0)
-    # Of each branch: the round after which it is opened, and the depth at which it is read on from there.
-    since = jnp.where(coming, quotient(index - state.opened, opening) + 1 + wait, 0)
-    start = jnp.where(coming, 1, state.depth)
-    read = coming | (state.active & ~finished(episode, state))
+    times = jnp.clip(repeat, 1, _MANY)
+    going, start = state.active & ~finished(episode, state), state.depth
+    since: Array = jnp.int32(0)
+    coming: Array = jnp.zeros(width, bool)
+    if opening is not None:
+        opening = jnp.clip(opening, 0, width).astype(jnp.int32)
+        coming = _between(width, state.opened, jnp.minimum(state.opened + opening * times, width))
+        # How many times were over when a branch is opened, and the depth at which it is read on from there.
+        since = jnp.where(coming, quotient(index - state.opened, opening), 0)
+        start = jnp.where(coming, 1, state.depth)
     ends = since + quotient(episode.length + count - start, count)  # rounded up
     never = jnp.iinfo(jnp.int32).max
-    first = jnp.min(jnp.where(read & (count > 0), ends, never))
-    played = jnp.where(first == never, 1, jnp.minimum(first, rounds)).astype(jnp.int32)
-
-    fresh = coming & (since < played)
-    read &= ~coming | fresh
-    upto = jnp.minimum(start + jnp.maximum(played - since, 0) * count, episode.length + 1)
-    depth = jnp.where(read, upto, state.depth).astype(jnp.int32)
-    moved = dataclasses.replace(
-        state,
-        opened=state.opened + jnp.sum(fresh, dtype=jnp.int32),
-        depth=depth,
-        active=state.active | fresh,
-    )
-    return _reveal_depths(moved, state.depth, depth), played
+    first = jnp.min(jnp.where((coming | going) & (count > 0), ends, never))
+    times = jnp.where(first == never, 1, jnp.minimum(first, times)).astype(jnp.int32)
+    fresh = coming & (since < times)
+    upto = jnp.minimum(start + jnp.maximum(times - since, 0) * count, episode.length + 1)
+    depth = jnp.where(fresh | going, upto, state.depth).astype(jnp.int32)
+    moved = dataclasses.replace(state, depth=depth)
+    if opening is not None:
+        last = jnp.asarray(jnp.minimum(state.opened + opening * times, width), jnp.int32)
+        moved = dataclasses.replace(moved, opened=last, active=state.active | fresh)
+    return _reveal_depths(moved, state.depth, depth), times
 
 
 @checked

@@ -27,10 +27,9 @@ from autotts_jax.core.controller import (
     Controller,
     Memory,
     check_fields,
-    checked_round,
-    checked_sequential_tokens,
-    checked_start,
-    checked_vote,
+    checked_act,
+    checked_answer,
+    checked_init,
 )
 from autotts_jax.core.costs import critical_tokens
 from autotts_jax.core.forks import refuse_forks
@@ -43,8 +42,10 @@ from autotts_jax.core.lanes import (
     play_lanes,
     trace_shapes,
     unpack,
+    while_running,
 )
-from autotts_jax.core.pool import BranchPool, NotKeptError, ReplayPool, StopReason, winner
+from autotts_jax.core.pool import ReplayPool
+from autotts_jax.core.view import Action, NotKeptError, StopReason, View
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -156,10 +157,10 @@ class Results(NamedTuple):
 
     @property
     def recorded(self) -> Bool[np.ndarray, "E T"]:
-        """Which rows of `records` are of a round that the episode has played."""
+        """Which rows of `records` are of a look of the episode, that at which it ends included."""
         num_rounds = jax.tree.leaves(self.records)[0].shape[1]
-        rounds = np.where(self.stop_reason == StopReason.RUNNING, num_rounds, self.rounds)
-        return np.arange(num_rounds) < rounds[:, None]
+        looks = np.where(self.stop_reason == StopReason.RUNNING, num_rounds, self.rounds + 1)
+        return np.arange(num_rounds) < looks[:, None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,21 +169,21 @@ class Hooks:
 
     Attributes:
         at_end: from the controller, its memory and its pool when an episode has ended, a pytree of arrays.
-        after_round: from the controller, its memory and its pool after a round, a pytree of arrays. Every
-            episode then has a lane of its own.
-        rounds: T, rounds to record; the rollout ends after them, and episodes that have not ended have the
+        after_round: from the controller, its memory and its pool after a look, and after what was decided
+            at it, a pytree of arrays. Every episode then has a lane of its own.
+        rounds: T, looks to record; the rollout ends after them, and episodes that have not ended have the
             stop reason `RUNNING`.
         critical_path: count the tokens on the critical path of each episode.
     """
 
-    at_end: Callable[[Controller, Memory, BranchPool], Any] | None = None
-    after_round: Callable[[Controller, Memory, BranchPool], Any] | None = None
+    at_end: Callable[[Controller, Memory, ReplayPool], Any] | None = None
+    after_round: Callable[[Controller, Memory, ReplayPool], Any] | None = None
     rounds: int = 0
     critical_path: bool = False
 
 
-Pause = Callable[[Memory, Int32[np.ndarray, " L"]], Memory]
-"""Called on the host before each round with the memories of all lanes and the rounds that each has played."""
+Pause = Callable[[Memory, View], Memory]
+"""Called on the host before each round with the memories and the views of all lanes; gives their memories."""
 
 
 def rollout(
@@ -315,7 +316,7 @@ def prepare_rollout(
     lanes = length if hooks.after_round else lanes
     step_by_step = bool(hooks.after_round) or pause is not None
     table = _Table(
-        _Settings.of(controllers),
+        LaneSettings.of(controllers),
         keep_signals(matrix, controllers[0].signals, type(controllers[0]).__name__),
         BranchOrders(_bucket(np.asarray(orders.table, np.int32)), np.asarray(orders.group, np.int32)),
         budget=None if budget is None else np.asarray(budget, np.int32),
@@ -345,7 +346,7 @@ def prepare_rollout(
 
         began, state, shown = time.perf_counter(), first, None
         if pause is not None:
-            state = _play_with_pauses(play, state, per_device, pause, report)
+            state = _play_with_pauses(play, state, per_device, table.matrix, pause, report)
         elif watch:
             state, looks = _play_and_look(play, state, per_device)
             lane = place // length * lanes + place % length
@@ -378,6 +379,7 @@ def _play_with_pauses(
     play: Callable[..., RolloutState],
     state: RolloutState,
     per_device: int,
+    matrix: ProbeMatrix,
     pause: Pause,
     report: Callable[[RolloutState], None],
 ) -> RolloutState:
@@ -386,7 +388,7 @@ def _play_with_pauses(
     # Takes the first episodes from the queue and plays no round.
     state = play(state, target, np.int32(0))
     while _ended(state) < per_device * devices:
-        memory = pause(state.lanes.body.memory, np.asarray(state.lanes.rounds))
+        memory = pause(state.lanes.body.memory, _views(matrix, state.lanes))
         body = dataclasses.replace(state.lanes.body, memory=memory)
         state = state._replace(lanes=dataclasses.replace(state.lanes, body=body))
         state = play(state, target, np.max(np.asarray(state.time)) + np.int32(1))
@@ -406,6 +408,12 @@ def _play_and_look(
         if _ended(state) == total:
             return state, looks
         rounds += 1
+
+
+@jax.jit
+def _views(matrix: ProbeMatrix, lanes: Lane) -> View:
+    """The views of all lanes."""
+    return jax.vmap(lambda lane: lane.body.pool.with_matrix(matrix).view(lane.rounds, detached=True))(lanes)
 
 
 @jax.jit
@@ -466,7 +474,7 @@ COLUMNS = (
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Settings:
+class LaneSettings:
     """The controllers, leaf by leaf.
 
     Arrays that are the same object in all of them stay out of the lanes: a copy of a policy's parameters in
@@ -488,7 +496,12 @@ class _Settings:
     kind: tuple[type, str] = dataclasses.field(metadata={"static": True})
 
     @classmethod
-    def of(cls, controllers: Sequence[Controller]) -> _Settings:
+    def of(cls, controllers: Sequence[Controller]) -> LaneSettings:
+        """Takes controllers apart.
+
+        Args:
+            controllers: the controllers, which `check_settings` accepts.
+        """
         columns = list(zip(*map(jax.tree.leaves, controllers), strict=True))
         is_common = tuple(
             isinstance(column[0], jax.Array | np.ndarray) and all(leaf is column[0] for leaf in column)
@@ -504,7 +517,11 @@ class _Settings:
         )
 
     def controller(self, setting: Sequence[Array]) -> Controller:
-        """The controller whose varied leaves are these."""
+        """The controller whose varied leaves are these.
+
+        Args:
+            setting: the leaves.
+        """
         varied, common = iter(setting), iter(self.common)
         leaves = [next(common if is_common else varied) for is_common in self.is_common]
         return jax.tree.unflatten(self.structure, leaves)
@@ -531,7 +548,7 @@ class _Table(NamedTuple):
         at_once: rounds that pools may play at once.
     """
 
-    settings: _Settings
+    settings: LaneSettings
     matrix: ProbeMatrix
     orders: BranchOrders
     budget: Int32[Array, ""] | None
@@ -620,7 +637,8 @@ def _lane_play(
             unprobed="unprobed" in keep,
             finals=finals,
         )
-        memory, started = checked_start(table.settings.controller(setting), pool)
+        memory, action = checked_init(table.settings.controller(setting), pool.view())
+        started = pool if action is None else pool.step(action)
         critical_path = critical_tokens(pool, started) if hooks.critical_path else None
         return _Body(setting, started.without_matrix(), memory, critical_path)
 
@@ -632,18 +650,24 @@ def _lane_play(
 
     def play_round(lane: Lane) -> tuple[_Body, Scalar]:
         controller, memory, before = opened(lane)
-        memory, pool, stop = checked_round(controller, memory, before)
-        stop = end_of_round(stop, pool, lane.rounds + 1 + pool.skipped)
-        critical_path = lane.body.critical_path
-        if critical_path is not None:
-            critical_path += critical_tokens(before, pool)
-        return _Body(lane.body.setting, pool.without_matrix(), memory, critical_path), stop
+        view = before.view(lane.rounds)
+        after, action = checked_act(controller, memory, view)
+        stop = end_of_round(action, view)
+        stepped = before.step(action)
+        body: _Body = lane.body
+        pool, critical_path = while_running(
+            lane,
+            (stepped.without_matrix(), _waited(body.critical_path, before, stepped)),
+            (body.pool, body.critical_path),
+            stop,
+        )
+        return _Body(body.setting, pool, while_running(lane, after, memory), critical_path), stop
 
     def end(lane: Lane) -> tuple[Int32[Array, " C"], Any, Int32[Array, ""] | None]:
         controller, memory, pool = opened(lane)
         extra = None if hooks.at_end is None else hooks.at_end(controller, memory, pool)
-        rounds = lane.rounds + pool.skipped
-        row = _result_row(controller, memory, pool, rounds, lane.stop_reason)
+        # The look at which the episode has ended was no round.
+        row = _result_row(controller, memory, pool, lane.rounds - 1, lane.stop_reason)
         return row, extra, lane.body.critical_path
 
     def record(before: Lane, after: Lane) -> Any:  # noqa: ARG001
@@ -653,36 +677,44 @@ def _lane_play(
     return LanePlay(begin, play_round, end, record if hooks.after_round else None)
 
 
-def end_of_round(stop: Scalar, pool: BranchPool, rounds: Scalar) -> Int32[Array, ""]:
-    """Decides whether an episode ends after a round, and why.
+def _waited(
+    critical_path: Int32[Array, ""] | None, before: ReplayPool, after: ReplayPool
+) -> Int32[Array, ""] | None:
+    return None if critical_path is None else critical_path + critical_tokens(before, after)
+
+
+def end_of_round(action: Action, view: View) -> Int32[Array, ""]:
+    """Decides whether an episode ends at a look, and why.
 
     Args:
-        stop: the controller's reason.
-        pool: the pool after the round.
-        rounds: rounds played.
+        action: what the controller has returned.
+        view: what it was shown.
 
     Returns:
-        The controller's reason; else `BUDGET` where the budget is spent, or `ROUND_LIMIT`.
+        The controller's reason; else `BUDGET` where the budget is spent, or `ROUND_LIMIT`. The first action
+        is carried out on any budget, as a branch that is shorter than an interval may fit into it.
     """
-    spent = jnp.where(pool.budget_spent, StopReason.BUDGET, StopReason.RUNNING)
-    limit = jnp.where(jnp.asarray(rounds) >= ROUND_LIMIT, StopReason.ROUND_LIMIT, spent)
-    return jnp.where(jnp.asarray(stop) == StopReason.RUNNING, limit, stop).astype(jnp.int32)
+    spent = jnp.where(view.budget_spent & (view.rounds > 0), StopReason.BUDGET, StopReason.RUNNING)
+    limit = jnp.where(view.rounds >= ROUND_LIMIT, StopReason.ROUND_LIMIT, spent)
+    stop = jnp.asarray(action.stop)
+    return jnp.where(stop == StopReason.RUNNING, limit, stop).astype(jnp.int32)
 
 
 def _result_row(
-    controller: Controller, memory: Memory, pool: BranchPool, rounds: Scalar, stop: Scalar
+    controller: Controller, memory: Memory, pool: ReplayPool, rounds: Scalar, stop: Scalar
 ) -> Int32[Array, " C"]:
     """The results of an ended episode, in the order of `COLUMNS`."""
-    vote = checked_vote(controller, memory, pool)
-    is_leader = (vote.leader >= NONE) & (vote.leader < pool.opened)
+    view = pool.view(rounds)
+    vote = checked_answer(controller, memory, view)
+    is_leader = (vote.leader >= NONE) & (vote.leader < view.opened)
     row = {
-        "answer": jnp.where(is_leader, winner(pool, vote), NO_LEADER),
+        "answer": jnp.where(is_leader, view.answer_key(vote.leader), NO_LEADER),
         "tokens": pool.tokens,
         "intervals": pool.intervals,
         "probes": pool.probes,
-        "sequential_tokens": checked_sequential_tokens(controller, memory, pool),
+        "sequential_tokens": pool.sequential_tokens,
         "branches": pool.opened,
-        "rounds": rounds,
+        "rounds": view.rounds,
         "stop_reason": stop,
     }
     columns = jnp.zeros(len(COLUMNS), jnp.int32)
@@ -719,20 +751,12 @@ def _check_ends(controller: str, results: Results) -> None:
     reason = results.stop_reason
     unknown = reason[(reason < min(StopReason)) | (reason > max(StopReason))]
     if unknown.size:
-        raise InputError(f"{controller}.round returned the stop reason {unknown[0]}; return a StopReason")
+        raise InputError(f"{controller}.act returned the stop reason {unknown[0]}; return a StopReason")
     astray = np.flatnonzero(results.answer == NO_LEADER)
     if astray.size:
         raise InputError(
-            f"{controller}.vote returned a Vote whose leader is none of the {results.branches[astray[0]]} "
-            f"opened branches, counted from 0, nor {NONE} for none; return a vote of the pool"
-        )
-    tokens, sequential = results.tokens.astype(np.int64), results.sequential_tokens.astype(np.int64)
-    wrong = np.flatnonzero((sequential > tokens) | (sequential * results.branches < tokens))
-    if wrong.size:
-        raise InputError(
-            f"{controller}.sequential_tokens returned {sequential[wrong[0]]} where "
-            f"{results.branches[wrong[0]]} branches have {tokens[wrong[0]]} tokens in all; it must be "
-            "between the tokens of the longest branch and those of all branches"
+            f"{controller}.answer returned a Vote whose leader is none of the {results.branches[astray[0]]} "
+            f"opened branches, counted from 0, nor {NONE} for none; return a vote of the view"
         )
 
 
@@ -840,14 +864,16 @@ def _check_kinds(controllers: Any, matrix: Any, orders: Any) -> None:
             raise InputError(f"{name} is {given!r:.60}, but it must be a {kind.__name__}")
 
 
-def _check(
-    controllers: Sequence[Controller],
-    matrix: ProbeMatrix,
-    orders: BranchOrders,
-    episodes: Episodes,
-    budget: int | None,
-    lanes: int | None,
-) -> None:
+def check_settings(controllers: Sequence[Controller]) -> None:
+    """Checks that controllers can be settings of one rollout.
+
+    Args:
+        controllers: the controllers.
+
+    Raises:
+        InputError: there is none, they are of several classes or differ in more than traced fields, or one
+            has a field that cannot be traced.
+    """
     for controller in controllers:
         check_fields(controller)
     kinds = {type(controller).__name__ for controller in controllers}
@@ -858,6 +884,17 @@ def _check(
             f"a rollout needs controllers that differ in traced fields alone, but these {kinds.pop()} differ "
             "in static fields or in structure; make every hyper-parameter a number or an array"
         )
+
+
+def _check(
+    controllers: Sequence[Controller],
+    matrix: ProbeMatrix,
+    orders: BranchOrders,
+    episodes: Episodes,
+    budget: int | None,
+    lanes: int | None,
+) -> None:
+    check_settings(controllers)
     shapes = {column.shape for column in episodes}
     if len(shapes) != 1 or len(shapes.pop()) != 1:
         raise InputError("the columns of episodes must be of one length, shape (E,)")

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from autotts_jax.core.pool import UNREVEALED, BranchPool
+from autotts_jax.core.view import UNREVEALED, View
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.typing import Array
 
@@ -28,13 +28,13 @@ class Revealed(NamedTuple):
     answers: Bool[Array, "W K"]
 
     @classmethod
-    def of(cls, pool: BranchPool) -> Revealed:
-        """Reads it off a pool.
+    def of(cls, view: View) -> Revealed:
+        """Reads it off a view.
 
         Args:
-            pool: the pool.
+            view: the view.
         """
-        return _revealed(pool)
+        return _revealed(view)
 
     @classmethod
     def nothing(cls, width: int, max_depth: int) -> Revealed:
@@ -48,8 +48,8 @@ class Revealed(NamedTuple):
 
 
 @jax.jit
-def _revealed(pool: BranchPool) -> Revealed:
-    return Revealed(pool.depth, pool.revealed_keys != UNREVEALED)
+def _revealed(view: View) -> Revealed:
+    return Revealed(view.depth, view.revealed_keys != UNREVEALED)
 
 
 def scramble(

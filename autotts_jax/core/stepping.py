@@ -1,8 +1,7 @@
-"""The stepping driver: one episode of a controller, one operation at a time.
+"""The stepping driver: one episode of a controller, one look at a time.
 
-A rollout hands a controller a pool that carries out what it asks for at once. Where an operation takes a step
-of an environment or tokens of a language model, `play` passes it to an `Executor` and continues with the
-pool that results. Traces and live episodes are played this way.
+A rollout carries actions out at once. Where they take a step of an environment or tokens of a language model,
+`play` passes their parts to an `Executor`. Traces and live episodes are played this way.
 """
 
 from __future__ import annotations
@@ -10,82 +9,76 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
+from autotts_jax.core import mdp
 from autotts_jax.core.controller import (
     Controller,
     Memory,
     check_fields,
-    checked_round,
-    checked_sequential_tokens,
-    checked_start,
-    checked_vote,
+    checked_act,
+    checked_answer,
+    checked_init,
 )
-from autotts_jax.core.pool import (
-    BranchPool,
-    Pool,
-    ReplayPool,
-    StopReason,
-    VoteRule,
-    check_argument,
-    check_probe,
-    check_read_until,
-    check_rounds,
-    read_one,
-)
+from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.rollout import Pause, end_of_round, kind_of
+from autotts_jax.core.view import Action, StopReason, View
+from autotts_jax.core.votes import pack_bits
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.signals import check_signals
 from autotts_jax.typing import Array, Scalar
 
-if TYPE_CHECKING:
-    _Protocol = BranchPool
-else:
-    _Protocol = object  # the protocol's own properties would hide those of the pool behind
 
+def parts(action: Action, width: int) -> Iterator[tuple[str, Action]]:
+    """Takes an action apart, in the order in which its parts are carried out.
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Operation:
-    """What a controller asks for: a method of `BranchPool` and its arguments.
+    Args:
+        action: the action.
+        width: W.
 
-    Attributes:
-        action: ``open``, ``advance``, ``probe``, ``prune`` or ``read`` (static).
-        argument: number of branches for ``open`` and ``read``, shape (); intervals for ``advance``, mask for
-            ``probe`` and ``prune``, shape (W,).
-        probe: argument of ``open`` and ``advance`` (static).
+    Yields:
+        The name of each part that does something, and an action that has this part alone.
     """
-
-    action: str = dataclasses.field(metadata={"static": True})
-    argument: Int[Array, "..."] | Bool[Array, " W"]
-    probe: bool = dataclasses.field(default=True, metadata={"static": True})
+    action = jax.tree.map(np.asarray, action)
+    rest = {} if action.probe is None else {"probe": np.zeros(width, bool)}
+    for name in ("prune", "open", "advance", "read"):
+        argument = getattr(action, name)
+        if argument is not None and np.any(argument if name == "prune" else argument > 0):
+            yield name, Action(**{name: argument}, **rest)
+    if action.probe is not None and action.probe.any():
+        yield "probe", Action(probe=action.probe)
 
 
 class Executor(abc.ABC):
-    """Carries out the operations of one episode, in replay, on a running model or in an environment.
-
-    Attributes:
-        pool: the pool after all operations so far.
-    """
-
-    pool: BranchPool
+    """Carries out actions in one episode, in replay, on a running model or in an environment."""
 
     @abc.abstractmethod
-    def carry_out(self, operation: Operation) -> None:
-        """Carries out an operation and sets `pool` to the pool after it.
-
-        Inadmissible parts of the operation are ignored.
+    def view(self, rounds: int = 0) -> View:
+        """Shows the episode.
 
         Args:
-            operation: the operation.
+            rounds: rounds that were played.
         """
+
+    @abc.abstractmethod
+    def carry_out(self, name: str, action: Action) -> None:
+        """Carries out a part of an action; what of it is inadmissible is ignored.
+
+        Args:
+            name: ``prune``, ``open``, ``advance``, ``read`` or ``probe``.
+            action: an action that has this part alone.
+        """
+
+    @abc.abstractmethod
+    def settle(self) -> None:
+        """Labels what the parts of an action have revealed, when all are carried out."""
 
     @abc.abstractmethod
     def answers(self, branches: Sequence[int]) -> list[str | None]:
@@ -100,11 +93,14 @@ class Executor(abc.ABC):
 
 
 class ReplayExecutor(Executor):
-    """Carries out operations on a `ReplayPool`.
+    """Carries out actions on a `ReplayPool`.
 
     Args:
         pool: the pool, in which nothing is opened.
         spell: gives the text of an answer id, None for no answer.
+
+    Attributes:
+        pool: the pool after all actions so far.
     """
 
     pool: ReplayPool
@@ -112,6 +108,7 @@ class ReplayExecutor(Executor):
     def __init__(self, pool: ReplayPool, spell: Callable[[int], str | None]):
         self.pool = pool
         self._spell = spell
+        self._settled = pool.state
 
     @classmethod
     def begin(
@@ -136,9 +133,17 @@ class ReplayExecutor(Executor):
         """
         return cls(_begin(matrix, question, order, budget, equivalence=equivalence), spell)
 
-    def carry_out(self, operation: Operation) -> None:
-        """Carries out an operation at once."""
-        self.pool = apply_operation(self.pool, operation)
+    def view(self, rounds: int = 0) -> View:
+        """Shows the episode."""
+        return view_of(self.pool, rounds)
+
+    def carry_out(self, name: str, action: Action) -> None:  # noqa: ARG002
+        """Carries out a part of an action at once."""
+        self.pool = apply_action(self.pool, action)
+
+    def settle(self) -> None:
+        """Labels what an action has revealed."""
+        self.pool, self._settled = settled(self.pool, self._settled)
 
     def answers(self, branches: Sequence[int]) -> list[str | None]:
         """Spells the latest revealed answers of branches."""
@@ -146,25 +151,59 @@ class ReplayExecutor(Executor):
         return [self._spell(int(keys[branch])) for branch in branches]
 
 
-def apply_operation(pool: Pool, operation: Operation) -> Pool:
-    """Carries out an operation on a pool; compiled once for each kind of operation.
+def view_of(pool: ReplayPool, rounds: int = 0) -> View:
+    """Makes a view of a pool in one compiled program.
 
     Args:
         pool: the pool.
-        operation: the operation.
+        rounds: rounds that were played.
+    """
+    return _view(pool, np.int32(rounds))
+
+
+_view = jax.jit(functools.partial(ReplayPool.view, detached=True))
+
+
+@jax.jit
+def settled(pool: ReplayPool, before: mdp.State) -> tuple[ReplayPool, mdp.State]:
+    """Labels what an action has revealed, in one compiled program.
+
+    Args:
+        pool: the pool after all parts of the action.
+        before: the state before them.
+
+    Returns:
+        The pool with the labels, and its state.
+    """
+    return pool.labelled(before), pool.state
+
+
+def apply_action(pool: ReplayPool, action: Action) -> ReplayPool:
+    """Carries out an action, or a part of one; compiled once, and again for those that say what is probed.
+
+    Args:
+        pool: the pool.
+        action: the action.
 
     Returns:
         The pool after it.
     """
-    return _apply(pool, jax.tree.map(jnp.asarray, operation))
+    none, zero = np.zeros(pool.width, bool), np.zeros(pool.width, np.int32)
+    given = Action(
+        stop=np.asarray(StopReason.RUNNING, np.int32),
+        prune=none if action.prune is None else np.asarray(action.prune),
+        open=np.asarray(action.open, np.int32),
+        advance=zero if action.advance is None else np.asarray(action.advance, np.int32),
+        read=np.asarray(action.read, np.int32),
+        probe=None if action.probe is None else np.asarray(action.probe),
+        repeat=np.asarray(1, np.int32),
+    )
+    return _apply(pool, given)
 
 
 @jax.jit
-def _apply(pool: Pool, operation: Operation) -> Pool:
-    act = getattr(pool, operation.action)
-    if operation.action in ("open", "advance"):
-        return act(operation.argument, operation.probe)
-    return act(operation.argument)
+def _apply(pool: ReplayPool, action: Action) -> ReplayPool:
+    return pool.carry_out(action)
 
 
 @functools.partial(jax.jit, static_argnames="equivalence")
@@ -179,7 +218,7 @@ def _begin(
 
 
 @jax.jit
-def answer_keys(pool: BranchPool) -> Int32[Array, " W"]:
+def answer_keys(pool: ReplayPool) -> Int32[Array, " W"]:
     """Gives the key of each branch's latest revealed answer, in one compiled program.
 
     Args:
@@ -193,10 +232,10 @@ def answer_keys(pool: BranchPool) -> Int32[Array, " W"]:
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """One operation that changed something.
+    """One part of an action that changed something.
 
     Attributes:
-        round: round of the controller; 0 is its start.
+        round: round of the controller, counted from 1; 0 is what it does before its first look.
         action: ``open``, ``advance``, ``probe``, ``prune`` or ``read``.
         branches: the branches that it changed, by opening order.
         intervals: intervals that it read on each of them.
@@ -230,17 +269,17 @@ class Ended(NamedTuple):
     sequential_tokens: int
 
 
-def results_of(ended: Ended, pool: BranchPool) -> dict[str, int]:
-    """Gives the results of an episode that was played one operation at a time, as a rollout gives them.
+def results_of(ended: Ended, view: View) -> dict[str, int]:
+    """Gives the results of an episode that was played one look at a time, as a rollout gives them.
 
     Args:
         ended: how the episode ended.
-        pool: the pool at its end.
+        view: the episode at its end.
 
     Returns:
         The columns of `autotts_jax.core.rollout.COLUMNS`.
     """
-    return {name: int(column) for name, column in _spent(pool, ended.leader).items()} | {
+    return {name: int(column) for name, column in _spent(view, ended.leader).items()} | {
         "sequential_tokens": ended.sequential_tokens,
         "rounds": ended.rounds,
         "stop_reason": int(ended.stop_reason),
@@ -248,22 +287,22 @@ def results_of(ended: Ended, pool: BranchPool) -> dict[str, int]:
 
 
 @jax.jit
-def _spent(pool: BranchPool, leader: Scalar) -> dict[str, Scalar]:
+def _spent(view: View, leader: Scalar) -> dict[str, Scalar]:
     return {
-        "answer": pool.answer_key(leader),
-        "tokens": pool.tokens,
-        "intervals": pool.intervals,
-        "probes": pool.probes,
-        "branches": pool.opened,
+        "answer": view.answer_key(leader),
+        "tokens": view.tokens,
+        "intervals": view.intervals,
+        "probes": view.probes,
+        "branches": view.opened,
     }
 
 
 class Stepper:
-    """Passes operations to an executor, and reports each that changed something.
+    """Passes parts of actions to an executor, and reports each that changed something.
 
     Args:
-        executor: carries out the operations.
-        on_decision: called after every operation that changed something.
+        executor: carries out the actions.
+        on_decision: called after every part that changed something.
 
     Attributes:
         round: round of the controller.
@@ -273,26 +312,49 @@ class Stepper:
         self.executor = executor
         self.round = 0
         self._tell = on_decision
+        self._starts: Bool[np.ndarray, " W"] | None = None
 
-    def carry_out(self, operation: Operation) -> None:
-        """Carries out an operation.
+    def carry_out(self, action: Action) -> None:
+        """Carries out an action part by part.
 
         Args:
-            operation: the operation.
+            action: the action.
         """
-        if self._tell is None:
-            self.executor.carry_out(operation)
-            return
-        before = jax.device_get(_look(self.executor.pool))
-        self.executor.carry_out(operation)
-        after = jax.device_get(_look(self.executor.pool))
-        decision = decision_between(before, after, self.round, operation.action, self.executor.answers)
-        if decision is not None:
-            self._tell(decision)
+        looked = before = self.executor.view()
+        for name, part in parts(action, looked.width):
+            self.executor.carry_out(name, part)
+            if self._tell is None and name not in ("open", "read"):
+                continue
+            after = self.executor.view()
+            self._note_batches(name, looked, int(before.opened), int(after.opened))
+            if self._tell is not None:
+                decision = decision_between(
+                    look(before), look(after), self.round, name, self.executor.answers
+                )
+                if decision is not None:
+                    self._tell(decision)
+            before = after
+        self.executor.settle()
+
+    @property
+    def sequential_tokens(self) -> int:
+        """Tokens that had to be generated one after another, see `mdp.sequential_tokens`."""
+        tokens = self.executor.view().branch_tokens
+        starts = np.zeros(len(tokens), bool) if self._starts is None else self._starts
+        return int(_sequential_tokens(jnp.asarray(tokens), pack_bits(starts)))
+
+    def _note_batches(self, name: str, looked: View, first: int, last: int) -> None:
+        if self._starts is None:
+            self._starts = np.zeros(looked.width, bool)
+        if last > first and (name == "read" or (name == "open" and not np.any(looked.live))):
+            self._starts[first] = True
+
+
+_sequential_tokens = jax.jit(mdp.sequential_tokens)
 
 
 class Visible(NamedTuple):
-    """What decisions show of a pool; `look` takes it."""
+    """What decisions show of an episode; `look` takes it."""
 
     depth: Array
     revealed_depth: Array
@@ -300,19 +362,14 @@ class Visible(NamedTuple):
     tokens: Array
 
 
-def look(pool: BranchPool) -> Visible:
-    """Takes of a pool what decisions show.
+def look(view: View) -> Visible:
+    """Takes of a view what decisions show, as NumPy arrays.
 
     Args:
-        pool: the pool.
-
-    Returns:
-        Its depths, revealed depths, active branches and tokens.
+        view: the view.
     """
-    return Visible(pool.depth, pool.revealed_depth, pool.active, pool.tokens)
-
-
-_look = jax.jit(look)
+    shown = Visible(view.depth, view.revealed_depth, view.active, np.sum(view.branch_tokens))
+    return Visible(*map(np.asarray, shown))
 
 
 def decision_between(
@@ -322,7 +379,7 @@ def decision_between(
     action: str,
     answers: Callable[[list[int]], Iterable[str | None]],
 ) -> Decision | None:
-    """Makes a decision of what a pool showed before and after.
+    """Makes a decision of what an episode showed before and after.
 
     Args:
         before: what it showed before, as NumPy arrays.
@@ -350,8 +407,63 @@ def decision_between(
     )
 
 
+class Decider(Protocol):
+    """Decides in an episode that is played one look at a time, as a controller in whatever process does."""
+
+    name: str
+    """What it is called in messages."""
+
+    signals: tuple[str, ...]
+    """Names of the signals that it reads."""
+
+    def init(self, view: View) -> tuple[Memory, Action | None]:
+        """What it remembers at first, and what is to be done before the first look."""
+
+    def act(self, memory: Memory, view: View) -> tuple[Memory, Action]:
+        """What it remembers from now on, and what is to be done; `end_of_round` has decided on its `stop`."""
+
+    def answer(self, memory: Memory, view: View) -> int:
+        """The leader of the vote that is the answer."""
+
+
+class Compiled:
+    """A controller in this process.
+
+    Args:
+        controller: the controller.
+        pause: replaces what the controller remembers before each round by what this function returns, as in a
+            rollout of one lane.
+
+    Raises:
+        InputError: the controller has a field that cannot be traced.
+    """
+
+    def __init__(self, controller: Controller, pause: Pause | None = None):
+        check_fields(controller)
+        self.name = type(controller).__name__
+        self.signals = controller.signals
+        self._controller, self._pause, self._kind = controller, pause, kind_of(controller)
+
+    def init(self, view: View) -> tuple[Memory, Action | None]:
+        """Calls `Controller.init`."""
+        memory, action = _init(self._controller, view, kind=self._kind)
+        return memory, jax.device_get(action)
+
+    def act(self, memory: Memory, view: View) -> tuple[Memory, Action]:
+        """Calls `Controller.act`."""
+        if self._pause is not None:
+            lanes = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (memory, view))
+            memory = jax.tree.map(lambda leaf: leaf[0], self._pause(*lanes))
+        memory, action = _act(self._controller, memory, view, kind=self._kind)
+        return memory, jax.device_get(action)
+
+    def answer(self, memory: Memory, view: View) -> int:
+        """Calls `Controller.answer`."""
+        return int(_answer(self._controller, memory, view, kind=self._kind))
+
+
 def play(
-    controller: Controller,
+    controller: Controller | Decider,
     executor: Executor,
     on_decision: Callable[[Decision], None] | None = None,
     *,
@@ -360,205 +472,67 @@ def play(
     """Plays an episode.
 
     Args:
-        controller: the controller; its methods must keep the pool out of ``jax.lax`` control flow.
-        executor: carries out its operations; nothing is opened yet.
-        on_decision: called after every operation that changed something.
-        pause: replaces what the controller remembers before each round by what this function returns, as in a
-            rollout of one lane.
+        controller: the controller, or what decides in its place.
+        executor: carries out its actions; nothing is opened yet.
+        on_decision: called after every part of an action that changed something.
+        pause: for `Compiled`.
 
     Returns:
         How the episode ended.
 
     Raises:
-        InputError: the controller has a field that cannot be traced, reads a signal that the pool does not
+        InputError: the controller has a field that cannot be traced, reads a signal that the episode does not
             show, or returned something else than `Controller` requires.
     """
-    check_fields(controller)
-    name = type(controller).__name__
-    check_signals(controller.signals, executor.pool.signals, name, "this episode shows")
-    kind, stepper = kind_of(controller), Stepper(executor, on_decision)
-    memory, stop = _step(functools.partial(_start, controller, kind=kind), stepper)
-    while stop == StopReason.RUNNING:
-        if pause is not None:
-            lanes = jax.tree.map(lambda leaf: leaf[None], memory)
-            memory = jax.tree.map(lambda leaf: leaf[0], pause(lanes, np.full(1, stepper.round, np.int32)))
-        stepper.round += 1
-        memory, stop = _step(functools.partial(_round, controller, memory, stepper.round, kind=kind), stepper)
-    end = jax.device_get(_end(controller, memory, executor.pool, kind=kind))
-    leader, sequential_tokens = int(end.leader), int(end.sequential_tokens)
-    if int(stop) not in set(StopReason):
-        raise InputError(f"{name}.round returned the stop reason {int(stop)}; return a StopReason")
-    if not NONE <= leader < end.opened:
+    decider: Decider = Compiled(controller, pause) if isinstance(controller, Controller) else controller
+    name, view = decider.name, executor.view()
+    check_signals(decider.signals, view.signals, name, "this episode shows")
+    stepper = Stepper(executor, on_decision)
+    memory, action = decider.init(view)
+    if action is not None:
+        stepper.carry_out(action)
+        view = executor.view()
+    rounds = 0
+    while True:
+        memory, action = decider.act(memory, view)
+        if action.stop != StopReason.RUNNING:
+            break
+        rounds = stepper.round = rounds + 1
+        stepper.carry_out(action)
+        view = executor.view(rounds)
+    stop, leader = int(action.stop), decider.answer(memory, view)
+    if stop not in set(StopReason):
+        raise InputError(f"{name}.act returned the stop reason {stop}; return a StopReason")
+    if not NONE <= leader < view.opened:
         raise InputError(
-            f"{name}.vote returned a Vote whose leader is {leader}; it must be one of the {end.opened} "
+            f"{name}.answer returned a Vote whose leader is {leader}; it must be one of the {view.opened} "
             f"opened branches, counted from 0, or {NONE} for none"
         )
-    if not end.longest <= sequential_tokens <= end.tokens:
-        raise InputError(
-            f"{name}.sequential_tokens returned {sequential_tokens}; it must be between the {end.longest} "
-            f"tokens of the longest branch and the {end.tokens} of all branches"
-        )
     answer = None if leader == NONE else executor.answers([leader])[0]
-    return Ended(answer, leader, StopReason(int(stop)), stepper.round, sequential_tokens)
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class SteppedPool(_Protocol):
-    """A `BranchPool` whose operations somebody else carries out.
-
-    The pool after an operation is known only when it has been carried out. Until then asking for it raises
-    `_NotKnownYet`; afterwards it is in ``later``. Pruning is known at once.
-
-    Attributes:
-        now: the pool as it is known.
-        later: the pools after each of the next operations, as far as these have been carried out.
-    """
-
-    now: BranchPool
-    later: tuple[BranchPool, ...] = ()
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "now":  # while JAX rebuilds it
-            raise AttributeError(name)
-        return getattr(self.now, name)
-
-    def open(self, count: Scalar, probe: bool = True) -> SteppedPool:
-        check_argument("open", count, np.signedinteger)
-        check_probe("open", probe)
-        return self._ask(Operation("open", jnp.asarray(count), probe))
-
-    def advance(self, count: Int[Array, " W"], probe: bool = True) -> SteppedPool:
-        check_argument("advance", count, np.signedinteger, self.width)
-        check_probe("advance", probe)
-        return self._ask(Operation("advance", jnp.asarray(count), probe))
-
-    def advance_rounds(
-        self,
-        count: Int[Array, " W"],
-        rounds: Scalar,
-        opening: Scalar = 0,
-        most: Scalar | None = None,
-        wait: Scalar = 0,
-    ) -> tuple[SteppedPool, Int32[Array, ""]]:
-        check_rounds(self.width, count, rounds, opening, most, wait)
-        return self.advance(count), jnp.int32(1)
-
-    def probe(self, mask: Bool[Array, " W"]) -> SteppedPool:
-        check_argument("probe", mask, np.bool_, self.width)
-        return self._ask(Operation("probe", mask))
-
-    def prune(self, mask: Bool[Array, " W"]) -> SteppedPool:
-        return dataclasses.replace(self, now=self.now.prune(mask))
-
-    def read(self, count: Scalar) -> SteppedPool:
-        check_argument("read", count, np.signedinteger)
-        return self._ask(Operation("read", jnp.asarray(count)))
-
-    def read_until(self, rule: VoteRule, count: Scalar) -> tuple[SteppedPool, Bool[Array, ""]]:
-        check_read_until(rule, count)
-        return read_one(self, rule, count)
-
-    def _ask(self, operation: Operation) -> SteppedPool:
-        if not self.later:
-            raise _NotKnownYet(_Asked(operation, self.active))
-        return SteppedPool(self.later[0], self.later[1:])  # type: ignore[abstract]
-
-
-class _Asked(NamedTuple):
-    """A controller asks for an operation, in a pool with these active branches."""
-
-    operation: Operation
-    active: Bool[Array, " W"]
-
-
-class _Done(NamedTuple):
-    """A controller's step is over, in a pool with these active branches."""
-
-    memory: Memory
-    stop: Int32[Array, ""]
-    active: Bool[Array, " W"]
-
-
-class _NotKnownYet(Exception):  # noqa: N818
-    """A controller went on to something whose outcome is not known."""
-
-
-def _step(step: Callable[[BranchPool], _Asked | _Done], stepper: Stepper) -> tuple[Memory, Int32[Array, ""]]:
-    """Runs a step of a controller from one thing that it asks for to the next."""
-    executor = stepper.executor
-    pool = SteppedPool(executor.pool)  # type: ignore[abstract]
-    while True:
-        reached = step(pool)
-        pruned = np.asarray(executor.pool.active) & ~np.asarray(reached.active)
-        if pruned.any():
-            stepper.carry_out(Operation("prune", pruned))
-        if isinstance(reached, _Done):
-            return reached.memory, reached.stop
-        stepper.carry_out(reached.operation)
-        pool = dataclasses.replace(pool, later=(*pool.later, executor.pool))
-
-
-# Compiled once for each number of outcomes that are known. How far a step gets with them is found out by
-# tracing: the exception leaves the controller's code with what it asked for.
+    return Ended(answer, leader, StopReason(stop), rounds, stepper.sequential_tokens)
 
 
 @functools.partial(jax.jit, static_argnames="kind")
-def _start(controller: Controller, pool: SteppedPool, kind: Any) -> _Asked | _Done:  # noqa: ARG001
-    try:
-        memory, pool = checked_start(controller, pool)
-    except _NotKnownYet as unknown:
-        return unknown.args[0]
-    _check_latest(f"{type(controller).__name__}.start", pool)
-    return _Done(memory, jnp.int32(StopReason.RUNNING), pool.active)
+def _init(controller: Controller, view: View, kind: Any) -> tuple[Memory, Action | None]:  # noqa: ARG001
+    return checked_init(controller, view)
 
 
 @functools.partial(jax.jit, static_argnames="kind")
-def _round(
+def _act(
     controller: Controller,
     memory: Memory,
-    rounds: Int[Array, ""],
-    pool: SteppedPool,
+    view: View,
     kind: Any,  # noqa: ARG001
-) -> _Asked | _Done:
-    try:
-        memory, pool, stop = checked_round(controller, memory, pool)
-    except _NotKnownYet as unknown:
-        return unknown.args[0]
-    _check_latest(f"{type(controller).__name__}.round", pool)
-    return _Done(memory, end_of_round(stop, pool, rounds), pool.active)
-
-
-def _check_latest(method: str, pool: SteppedPool) -> None:
-    """Raises an `InputError` where a controller dropped the pool that an operation returned."""
-    if pool.later:
-        raise InputError(
-            f"{method} returned a pool from before an operation that it asked for; go on with the pool that "
-            "the operation returns, as in pool = pool.advance(…)"
-        )
-
-
-class _End(NamedTuple):
-    """What a controller returns when an episode is over, and what that is checked against."""
-
-    leader: Scalar
-    sequential_tokens: Scalar
-    opened: Scalar
-    longest: Scalar
-    tokens: Scalar
+) -> tuple[Memory, Action]:
+    memory, action = checked_act(controller, memory, view)
+    return memory, action._replace(stop=end_of_round(action, view))
 
 
 @functools.partial(jax.jit, static_argnames="kind")
-def _end(
+def _answer(
     controller: Controller,
     memory: Memory,
-    pool: BranchPool,
+    view: View,
     kind: Any,  # noqa: ARG001
-) -> _End:
-    return _End(
-        leader=checked_vote(controller, memory, pool).leader,
-        sequential_tokens=checked_sequential_tokens(controller, memory, pool),
-        opened=pool.opened,
-        longest=jnp.max(pool.branch_tokens),
-        tokens=pool.tokens,
-    )
+) -> Int32[Array, ""]:
+    return jnp.asarray(checked_answer(controller, memory, view).leader)

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int, Int32, Num, UInt32
 from autotts_jax.core.mdp import WORD
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.typing import Array, Scalar, checked
+from autotts_jax.typing import Array, checked
 
 
 @jax.tree_util.register_dataclass
@@ -356,50 +356,6 @@ def vote_by_masks(
     words = jnp.repeat(masks[leader], WORD)[: voters.shape[0]]
     rest = voters & ((words >> (bit % WORD)) & 1 == 0)
     return _outcome(leader, top1, largest(jnp.where(rest, count, 0)), voters)
-
-
-@checked
-def votes_in_turn(
-    masks: UInt32[Array, "W words"], voters: Bool[Array, " W"], first: Scalar, count: int
-) -> list[Vote]:
-    """Lets further branches vote one after another, and holds a vote after each.
-
-    Each changes a few numbers of the vote before it, where counting anew takes W population counts.
-
-    Args:
-        masks: as for `vote_by_masks`.
-        voters: the branches that have voted, all of them before ``first``.
-        first: position of the branch that votes next; those after it follow.
-        count: number of further branches (static). A vote after more branches than there are is of no use.
-
-    Returns:
-        The vote after each further branch.
-    """
-    width, words = masks.shape
-    first, word = jnp.asarray(first, jnp.int32), jnp.arange(words, dtype=jnp.int32)
-    vote, cast = vote_by_masks(masks, voters), pack_bits(voters)
-    leading = jnp.where(vote.leader == NONE, jnp.uint32(0), masks[vote.leader])
-    turns = []
-    for turn, mask in enumerate(masks[jnp.minimum(first + jnp.arange(count), width - 1)]):
-        branch, answers = first + turn, jnp.any(mask != 0)
-        before = mask & cast
-        tally = answers + jnp.sum(jax.lax.population_count(before), dtype=jnp.int32)
-        lowest = word * WORD + jax.lax.population_count(~before & (before - 1)).astype(jnp.int32)
-        earliest = jnp.min(jnp.where(before == 0, branch, lowest))
-        follows = jnp.any(mask & leading != 0)
-        more = (tally > vote.top1) | ((tally == vote.top1) & (earliest < vote.leader))
-        leads = answers & ~follows & more
-        vote = Vote(
-            leader=jnp.where(leads, earliest, vote.leader),
-            top1=jnp.where(leads | follows, tally, vote.top1),
-            top2=jnp.where(leads, vote.top1, jnp.where(follows, vote.top2, jnp.maximum(vote.top2, tally))),
-            voters=vote.voters + answers,
-            width=width,
-        )
-        leading = jnp.where(leads, mask, leading)
-        cast |= jnp.where(word == branch // WORD, jnp.uint32(1) << (branch % WORD).astype(jnp.uint32), 0)
-        turns.append(vote)
-    return turns
 
 
 @checked
