@@ -6,17 +6,19 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
 from autotts_jax.core.controller import Family, of_branches
-from autotts_jax.core.votes import Vote
-from autotts_jax.policies.one_by_one import ByVote
+from autotts_jax.core.view import View
+from autotts_jax.core.votes import confidence_table
+from autotts_jax.policies.one_by_one import OneByOne
 from autotts_jax.typing import Array
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class AdaptiveConsistency(ByVote):
+class AdaptiveConsistency(OneByOne):
     """ASC@n reads up to n branches in full, one after another.
 
     From the second on it stops when the vote's confidence exceeds ``threshold``; it answers the majority.
@@ -28,8 +30,13 @@ class AdaptiveConsistency(ByVote):
 
     threshold: float = 0.95
 
-    def sure(self, vote: Vote, opened: Int32[Array, ""]) -> Bool[Array, ""]:
-        return (vote.confidence > self.threshold) & (opened >= 2)
+    def sure(self, view: View) -> tuple[Bool[Array, ""], Int32[Array, ""]]:
+        vote = view.vote_finals()
+        # Confidence rises with the leader's votes: it takes at least as many of them as suffice.
+        by_leader = jnp.asarray(confidence_table(view.width).T, jnp.float32)[vote.top2]
+        needed = jnp.sum(by_leader <= self.threshold, dtype=jnp.int32) - vote.top1
+        sure = (vote.confidence > self.threshold) & (view.opened >= 2)
+        return sure, jnp.maximum(jnp.maximum(needed, 2 - view.opened), 1)
 
 
 FAMILY = Family("asc", (1, 4, 8, 16, 32, 64), functools.partial(of_branches, AdaptiveConsistency), "branches")

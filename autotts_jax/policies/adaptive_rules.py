@@ -16,9 +16,8 @@ from jaxtyping import Bool, Float, Int32
 
 from autotts_jax.core import votes
 from autotts_jax.core.controller import Family, of_branches
-from autotts_jax.core.pool import BranchPool, Pool
-from autotts_jax.core.votes import Vote
-from autotts_jax.policies.one_by_one import ByVote, OneByOne
+from autotts_jax.core.view import View
+from autotts_jax.policies.one_by_one import OneByOne
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array
 
@@ -44,10 +43,9 @@ class DirichletConsistency(OneByOne):
 
     threshold: float = 0.95
 
-    def read_on(self, pool: Pool) -> tuple[Pool, Bool[Array, ""]]:
-        pool = pool.read(1)
-        counts = leading_counts(pool)
-        return pool, (jnp.sum(counts) >= 2) & (probability_of_leader(counts, pool.width) >= self.threshold)
+    def sure(self, view: View) -> tuple[Bool[Array, ""], int]:
+        counts = leading_counts(view)
+        return (jnp.sum(counts) >= 2) & (probability_of_leader(counts, view.width) >= self.threshold), 1
 
 
 @jax.tree_util.register_dataclass
@@ -65,23 +63,22 @@ class EntropyConsistency(OneByOne):
 
     threshold: float = 0.75
 
-    def read_on(self, pool: Pool) -> tuple[Pool, Bool[Array, ""]]:
-        pool = pool.read(1)
-        voters = pool.finished & (pool.answer_keys != NONE)
+    def sure(self, view: View) -> tuple[Bool[Array, ""], int]:
+        voters = view.finished & (view.answer_keys != NONE)
         number = jnp.sum(voters)
-        count = jnp.maximum(votes.support(pool.answer_keys, voters), 1)
+        count = jnp.maximum(votes.support(view.answer_keys, voters), 1)
         distinct = jnp.rint(jnp.sum(jnp.where(voters, 1 / count, 0)))
         alone = distinct < 2
         total = jnp.where(alone, number + 1, number)
         # Each of the c branches that give an answer adds 1/c of its term; the second answer has c = 1.
         terms = jnp.sum(jnp.where(voters, jnp.log(total / count), 0)) + jnp.where(alone, jnp.log(total), 0)
         entropy = terms / (total * jnp.log(jnp.maximum(distinct, 2)))
-        return pool, (number >= 2) & (entropy <= self.threshold)
+        return (number >= 2) & (entropy <= self.threshold), 1
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class MajorityConsistency(ByVote):
+class MajorityConsistency(OneByOne):
     """Stops when the majority has a large enough share of the votes.
 
     Attributes:
@@ -91,20 +88,21 @@ class MajorityConsistency(ByVote):
 
     threshold: float = 0.8
 
-    def sure(self, vote: Vote, opened: Int32[Array, ""]) -> Bool[Array, ""]:  # noqa: ARG002
-        return (vote.voters >= 2) & (vote.top1 / vote.voters >= self.threshold)
+    def sure(self, view: View) -> tuple[Bool[Array, ""], int]:
+        vote = view.vote_finals()
+        return (vote.voters >= 2) & (vote.top1 / vote.voters >= self.threshold), 1
 
 
-def leading_counts(pool: BranchPool) -> Int32[Array, " 5"]:
+def leading_counts(view: View) -> Int32[Array, " 5"]:
     """Counts the votes of finished branches for each of the five leading answers.
 
     Args:
-        pool: the pool.
+        view: the episode.
 
     Returns:
         The counts, largest first; 0 where there are fewer answers.
     """
-    keys, rest = pool.answer_keys, pool.finished & (pool.answer_keys != NONE)
+    keys, rest = view.answer_keys, view.finished & (view.answer_keys != NONE)
     count = votes.support(keys, rest)
     counts = []
     for _ in range(LEADING):

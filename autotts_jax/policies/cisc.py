@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from autotts_jax.core.controller import Family, of_branches, within
-from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.view import View
 from autotts_jax.core.votes import Vote
 from autotts_jax.policies.self_consistency import SelfConsistency
 
@@ -32,11 +32,11 @@ class CISC(SelfConsistency):
 
     signals = ("logprob_mean",)
 
-    def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
-        confidence = jnp.exp(pool.signal("logprob_mean"))
+    def answer(self, memory: None, view: View) -> Vote:  # noqa: ARG002
+        confidence = jnp.exp(view.signal("logprob_mean"))
         # From the largest down, so that no weight is infinite and not all are 0.
-        largest = jnp.max(jnp.where(pool.finished, confidence, 0))
-        return pool.vote_finals(weights=jnp.exp((confidence - largest) / self.temperature))
+        largest = jnp.max(jnp.where(view.finished, confidence, 0))
+        return view.vote_finals(weights=jnp.exp((confidence - largest) / self.temperature))
 
 
 FAMILY = Family("cisc", (4, 8, 16, 32, 64), functools.partial(of_branches, CISC), "branches")

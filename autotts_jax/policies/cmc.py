@@ -7,10 +7,10 @@ from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Int32
+from jaxtyping import Bool, Float, Int32
 
 from autotts_jax.core.controller import Controller, Family, check_beta, first_of, keep_live
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.typing import Array
 
@@ -25,16 +25,21 @@ class CMCMemory(NamedTuple):
     """What CMC remembers; per-branch arrays have shape (W,).
 
     Attributes:
-        round: t. Shape ().
-        pooled: the finished branches' vote. It stands until branches are read on, because none ends when it
-            is opened.
+        round: t, the round that was begun last. Shape ().
+        looked: rounds of the episode at the last look. Shape ().
+        opened: whether nothing but opening branches was asked for then, for CMC to see them. Shape ().
+        depth: intervals that were read of each branch.
+        pooled: the finished branches' vote.
         ema: smoothed confidence of the pool. Shape ().
         recent: EMA values of the last rounds, the newest first. Shape (8,).
         disagreement: consecutive rounds in which the branch's answer was not the winner.
-        completion: rank that orders finished branches by when they joined the pool.
+        completion: rank, above 0, that orders finished branches by when they joined the pool.
     """
 
     round: Int32[Array, ""]
+    looked: Int32[Array, ""]
+    opened: Bool[Array, ""]
+    depth: Int32[Array, " W"]
     pooled: Vote
     ema: Float[Array, ""]
     recent: Float[Array, " 8"]
@@ -105,71 +110,121 @@ class CMC(Controller):
             min_complete=max(2, round(2 + 3 * beta)),
         )
 
-    def start(self, pool: Pool) -> tuple[CMCMemory, Pool]:
-        none = jnp.zeros(pool.width, jnp.int32)
-        zero = jnp.zeros_like(jnp.asarray(self.alpha))
-        recent = jnp.zeros(MOMENTUM_WINDOW, zero.dtype)
-        memory = CMCMemory(jnp.int32(0), pool.vote_finals(), zero, recent, none, none)
-        return memory, pool.open(self.n_init)
-
-    def round(self, memory: CMCMemory, pool: Pool) -> tuple[CMCMemory, Pool, Array]:
-        warm = memory.round >= self.warm_up
-        pooled = memory.pooled
-        ema = self._smooth(memory.ema, pooled)
-
-        agrees = pool.agrees(pooled.leader)
-        disagreement = jnp.where(
-            warm & pool.live & (pooled.voters > 0),
-            jnp.where(agrees, 0, memory.disagreement + 1),
-            memory.disagreement,
+    def init(self, view: View) -> tuple[CMCMemory, Action]:
+        none, zero = jnp.zeros(view.width, jnp.int32), jnp.zeros_like(jnp.asarray(self.alpha))
+        memory = CMCMemory(
+            round=jnp.int32(0),
+            looked=jnp.int32(0),
+            opened=jnp.bool_(True),
+            depth=none,
+            pooled=Vote.nobody(view.width),
+            ema=zero,
+            recent=jnp.zeros(MOMENTUM_WINDOW, zero.dtype),
+            disagreement=none,
+            completion=none,
         )
-        stubborn = warm & pool.live & (pooled.voters > 0) & (disagreement >= self.patience)
-        pool = pool.prune(keep_live(stubborn, disagreement, pool.live, 2))
+        return memory, Action(open=self.n_init)
 
-        before = pool
-        pool, played = self._advance(memory, pool, jnp.where(warm & agrees, self.burst, 1))
+    def act(self, memory: CMCMemory, view: View) -> tuple[CMCMemory, Action]:
+        # What was read since the last look: nothing, one round, or several in which it was known what to do.
+        read, played = ~memory.opened, view.rounds - memory.looked
+        ended, stop, opening = self.conclude(memory, view, read, played)
+        # New branches are looked at before the next round, unless nothing is pooled to compare them with.
+        known = (ended.pooled.voters == 0) & (self.min_complete > 0) & (self.n_init > 0)
+        opens_only = (opening > 0) & ~known
+        begun, prune, advance = self.begin(ended, view)
+        action = Action(
+            stop,
+            prune=prune & ~opens_only,
+            open=opening,
+            advance=jnp.where(opens_only, 0, advance),
+            repeat=jnp.where(known & ~opens_only, self._known_rounds(ended.round, opening, view), 1),
+        )
+        memory = begun._replace(
+            opened=opens_only,
+            ema=jnp.where(opens_only, ended.ema, begun.ema),
+            disagreement=jnp.where(opens_only, ended.disagreement, begun.disagreement),
+        )
+        return memory, action
+
+    def conclude(
+        self, memory: CMCMemory, view: View, read: Array, played: Array
+    ) -> tuple[CMCMemory, Array, Array]:
+        """Ends a round: why the episode ends, if it does, and otherwise how many branches to open.
+
+        Args:
+            memory: what CMC remembers.
+            view: what the episode has revealed.
+            read: whether a round was played since the last look.
+            played: how many were.
+        """
         last = memory.round + played - 1
-        # Where several rounds were played, each read every branch by one interval.
-        depth = jnp.where(played > 1, pool.depth - 1, before.depth)
-        joined = pool.finished & ~before.finished
+        depth = jnp.where(played > 1, view.depth - 1, memory.depth)
+        joined = view.finished & (memory.completion == 0)
         completion = jnp.where(joined, completion_rank(last, depth), memory.completion)
-
-        pooled = pool.vote_finals(rank=completion)
-        ema = self._smooth(ema, pooled)
-        recent = jnp.roll(memory.recent, 1).at[0].set(ema)
+        pooled = view.vote_finals(rank=completion)
+        ema = jnp.where(read, self._smooth(memory.ema, pooled), memory.ema)
+        recent = jnp.where(read, jnp.roll(memory.recent, 1).at[0].set(ema), memory.recent)
         delta = ema - recent[jnp.minimum(last, self.ema_window - 1)]
 
         sure = (last >= self.warm_up) & (pooled.voters >= self.min_complete) & (ema >= self.threshold)
         stop = first_of(
-            (sure & (delta >= -self.slack), StopReason.DECIDED),
-            (~jnp.any(pool.live), StopReason.EXHAUSTED),
-            (last + 1 >= ROUNDS, StopReason.STEP_LIMIT),
+            (read & sure & (delta >= -self.slack), StopReason.DECIDED),
+            (read & ~jnp.any(view.live), StopReason.EXHAUSTED),
+            (read & (last + 1 >= ROUNDS), StopReason.STEP_LIMIT),
         )
         unsure = (delta <= self.trend) & (ema < self.threshold)
-        widen = unsure & (last >= self._first_widening()) & (stop == StopReason.RUNNING)
-        room = jnp.maximum(self.max_use - pool.opened, 0)
-        pool = pool.open(jnp.where(widen, jnp.minimum(self.widen, room), 0))
-        memory = CMCMemory(last + 1, pooled, ema, recent, disagreement, completion)
-        return memory, pool, stop
-
-    def vote(self, memory: CMCMemory, pool: BranchPool) -> Vote:
-        """The finished branches' vote; without one, that of the branches not abandoned."""
-        return memory.pooled.or_else(pool.vote(pool.active))
-
-    def _advance(self, memory: CMCMemory, pool: Pool, count: Array) -> tuple[Pool, Array]:
-        """Reads on by a round; until a branch ends by all rounds, as it is known what is done in them.
-
-        Until then nothing is pooled, and confidence and momentum, on which it decides, are 0.
-        """
-        known = (memory.pooled.voters == 0) & (self.min_complete > 0) & (self.n_init > 0)
-        widens = known & (self.trend >= 0) & (self.threshold > 0)
-        return pool.advance_rounds(
-            count,
-            rounds=jnp.where(known, ROUNDS - memory.round, 1),
-            opening=jnp.where(widens, self.widen, 0),
-            most=self.max_use,
-            wait=self._first_widening() - memory.round,
+        widen = read & unsure & (last >= self._first_widening()) & (stop == StopReason.RUNNING)
+        opening = jnp.where(widen, jnp.minimum(self.widen, self._room(view)), 0)
+        ended = memory._replace(
+            round=jnp.where(read, last + 1, memory.round),
+            looked=view.rounds,
+            pooled=pooled,
+            ema=ema,
+            recent=recent,
+            completion=completion,
         )
+        return ended, stop, opening
+
+    def begin(self, memory: CMCMemory, view: View) -> tuple[CMCMemory, Array, Array]:
+        """Begins a round: also returns which branches to prune, and how far to read the others.
+
+        Args:
+            memory: what CMC remembers.
+            view: what the episode has revealed.
+        """
+        warm, agrees = memory.round >= self.warm_up, view.agrees(memory.pooled.leader)
+        counted = warm & view.live & (memory.pooled.voters > 0)
+        strayed = jnp.where(agrees, 0, memory.disagreement + 1)
+        disagreement = jnp.where(counted, strayed, memory.disagreement)
+        stubborn = counted & (disagreement >= self.patience)
+        begun = memory._replace(
+            opened=jnp.bool_(False),
+            depth=view.depth,
+            ema=self._smooth(memory.ema, memory.pooled),
+            disagreement=disagreement,
+        )
+        prune = keep_live(stubborn, disagreement, view.live, 2)
+        return begun, prune, jnp.where(warm & agrees, self.burst, 1)
+
+    def answer(self, memory: CMCMemory, view: View) -> Vote:
+        """The finished branches' vote; without one, that of the branches not abandoned."""
+        return memory.pooled.or_else(view.vote(view.active))
+
+    def _known_rounds(self, round_: Array, opening: Array, view: View) -> Array:
+        """For how many rounds it is known what is done in them, before a branch ends.
+
+        Until then nothing is pooled, and confidence and momentum, on which it decides, are 0. So it reads on
+        until it may widen, widens in each round while there is room for whole lots, and then reads on.
+        """
+        widens = (self.trend >= 0) & (self.threshold > 0)
+        waiting = widens & (round_ <= self._first_widening())
+        lots = jnp.where(opening == self.widen, self._room(view) // jnp.maximum(self.widen, 1), 1)
+        until = jnp.where(widens & (opening > 0), lots, ROUNDS - round_)
+        return jnp.where(waiting, jnp.maximum(self._first_widening() + 1 - round_, 1), until)
+
+    def _room(self, view: View) -> Array:
+        return jnp.maximum(self.max_use - view.opened, 0)
 
     def _first_widening(self) -> Array:
         """The first round at whose end it may open branches."""

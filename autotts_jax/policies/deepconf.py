@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float32, Int32
 
 from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
-from autotts_jax.core.votes import Vote, largest
+from autotts_jax.core.view import Action, StopReason, View
+from autotts_jax.core.votes import Vote
 from autotts_jax.policies.self_consistency import SelfConsistency
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.typing import Array, Scalar
+from autotts_jax.typing import Array
 
 
 @jax.tree_util.register_dataclass
@@ -32,10 +32,10 @@ class DeepConfOffline(SelfConsistency):
 
     signals = ("conf_tail",)
 
-    def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
-        score = pool.signal("conf_tail")
-        bar = bar_of(score, pool.finished & (pool.answer_keys != NONE), self.keep)
-        return pool.vote_finals(score >= bar, weights=score)
+    def answer(self, memory: None, view: View) -> Vote:  # noqa: ARG002
+        score = view.signal("conf_tail")
+        bar = bar_of(score, view.finished & (view.answer_keys != NONE), self.keep)
+        return view.vote_finals(score >= bar, weights=score)
 
 
 class Confidence(NamedTuple):
@@ -44,10 +44,12 @@ class Confidence(NamedTuple):
     Attributes:
         least: the lowest confidence of each so far, infinite where none is known. Shape (W,).
         bar: s, the confidence below which a branch is given up; NaN while the first branches are read.
+        seen: depth whose confidence is in it. Shape (W,).
     """
 
     least: Float32[Array, " W"]
     bar: Float32[Array, ""]
+    seen: Int32[Array, " W"]
 
 
 @jax.tree_util.register_dataclass
@@ -71,40 +73,29 @@ class DeepConf(Controller):
 
     signals = ("conf_low",)
 
-    def start(self, pool: Pool) -> tuple[Confidence, Pool]:
-        before, pool = pool, pool.open(jnp.minimum(self.warm_up, self.branches))
-        memory = Confidence(jnp.full(pool.width, jnp.inf), jnp.float32(jnp.nan))
-        return self._followed(memory, before, pool), pool
+    def init(self, view: View) -> tuple[Confidence, Action]:
+        nothing = jnp.zeros(view.width, jnp.int32)
+        memory = Confidence(jnp.full(view.width, jnp.inf), jnp.float32(jnp.nan), nothing)
+        return memory, Action(open=jnp.minimum(self.warm_up, self.branches))
 
-    def round(self, memory: Confidence, pool: Pool) -> tuple[Confidence, Pool, Scalar]:
-        before, pool = pool, pool.advance(jnp.where(pool.live, 1, 0))
-        memory = self._followed(memory, before, pool)
-        first_read = jnp.isnan(memory.bar) & ~jnp.any(pool.live)
-        bar = jnp.where(first_read, bar_of(memory.least, pool.finished, self.keep), memory.bar)
-        before, pool = pool, pool.open(jnp.where(first_read, self.branches - pool.opened, 0))
-        memory = self._followed(Confidence(memory.least, bar), before, pool)
-        pool = pool.prune(~self._is_first(pool) & (memory.least < bar))
-        return memory, pool, first_of((~jnp.any(pool.live), StopReason.DECIDED))
+    def act(self, memory: Confidence, view: View) -> tuple[Confidence, Action]:
+        fresh = view.revealed_depth > memory.seen
+        least = jnp.minimum(memory.least, jnp.where(fresh, view.signal("conf_low"), jnp.inf))
+        read, most = view.rounds > 0, jnp.minimum(self.branches, view.width)
+        first_read = read & jnp.isnan(memory.bar) & ~jnp.any(view.live)
+        bar = jnp.where(first_read, bar_of(least, view.finished, self.keep), memory.bar)
+        opening = jnp.where(first_read & view.admissible.branch, most - view.opened, 0)
+        prune = view.live & (jnp.arange(view.width) >= self.warm_up) & (least < bar)
+        live = view.live & ~prune
+        stop = first_of((read & ~jnp.any(live) & (opening <= 0), StopReason.DECIDED))
+        action = Action(stop, prune=prune, open=opening, advance=jnp.where(live, 1, 0))
+        return Confidence(least, bar, view.revealed_depth), action
 
-    def vote(self, memory: Confidence, pool: BranchPool) -> Vote:
+    def answer(self, memory: Confidence, view: View) -> Vote:
         """Where a budget has ended the episode before there is a bar, all finished branches vote, or all."""
         weights = memory.least
-        sure = pool.vote_finals(weights >= memory.bar, weights=weights)
-        return sure.or_else(pool.vote_finals(weights=weights)).or_else(pool.vote(pool.active))
-
-    def sequential_tokens(self, memory: Confidence, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
-        """The longest of the first branches, and then the longest of the others."""
-        tokens, first = pool.branch_tokens, self._is_first(pool)
-        return largest(jnp.where(first, tokens, 0)) + largest(jnp.where(first, 0, tokens))
-
-    def _is_first(self, pool: BranchPool) -> Bool[Array, " W"]:
-        return jnp.arange(pool.width) < self.warm_up
-
-    def _followed(self, memory: Confidence, before: BranchPool, pool: BranchPool) -> Confidence:
-        """Takes notice of the confidence of the branches that an operation has read."""
-        fresh = pool.revealed_depth > before.revealed_depth
-        least = jnp.minimum(memory.least, jnp.where(fresh, pool.signal("conf_low"), jnp.inf))
-        return memory._replace(least=least)
+        sure = view.vote_finals(weights >= memory.bar, weights=weights)
+        return sure.or_else(view.vote_finals(weights=weights)).or_else(view.vote(view.active))
 
 
 def bar_of(score: Float32[Array, " W"], branches: Bool[Array, " W"], keep: float) -> Float32[Array, ""]:

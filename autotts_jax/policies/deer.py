@@ -8,7 +8,7 @@ import jax
 from jaxtyping import Bool
 
 from autotts_jax.core.controller import Family, within
-from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.view import View
 from autotts_jax.errors import InputError
 from autotts_jax.policies.early_exit import EarlyExit
 from autotts_jax.typing import Array
@@ -30,13 +30,11 @@ class DEER(EarlyExit):
 
     signals = ("probe_p_geo",)
 
-    def begin(self, pool: BranchPool) -> None:
+    def begin(self, view: View) -> None:
         """Nothing is remembered."""
 
-    def follow(
-        self, state: None, pool: BranchPool, fresh: Bool[Array, " W"]
-    ) -> tuple[None, Bool[Array, " W"]]:
-        return state, fresh & (pool.signal("probe_p_geo") > self.threshold)
+    def follow(self, state: None, view: View, fresh: Bool[Array, " W"]) -> tuple[None, Bool[Array, " W"]]:
+        return state, fresh & (view.signal("probe_p_geo") > self.threshold)
 
 
 def _of_threshold(threshold: float) -> DEER:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
 from autotts_jax.core.controller import Family, within
-from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.view import View
 from autotts_jax.policies.early_exit import EarlyExit
 from autotts_jax.policies.single_branch import check_patience
 from autotts_jax.replay.matrix import NONE
@@ -45,14 +45,12 @@ class Dynasor(EarlyExit):
 
     signals = ("probe_hedge",)
 
-    def begin(self, pool: BranchPool) -> Streak:
-        return Streak(jnp.full(pool.width, NONE, jnp.int32), jnp.zeros(pool.width, jnp.int32))
+    def begin(self, view: View) -> Streak:
+        return Streak(jnp.full(view.width, NONE, jnp.int32), jnp.zeros(view.width, jnp.int32))
 
-    def follow(
-        self, state: Streak, pool: BranchPool, fresh: Bool[Array, " W"]
-    ) -> tuple[Streak, Bool[Array, " W"]]:
-        key = jnp.asarray(pool.answer_keys, jnp.int32)
-        counts = (key != NONE) & (pool.signal("probe_hedge") < 0.5)
+    def follow(self, state: Streak, view: View, fresh: Bool[Array, " W"]) -> tuple[Streak, Bool[Array, " W"]]:
+        key = jnp.asarray(view.answer_keys, jnp.int32)
+        counts = (key != NONE) & (view.signal("probe_hedge") < 0.5)
         length = jnp.where(counts, jnp.where(key == state.key, state.length, 0) + 1, 0)
         state = Streak(jnp.where(fresh, key, state.key), jnp.where(fresh, length, state.length))
         return state, state.length >= self.bar

@@ -7,12 +7,12 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Bool
+from jaxtyping import Bool, Int32
 
 from autotts_jax.core.controller import Controller, first_of, within
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
-from autotts_jax.typing import Array, Scalar
+from autotts_jax.typing import Array
 
 
 class Followed(NamedTuple):
@@ -21,10 +21,12 @@ class Followed(NamedTuple):
     Attributes:
         state: what the rule remembers.
         settled: the branches that it has settled. Shape (W,).
+        seen: depth that it has looked at. Shape (W,).
     """
 
     state: Any
     settled: Bool[Array, " W"]
+    seen: Int32[Array, " W"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,39 +42,38 @@ class EarlyExit(Controller):
     branches: int = within(1)
 
     @abc.abstractmethod
-    def begin(self, pool: BranchPool) -> Any:
+    def begin(self, view: View) -> Any:
         """Gives what the rule remembers before any branch is read.
 
         Args:
-            pool: the pool, in which nothing is opened.
+            view: the episode, in which nothing is opened.
         """
 
     @abc.abstractmethod
-    def follow(self, state: Any, pool: BranchPool, fresh: Bool[Array, " W"]) -> tuple[Any, Bool[Array, " W"]]:
+    def follow(self, state: Any, view: View, fresh: Bool[Array, " W"]) -> tuple[Any, Bool[Array, " W"]]:
         """Looks at the next probe of some branches.
 
         Args:
             state: what the rule remembers.
-            pool: the pool.
+            view: what the episode has revealed.
             fresh: the branches that have a new probe.
 
         Returns:
             What it remembers then, and the branches that are settled.
         """
 
-    def start(self, pool: Pool) -> tuple[Followed, Pool]:
-        return self._after(Followed(self.begin(pool), pool.live), pool, pool.open(self.branches))
+    def init(self, view: View) -> tuple[Followed, Action]:
+        nothing = jnp.zeros(view.width, jnp.int32)
+        return Followed(self.begin(view), view.live, nothing), Action(open=self.branches)
 
-    def round(self, memory: Followed, pool: Pool) -> tuple[Followed, Pool, Scalar]:
-        memory, pool = self._after(memory, pool, pool.advance(jnp.where(pool.live, 1, 0)))
-        return memory, pool, first_of((~jnp.any(pool.live), StopReason.DECIDED))
+    def act(self, memory: Followed, view: View) -> tuple[Followed, Action]:
+        state, settled = self.follow(memory.state, view, view.revealed_depth > memory.seen)
+        settled = memory.settled | settled
+        live = view.live & ~settled
+        stop = first_of(((view.rounds > 0) & ~jnp.any(live), StopReason.DECIDED))
+        action = Action(stop, prune=settled & view.live, advance=jnp.where(live, 1, 0))
+        return Followed(state, settled, view.revealed_depth), action
 
-    def vote(self, memory: Followed, pool: BranchPool) -> Vote:
+    def answer(self, memory: Followed, view: View) -> Vote:
         """Branches that are settled or finished vote; where a budget has ended the episode before, all do."""
-        return pool.vote(memory.settled | pool.finished).or_else(pool.vote(pool.active))
-
-    def _after(self, memory: Followed, before: Pool, pool: Pool) -> tuple[Followed, Pool]:
-        """Follows the branches that an operation has read, and leaves those that are settled."""
-        fresh = pool.revealed_depth > before.revealed_depth
-        state, settled = self.follow(memory.state, pool, fresh)
-        return Followed(state, memory.settled | settled), pool.prune(settled & pool.live)
+        return view.vote(memory.settled | view.finished).or_else(view.vote(view.active & ~memory.settled))

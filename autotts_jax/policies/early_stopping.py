@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
 from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
-from autotts_jax.core.votes import Vote, largest
-from autotts_jax.typing import Array, Scalar
+from autotts_jax.core.view import Action, StopReason, View
+from autotts_jax.core.votes import Vote
+from autotts_jax.typing import Array
 
 WINDOW = 8
-
-
-class Window(NamedTuple):
-    """The window that was read last.
-
-    Attributes:
-        members: its branches. Shape (W,).
-        unanimous: whether they all gave one answer. Shape ().
-        sequential: tokens of the longest branch of each window read so far, added up. Shape ().
-    """
-
-    members: Bool[Array, " W"]
-    unanimous: Bool[Array, ""]
-    sequential: Int32[Array, ""]
 
 
 @jax.tree_util.register_dataclass
@@ -48,28 +33,28 @@ class EarlyStopping(Controller):
     branches: int = within(1)
     window: int = within(1, default=WINDOW)
 
-    def start(self, pool: Pool) -> tuple[Window, Pool]:
-        return Window(jnp.zeros(pool.width, bool), jnp.bool_(False), jnp.int32(0)), pool
+    def init(self, view: View) -> tuple[Int32[Array, ""], Action]:  # noqa: ARG002
+        return jnp.int32(0), Action(read=self.window)
 
-    def round(self, memory: Window, pool: Pool) -> tuple[Window, Pool, Scalar]:
-        opened = pool.opened
-        pool = pool.read(self.window)
-        members = pool.active & (jnp.arange(pool.width) >= opened)
-        unanimous = pool.vote_finals(members).top1 == self.window
+    def act(self, before: Int32[Array, ""], view: View) -> tuple[Int32[Array, ""], Action]:
+        """Reads the next window; remembers how many branches there were before the last one."""
         stop = first_of(
-            (unanimous, StopReason.DECIDED),
-            (pool.opened + self.window > self.branches, StopReason.STEP_LIMIT),
-            (pool.opened < opened + self.window, StopReason.EXHAUSTED),
+            (self._is_unanimous(before, view), StopReason.DECIDED),
+            (view.opened + self.window > self.branches, StopReason.STEP_LIMIT),
+            (view.opened < before + self.window, StopReason.EXHAUSTED),
         )
-        longest = largest(jnp.where(members, pool.branch_tokens, 0))
-        return Window(members, unanimous, memory.sequential + longest), pool, stop
+        return jnp.where(stop == StopReason.RUNNING, view.opened, before), Action(stop, read=self.window)
 
-    def vote(self, memory: Window, pool: BranchPool) -> Vote:
-        return pool.vote_finals(memory.members | ~memory.unanimous)
+    def answer(self, before: Int32[Array, ""], view: View) -> Vote:
+        return view.vote_finals(_since(before, view) | ~self._is_unanimous(before, view))
 
-    def sequential_tokens(self, memory: Window, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
-        """The sum over windows of each window's longest branch."""
-        return memory.sequential
+    def _is_unanimous(self, before: Int32[Array, ""], view: View) -> Bool[Array, ""]:
+        return view.vote_finals(_since(before, view)).top1 == self.window
+
+
+def _since(before: Int32[Array, ""], view: View) -> Bool[Array, " W"]:
+    """The window that was read last."""
+    return view.active & (jnp.arange(view.width) >= before)
 
 
 FAMILY = Family("esc", (16, 32, 64), functools.partial(of_branches, EarlyStopping, least=WINDOW), "branches")

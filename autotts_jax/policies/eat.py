@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float32, Int32
 
 from autotts_jax.checks import number
 from autotts_jax.core.controller import Family, within
-from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.view import View
 from autotts_jax.policies.early_exit import EarlyExit
 from autotts_jax.typing import Array
 
@@ -51,14 +51,14 @@ class EAT(EarlyExit):
 
     signals = ("eat",)
 
-    def begin(self, pool: BranchPool) -> Moments:
-        zeros = jnp.zeros(pool.width)
-        return Moments(jnp.zeros(pool.width, jnp.int32), zeros, zeros)
+    def begin(self, view: View) -> Moments:
+        zeros = jnp.zeros(view.width)
+        return Moments(jnp.zeros(view.width, jnp.int32), zeros, zeros)
 
     def follow(
-        self, state: Moments, pool: BranchPool, fresh: Bool[Array, " W"]
+        self, state: Moments, view: View, fresh: Bool[Array, " W"]
     ) -> tuple[Moments, Bool[Array, " W"]]:
-        entropy, first = pool.signal("eat"), state.probes == 0
+        entropy, first = view.signal("eat"), state.probes == 0
         mean = jnp.where(first, entropy, self.rate * entropy + (1 - self.rate) * state.mean)
         variance = self.rate * (entropy - mean) ** 2 + (1 - self.rate) * state.variance
         state = Moments(

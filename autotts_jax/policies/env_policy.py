@@ -11,14 +11,14 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Int32
 
-from autotts_jax.core.controller import Controller, first_of
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.controller import Controller
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.envs import observations
 from autotts_jax.envs.environment import Environment, Observation
-from autotts_jax.envs.observations import History, Tracker
+from autotts_jax.envs.observations import Before, History, Tracker
 from autotts_jax.errors import InputError
-from autotts_jax.typing import Array, Scalar
+from autotts_jax.typing import Array
 from autotts_jax.user_code import last_lines
 
 
@@ -41,16 +41,18 @@ class EnvPolicy(Protocol):
 
 
 class PolicyMemory(NamedTuple):
-    """What goes on beside the pool while a policy plays.
+    """What goes on beside the episode while a policy plays.
 
     Attributes:
         own: what the policy remembers.
-        tracker: what the steps have shown.
+        before: what was seen at the last look.
+        tracker: what the steps up to then have shown.
         history: all that was revealed; None unless it is observed.
         time: steps taken. Shape ().
     """
 
     own: Any
+    before: Before
     tracker: Tracker
     history: History | None
     time: Int32[Array, ""]
@@ -73,7 +75,7 @@ class _Constant:
 class EnvController(Controller):
     """A controller whose rounds are steps of an environment.
 
-    The pool's width has to be the environment's. The answer is the environment's aggregate, and where the
+    The episode's width has to be the environment's. The answer is the environment's aggregate, and where the
     environment truncates an episode it ends for `StopReason.STEP_LIMIT`.
 
     Attributes:
@@ -91,60 +93,59 @@ class EnvController(Controller):
         """Names of the signals that are observed."""
         return self.env.signals
 
-    def begin(self, pool: BranchPool, own: Any) -> PolicyMemory:
+    def begin(self, view: View, own: Any) -> PolicyMemory:
         """Makes the memory at the start of an episode.
 
         Args:
-            pool: the pool.
+            view: the episode.
             own: what the policy remembers.
 
         Raises:
-            InputError: the pool's width is not the environment's.
+            InputError: the episode's width is not the environment's.
         """
         width = self.env.max_branches
-        if pool.width != width:
+        if view.width != width:
             raise InputError(
-                f"the policy's environment opens {width} branches, but the pool has {pool.width}; give "
+                f"the policy's environment opens {width} branches, but the episode has {view.width}; give "
                 f"--max-branches {width}"
             )
-        history = observations.start_history(pool) if self.env.obs == "history" else None
+        history = observations.start_history(view) if self.env.obs == "history" else None
         tracker = observations.start_tracking(width, self.env.atomic)
-        return PolicyMemory(own, tracker, history, jnp.int32(0))
+        return PolicyMemory(own, Before.of(view), tracker, history, jnp.int32(0))
 
-    def observe(self, memory: PolicyMemory, pool: BranchPool) -> Observation:
-        """Makes the observation of a pool.
+    def observe(self, memory: PolicyMemory, view: View) -> tuple[PolicyMemory, Observation]:
+        """Takes notice of what the last step has shown, and makes the observation.
 
         Args:
-            memory: what goes on beside the pool.
-            pool: the pool.
+            memory: what goes on beside the episode.
+            view: what the episode has revealed.
         """
-        gamma = jnp.asarray(self.gamma)
-        return self.env.observe(pool, memory.tracker, memory.history, memory.time, self._limit(pool), gamma)
+        memory = memory._replace(
+            before=Before.of(view),
+            tracker=observations.track(memory.tracker, memory.before, view, self.env.atomic),
+            history=memory.history and observations.extend_history(memory.history, view),
+        )
+        limit, gamma = self._limit(view), jnp.asarray(self.gamma)
+        return memory, self.env.observe(view, memory.tracker, memory.history, memory.time, limit, gamma)
 
-    def step(self, memory: PolicyMemory, pool: Pool, action: Array) -> tuple[PolicyMemory, Pool, Scalar]:
+    def step(self, memory: PolicyMemory, view: View, action: Array) -> tuple[PolicyMemory, Action]:
         """Takes a step of the environment.
 
         Args:
-            memory: what goes on beside the pool.
-            pool: the pool.
+            memory: what goes on beside the episode.
+            view: what the episode has revealed.
             action: the action.
         """
-        after, answered, _ = self.env.act(pool, action)
-        time = memory.time + 1
-        memory = PolicyMemory(
-            memory.own,
-            observations.track(memory.tracker, pool, after, self.env.atomic),
-            memory.history and observations.extend_history(memory.history, pool, after),
-            time,
-        )
-        stop = first_of((answered, StopReason.DECIDED), (time >= self._limit(pool), StopReason.STEP_LIMIT))
-        return memory, after, stop
+        decoded, _ = self.env.decode(view, action)
+        over = memory.time >= self._limit(view)
+        decoded = decoded._replace(stop=jnp.where(over, StopReason.STEP_LIMIT, decoded.stop))
+        return memory._replace(time=memory.time + 1), decoded
 
-    def vote(self, memory: PolicyMemory, pool: BranchPool) -> Vote:
-        return self.env.aggregate(pool, memory.tracker)
+    def answer(self, memory: PolicyMemory, view: View) -> Vote:
+        return self.env.aggregate(view, memory.tracker)
 
-    def _limit(self, pool: BranchPool) -> int:
-        return self.max_steps or self.env.default_max_steps(pool.max_depth)
+    def _limit(self, view: View) -> int:
+        return self.max_steps or self.env.default_max_steps(view.max_depth)
 
 
 @jax.tree_util.register_dataclass
@@ -167,13 +168,13 @@ class PolicyController(EnvController):
         """The policy's environment."""
         return self._policy.env
 
-    def start(self, pool: Pool) -> tuple[PolicyMemory, Pool]:
-        own = jax.tree.map(jnp.asarray, getattr(self._policy, "start", tuple)())
-        return self.begin(pool, own), pool
+    def init(self, view: View) -> PolicyMemory:
+        return self.begin(view, jax.tree.map(jnp.asarray, getattr(self._policy, "start", tuple)()))
 
-    def round(self, memory: PolicyMemory, pool: Pool) -> tuple[PolicyMemory, Pool, Scalar]:
-        action, own = self._act(self.observe(memory, pool), memory.own)
-        return self.step(memory._replace(own=own), pool, action)
+    def act(self, memory: PolicyMemory, view: View) -> tuple[PolicyMemory, Action]:
+        memory, observation = self.observe(memory, view)
+        action, own = self._act(observation, memory.own)
+        return self.step(memory._replace(own=own), view, action)
 
     @property
     def _policy(self) -> EnvPolicy:

@@ -6,17 +6,17 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int, Int32
+from jaxtyping import Bool, Int
 
 from autotts_jax.core import stepping
-from autotts_jax.core.pool import BranchPool, Pool
-from autotts_jax.core.rollout import Episodes, Hooks, Results, rollout
+from autotts_jax.core.rollout import Episodes, Hooks, Pause, Results, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
+from autotts_jax.core.view import Action, View
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.errors import InputError
 from autotts_jax.policies.env_policy import (
@@ -30,7 +30,7 @@ from autotts_jax.policies.player import Play, Player, all_episodes, play_of
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.typing import Array, Scalar
+from autotts_jax.typing import Array
 from autotts_jax.user_code import last_lines
 
 LANES = 256
@@ -61,24 +61,10 @@ class HostPolicy(Protocol):
         """
 
 
-class Exchange(NamedTuple):
-    """What a policy on the host is shown, and what it decides.
-
-    Attributes:
-        observation: the observation, as in Gymnasium.
-        mask: the action mask. Shape (A,).
-        action: the action for the next step.
-    """
-
-    observation: Observation
-    mask: Bool[Array, " A"]
-    action: Int32[Array, "..."]
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class HostController(EnvController):
-    """Takes the steps that a policy on the host has decided, by way of `Exchange`.
+    """Takes the steps that a policy on the host has decided; it remembers the next one.
 
     Attributes:
         gamma: γ, the price of an interval that the policy is shown.
@@ -90,24 +76,28 @@ class HostController(EnvController):
     env: Environment = dataclasses.field(metadata={"static": True})
     max_steps: int | None = dataclasses.field(default=None, metadata={"static": True})
 
-    def start(self, pool: Pool) -> tuple[PolicyMemory, Pool]:
-        memory = self.begin(pool, None)
-        action = jnp.zeros(self.env.action_space().shape or (), jnp.int32)
-        return self._show(memory, pool, action), pool
+    def init(self, view: View) -> PolicyMemory:
+        return self.begin(view, jnp.zeros(self.env.action_space().shape or (), jnp.int32))
 
-    def round(self, memory: PolicyMemory, pool: Pool) -> tuple[PolicyMemory, Pool, Scalar]:
-        action = memory.own.action
-        memory, pool, stop = self.step(memory, pool, action)
-        return self._show(memory, pool, action), pool, stop
+    def act(self, memory: PolicyMemory, view: View) -> tuple[PolicyMemory, Action]:
+        """Takes the step that was decided; the policy was asked in between, see `show`."""
+        memory, _ = self.observe(memory, view)
+        return self.step(memory, view, memory.own)
 
-    def _show(self, memory: PolicyMemory, pool: BranchPool, action: Array) -> PolicyMemory:
-        observation = self.observe(memory, pool)
+    def show(self, memory: PolicyMemory, view: View) -> tuple[Observation, Bool[Array, " A"]]:
+        """Makes what the policy is asked with: the observation as in Gymnasium, and the action mask.
+
+        Args:
+            memory: what goes on beside the episode.
+            view: what the episode has revealed.
+        """
+        _, observation = self.observe(memory, view)
         if isinstance(observation, dict):
             observation = dict(observation)
             mask = observation.pop("action_mask")
             if self.env.mask_in_obs:
                 observation["action_mask"] = mask.astype(jnp.int8)
-        return memory._replace(own=Exchange(observation, self.env.action_mask(pool), action))
+        return observation, self.env.action_mask(view)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +126,16 @@ class HostPlayer(Player):
     def width(self) -> int:  # type: ignore[override]
         """Branches that an episode of the policy's environment can open."""
         return self.policy.env.max_branches
+
+    @property
+    def controllers(self) -> tuple[HostController]:
+        """The controller that takes the policy's steps."""
+        return (HostController(self.gamma, self.policy.env),)
+
+    @property
+    def pause(self) -> Pause:
+        """Asks the policy before each round; to be made anew for each play."""
+        return _Predictions(self.controllers[0], self.policy, self.name)
 
     @property
     def signals(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -167,8 +167,7 @@ class HostPlayer(Player):
         self, executor: Executor, on_decision: Callable[[Decision], None] | None = None
     ) -> Ended:
         """Plays one episode, with the policy asked before each step."""
-        controller = HostController(self.gamma, self.policy.env)
-        return stepping.play(controller, executor, on_decision, pause=_Predictions(self.policy, self.name))
+        return stepping.play(self.controllers[0], executor, on_decision, pause=self.pause)
 
     def rollout(
         self,
@@ -196,7 +195,7 @@ class HostPlayer(Player):
         # One device, so that a policy that draws, or that rounds by the size of a batch, decides the same
         # with any number of cores.
         return rollout(
-            [HostController(self.gamma, self.policy.env)],
+            self.controllers,
             matrix,
             orders,
             episodes,
@@ -205,7 +204,7 @@ class HostPlayer(Player):
             refill=REFILL,
             devices=jax.local_devices()[:1],
             hooks=Hooks(critical_path=critical_path),
-            pause=_Predictions(self.policy, self.name),
+            pause=self.pause,
             on_progress=on_progress,
         )
 
@@ -213,15 +212,15 @@ class HostPlayer(Player):
 class _Predictions:
     """Asks a policy for the actions of all lanes, and carries its state from call to call."""
 
-    def __init__(self, policy: HostPolicy, name: str):
+    def __init__(self, controller: HostController, policy: HostPolicy, name: str):
+        self._show = jax.jit(jax.vmap(controller.show))
         self._policy, self._name = policy, name
         self._state: Any = None
 
-    def __call__(self, memory: PolicyMemory, rounds: Int32[np.ndarray, " L"]) -> PolicyMemory:
-        exchange: Exchange = memory.own
+    def __call__(self, memory: PolicyMemory, view: View) -> PolicyMemory:
         # Copies, which the policy may write to.
-        seen, mask = jax.tree.map(np.array, (exchange.observation, exchange.mask))
-        starting = rounds == 0
+        seen, mask = jax.tree.map(np.array, self._show(memory, view))
+        starting = np.asarray(view.rounds) == 0
         try:
             masks = {"action_masks": mask} if self._takes_masks else {}
             action, self._state = self._policy.predict(
@@ -230,11 +229,10 @@ class _Predictions:
         except Exception as error:
             raise InputError(f"policy {self._name}: predict failed:\n{last_lines(error)}") from error
         check_action(self._name, self._policy.env.action_space(), action, starting.shape)
-        placed = exchange.action.sharding if isinstance(exchange.action, jax.Array) else None
+        placed = memory.own.sharding if isinstance(memory.own, jax.Array) else None
         # Numbers that int32 does not hold stay out of range.
         decided = np.clip(np.asarray(action).astype(np.int64), -1, np.iinfo(np.int32).max).astype(np.int32)
-        decided = jax.device_put(decided, placed)
-        return memory._replace(own=exchange._replace(action=decided))
+        return memory._replace(own=jax.device_put(decided, placed))
 
     @functools.cached_property
     def _takes_masks(self) -> bool:

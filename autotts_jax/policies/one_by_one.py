@@ -5,12 +5,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 
+import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
 from autotts_jax.core.controller import Controller, first_of, within
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
-from autotts_jax.typing import Array, Scalar
+from autotts_jax.replay.matrix import NONE
+from autotts_jax.typing import Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,49 +28,28 @@ class OneByOne(Controller):
     branches: int = within(1)
 
     @abc.abstractmethod
-    def read_on(self, pool: Pool) -> tuple[Pool, Bool[Array, ""]]:
-        """Reads the next branch, or several as long as the rule is not met.
-
-        Args:
-            pool: the pool, all of whose opened branches are finished.
-
-        Returns:
-            The pool after it, and whether to answer now.
-        """
-
-    def start(self, pool: Pool) -> tuple[None, Pool]:
-        return None, pool
-
-    def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
-        opened = pool.opened
-        pool, sure = self.read_on(pool)
-        stop = first_of(
-            (sure, StopReason.DECIDED),
-            (pool.opened >= self.branches, StopReason.STEP_LIMIT),
-            (pool.opened == opened, StopReason.EXHAUSTED),
-        )
-        return memory, pool, stop
-
-    def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
-        return pool.vote_finals()
-
-    def sequential_tokens(self, memory: None, pool: BranchPool) -> Int32[Array, ""]:  # noqa: ARG002
-        """All tokens: no branch starts before the one before it has ended."""
-        return pool.tokens
-
-
-@dataclasses.dataclass(frozen=True)
-class ByVote(OneByOne):
-    """Stops by the numbers of the vote."""
-
-    @abc.abstractmethod
-    def sure(self, vote: Vote, opened: Int32[Array, ""]) -> Bool[Array, ""]:
+    def sure(self, view: View) -> tuple[Bool[Array, ""], Int32[Array, ""] | int]:
         """Tells whether to answer now; asked after each branch.
 
         Args:
-            vote: the vote on the finals of all branches.
-            opened: number of branches read.
+            view: the episode, all of whose opened branches are finished.
+
+        Returns:
+            Whether to answer; and where not, how many more branches it takes at least.
         """
 
-    def read_on(self, pool: Pool) -> tuple[Pool, Bool[Array, ""]]:
-        return pool.read_until(self.sure, self.branches - pool.opened)
+    def init(self, view: View) -> Int32[Array, ""]:  # noqa: ARG002
+        return jnp.int32(NONE)
+
+    def act(self, opened: Int32[Array, ""], view: View) -> tuple[Int32[Array, ""], Action]:
+        """Reads the next branch, if the last one could be read; remembers how many there were before."""
+        sure, more = self.sure(view)
+        stop = first_of(
+            (sure & (view.opened > 0), StopReason.DECIDED),
+            (view.opened >= self.branches, StopReason.STEP_LIMIT),
+            (view.opened == opened, StopReason.EXHAUSTED),
+        )
+        return view.opened, Action(stop, read=1, repeat=jnp.minimum(more, self.branches - view.opened))
+
+    def answer(self, memory: Int32[Array, ""], view: View) -> Vote:  # noqa: ARG002
+        return view.vote_finals()

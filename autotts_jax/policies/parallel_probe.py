@@ -11,23 +11,21 @@ import jax.numpy as jnp
 from jaxtyping import Int32
 
 from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.typing import Array, Scalar
+from autotts_jax.typing import Array
 
 
 class ParallelProbeMemory(NamedTuple):
     """What Parallel-Probe remembers.
 
     Attributes:
-        step: t. Shape ().
         winner: key of the last step's winning answer. Shape ().
         stable: consecutive steps with the same winner. Shape ().
         off_track: consecutive steps in which a branch's answer was not the winner. Shape (W,).
     """
 
-    step: Int32[Array, ""]
     winner: Int32[Array, ""]
     stable: Int32[Array, ""]
     off_track: Int32[Array, " W"]
@@ -57,32 +55,35 @@ class ParallelProbe(Controller):
     max_steps: int = 100
     burst: int = 1
 
-    def start(self, pool: Pool) -> tuple[ParallelProbeMemory, Pool]:
-        zero = jnp.int32(0)
-        memory = ParallelProbeMemory(zero, jnp.int32(NONE), zero, jnp.zeros(pool.width, jnp.int32))
-        return memory, pool.open(self.branches)
+    def init(self, view: View) -> tuple[ParallelProbeMemory, Action]:
+        memory = ParallelProbeMemory(jnp.int32(NONE), jnp.int32(0), jnp.zeros(view.width, jnp.int32))
+        return memory, Action(open=self.branches)
 
-    def round(self, memory: ParallelProbeMemory, pool: Pool) -> tuple[ParallelProbeMemory, Pool, Scalar]:
-        pool = pool.advance(jnp.where(pool.live, self.burst, 0))
-        vote = pool.vote(pool.active)
-        winner = vote.winner(pool.answer_keys)
+    def act(self, memory: ParallelProbeMemory, view: View) -> tuple[ParallelProbeMemory, Action]:
+        # Nothing has been read on at the first look; each further one ends a step.
+        step = view.rounds - 1
+        stepped = step >= 0
+        vote = view.vote(view.active)
+        winner = jnp.where(stepped, vote.winner(view.answer_keys), NONE)
 
-        pruning = (memory.step >= self.warm_up) & (jnp.sum(pool.active) > 1)
-        strayed = jnp.where(pool.agrees(vote.leader), 0, memory.off_track + 1)
-        off_track = jnp.where(pruning & pool.live, strayed, memory.off_track)
+        pruning = stepped & (step >= self.warm_up) & (jnp.sum(view.active) > 1)
+        strayed = jnp.where(view.agrees(vote.leader), 0, memory.off_track + 1)
+        off_track = jnp.where(pruning & view.live, strayed, memory.off_track)
         # No second vote: a pruned branch did not vote for the winner, so the winner stays the winner.
-        pool = pool.prune(pruning & pool.live & (off_track >= self.prune_patience))
+        prune = pruning & view.live & (off_track >= self.prune_patience)
+        live = view.live & ~prune
 
         stable = jnp.where((winner == memory.winner) & (winner != NONE), memory.stable + 1, 0)
         stop = first_of(
-            (stable >= self.stability, StopReason.DECIDED),
-            (~jnp.any(pool.live), StopReason.EXHAUSTED),
-            (memory.step + 1 >= self.max_steps, StopReason.STEP_LIMIT),
+            (stepped & (stable >= self.stability), StopReason.DECIDED),
+            (stepped & ~jnp.any(live), StopReason.EXHAUSTED),
+            (stepped & (step + 1 >= self.max_steps), StopReason.STEP_LIMIT),
         )
-        return ParallelProbeMemory(memory.step + 1, winner, stable, off_track), pool, stop
+        action = Action(stop, prune=prune, advance=jnp.where(live, self.burst, 0))
+        return ParallelProbeMemory(winner, stable, off_track), action
 
-    def vote(self, memory: ParallelProbeMemory, pool: BranchPool) -> Vote:  # noqa: ARG002
-        return pool.vote(pool.active)
+    def answer(self, memory: ParallelProbeMemory, view: View) -> Vote:  # noqa: ARG002
+        return view.vote(view.active)
 
 
 FAMILY = Family(

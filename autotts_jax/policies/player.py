@@ -14,15 +14,16 @@ from jaxtyping import Bool, Int
 
 from autotts_jax.checks import label
 from autotts_jax.core import stepping
-from autotts_jax.core.controller import Controller, check_fields, checked_round, checked_start, checked_vote
-from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.controller import Controller, check_fields, checked_act, checked_answer, checked_init
 from autotts_jax.core.rollout import Episodes, Hooks, Results, prepare_rollout, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
+from autotts_jax.core.view import Lookups, View
+from autotts_jax.core.votes import Vote
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.replay.scale import Scale
-from autotts_jax.typing import Scalar
+from autotts_jax.typing import Array
 
 
 class Player(abc.ABC):
@@ -181,11 +182,11 @@ class Player(abc.ABC):
         """The scale of what a learned player was trained on; None where it was not, or does not say."""
         return None
 
-    def votes_with_finals(self, pool: BranchPool) -> bool:  # noqa: ARG002
+    def votes_with_finals(self, view: View) -> bool:  # noqa: ARG002
         """Tells whether finished branches alone vote for the player's answer once there are any.
 
         Args:
-            pool: a pool in which nothing is opened.
+            view: an episode in which nothing is opened.
         """
         return False
 
@@ -400,18 +401,23 @@ class ControllerPlayer(Player):
             for controller, value in settings
         )
 
-    def votes_with_finals(self, pool: BranchPool) -> bool:
-        """Tells whether the controllers ask the pool for a vote of finished branches."""
-        asked: set[str] = set()
+    def votes_with_finals(self, view: View) -> bool:
+        """Tells whether the controllers hold a vote of finished branches."""
+        held = False
 
-        def run(pool: BranchPool) -> Any:
+        def elect(voters: Array, rank: Array | None) -> Vote:  # noqa: ARG001
+            nonlocal held
+            held = True
+            return Vote.nobody(view.width)
+
+        def look(view: View) -> Any:
+            seen = dataclasses.replace(view, _lookups=Lookups(lambda branch: view.answer_keys[branch], elect))
             controller = self.controllers[0]
-            memory, pool = checked_start(controller, _Asking(pool, asked))
-            memory, pool, _ = checked_round(controller, memory, pool)
-            return checked_vote(controller, memory, pool)
+            memory, _ = checked_act(controller, checked_init(controller, seen)[0], seen)
+            return checked_answer(controller, memory, seen).leader
 
-        jax.eval_shape(run, pool)
-        return not asked.isdisjoint({"vote_finals", "read_until"})
+        jax.eval_shape(look, view)
+        return held
 
 
 def all_episodes(player: Player, dataset: ProbeDataset, orders: BranchOrders) -> Episodes:
@@ -462,28 +468,3 @@ def answer_texts(dataset: ProbeDataset, ids: Int[np.ndarray, "V S Q"]) -> np.nda
     for row, question in enumerate(dataset.questions):
         texts[row, : len(question.vocabulary)] = question.vocabulary
     return texts[np.arange(len(dataset)), ids]  # NONE is -1, the last column
-
-
-@dataclasses.dataclass(frozen=True)
-class _Asking:
-    """A pool that notes which members it is asked for.
-
-    Attributes:
-        pool: the pool.
-        asked: names of what was asked for.
-    """
-
-    pool: BranchPool
-    asked: set[str]
-
-    def __getattr__(self, name: str) -> Any:
-        self.asked.add(name)
-        member = getattr(self.pool, name)
-        if name in ("advance_rounds", "read_until"):
-            return lambda *arguments, **named: self._after(*member(*arguments, **named))
-        if name not in ("open", "advance", "probe", "prune", "read"):
-            return member
-        return lambda *arguments, **named: _Asking(member(*arguments, **named), self.asked)
-
-    def _after(self, pool: BranchPool, beside: Scalar) -> tuple[_Asking, Scalar]:
-        return _Asking(pool, self.asked), beside

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, Num
 
 from autotts_jax.core import votes
 from autotts_jax.core.controller import Controller, first_of, keep_live, within
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote, WeightedVote, vote_weighted
 from autotts_jax.policies.cmc import MOMENTUM_WINDOW, ROUNDS, completion_rank
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array, Scalar
+
+Chosen = TypeVar("Chosen")
 
 LIGHTEST, HEAVIEST = 1e-30, 1e30
 """Weights of votes between which one can be divided by another. Heavier votes count as the heaviest does."""
@@ -76,6 +79,10 @@ class RuleMemory(NamedTuple):
 
     Attributes:
         round: rounds played.
+        began: whether the last look has begun a round; if not, it has opened branches to be seen first.
+        idle: whether that round had nothing to read.
+        depth: intervals that were read of each branch before it.
+        finished: branches that were read to the end before it.
         vote: the last vote.
         winner: key of the leader's answer.
         stable: rounds since that last changed.
@@ -89,6 +96,10 @@ class RuleMemory(NamedTuple):
     """
 
     round: Int32[Array, ""]
+    began: Bool[Array, ""]
+    idle: Bool[Array, ""]
+    depth: Int32[Array, " W"]
+    finished: Bool[Array, " W"]
     vote: WeightedVote
     winner: Int32[Array, ""]
     stable: Int32[Array, ""]
@@ -157,11 +168,15 @@ class RuleController(Controller):
         """
         return None
 
-    def start(self, pool: Pool) -> tuple[RuleMemory, Pool]:
-        zero, zeros = jnp.int32(0), jnp.zeros(pool.width, jnp.int32)
+    def init(self, view: View) -> tuple[RuleMemory, Action]:
+        zero, zeros, no = jnp.int32(0), jnp.zeros(view.width, jnp.int32), jnp.bool_(False)
         memory = RuleMemory(
             round=zero,
-            vote=WeightedVote.nobody(pool.width),
+            began=no,
+            idle=no,
+            depth=zeros,
+            finished=view.finished,
+            vote=WeightedVote.nobody(view.width),
             winner=jnp.int32(NONE),
             stable=zero,
             ema=jnp.float32(0),
@@ -170,24 +185,39 @@ class RuleController(Controller):
             keys=zeros + NONE,
             streak=zeros,
             disagreement=zeros,
-            completion=jnp.arange(pool.width, dtype=jnp.int32),
+            completion=jnp.arange(view.width, dtype=jnp.int32),
         )
-        return memory, self._open(pool, jnp.minimum(self.initial, self.max_branches))
+        return memory, self._opens(jnp.minimum(self.initial, self.max_branches))
 
-    def round(self, memory: RuleMemory, pool: Pool) -> tuple[RuleMemory, Pool, Array]:
-        memory, pool, idle = self.read_on(memory, pool)
-        stop, opening = self.conclude(memory, pool, idle)
-        pool = self._open(pool, opening)
-        return memory._replace(round=memory.round + 1), pool, stop
+    def act(self, memory: RuleMemory, view: View) -> tuple[RuleMemory, Action]:
+        """Ends the round that was begun at the last look, and begins the next or opens branches."""
+        polled = self.poll(memory, view)
+        stop, opening = self.conclude(polled, view)
+        ended = choose(memory.began, polled._replace(round=memory.round + 1), memory)
+        opening = jnp.where(memory.began, opening, 0)
+        opens = opening > 0
 
-    def see(self, memory: RuleMemory, pool: BranchPool) -> Seen:
+        stop = jnp.where(memory.began, stop, StopReason.RUNNING)
+        stays = opens | (stop != StopReason.RUNNING) | (view.budget_spent & (view.rounds > 0))
+
+        begun, prune, read = self.begin(ended, view)
+        action = self._opens(opening)._replace(
+            stop=stop, prune=prune & ~opens, advance=jnp.where(opens, 0, read)
+        )
+        return choose(stays, ended._replace(began=jnp.bool_(False)), begun), action
+
+    def _opens(self, count: Scalar) -> Action:
+        in_full = jnp.asarray(self.in_full) > 0
+        return Action(open=jnp.where(in_full, 0, count), read=jnp.where(in_full, count, 0))
+
+    def see(self, memory: RuleMemory, view: View) -> Seen:
         """What the rules see between rounds."""
-        live, agrees = pool.live, pool.agrees(memory.vote.leader)
+        live, agrees = view.live, view.agrees(memory.vote.leader)
         return Seen(
             round=memory.round,
-            opened=pool.opened,
+            opened=view.opened,
             live=jnp.sum(live),
-            finished=jnp.sum(pool.finished),
+            finished=jnp.sum(view.finished),
             agreeing=jnp.sum(live & agrees),
             voters=memory.vote.voters,
             top1=memory.vote.top1,
@@ -197,42 +227,43 @@ class RuleController(Controller):
             confidence=memory.vote.confidence,
             ema=memory.ema,
             momentum=memory.momentum,
-            depth=pool.depth,
+            depth=view.depth,
             streak=memory.streak,
             disagreement=memory.disagreement,
             support=memory.vote.support,
             agrees=agrees,
-            ended=pool.finished,
+            ended=view.finished,
         )
 
-    def look(self, memory: RuleMemory, pool: BranchPool) -> tuple[RuleMemory, Seen]:
+    def look(self, memory: RuleMemory, view: View) -> tuple[RuleMemory, Seen]:
         """What the rules see at the start of a round, and the memory with this round counted."""
-        counted = (memory.round >= self.warm_up) & pool.live & (memory.vote.voters > 0)
-        strayed = jnp.where(pool.agrees(memory.vote.leader), 0, memory.disagreement + 1)
+        counted = (memory.round >= self.warm_up) & view.live & (memory.vote.voters > 0)
+        strayed = jnp.where(view.agrees(memory.vote.leader), 0, memory.disagreement + 1)
         memory = memory._replace(
             ema=self._smooth(memory.ema, memory.vote.confidence),
             disagreement=jnp.where(counted, strayed, memory.disagreement),
         )
-        return memory, self.see(memory, pool)
+        return memory, self.see(memory, view)
 
-    def read_on(self, memory: RuleMemory, pool: Pool) -> tuple[RuleMemory, Pool, Bool[Array, ""]]:
-        """Prunes, reads and has the branches vote; also returns whether nothing can be read any more."""
-        memory, seen = self.look(memory, pool)
-        prune = pool.live & self.prune(seen)
-        pool = pool.prune(keep_live(prune, memory.disagreement, pool.live, self.spare))
-        read = jnp.where(pool.live, self.read(seen), 0).astype(jnp.int32)
-        before = pool
-        pool = pool.advance(read)
-        idle = ~jnp.any(pool.live) | ~jnp.any(read > 0)
-        return self.poll(memory, before, pool), pool, idle
+    def begin(
+        self, memory: RuleMemory, view: View
+    ) -> tuple[RuleMemory, Bool[Array, " W"], Int32[Array, " W"]]:
+        """Begins a round: also returns which branches to prune, and how far to read the others."""
+        memory, seen = self.look(memory, view)
+        prune = keep_live(view.live & self.prune(seen), memory.disagreement, view.live, self.spare)
+        live = view.live & ~prune
+        read = jnp.where(live, self.read(seen), 0).astype(jnp.int32)
+        memory = memory._replace(
+            began=jnp.bool_(True), idle=~jnp.any(read > 0), depth=view.depth, finished=view.finished
+        )
+        return memory, prune, read
 
-    def conclude(
-        self, memory: RuleMemory, pool: BranchPool, idle: Bool[Array, ""]
-    ) -> tuple[Array, Int32[Array, ""]]:
+    def conclude(self, memory: RuleMemory, view: View) -> tuple[Array, Int32[Array, ""]]:
         """Ends a round: why the episode ends, if it does, and otherwise how many branches to open."""
-        seen = self.see(memory, pool)
-        room = jnp.maximum(self.max_branches - pool.opened, 0)
+        seen = self.see(memory, view)
+        room = jnp.maximum(self.max_branches - view.opened, 0)
         opening = jnp.minimum(self.open(seen), room).astype(jnp.int32)
+        idle = memory.idle | ~jnp.any(view.live)
         stop = first_of(
             (jnp.asarray(self.stop(seen), bool), StopReason.DECIDED),
             (idle & (opening <= 0), StopReason.EXHAUSTED),
@@ -240,37 +271,33 @@ class RuleController(Controller):
         )
         return stop, jnp.where(stop == StopReason.RUNNING, opening, 0)
 
-    def vote(self, memory: RuleMemory, pool: BranchPool) -> Vote:
+    def answer(self, memory: RuleMemory, view: View) -> Vote:
         """The last weighted vote; without one, that of the branches not pruned."""
-        held = memory.vote.unweighted.or_else(pool.vote(pool.active))
-        weights = self.weigh_answer(self.see(memory, pool))
+        held = memory.vote.unweighted.or_else(view.vote(view.active))
+        weights = self.weigh_answer(self.see(memory, view))
         if weights is None:
             return held
         # What is no weight counts nothing. As shares of the largest, sums neither overflow nor vanish.
         weights = jnp.nan_to_num(jnp.asarray(weights, jnp.float32), nan=0.0, posinf=HEAVIEST)
         weights = jnp.clip(weights, 0, HEAVIEST)
-        voters = pool.active & (memory.keys != NONE) & (weights >= LIGHTEST)
+        voters = view.active & (memory.keys != NONE) & (weights >= LIGHTEST)
         largest = jnp.max(weights, where=voters, initial=LIGHTEST)
         shares = jnp.where(voters, weights, 0) / largest
         count, weight = (votes.weigh(memory.keys, part) for part in (voters.astype(jnp.int32), shares))
         heaviest = votes.elect_heaviest(memory.keys, count, weight, voters, memory.completion)
         return heaviest.or_else(held)
 
-    def _open(self, pool: Pool, count: Array) -> Pool:
-        in_full = jnp.asarray(self.in_full) > 0
-        return pool.open(jnp.where(in_full, 0, count)).read(jnp.where(in_full, count, 0))
-
-    def poll(self, memory: RuleMemory, before: BranchPool, pool: BranchPool) -> RuleMemory:
+    def poll(self, memory: RuleMemory, view: View) -> RuleMemory:
         """Has the branches vote after they were read, and follows what comes of it."""
-        keys = pool.answer_keys.astype(jnp.int32)
+        keys = view.answer_keys.astype(jnp.int32)
         same = (keys == memory.keys) & (keys != NONE)
-        streak = jnp.where(pool.depth > before.depth, jnp.where(same, memory.streak + 1, 0), memory.streak)
-        order = jnp.arange(pool.width, dtype=jnp.int32)
-        joined = before.live & pool.finished
-        completion = jnp.where(joined, completion_rank(memory.round, before.depth), memory.completion)
+        streak = jnp.where(view.depth > memory.depth, jnp.where(same, memory.streak + 1, 0), memory.streak)
+        order = jnp.arange(view.width, dtype=jnp.int32)
+        joined = view.finished & ~memory.finished
+        completion = jnp.where(joined, completion_rank(memory.round, memory.depth), memory.completion)
         memory = memory._replace(keys=keys, streak=streak, completion=completion)
 
-        weights = jnp.where(pool.active, self.weigh(self.see(memory, pool)), 0)
+        weights = jnp.where(view.active, self.weigh(self.see(memory, view)), 0)
         vote = vote_weighted(keys, weights, jnp.where(jnp.asarray(self.by_completion) > 0, completion, order))
         winner = jnp.where(vote.leader == NONE, NONE, keys[vote.leader])
         ema = self._smooth(memory.ema, vote.confidence)
@@ -286,3 +313,14 @@ class RuleController(Controller):
 
     def _smooth(self, ema: Array, confidence: Array) -> Array:
         return (1 - self.alpha) * ema + self.alpha * confidence
+
+
+def choose(condition: Bool[Array, ""], ours: Chosen, others: Chosen) -> Chosen:
+    """Picks one of two pytrees of the same structure.
+
+    Args:
+        condition: whether to pick the first.
+        ours: the first.
+        others: the second.
+    """
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), ours, others)

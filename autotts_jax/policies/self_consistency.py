@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from autotts_jax.core.controller import Controller, Family, of_branches, within
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
-from autotts_jax.typing import Scalar
 
 
 @jax.tree_util.register_dataclass
@@ -25,15 +24,14 @@ class SelfConsistency(Controller):
 
     branches: int = within(1)
 
-    def start(self, pool: Pool) -> tuple[None, Pool]:
-        return None, pool.read(self.branches)
+    def init(self, view: View) -> tuple[None, Action]:  # noqa: ARG002
+        return None, Action(read=self.branches)
 
-    def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
-        read = pool.opened >= self.branches
-        return memory, pool, jnp.where(read, StopReason.DECIDED, StopReason.BUDGET)
+    def act(self, memory: None, view: View) -> tuple[None, Action]:
+        return memory, Action(jnp.where(view.opened >= self.branches, StopReason.DECIDED, StopReason.BUDGET))
 
-    def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
-        return pool.vote_finals()
+    def answer(self, memory: None, view: View) -> Vote:  # noqa: ARG002
+        return view.vote_finals()
 
 
 FAMILY = Family("sc", (1, 4, 8, 16, 32, 64), functools.partial(of_branches, SelfConsistency), "branches")

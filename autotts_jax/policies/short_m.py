@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from autotts_jax.core.controller import Controller, Family, first_of, of_branches, within
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
-from autotts_jax.typing import Scalar
 
 
 @jax.tree_util.register_dataclass
@@ -34,22 +33,22 @@ class ShortM(Controller):
     branches: int = within(1)
     quorum: int = within(1)
 
-    def start(self, pool: Pool) -> tuple[None, Pool]:
-        return None, pool.open(self.branches)
+    def init(self, view: View) -> tuple[None, Action]:  # noqa: ARG002
+        return None, Action(open=self.branches)
 
-    def round(self, memory: None, pool: Pool) -> tuple[None, Pool, Scalar]:
-        # Nothing is decided before a branch ends.
-        pool, _ = pool.advance_rounds(jnp.ones(pool.width, jnp.int32), pool.max_depth)
+    def act(self, memory: None, view: View) -> tuple[None, Action]:
+        read = view.rounds > 0
         stop = first_of(
-            (jnp.sum(pool.finished) >= self.quorum, StopReason.DECIDED),
-            (~jnp.any(pool.live), StopReason.EXHAUSTED),
+            (read & (jnp.sum(view.finished) >= self.quorum), StopReason.DECIDED),
+            (read & ~jnp.any(view.live), StopReason.EXHAUSTED),
         )
-        return memory, pool, stop
+        # Nothing is decided before a branch ends.
+        return memory, Action(stop, advance=jnp.where(view.live, 1, 0), repeat=view.max_depth)
 
-    def vote(self, memory: None, pool: BranchPool) -> Vote:  # noqa: ARG002
+    def answer(self, memory: None, view: View) -> Vote:  # noqa: ARG002
         """The finished branches vote; where a budget has ended the episode before any has, all do."""
-        return pool.vote_finals(rank=pool.depth * pool.width + jnp.arange(pool.width)).or_else(
-            pool.vote(pool.active)
+        return view.vote_finals(rank=view.depth * view.width + jnp.arange(view.width)).or_else(
+            view.vote(view.active)
         )
 
 

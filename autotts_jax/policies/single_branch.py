@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Int32
 
 from autotts_jax.core.controller import Controller, Family, first_of, within
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.typing import Array, Scalar
+from autotts_jax.typing import Array
 
 
 class Latest(NamedTuple):
@@ -40,20 +40,18 @@ class SingleBranch(Controller):
 
     patience: int = within(1)
 
-    def start(self, pool: Pool) -> tuple[Latest, Pool]:
-        pool = pool.open(1)
-        return Latest(pool.answer_key(0), jnp.int32(1)), pool
+    def init(self, view: View) -> tuple[Latest, Action]:  # noqa: ARG002
+        return Latest(jnp.int32(NONE), jnp.int32(0)), Action(open=1)
 
-    def round(self, memory: Latest, pool: Pool) -> tuple[Latest, Pool, Scalar]:
-        pool = pool.advance(jnp.where(pool.live, 1, 0))
-        key = pool.answer_key(0)
+    def act(self, memory: Latest, view: View) -> tuple[Latest, Action]:
+        key = view.answer_key(0).astype(jnp.int32)
         streak = jnp.where((key == memory.key) & (key != NONE), memory.streak + 1, 1)
-        settled = (streak >= self.patience) | jnp.any(pool.finished)
-        stop = first_of((settled, StopReason.DECIDED))
-        return Latest(key, streak), pool, stop
+        settled = (streak >= self.patience) | jnp.any(view.finished)
+        stop = first_of(((view.rounds > 0) & settled, StopReason.DECIDED))
+        return Latest(key, streak), Action(stop, advance=jnp.where(view.live, 1, 0))
 
-    def vote(self, memory: Latest, pool: BranchPool) -> Vote:  # noqa: ARG002
-        return pool.vote(pool.active)
+    def answer(self, memory: Latest, view: View) -> Vote:  # noqa: ARG002
+        return view.vote(view.active)
 
 
 def check_patience(value: float) -> int:

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Int32
 
 from autotts_jax.core.controller import Family, of_branches
-from autotts_jax.core.votes import Vote
-from autotts_jax.policies.one_by_one import ByVote
+from autotts_jax.core.view import View
+from autotts_jax.policies.one_by_one import OneByOne
 from autotts_jax.typing import Array
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class SPRTConsensus(ByVote):
+class SPRTConsensus(OneByOne):
     """Stops when Wald's sequential probability ratio test decides between the two leading answers.
 
     Among the votes for one of the two, the share of the leader is ½ by the null hypothesis and ``p1`` by the
@@ -35,12 +35,17 @@ class SPRTConsensus(ByVote):
     alpha: float = 0.05
     beta: float = 0.949976
 
-    def sure(self, vote: Vote, opened: Int32[Array, ""]) -> Bool[Array, ""]:  # noqa: ARG002
+    def sure(self, view: View) -> tuple[Bool[Array, ""], Int32[Array, ""]]:
+        vote = view.vote_finals()
         # The logarithms of numbers that are nearly one: log1p keeps their digits in single precision.
         edge, power = 2 * self.p1 - 1, 1 - self.alpha - self.beta
-        ratio = vote.top1 * jnp.log1p(edge) + vote.top2 * jnp.log1p(-edge)
+        rise, fall = jnp.log1p(edge), jnp.log1p(-edge)
+        ratio = vote.top1 * rise + vote.top2 * fall
         upper, lower = jnp.log1p(power / self.alpha), jnp.log1p(-power / (1 - self.alpha))
-        return (ratio >= upper) | (ratio <= lower)
+        # Votes for the leader, or for the other, after which a bound is reached; rounded on the safe side.
+        more = jnp.minimum((upper - ratio) / rise, (lower - ratio) / fall)
+        needed = jnp.clip(jnp.ceil(more - 0.01), 1, view.width).astype(jnp.int32)
+        return (ratio >= upper) | (ratio <= lower), needed
 
 
 FAMILY = Family("sprt", (4, 8, 16, 32, 64), functools.partial(of_branches, SPRTConsensus), "branches")

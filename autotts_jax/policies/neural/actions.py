@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, PRNGKeyArray
 
-from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.view import View
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
@@ -38,15 +38,15 @@ class ActionHead(abc.ABC):
 
         Args:
             width: W, branches that an episode can open.
-            signals: names of the signals that its pool shows.
+            signals: names of the signals that its views show.
         """
 
     @abc.abstractmethod
-    def mask(self, pool: BranchPool) -> Any:
+    def mask(self, view: View) -> Any:
         """Finds the admissible actions.
 
         Args:
-            pool: the pool.
+            view: what the episode has revealed.
         """
 
     @abc.abstractmethod
@@ -168,20 +168,20 @@ class RoundsHead(ActionHead):
     def environment(self, width: int, signals: Sequence[str] = ()) -> WidthDepthRounds:
         return WidthDepthRounds(width, max_advance=MAX_ADVANCE, signals=signals)
 
-    def mask(self, pool: BranchPool) -> RoundMask:
+    def mask(self, view: View) -> RoundMask:
         """Finds the admissible actions: live branches are pruned or read, all others are held.
 
         So that every round makes progress, the first opens branches, and one without live branches answers.
 
         Args:
-            pool: the pool.
+            view: what the episode has revealed.
         """
-        count, live = jnp.array(OPENINGS), pool.live
-        began = pool.opened > 0
+        count, live = jnp.array(OPENINGS), view.live
+        began = view.opened > 0
         return RoundMask(
             answer=began,
             go_on=~began | jnp.any(live),
-            opening=(count <= pool.width - pool.opened) & ((count > 0) | began),
+            opening=(count <= view.width - view.opened) & ((count > 0) | began),
             choice=jnp.stack([~live] + [live] * (1 + MAX_ADVANCE)),
         )
 
@@ -241,8 +241,8 @@ class AtomicHead(ActionHead):
     def environment(self, width: int, signals: Sequence[str] = ()) -> WidthDepth:
         return WidthDepth(width, signals=signals)
 
-    def mask(self, pool: BranchPool) -> Bool[Array, " A"]:
-        return self.environment(pool.width).action_mask(pool)
+    def mask(self, view: View) -> Bool[Array, " A"]:
+        return self.environment(view.width).action_mask(view)
 
     def logits(self, outputs: Outputs, mask: Bool[Array, " A"]) -> Float[Array, " A"]:
         logits = jnp.concatenate([outputs.episode, outputs.branches.reshape(-1)])

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float, Int32
 
-from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.view import View
 from autotts_jax.envs import observations
 from autotts_jax.envs.observations import CLIP, GAMMA_DECADES, Tracker
 from autotts_jax.typing import Array
@@ -60,10 +60,10 @@ COUNTS = (
     *("opened", "live", "finished", "pruned", "cost"),
     *(f"{vote}_{name}" for vote in ("finals", "latest") for name in ("voters", "top1", "top2")),
 )
-"""Inputs that are counts, which `observations` divides by the pool's width."""
+"""Inputs that are counts, which `observations` divides by the width."""
 
 WIDTH = 64
-"""What the network divides counts by instead, so that it plays alike in pools of any width."""
+"""What the network divides counts by instead, so that it plays alike at any width."""
 
 
 class SignalInput(NamedTuple):
@@ -130,35 +130,35 @@ def initial_state(width: int) -> RecurrentState:
     )
 
 
-class EncodedPool(NamedTuple):
-    """What `encode` returns: the network's inputs, and the recurrent state with the present pool in it."""
+class Encoded(NamedTuple):
+    """What `encode` returns: the network's inputs, and the recurrent state with the present view in it."""
 
     inputs: Inputs
     state: RecurrentState
 
 
 def encode(
-    pool: BranchPool,
+    view: View,
     state: RecurrentState,
     gamma: Float[Array, ""],
     atomic: bool = False,
     signal_inputs: Sequence[SignalInput] = (),
-) -> EncodedPool:
+) -> Encoded:
     """Computes the network's inputs.
 
     Args:
-        pool: the pool.
+        view: what the episode has revealed.
         state: the recurrent state from the steps before.
         gamma: γ, the price of an interval.
         atomic: whether actions are atomic (static).
         signal_inputs: the signals that the network reads (static).
     """
     # Rounds since the step before.
-    passed = (jnp.max(pool.depth) > state.round).astype(jnp.int32) if atomic else 1
-    stand = observations.standing(pool, state.tracker)
+    passed = (jnp.max(view.depth) > state.round).astype(jnp.int32) if atomic else 1
+    stand = observations.standing(view, state.tracker)
     columns = observations.branch_columns(stand, state.tracker)
     entries = observations.global_entries(stand, 0, 1, gamma)
-    disagrees = pool.live & (stand.finals.voters > 0) & (columns["with_finals"] == 0)
+    disagrees = view.live & (stand.finals.voters > 0) & (columns["with_finals"] == 0)
     disagreement = jnp.where(disagrees, state.disagreement + passed, 0)
     confidence = entries["finals_confidence"]
     quick = state.quick + QUICK * passed * (confidence - state.quick)
@@ -170,48 +170,34 @@ def encode(
         "momentum": 4 * (quick - slow),
     }
     for name in COUNTS:
-        entries[name] *= pool.width / WIDTH
+        entries[name] *= view.width / WIDTH
     # In decades around 10^-4; the other entries are of the order of one already.
     entries["gamma"] = (entries["gamma"] - 0.5) * GAMMA_DECADES
     inputs = Inputs(
-        jnp.stack([*(columns[name] for name in BRANCH_INPUTS), *_standardised(pool, signal_inputs)]),
+        jnp.stack([*(columns[name] for name in BRANCH_INPUTS), *_standardised(view, signal_inputs)]),
         jnp.stack([jnp.asarray(entries[name], jnp.float32) for name in GLOBAL_INPUTS]),
     )
-    return EncodedPool(inputs, RecurrentState(state.tracker, disagreement, quick, slow, state.round + passed))
-
-
-def update(
-    state: RecurrentState, before: BranchPool, after: BranchPool, atomic: bool = False
-) -> RecurrentState:
-    """Updates the recurrent state after an action.
-
-    Args:
-        state: the recurrent state from `encode`.
-        before: the pool before the action.
-        after: the pool after it.
-        atomic: whether actions are atomic (static).
-    """
-    return state._replace(tracker=observations.track(state.tracker, before, after, atomic))
+    return Encoded(inputs, RecurrentState(state.tracker, disagreement, quick, slow, state.round + passed))
 
 
 def vote_inputs(
-    pool: BranchPool, tracker: Tracker, signal_inputs: Sequence[SignalInput] = ()
+    view: View, tracker: Tracker, signal_inputs: Sequence[SignalInput] = ()
 ) -> Float[Array, "V W"]:
     """Computes `VOTE_INPUTS` of each branch, followed by its standardised signals.
 
     Args:
-        pool: the pool.
+        view: what the episode has revealed.
         tracker: what the steps have shown.
         signal_inputs: the signals that the network reads (static).
     """
-    depth = jnp.maximum(pool.depth, 1).astype(jnp.float32)
+    depth = jnp.maximum(view.depth, 1).astype(jnp.float32)
     plain = depth / VOTE_SCALE, jnp.log(depth), tracker.streak / VOTE_SCALE
-    return jnp.stack([*plain, *_standardised(pool, signal_inputs)])
+    return jnp.stack([*plain, *_standardised(view, signal_inputs)])
 
 
-def _standardised(pool: BranchPool, signal_inputs: Sequence[SignalInput]) -> list[Float[Array, " W"]]:
+def _standardised(view: View, signal_inputs: Sequence[SignalInput]) -> list[Float[Array, " W"]]:
     """Looks up the signals of each branch, standardised; 0 where none is revealed or it is not finite."""
-    columns = [(pool.signal(name) - mean) / std for name, mean, std in signal_inputs]
+    columns = [(view.signal(name) - mean) / std for name, mean, std in signal_inputs]
     return [jnp.where(jnp.isfinite(x), jnp.clip(x, -SIGNAL_CLIP, SIGNAL_CLIP), 0) for x in columns]
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Bool, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from autotts_jax.core import votes
-from autotts_jax.core.controller import Controller, Family, first_of
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
+from autotts_jax.core.controller import Controller, Family
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.envs import observations
+from autotts_jax.envs.observations import Before
 from autotts_jax.policies.env_policy import check_gamma
 from autotts_jax.policies.neural.actions import HEADS, ActionHead
 from autotts_jax.policies.neural.network import (
@@ -27,11 +28,10 @@ from autotts_jax.policies.neural.network import (
     SignalInput,
     encode,
     initial_state,
-    update,
     vote_inputs,
 )
 from autotts_jax.replay.scale import Scale
-from autotts_jax.typing import Array, Scalar
+from autotts_jax.typing import Array
 
 ROUNDS = 120
 """Rounds after which an episode is ended, as `RecurrentState` counts them."""
@@ -44,6 +44,18 @@ PRECISION = "highest"
 
 Parameters = dict[str, Any]
 """A network's parameters: nested dicts of float32 arrays."""
+
+
+class NeuralMemory(NamedTuple):
+    """What a network as a controller remembers.
+
+    Attributes:
+        state: its recurrent state after the last look.
+        before: what was seen then.
+    """
+
+    state: RecurrentState
+    before: Before
 
 
 @functools.partial(
@@ -80,26 +92,28 @@ class NeuralPolicy(Controller):
         numbers = sum(map(np.size, jax.tree.leaves(self.parameters)))
         return f"NeuralPolicy(<{numbers:,} parameters>, gamma={self.gamma!r}, trained_on={self.trained_on!r})"
 
-    def start(self, pool: Pool) -> tuple[RecurrentState, Pool]:
-        return initial_state(pool.width), pool
+    def init(self, view: View) -> NeuralMemory:
+        return NeuralMemory(initial_state(view.width), Before.of(view))
 
-    def round(self, memory: RecurrentState, pool: Pool) -> tuple[RecurrentState, Pool, Scalar]:
-        atomic = head_of(self.parameters).environment(pool.width).atomic
-        inputs, state = encode(pool, memory, jnp.asarray(self.gamma), atomic, self.signal_inputs)
-        after, answered = act(self.parameters, inputs, pool)
-        stop = first_of(
-            (answered, StopReason.DECIDED),
-            (state.round >= ROUNDS, StopReason.STEP_LIMIT),
-        )
-        return update(state, pool, after, atomic), after, stop
+    def act(self, memory: NeuralMemory, view: View) -> tuple[NeuralMemory, Action]:
+        atomic = head_of(self.parameters).environment(view.width).atomic
+        tracker = observations.track(memory.state.tracker, memory.before, view, atomic)
+        state = memory.state._replace(tracker=tracker)
+        inputs, state = encode(view, state, jnp.asarray(self.gamma), atomic, self.signal_inputs)
+        action = decide(self.parameters, inputs, view)
+        over = memory.state.round >= ROUNDS
+        action = action._replace(stop=jnp.where(over, StopReason.STEP_LIMIT, action.stop))
+        return NeuralMemory(state, Before.of(view)), action
 
-    def vote(self, memory: RecurrentState, pool: BranchPool) -> Vote:
-        stand = observations.standing(pool, memory.tracker)
-        inputs = vote_inputs(pool, memory.tracker, self.signal_inputs)
+    def answer(self, memory: NeuralMemory, view: View) -> Vote:
+        tracker = memory.state.tracker
+        stand = observations.standing(view, tracker)
+        inputs = vote_inputs(view, tracker, self.signal_inputs)
         weights = jax.nn.softmax(log_weights(self.parameters, inputs), where=stand.final)
         weight = votes.weigh(stand.keys, weights)
-        completion = memory.tracker.completion
-        finals = votes.elect_heaviest(stand.keys, stand.final_support, weight, stand.final, completion)
+        finals = votes.elect_heaviest(
+            stand.keys, stand.final_support, weight, stand.final, tracker.completion
+        )
         return finals.or_else(stand.latest)
 
 
@@ -140,22 +154,17 @@ def apply_network(parameters: Parameters, inputs: Inputs, mask: Any) -> Any:
         return head_of(parameters).logits(_network(parameters)(inputs), mask)
 
 
-def act(parameters: Parameters, inputs: Inputs, pool: Pool) -> tuple[Pool, Bool[Array, ""]]:
-    """Carries out the most likely action.
+def decide(parameters: Parameters, inputs: Inputs, view: View) -> Action:
+    """Decides on the most likely action.
 
     Args:
         parameters: the network's parameters.
-        inputs: what the network reads of the pool.
-        pool: the pool.
-
-    Returns:
-        The pool after the action, and whether the action is to answer.
+        inputs: what the network reads of the episode.
+        view: what the episode has revealed.
     """
     head = head_of(parameters)
-    logits = apply_network(parameters, inputs, head.mask(pool))
-    action = head.for_environment(head.greedy(logits))
-    after, answered, _ = head.environment(pool.width).act(pool, action)
-    return after, answered
+    logits = apply_network(parameters, inputs, head.mask(view))
+    return head.environment(view.width).decode(view, head.for_environment(head.greedy(logits)))[0]
 
 
 def log_weights(parameters: Parameters, inputs: Float[Array, "V W"]) -> Float[Array, " W"]:
