@@ -6,37 +6,37 @@ from collections.abc import Callable
 from typing import Any
 
 from autotts_jax.checks import callback
-from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.view import View
 from autotts_jax.core.votes import Vote
 from autotts_jax.envs import observations
 from autotts_jax.envs.observations import Tracker
 from autotts_jax.errors import InputError
 
-Aggregate = Callable[[BranchPool, Tracker], Vote]
+Aggregate = Callable[[View, Tracker], Vote]
 """Agg: the vote whose winner is the final answer."""
 
 
-def majority(pool: BranchPool, tracker: Tracker) -> Vote:
+def majority(view: View, tracker: Tracker) -> Vote:
     """Holds the vote of the active branches' finals; while there is none, of their latest answers.
 
     Ties go to the final that was revealed first, and among latest answers to the branch opened first.
 
     Args:
-        pool: the pool.
+        view: what the episode has revealed.
         tracker: what the steps have shown.
     """
-    stand = observations.standing(pool, tracker)
+    stand = observations.standing(view, tracker)
     return stand.finals.or_else(stand.latest)
 
 
-def latest(pool: BranchPool, tracker: Tracker) -> Vote:  # noqa: ARG001
+def latest(view: View, tracker: Tracker) -> Vote:  # noqa: ARG001
     """Holds the vote of the active branches' latest answers, finals or not.
 
     Args:
-        pool: the pool.
+        view: what the episode has revealed.
         tracker: what the steps have shown.
     """
-    return pool.vote(pool.active)
+    return view.vote(view.active)
 
 
 AGGREGATES: dict[str, Aggregate] = {"majority": majority, "latest": latest}
@@ -53,11 +53,11 @@ def find_aggregate(aggregate: Any) -> Aggregate:
         InputError: it is neither.
     """
     if callable(aggregate):
-        callback("aggregate", aggregate, "the branch pool", "the tracker")
+        callback("aggregate", aggregate, "the view", "the tracker")
         return aggregate
     if not isinstance(aggregate, str) or aggregate not in AGGREGATES:
         raise InputError(
             f"unknown aggregation {aggregate!r:.60}; choose one of {', '.join(AGGREGATES)}, or give a "
-            "function of the branch pool and the tracker"
+            "function of the view and the tracker"
         )
     return AGGREGATES[aggregate]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,15 +19,16 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from autotts_jax.checks import choice, flag, number, whole
+from autotts_jax.checks import choice, flag, nearest, number, whole
 from autotts_jax.core import keys
 from autotts_jax.core.costs import EpisodeCost, critical_tokens, spent_in
 from autotts_jax.core.forks import refuse_forks
-from autotts_jax.core.pool import BranchPool, Pool, ReplayPool, winner
+from autotts_jax.core.pool import ReplayPool
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import MOST_BRANCHES, Vote
 from autotts_jax.envs import observations
 from autotts_jax.envs.aggregates import AGGREGATES, Aggregate, find_aggregate
-from autotts_jax.envs.observations import BRANCH_FEATURES, GLOBAL_FEATURES, History, Tracker
+from autotts_jax.envs.observations import BRANCH_FEATURES, GLOBAL_FEATURES, Before, History, Tracker
 from autotts_jax.envs.params import (
     EnvParams,
     EnvState,
@@ -87,7 +89,7 @@ class Environment(abc.ABC):
         obs: ``features``, ``history`` or ``flat``.
         aggregate: how the final answer is found: a name in `AGGREGATES` or your own function.
         mask_in_obs: the action mask is in every observation, in Gymnasium too.
-        signals: names of the S signals that are observed; the pool shows no others.
+        signals: names of the S signals that are observed; views show no others.
 
     Raises:
         InputError: one of them is something else, or out of range.
@@ -125,6 +127,30 @@ class Environment(abc.ABC):
         named = {function: repr(name) for name, function in AGGREGATES.items()}
         settings = [f"{name}={named.get(value, repr(value))}" for name, value in vars(self).items()]
         return f"{self.name}({', '.join(settings)})"
+
+    @classmethod
+    def split_settings(cls, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Splits settings into those of the environment and those of its parameters.
+
+        Args:
+            settings: arguments of the class and of its `make_params`.
+
+        Returns:
+            The arguments of the class, and those of `make_params`.
+
+        Raises:
+            InputError: there is no such setting.
+        """
+        of_class = list(inspect.signature(cls).parameters)
+        of_params = list(inspect.signature(cls.make_params).parameters)[2:]  # after self and the matrix
+        known = [*of_class, *of_params]
+        for name in settings:
+            if name not in known:
+                raise InputError(f"{cls.__name__} has no setting {name!r}; {nearest(name, known)}")
+        return (
+            {name: value for name, value in settings.items() if name in of_class},
+            {name: value for name, value in settings.items() if name in of_params},
+        )
 
     # --- parameters and spaces ---------------------------------------------------------------------------
 
@@ -387,11 +413,12 @@ class Environment(abc.ABC):
             labels=self._keeps_all,
             revealed=self.obs == "history" or self._keeps_all,
             equivalence=False,
+            batches=False,
         )
         state = EnvState(
             pool=pool.without_matrix(),
             tracker=observations.start_tracking(self.max_branches, self.atomic),
-            history=observations.start_history(pool) if self.obs == "history" else None,
+            history=observations.start_history(pool.view()) if self.obs == "history" else None,
             question=question,
             target=jnp.asarray(target, jnp.int32),
             answer=jnp.int32(NONE),
@@ -431,14 +458,18 @@ class Environment(abc.ABC):
         if not jnp.issubdtype(jnp.result_type(action), jnp.integer):
             raise InputError(f"an action must be of integers, but it is {action!r:.60}")
         before = state.pool.with_matrix(params.matrix)
-        after, answered, invalid = self.act(before, action)
-        tracker = observations.track(state.tracker, before, after, self.atomic)
-        vote = self.aggregate(after, tracker)
+        looked = before.view(state.time)
+        decoded, invalid = self.decode(looked, action)
+        answered = jnp.asarray(decoded.stop) != StopReason.RUNNING
+        after = before.step(decoded)
+        view = after.view(state.time + 1)
+        tracker = observations.track(state.tracker, Before.of(looked), view, self.atomic)
+        vote = self.aggregate(view, tracker)
         if not isinstance(vote, Vote):
             raise InputError(
-                f"aggregate returns a {type(vote).__name__}, but it must return a Vote, as pool.vote does"
+                f"aggregate returns a {type(vote).__name__}, but it must return a Vote, as view.vote does"
             )
-        answer = winner(after, vote)
+        answer = view.answer_key(vote.leader)
         critical_path = state.critical_path
         if critical_path is not None:
             critical_path += critical_tokens(before, after)
@@ -454,7 +485,7 @@ class Environment(abc.ABC):
             params.progress_weight,
             params.regret_budget,
         )
-        history = state.history and observations.extend_history(state.history, before, after)
+        history = state.history and observations.extend_history(state.history, view)
         stepped = dataclasses.replace(
             state,
             pool=after.without_matrix(),
@@ -474,7 +505,7 @@ class Environment(abc.ABC):
             "question": state.question,
             "answer": answer,
             "correct": (answer == params.matrix.gold[state.question]) & (answer != NONE),
-            "action_mask": self.action_mask(after),
+            "action_mask": self.action_mask(view),
         }
         worth -= jnp.where(invalid, params.invalid_penalty, 0.0)
         return self.get_obs(stepped, params), stepped, worth, answered, info
@@ -486,9 +517,9 @@ class Environment(abc.ABC):
             state: the state.
             params: the parameters.
         """
-        pool = state.pool.with_matrix(params.matrix)
+        view = state.pool.with_matrix(params.matrix).view(state.time)
         return self.observe(
-            pool, state.tracker, state.history, state.time, params.max_steps_in_episode, state.gamma
+            view, state.tracker, state.history, state.time, params.max_steps_in_episode, state.gamma
         )
 
     def is_terminated(self, state: EnvState, params: EnvParams) -> Bool[Array, ""]:  # noqa: ARG002
@@ -544,55 +575,56 @@ class Environment(abc.ABC):
     # --- what a policy can be played with, outside an environment too ------------------------------------
 
     @abc.abstractmethod
-    def act(self, pool: Pool, action: Array) -> tuple[Pool, Bool[Array, ""], Bool[Array, ""]]:
-        """Plays an action on a pool, in an environment or outside.
+    def decode(self, view: View, action: Array) -> tuple[Action, Bool[Array, ""]]:
+        """Says what an action of this environment does, in an environment or outside.
 
         Args:
-            pool: the pool.
+            view: what the episode has revealed.
             action: the action.
 
         Returns:
-            The pool after it, whether it was ANSWER, and whether it or a part of it was inadmissible.
+            What to do, which for ANSWER is to stop alone; and whether the action or a part of it is
+            inadmissible.
         """
 
     @abc.abstractmethod
-    def action_mask(self, pool: BranchPool) -> Bool[Array, " A"]:
+    def action_mask(self, view: View) -> Bool[Array, " A"]:
         """Finds the admissible actions, or options of each entry of an action.
 
         Args:
-            pool: the pool.
+            view: what the episode has revealed.
         """
 
     def observe(
         self,
-        pool: BranchPool,
+        view: View,
         tracker: Tracker,
         history: History | None,
         time: Scalar,
         max_steps: Scalar,
         gamma: Float[Array, ""],
     ) -> Observation:
-        """Makes the observation of a pool, in an environment or outside.
+        """Makes the observation of an episode, in an environment or outside.
 
         Args:
-            pool: the pool.
+            view: what the episode has revealed.
             tracker: what the steps have shown.
             history: all that was revealed; None unless it is observed.
             time: steps taken.
             max_steps: the step limit.
             gamma: γ, the price of an interval.
         """
-        stand = observations.standing(pool, tracker)
+        stand = observations.standing(view, tracker)
         branches = observations.branch_features(stand, tracker)
         whole = observations.global_features(stand, time, max_steps, gamma)
-        shown = {"signals": observations.branch_signals(pool, self.signals)} if self.signals else {}
+        shown = {"signals": observations.branch_signals(view, self.signals)} if self.signals else {}
         if self.obs == "flat":
             rows = [values.reshape(-1) for values in shown.values()]
             vector = jnp.concatenate([branches.reshape(-1), whole, *rows])
             if not self.mask_in_obs:
                 return vector
-            return {"observations": vector, "action_mask": self.action_mask(pool)}
-        seen = {"branches": branches, "globals": whole, "action_mask": self.action_mask(pool)} | shown
+            return {"observations": vector, "action_mask": self.action_mask(view)}
+        seen = {"branches": branches, "globals": whole, "action_mask": self.action_mask(view)} | shown
         return seen if history is None else seen | {"history": history.shown}
 
     def _first_observation(self, state: EnvState, params: EnvParams) -> Observation:
@@ -600,10 +632,10 @@ class Environment(abc.ABC):
 
         It hardly depends on the episode, so under ``vmap`` almost nothing of it is computed for every lane.
         """
-        pool = state.pool.unopened(params.matrix)
-        history = None if state.history is None else observations.start_history(pool)
-        tracker = observations.start_tracking(pool.width, self.atomic)
-        return self.observe(pool, tracker, history, 0, params.max_steps_in_episode, state.gamma)
+        view = state.pool.unopened(params.matrix).view()
+        history = None if state.history is None else observations.start_history(view)
+        tracker = observations.start_tracking(view.width, self.atomic)
+        return self.observe(view, tracker, history, 0, params.max_steps_in_episode, state.gamma)
 
 
 @functools.lru_cache(maxsize=8)
@@ -613,7 +645,7 @@ def _default_params(env: Environment) -> EnvParams:
 
 
 def _cost(
-    pool: BranchPool, params: EnvParams, question: Int[Array, ""], critical_path: Int[Array, ""] | None
+    pool: ReplayPool, params: EnvParams, question: Int[Array, ""], critical_path: Int[Array, ""] | None
 ) -> Float[Array, ""]:
     """C = Σ l_i + κ_probe·|Ω|, or another cost, in intervals."""
     if params.cost is None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from autotts_jax.core import pool as pools
 from autotts_jax.core import stepping
+from autotts_jax.core import view as views
 from autotts_jax.core.controller import Controller
 from autotts_jax.core.mdp import Admissible
-from autotts_jax.core.observed import ObservedPool
-from autotts_jax.core.stepping import Decision, Ended, Executor, Operation
+from autotts_jax.core.stepping import Decision, Ended, Executor
+from autotts_jax.core.view import Action, View
 from autotts_jax.envs.observations import BRANCH_FEATURES, REVEALED_NONE, UNREVEALED
 from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import NONE
@@ -45,7 +46,7 @@ def play_in_environment(
         seed: seed of the episode, for ``env.reset``.
         options: question and order of the episode, for ``env.reset``.
         budget: the token budget that the environment was made with.
-        on_decision: called after every operation of the controller that changed something.
+        on_decision: called after every part of an action that changed something.
 
     Returns:
         How the episode ended for the controller, and the sum of the environment's rewards.
@@ -61,7 +62,7 @@ def play_in_environment(
 
 
 class EnvironmentExecutor(Executor):
-    """Carries out operations as atomic actions of an environment.
+    """Carries out actions as atomic actions of an environment.
 
     A full read is a branch that is opened, continued to its end and probed there; the environment charges it
     as stepwise reading, and under a token budget one that does not fit is read in part.
@@ -78,8 +79,6 @@ class EnvironmentExecutor(Executor):
     Raises:
         InputError: the environment is another one.
     """
-
-    pool: ObservedPool
 
     def __init__(
         self,
@@ -105,30 +104,43 @@ class EnvironmentExecutor(Executor):
         self._signals: tuple[str, ...] = env.get_wrapper_attr("environment").signals if shown else ()
         self._depth = np.zeros(width, np.int32)
         self._charged = np.zeros(width, np.int32)
+        self._labels: dict[int, int] = {}
         self._look(observation, info)
 
-    def carry_out(self, operation: Operation) -> None:
-        """Carries out an operation action by action."""
-        argument = np.asarray(operation.argument)
-        if operation.action in ("probe", "prune"):
-            for branch in np.flatnonzero(argument).tolist():
-                self._act(operation.action, branch)
-        elif operation.action == "advance":
-            for branch, count in enumerate(argument.tolist()):
-                self._advance(branch, count, operation.probe)
+    def view(self, rounds: int = 0) -> View:
+        """Shows what the observation shows."""
+        return dataclasses.replace(self._view, rounds=np.asarray(rounds, np.int32))
+
+    def carry_out(self, name: str, action: Action) -> None:
+        """Carries out a part of an action by atomic actions."""
+        probes = action.probe is None
+        if name in ("probe", "prune"):
+            for branch in np.flatnonzero(getattr(action, name)).tolist():
+                self._act(name, branch)
+        elif name == "advance":
+            for branch, count in enumerate(np.asarray(action.advance).tolist()):
+                self._advance(branch, count, probes)
         else:
-            for _ in range(int(argument)):
-                branch = int(self.pool.opened)
+            for _ in range(int(getattr(action, name))):
+                branch = int(self._view.opened)
                 if not self._act("open", branch):
                     return
-                if operation.action == "read":
-                    self._advance(branch, self.pool.max_depth, probe=False)
-                if operation.probe or operation.action == "read":
+                if name == "read":
+                    self._advance(branch, self._view.max_depth, probe=False)
+                if probes or name == "read":
                     self._act("probe", branch)
+
+    def settle(self) -> None:
+        """Labels what an action has revealed."""
+        keys = np.asarray(self._view.revealed_keys)
+        for key in dict.fromkeys(keys[keys >= 0].tolist()):
+            self._labels.setdefault(key, len(self._labels))
+        labels = [self._labels.get(key, NONE) for key in np.asarray(self._view.answer_keys).tolist()]
+        self._view = dataclasses.replace(self._view, _labels=np.array(labels, np.int32))
 
     def answers(self, branches: Sequence[int]) -> list[str | None]:
         """Names the latest answers by their numbers in the history, as the environment shows no text."""
-        keys = np.asarray(self.pool.answer_keys)[list(branches)]
+        keys = np.asarray(self._view.answer_keys)[list(branches)]
         return [None if key == NONE else str(key) for key in keys.tolist()]
 
     def answer_with(self, leader: int) -> None:
@@ -137,8 +149,8 @@ class EnvironmentExecutor(Executor):
         Args:
             leader: the branch; ``NONE`` for no answer.
         """
-        disagrees = np.asarray(self.pool.active) & ~np.asarray(self.pool.agrees(leader))
-        self.carry_out(Operation("prune", disagrees))
+        disagrees = np.asarray(self._view.active) & ~np.asarray(self._view.agrees(leader))
+        self.carry_out("prune", Action(prune=disagrees))
         self._take(_ANSWER)
 
     def _advance(self, branch: int, count: int, probe: bool) -> None:
@@ -165,7 +177,7 @@ class EnvironmentExecutor(Executor):
                 "a larger max_steps"
             )
         self.total_reward += float(reward)
-        self._charged[branch] += info["tokens"] - int(self.pool.tokens)
+        self._charged[branch] += info["tokens"] - int(self._view.tokens)
         self._look(observation, info)
 
     def _look(self, observation: Mapping[str, Any], info: Mapping[str, Any]) -> None:
@@ -175,20 +187,32 @@ class EnvironmentExecutor(Executor):
         signals = np.where(revealed, observation["signals"], np.nan) if self._signals else np.empty((0, 0))
         self._mask = np.asarray(info["action_mask"]).astype(bool)
         advance, probe, prune = self._mask[_ANSWER + 1 :].reshape(3, self._width)
-        self.pool = ObservedPool(  # type: ignore[abstract]
-            depth=self._depth.copy(),
-            active=branches[:, _COLUMN["active"]] == 1,
-            finished=branches[:, _COLUMN["finished"]] == 1,
-            # The environment's numbers of answers are keys; it marks the rest the other way round.
-            revealed_keys=np.select(
-                [history == UNREVEALED, history == REVEALED_NONE], [pools.UNREVEALED, NONE], history
-            ).astype(np.int32),
-            admissible=Admissible(self._mask[_BRANCH], advance, probe, prune),
+        # The environment's numbers of answers are labels; it marks the rest the other way round.
+        keys = np.select([history == UNREVEALED, history == REVEALED_NONE], [views.UNREVEALED, NONE], history)
+        keys = keys.astype(np.int32)
+        depth = np.max(np.where(keys == views.UNREVEALED, 0, np.arange(1, keys.shape[1] + 1)), axis=1)
+        latest = np.take_along_axis(keys, np.maximum(depth - 1, 0)[:, None], axis=1)[:, 0]
+        latest = np.where(depth > 0, latest, NONE).astype(np.int32)
+        active, finished = (branches[:, _COLUMN[name]] == 1 for name in ("active", "finished"))
+        opened = self._depth > 0
+        can_go_on = not opened.all() or bool((active & ~finished).any())
+        self._view = View(
+            rounds=np.asarray(0, np.int32),
             interval=np.asarray(info["interval"], np.int32),
             budget=self._budget,
-            intervals=np.asarray(info["intervals"], np.int32),
+            opened=np.asarray(np.sum(opened), np.int32),
+            depth=self._depth.copy(),
+            active=active,
+            finished=finished,
+            revealed_depth=depth.astype(np.int32),
+            answer_keys=latest,
             probes=np.asarray(info["probes"], np.int32),
             branch_tokens=self._charged.copy(),
-            tokens=np.asarray(info["tokens"], np.int32),
-            latest_signals=dict(zip(self._signals, np.asarray(signals, np.float32).T, strict=True)),
+            admissible=Admissible(self._mask[_BRANCH], advance, probe, prune),
+            budget_spent=np.asarray(can_go_on and not (self._mask[_BRANCH] or advance.any())),
+            _labels=latest,
+            _revealed_keys=keys,
+            _signals=dict(zip(self._signals, np.asarray(signals, np.float32).T, strict=True)),
+            max_depth=keys.shape[1],
+            num_keys=keys.size,
         )

@@ -83,11 +83,11 @@ def _begin(
         "intervals": nothing,
         "probes": nothing,
         "cost": jnp.float32(0),
-        "interval": state.pool.interval,
+        "interval": state.pool.hidden.interval,
         "question": state.question,
         "answer": state.answer,
         "correct": jnp.bool_(False),
-        "action_mask": env.action_mask(state.pool.unopened(params.matrix)),
+        "action_mask": env.action_mask(state.pool.unopened(params.matrix).view()),
     }
     action = jax.ShapeDtypeStruct(env.action_space(params).shape or (), jnp.int32)
     *_, told = jax.eval_shape(env.step_env, draw, state, action, params)

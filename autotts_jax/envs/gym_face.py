@@ -21,7 +21,6 @@ from autotts_jax.core.costs import CostModel, EpisodeCost
 from autotts_jax.core.forks import FORKED
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.gym_episodes import Chosen, Shown, Slot, view
-from autotts_jax.envs.making import split_settings
 from autotts_jax.envs.params import EnvState, cost_of_models, different_branches
 from autotts_jax.envs.spaces import Box
 from autotts_jax.errors import InputError
@@ -66,7 +65,7 @@ class Face:
         if render_mode is not None:
             choice("render_mode", render_mode, RENDER_MODES)
         _refuse_forked_workers()
-        of_class, of_params = split_settings(self.kind, settings)
+        of_class, of_params = self.kind.split_settings(settings)
         self.environment = self.kind(**of_class)
         given = self.environment.default_data if data is None else data
         matrix, self._recorded, models = _load(given, encoding)
@@ -156,7 +155,7 @@ class Face:
     def _frame(self, state: EnvState) -> str | np.ndarray:
         from autotts_jax.envs import rendering  # here, because Matplotlib takes time to import
 
-        shown = rendering.View(**jax.device_get(view(self.params, state)))
+        shown = rendering.Frame(**jax.device_get(view(self.params, state)))
         draw = rendering.draw_text if self.render_mode == "ansi" else rendering.draw_array
         return draw(self.environment.name, shown)
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
-from autotts_jax.core.pool import BranchPool, Pool
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.envs.params import EnvParams
 from autotts_jax.envs.rounds import InRounds, room
 from autotts_jax.envs.spaces import Discrete
@@ -56,24 +56,27 @@ class WidthDepthMacro(InRounds):
         """``Discrete(num_actions)``."""
         return Discrete(self.num_actions)
 
-    def act(self, pool: Pool, action: Int[Array, ""]) -> tuple[Pool, Bool[Array, ""], Bool[Array, ""]]:
-        """Plays a macro-action."""
+    def decode(self, view: View, action: Int[Array, ""]) -> tuple[Action, Bool[Array, ""]]:
+        """Decodes a macro-action."""
         chosen = jnp.arange(self.num_actions) == jnp.asarray(action, jnp.int32)
-        does = chosen & self.action_mask(pool)
-        agreeing, disagreeing = _sides(pool)
+        does = chosen & self.action_mask(view)
+        agreeing, disagreeing = _sides(view)
         reads = (
             does[READ_ALL] | (does[READ_AGREEING] & agreeing) | (does[READ_DISAGREEING] & disagreeing)
-        ) & pool.admissible.advance
+        ) & view.admissible.advance
         opens = jnp.sum(jnp.where(does, self._opening(), 0))
-        pool = pool.prune(does[PRUNE_DISAGREEING] & disagreeing)
-        pool = pool.advance(jnp.where(reads, self.max_advance, 0).astype(jnp.int32))
-        pool = pool.open(opens.astype(jnp.int32))
-        return pool, chosen[ANSWER], ~jnp.any(does)
+        decoded = Action(
+            jnp.where(chosen[ANSWER], StopReason.DECIDED, StopReason.RUNNING),
+            prune=does[PRUNE_DISAGREEING] & disagreeing,
+            open=opens.astype(jnp.int32),
+            advance=jnp.where(reads, self.max_advance, 0).astype(jnp.int32),
+        )
+        return decoded, ~jnp.any(does)
 
-    def action_mask(self, pool: BranchPool) -> Bool[Array, " A"]:
+    def action_mask(self, view: View) -> Bool[Array, " A"]:
         """Which actions are admissible."""
-        allowed, opening = pool.admissible, self._opening()
-        agreeing, disagreeing = _sides(pool)
+        allowed, opening = view.admissible, self._opening()
+        agreeing, disagreeing = _sides(view)
         one_by_one = {
             ANSWER: jnp.bool_(True),
             READ_ALL: jnp.any(allowed.advance),
@@ -81,7 +84,7 @@ class WidthDepthMacro(InRounds):
             READ_DISAGREEING: jnp.any(allowed.advance & disagreeing),
             PRUNE_DISAGREEING: jnp.any(allowed.prune & disagreeing),
         }
-        mask = jnp.asarray(opening) <= room(pool)
+        mask = jnp.asarray(opening) <= room(view)
         return mask.at[jnp.array(list(one_by_one))].set(jnp.stack(list(one_by_one.values())))
 
     def _opening(self) -> Int[np.ndarray, " A"]:
@@ -90,8 +93,8 @@ class WidthDepthMacro(InRounds):
         return np.concatenate([powers[:1], np.zeros(PRUNE_DISAGREEING, int), powers[1:]])
 
 
-def _sides(pool: BranchPool) -> tuple[Bool[Array, " W"], Bool[Array, " W"]]:
+def _sides(view: View) -> tuple[Bool[Array, " W"], Bool[Array, " W"]]:
     """The active branches that agree with the leading answer, and those that do not."""
-    leader = pool.vote(pool.active).leader
-    agrees = pool.agrees(leader)
-    return pool.active & agrees, pool.active & ~agrees & (leader >= 0)
+    leader = view.vote(view.active).leader
+    agrees = view.agrees(leader)
+    return view.active & agrees, view.active & ~agrees & (leader >= 0)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotts_jax.checks import choice, nearest
+from autotts_jax.checks import choice
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.macros import WidthDepthMacro
 from autotts_jax.envs.params import EnvParams, cost_of_models
 from autotts_jax.envs.registry import ENVIRONMENTS, NAMESPACE, Registered
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
-from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.embedded import load
 
@@ -59,7 +57,7 @@ def make(
     registered = find_environment(name)
     dataset = data if isinstance(data, ProbeDataset) else load(data)
     kind = KINDS[registered.kind]
-    of_class, of_params = split_settings(kind, {**registered.settings, **settings})
+    of_class, of_params = kind.split_settings({**registered.settings, **settings})
     if "cost" in of_params:
         of_params["cost"] = cost_of_models(of_params["cost"], [cell.model for cell in dataset.cells])
     env = kind(**of_class)
@@ -124,30 +122,3 @@ def sb3_vec_env(
     from autotts_jax.envs import sb3  # here, because Stable-Baselines3 is optional, and imports PyTorch
 
     return sb3.SB3VecEnv.make(name, num_envs, reward_scale, **settings)
-
-
-def split_settings(
-    kind: type[Environment], settings: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits settings into those of an environment and those of its parameters.
-
-    Args:
-        kind: the class of the environment.
-        settings: arguments of the class and of its `Environment.make_params`.
-
-    Returns:
-        The arguments of the class, and those of `Environment.make_params`.
-
-    Raises:
-        InputError: there is no such setting.
-    """
-    of_class = list(inspect.signature(kind).parameters)
-    of_params = list(inspect.signature(kind.make_params).parameters)[2:]  # after self and the matrix
-    known = [*of_class, *of_params]
-    for name in settings:
-        if name not in known:
-            raise InputError(f"{kind.__name__} has no setting {name!r}; {nearest(name, known)}")
-    return (
-        {name: value for name, value in settings.items() if name in of_class},
-        {name: value for name, value in settings.items() if name in of_params},
-    )

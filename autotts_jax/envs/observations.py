@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int16, Int32, UInt
 
-from autotts_jax.core import pool as pools
+from autotts_jax.core import view as views
 from autotts_jax.core import votes
-from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.view import View
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.signals import DTYPE
@@ -131,13 +131,32 @@ def start_tracking(width: int, keep_first: bool = False) -> Tracker:
     )
 
 
-def track(tracker: Tracker, before: BranchPool, after: BranchPool, atomic: bool = False) -> Tracker:
+class Before(NamedTuple):
+    """What has to be known of an episode before a step, to tell what the step has shown.
+
+    Attributes:
+        revealed_depth: the deepest revealed depth of each branch. Shape (W,).
+        active: branches that were opened and not pruned. Shape (W,).
+        finals: number of revealed finals. Shape ().
+    """
+
+    revealed_depth: Int32[Array, " W"]
+    active: Bool[Array, " W"]
+    finals: Int16[Array, ""]
+
+    @classmethod
+    def of(cls, view: View) -> Before:
+        """Takes it of a view."""
+        return cls(view.revealed_depth, view.active, jnp.sum(final_revealed(view), dtype=jnp.int16))
+
+
+def track(tracker: Tracker, before: Before, after: View, atomic: bool = False) -> Tracker:
     """Updates the tracker after a step.
 
     Args:
         tracker: the tracker before the step.
-        before: the pool before the step.
-        after: the pool after it.
+        before: the episode before the step.
+        after: the episode after it.
         atomic: the step revealed answers of, or pruned, one branch at most (static); those of others are not
             looked up again, nor other votes counted.
     """
@@ -149,8 +168,7 @@ def track(tracker: Tracker, before: BranchPool, after: BranchPool, atomic: bool 
         keys = jnp.where(fresh, after.answer_key(branch), tracker.keys).astype(jnp.int16)
     else:
         keys = jnp.astype(after.answer_keys, jnp.int16)
-    earlier = jnp.sum(final_revealed(before), dtype=jnp.int16)
-    completion = jnp.where(fresh & after.finished, earlier, tracker.completion)
+    completion = jnp.where(fresh & after.finished, before.finals, tracker.completion)
     final, voting = _voters(after, keys)
     word, half = _counter(width)
     ballots = jnp.asarray(final.astype(word) + (voting.astype(word) << half))
@@ -176,10 +194,10 @@ def track(tracker: Tracker, before: BranchPool, after: BranchPool, atomic: bool 
     )
 
 
-def _voters(pool: BranchPool, keys: Int16[Array, " W"]) -> tuple[Bool[Array, " W"], Bool[Array, " W"]]:
+def _voters(view: View, keys: Int16[Array, " W"]) -> tuple[Bool[Array, " W"], Bool[Array, " W"]]:
     """The active branches with an answer that may vote: those whose final was revealed, and all."""
-    voting = pool.active & (keys != NONE)
-    return voting & final_revealed(pool), voting
+    voting = view.active & (keys != NONE)
+    return voting & final_revealed(view), voting
 
 
 def _first_voters(keys: Int16[Array, " W"], voting: Bool[Array, " W"]) -> Int16[Array, " W"]:
@@ -205,20 +223,20 @@ def _supports(counts: UInt[Array, " W"]) -> tuple[Int32[Array, " W"], Int32[Arra
     return (counts & (2**half - 1)).astype(jnp.int32), (counts >> half).astype(jnp.int32)
 
 
-def final_revealed(pool: BranchPool) -> Bool[Array, " W"]:
+def final_revealed(view: View) -> Bool[Array, " W"]:
     """Finds the branches whose final answer was revealed.
 
     Args:
-        pool: the pool.
+        view: what the episode has revealed.
     """
-    return pool.finished & (pool.revealed_depth == pool.depth)
+    return view.finished & (view.revealed_depth == view.depth)
 
 
 class Standing(NamedTuple):
     """How the votes of a state stand; per-branch arrays have shape (W,).
 
     Attributes:
-        pool: the branch pool.
+        view: what the episode has revealed.
         keys: key of each branch's latest answer; never shown.
         final: active branches with a final answer that was revealed and may vote.
         voting: active branches with a revealed answer that may vote.
@@ -229,7 +247,7 @@ class Standing(NamedTuple):
         latest: the vote of the latest answers, see `Tracker`.
     """
 
-    pool: BranchPool
+    view: View
     keys: Int16[Array, " W"]
     final: Bool[Array, " W"]
     voting: Bool[Array, " W"]
@@ -240,17 +258,17 @@ class Standing(NamedTuple):
     latest: Vote
 
 
-def standing(pool: BranchPool, tracker: Tracker) -> Standing:
+def standing(view: View, tracker: Tracker) -> Standing:
     """Finds how the votes stand.
 
     Args:
-        pool: the pool.
-        tracker: what the steps to this pool have shown.
+        view: what the episode has revealed.
+        tracker: what the steps so far have shown.
     """
     keys = tracker.keys
-    final, voting = _voters(pool, keys)
+    final, voting = _voters(view, keys)
     supports = _supports(tracker.counts)
-    return Standing(pool, keys, final, voting, *supports, tracker.first, tracker.finals, tracker.latest)
+    return Standing(view, keys, final, voting, *supports, tracker.first, tracker.finals, tracker.latest)
 
 
 def branch_features(stand: Standing, tracker: Tracker) -> Float[Array, "W F"]:
@@ -283,38 +301,38 @@ def _branch_numbers(
     stand: Standing, tracker: Tracker
 ) -> dict[str, tuple[Bool[Array, " W"] | Int[Array, " W"], Scalar]]:
     """The features of each branch as whole numbers, each with the scale that they are divided by."""
-    pool, keys = stand.pool, stand.keys
-    answered, opened = keys != NONE, pool.depth > 0
+    view, keys = stand.view, stand.keys
+    answered, opened = keys != NONE, view.depth > 0
     finals, latest = stand.finals, stand.latest
     return {
         "opened": (opened, 1),
-        "active": (pool.active, 1),
-        "finished": (pool.finished & opened, 1),
-        "revealed": ((pool.revealed_depth == pool.depth) & opened, 1),
+        "active": (view.active, 1),
+        "finished": (view.finished & opened, 1),
+        "revealed": ((view.revealed_depth == view.depth) & opened, 1),
         "answered": (answered, 1),
-        "depth": (jnp.minimum(pool.depth, CLIP * DEPTH_SCALE), DEPTH_SCALE),
+        "depth": (jnp.minimum(view.depth, CLIP * DEPTH_SCALE), DEPTH_SCALE),
         "streak": (jnp.minimum(tracker.streak, CLIP * STREAK_SCALE), STREAK_SCALE),
         "finals_share": (jnp.where(answered, stand.final_support, 0), jnp.maximum(finals.voters, 1)),
         "latest_share": (jnp.where(answered, stand.support, 0), jnp.maximum(latest.voters, 1)),
         "with_finals": (answered & (finals.voters > 0) & (keys == keys[finals.leader]), 1),
         "with_latest": (answered & (latest.voters > 0) & (keys == keys[latest.leader]), 1),
-        "rank": (_rank(stand), pool.width),
+        "rank": (_rank(stand), view.width),
     }
 
 
-def branch_signals(pool: BranchPool, names: Sequence[str]) -> Float[Array, "W S"]:
+def branch_signals(view: View, names: Sequence[str]) -> Float[Array, "W S"]:
     """Looks up what each branch shows besides its latest revealed answer.
 
     Args:
-        pool: the pool.
+        view: what the episode has revealed.
         names: the signals (static).
 
     Returns:
         The values; 0 where nothing is revealed, as networks cannot read NaN. The streak is 0 there, and
         above it elsewhere.
     """
-    values = jnp.stack([pool.signal(name) for name in names], axis=1)
-    return jnp.where(pool.revealed_depth[:, None] > 0, values, 0)
+    values = jnp.stack([view.signal(name) for name in names], axis=1)
+    return jnp.where(view.revealed_depth[:, None] > 0, values, 0)
 
 
 def global_features(
@@ -343,18 +361,18 @@ def global_entries(
         max_steps: the step limit.
         gamma: γ, the price of an interval.
     """
-    pool = stand.pool
-    width, budget = pool.width, pool.budget
-    finished = jnp.sum(pool.active & pool.finished)
-    active = jnp.sum(pool.active)
+    view = stand.view
+    width, budget = view.width, view.budget
+    finished = jnp.sum(view.active & view.finished)
+    active = jnp.sum(view.active)
     entries = {
         "time": jnp.minimum(time / max_steps, 1),
-        "opened": pool.opened / width,
+        "opened": view.opened / width,
         "live": (active - finished) / width,
         "finished": finished / width,
-        "pruned": (pool.opened - active) / width,
-        "cost": jnp.minimum(pool.intervals / (DEPTH_SCALE * width), CLIP),
-        "budget_left": 1 if budget is None else jnp.clip(1 - pool.tokens / jnp.maximum(budget, 1), 0, 1),
+        "pruned": (view.opened - active) / width,
+        "cost": jnp.minimum(view.intervals / (DEPTH_SCALE * width), CLIP),
+        "budget_left": 1 if budget is None else jnp.clip(1 - view.tokens / jnp.maximum(budget, 1), 0, 1),
         **_vote_features("finals", stand.finals, stand.final, stand.final_support),
         **_vote_features("latest", stand.latest, stand.voting, stand.support),
         "gamma": jnp.clip(-jnp.log10(jnp.maximum(gamma, 1e-30)) / GAMMA_DECADES, 0, 1),
@@ -381,7 +399,7 @@ def _vote_features(
 
 def _rank(stand: Standing) -> Int[Array, " W"]:
     """Rank of each voter's answer by votes, then by its first voter; W for who does not vote."""
-    voting, width = stand.voting, stand.pool.width
+    voting, width = stand.voting, stand.view.width
     # Short words pass twice as fast, where scores of up to W (W + 1) fit.
     word = jnp.int16 if width * (width + 1) < 2**15 else jnp.int32
     first = _first_voters(stand.keys, voting) if stand.first is None else stand.first
@@ -407,30 +425,29 @@ class History:
     numbers: Int16[Array, " V"]
 
 
-def start_history(pool: BranchPool) -> History:
+def start_history(view: View) -> History:
     """Makes the history of an episode in which nothing is revealed.
 
     Args:
-        pool: the pool.
+        view: what the episode has revealed.
     """
     return History(
-        jnp.full((pool.width, pool.max_depth), UNREVEALED, jnp.int16),
-        jnp.full(pool.num_keys, NONE, jnp.int16),
+        jnp.full((view.width, view.max_depth), UNREVEALED, jnp.int16),
+        jnp.full(view.num_keys, NONE, jnp.int16),
     )
 
 
-def extend_history(history: History, before: BranchPool, after: BranchPool) -> History:
+def extend_history(history: History, view: View) -> History:
     """Adds what a step revealed; that of one step is numbered by branch, then by depth.
 
     Args:
         history: the history before the step.
-        before: the pool before the step.
-        after: the pool after it.
+        view: the episode after it.
     """
     width, depths = history.shown.shape
     num_keys = history.numbers.shape[0]
-    keys = after.revealed_keys
-    fresh = (keys != pools.UNREVEALED) & (before.revealed_keys == pools.UNREVEALED)
+    keys = view.revealed_keys
+    fresh = (keys != views.UNREVEALED) & (history.shown == UNREVEALED)
     numbered = jnp.where(keys < 0, 0, history.numbers[keys]) != NONE
     place = jnp.arange(width * depths).reshape(width, depths)
     new = fresh & (keys != NONE) & ~numbered

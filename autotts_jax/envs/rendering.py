@@ -33,7 +33,7 @@ LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 """Names of answers in the order in which they were first revealed; further ones are ``*``."""
 
 
-class View(NamedTuple):
+class Frame(NamedTuple):
     """What an episode under way has shown; per-branch arrays have shape (W,).
 
     Attributes:
@@ -68,7 +68,7 @@ class View(NamedTuple):
         return f"{name}, step {self.time}, {self.tokens:,} tokens, answer {_letter(self.answer) or 'none'}"
 
 
-def draw_text(name: str, view: View) -> str:
+def draw_text(name: str, view: Frame) -> str:
     """Draws an episode as text, one line per opened branch.
 
     Args:
@@ -82,7 +82,7 @@ def draw_text(name: str, view: View) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw_array(name: str, view: View) -> UInt8[np.ndarray, "height width 3"]:
+def draw_array(name: str, view: Frame) -> UInt8[np.ndarray, "height width 3"]:
     """Draws an episode as an image whose size does not depend on what has happened in it.
 
     Args:

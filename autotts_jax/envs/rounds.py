@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32
 
 from autotts_jax.checks import whole
-from autotts_jax.core.pool import BranchPool, Pool
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.envs.aggregates import Aggregate
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.params import EnvParams
@@ -60,9 +60,9 @@ class WidthDepthRounds(InRounds):
     2 + i     branch i: 0 holds it, 1 prunes it, 1 + k reads k more intervals, each probed, to its end at most
     ========  ==========================================================================================
 
-    Pruning comes first, then reading, then opening. An inadmissible entry does nothing and leaves the others
-    alone. Entries are masked one by one; under a token budget branches are served in opening order until it
-    is spent.
+    Pruning comes first, then opening, then reading; a branch is read on from the round after the one that
+    opens it. An inadmissible entry does nothing and leaves the others alone. Entries are masked one by one;
+    under a token budget branches are served in opening order until it is spent.
 
     Args:
         max_branches: W.
@@ -83,14 +83,14 @@ class WidthDepthRounds(InRounds):
         width = self.max_branches
         return MultiDiscrete(np.array([2, width + 1] + [2 + self.max_advance] * width))
 
-    def act(self, pool: Pool, action: Int[Array, " 2+W"]) -> tuple[Pool, Bool[Array, ""], Bool[Array, ""]]:
-        """Plays a round."""
+    def decode(self, view: View, action: Int[Array, " 2+W"]) -> tuple[Action, Bool[Array, ""]]:
+        """Decodes a round."""
         answered = action[0] == 1
-        allowed = pool.admissible
+        allowed = view.admissible
         opening, choice = action[1], action[2:]
         advance = choice - 1
         wants_prune, wants_advance = choice == 1, choice > 1
-        opens = (opening >= 0) & (opening <= room(pool))
+        opens = (opening >= 0) & (opening <= room(view))
         reads = wants_advance & allowed.advance & (advance <= self.max_advance)
         prunes = wants_prune & allowed.prune
         invalid = (
@@ -101,28 +101,31 @@ class WidthDepthRounds(InRounds):
             | ((action[0] != 0) & ~answered)
         )
         goes_on = ~answered
-        pool = pool.prune(prunes & goes_on)
-        pool = pool.advance(jnp.where(reads & goes_on, advance, 0).astype(jnp.int32))
-        pool = pool.open(jnp.where(opens & goes_on, opening, 0).astype(jnp.int32))
-        return pool, answered, goes_on & invalid
+        decoded = Action(
+            jnp.where(answered, StopReason.DECIDED, StopReason.RUNNING),
+            prune=prunes & goes_on,
+            open=jnp.where(opens & goes_on, opening, 0).astype(jnp.int32),
+            advance=jnp.where(reads & goes_on, advance, 0).astype(jnp.int32),
+        )
+        return decoded, goes_on & invalid
 
-    def action_mask(self, pool: BranchPool) -> Bool[Array, " A"]:
+    def action_mask(self, view: View) -> Bool[Array, " A"]:
         """Which options of each entry are admissible, entry after entry."""
-        allowed = pool.admissible
-        opening = jnp.arange(pool.width + 1) <= room(pool)
-        one = jnp.ones(pool.width, bool)
+        allowed = view.admissible
+        opening = jnp.arange(view.width + 1) <= room(view)
+        one = jnp.ones(view.width, bool)
         choice = jnp.stack([one, allowed.prune] + [allowed.advance] * self.max_advance, axis=1)
         return jnp.concatenate([jnp.ones(2, bool), opening, choice.reshape(-1)])
 
 
-def room(pool: BranchPool) -> Int32[Array, ""]:
+def room(view: View) -> Int32[Array, ""]:
     """Counts the branches that could be opened now, within width and budget.
 
     Args:
-        pool: the pool.
+        view: what the episode has revealed.
     """
-    free = pool.width - pool.opened
-    if pool.budget is None:
+    free = view.width - view.opened
+    if view.budget is None:
         return free
-    affordable = (pool.budget - pool.tokens) // pool.interval
+    affordable = (view.budget - view.tokens) // view.interval
     return jnp.clip(affordable, 0, free).astype(jnp.int32)

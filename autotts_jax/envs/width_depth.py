@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Int
 
 from autotts_jax.checks import flag
-from autotts_jax.core.pool import BranchPool, Pool
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.envs.aggregates import Aggregate
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.params import EnvParams
@@ -71,31 +71,25 @@ class WidthDepth(Environment):
         """``Discrete(num_actions)``."""
         return Discrete(self.num_actions)
 
-    def act(self, pool: Pool, action: Int[Array, ""]) -> tuple[Pool, Bool[Array, ""], Bool[Array, ""]]:
-        """Plays an atomic action."""
-        width, fused = pool.width, self.fused
+    def decode(self, view: View, action: Int[Array, ""]) -> tuple[Action, Bool[Array, ""]]:
+        """Decodes an atomic action."""
+        width, fused = view.width, self.fused
         action = jnp.asarray(action, jnp.int32)
         branch = jnp.arange(width, dtype=jnp.int32)
-        before = pool
-        answered = action == 1
         probe, prune = 2 + width, 2 + (1 if fused else 2) * width
-        pool = pool.open((action == 0).astype(jnp.int32), probe=fused)
-        pool = pool.advance((action == 2 + branch).astype(jnp.int32), probe=fused)
-        if not fused:
-            pool = pool.probe(action == probe + branch)
-        pool = pool.prune(action == prune + branch)
-        # Every admissible action but ANSWER changes one of these.
-        changed = (
-            (pool.opened != before.opened)
-            | (pool.intervals != before.intervals)
-            | (pool.probes != before.probes)
-            | jnp.any(pool.active != before.active)
+        decoded = Action(
+            jnp.where(action == 1, StopReason.DECIDED, StopReason.RUNNING),
+            prune=action == prune + branch,
+            open=(action == 0).astype(jnp.int32),
+            advance=(action == 2 + branch).astype(jnp.int32),
+            probe=None if fused else action == probe + branch,
         )
-        return pool, answered, ~answered & ~changed
+        chosen = jnp.arange(self.num_actions, dtype=jnp.int32) == action
+        return decoded, ~jnp.any(chosen & self.action_mask(view))
 
-    def action_mask(self, pool: BranchPool) -> Bool[Array, " A"]:
+    def action_mask(self, view: View) -> Bool[Array, " A"]:
         """Which actions are admissible."""
-        allowed = pool.admissible
+        allowed = view.admissible
         first = jnp.stack([allowed.branch, jnp.bool_(True)])
         middle = () if self.fused else (allowed.probe,)
         return jnp.concatenate([first, allowed.advance, *middle, allowed.prune])
