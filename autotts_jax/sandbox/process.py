@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import select
@@ -70,6 +71,9 @@ _HELD = ("Threads", "VmRSS", "VmSwap", "VmPTE")
 
 MOST_THREADS = 4096
 """Threads that a child may have; JAX starts a few for each core."""
+
+PIPE_BYTES = 1 << 20
+"""Bytes that a pipe holds, as many as any process may ask for on Linux."""
 
 LEAST_MEMORY = 64 << 20
 """Bytes without which no interpreter starts."""
@@ -149,6 +153,8 @@ class Child:
         here, there = (self._write, self._read, answer, asks), (to_child, from_child, answers, ask)
         for pipe in here:
             os.set_blocking(pipe, False)
+        for pipe in (self._write, self._read):
+            _widen(pipe)
         job = {
             "parent": os.getpid(),
             "module": module,
@@ -410,6 +416,12 @@ class Child:
     def _fail(self, message: str, cause: BaseException | None = None) -> NoReturn:
         self.close()
         raise SandboxError(message) from cause
+
+
+def _widen(pipe: int) -> None:
+    """Has a pipe hold as much as it may, so that a large message goes through it in few parts."""
+    with contextlib.suppress(AttributeError, OSError):  # other systems, or too many pipes
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 def _signal_name(number: int) -> str:

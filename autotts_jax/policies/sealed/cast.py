@@ -11,7 +11,7 @@ from typing import Any
 
 from autotts_jax.checks import flag
 from autotts_jax.errors import InputError
-from autotts_jax.policies.sealed.child import LONGEST_FAILURE
+from autotts_jax.policies.sealed.child import LONGEST_FAILURE, PROGRAM
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.sandbox.messages import Message
 from autotts_jax.sandbox.process import Child, Sandbox, code_files
@@ -25,7 +25,7 @@ class Sealing:
     """How code that somebody else wrote is run.
 
     Attributes:
-        trusted: load controllers and policies from files and modules into this process, and check nothing.
+        trusted: load controllers and policies from files and modules into this process.
         spellings: show programs answers as they are spelled, not as labels.
         sandbox: limits of the processes that it runs in.
     """
@@ -42,7 +42,7 @@ class Sealing:
 
 
 SEALED = Sealing()
-"""How code is run where nothing else is said: in a process of its own, and checked."""
+"""How code is run where nothing else is said: in a process of its own."""
 
 
 _PLAYED: weakref.WeakSet[Child] = weakref.WeakSet()
@@ -133,8 +133,9 @@ class Cast:
         """
         loaded: list[Child] = []
         try:
-            # One to play and one to check, which load side by side while nobody plays.
-            says, *_ = self._load(loaded, 2)
+            (says,) = self._load(loaded, 1)
+            if says.get("kind") == PROGRAM:
+                self._load(loaded, 1)  # One to play and one to check, which load while nobody plays.
         except BaseException:
             for child in loaded:
                 child.close()

@@ -87,12 +87,5 @@ def _player(found: Any, says: Says) -> Player:
 def _services(channel: Channel, player: Player) -> dict[str, Callable[[Says, Arrays], None]]:
     from autotts_jax.policies.sealed import playing
 
-    settings = player.settings()
-
-    return {
-        "constants": lambda says, arrays: channel.send({"constants": playing.constants_of(player)}),  # noqa: ARG005
-        "play": lambda says, arrays: playing.play(channel, player, says, arrays),
-        "episode": lambda says, arrays: playing.play_episode(
-            channel, settings[says["setting"]], says, arrays
-        ),
-    }
+    deciding = playing.Deciding(channel, player)
+    return {name: getattr(deciding, name) for name in ("constants", "prepare", "init", "act", "answer")}

@@ -1,65 +1,57 @@
-"""Controllers and policies that somebody else wrote, as players: they run sealed, and are checked."""
+"""Controllers and policies that somebody else wrote, as players: a process that sees views alone decides."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int, Int32
 
-from autotts_jax.core.pool import StopReason
-from autotts_jax.core.scrambling import Revealed, scramble
-from autotts_jax.core.stepping import (
-    Decision,
-    Ended,
-    Executor,
-    Operation,
-    ReplayExecutor,
-    Stepper,
-    results_of,
-)
-from autotts_jax.policies.player import Play, Player, Seal, answer_texts, check_branches_of
-from autotts_jax.policies.sealed.cast import Cast, fail_if_failed, place
-from autotts_jax.policies.sealed.playing import COLUMNS, MOST_CONSTANTS, Labels, is_name, matrix_arrays, seen
+from autotts_jax.core import stepping
+from autotts_jax.core.controller import Memory
+from autotts_jax.core.rollout import COLUMNS, end_of_round
+from autotts_jax.core.stepping import Decision, Ended, Executor
+from autotts_jax.core.view import Action, StopReason, View
+from autotts_jax.errors import InputError
+from autotts_jax.policies.player import Play, Player, Seal, all_episodes, answer_texts, check_branches_of
+from autotts_jax.policies.sealed.cast import Cast, fail_if_failed
+from autotts_jax.policies.sealed.lanes import Flight, LaneTable
+from autotts_jax.policies.sealed.playing import MOST_CONSTANTS, is_name
+from autotts_jax.policies.sealed.views import COUNTS, KEYS, LABELS, MASKS, REVEALED, Labels, Shape, named
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.replay.signals import check_signals, keep_signals
-from autotts_jax.sandbox.process import Child, SandboxError
+from autotts_jax.replay.signals import keep_signals
+from autotts_jax.sandbox.messages import Message
+from autotts_jax.sandbox.process import Child
+from autotts_jax.typing import Array, Scalar
 
-CHECKED = 8
-"""Episodes that are checked at least, each of another question while there are some; one of each setting."""
+LANES = 2048
+"""Episodes in flight, at most: the more there are, the fewer messages it takes to play all."""
 
-MOST_OPERATIONS = 100_000
-"""Operations of an episode that is played one operation at a time, so that each episode ends."""
+REFILL = 0.25
+"""Share of the lanes whose episodes must have ended before other episodes take their place."""
 
-STEPPED, SCRAMBLE = "stepped replay", "scramble"
-"""The checks, as results name them."""
+MOST_SHOWN = 1 << 26
+"""Bytes of all that the episodes in flight can reveal, about; it limits their number."""
 
-
-class _Checked(NamedTuple):
-    """An episode that is checked: setting, row of the branch orders and question."""
-
-    setting: int
-    row: int
-    question: int
+VIEWS = "views alone"
+"""What results say of how it was sealed: its process was shown what episodes revealed, and nothing else."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SealedPlayer(Player):
-    """A controller, a family of them, or a policy, in processes that hold no gold answers.
+    """A controller, a family of them, or a policy, that decides in a process of its own.
 
-    One process plays all episodes on a matrix without gold, in which the ids of answers are permuted. As it
-    holds what an episode does not reveal, another one, which sees nothing of that, plays some of the episodes
-    as well: one operation at a time, on a pool that this process keeps, and on a matrix in which everything
-    that the episode did not reveal is noise. Both must come to the same. It plays first, and is ended.
+    This process keeps the matrix, the episodes and the accounting. The other one is shown what many episodes
+    have revealed, with answers numbered in the order in which they were shown, and says what to do in each.
+    Episodes are in flight in an order that is drawn, so nothing tells which question one is of.
 
     Attributes:
         name: the name in results.
@@ -84,50 +76,15 @@ class SealedPlayer(Player):
         *,
         budget: int | None = None,
         processes: int = 1,  # noqa: ARG002
-        critical_path: bool = False,  # noqa: ARG002
+        critical_path: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> Play:
-        """Plays all episodes in one rollout of the child, and checks some of them in another."""
+        """Plays all episodes with a child that has played nothing before, and plays nothing afterwards."""
         self.check(orders.width, budget)
-        began = time.perf_counter()
-        matrix = keep_signals(dataset.matrix, self.signals, self.name)
-        with (
-            self.cast.children(1, fresh=1) as ((child,), (fresh,)),
-            concurrent.futures.ThreadPoolExecutor(1) as beside,
-        ):
-            check = _Check(self, matrix, orders, budget)
-            warming = time.perf_counter()
-            # Both at the same time: nothing that they are given depends on what will be checked.
-            for one in (child, fresh):
-                one.resume()
-            warm = beside.submit(check.warm_up, fresh)
-            try:
-                self.rollout(child, _short(matrix), orders, budget)
-                warm.result()
-            except BaseException:
-                fresh.close()
-                raise
-            warmed = time.perf_counter() - warming
-            # One after the other from now on: what knows all answers could tell them, and what knows which
-            # episodes are checked could tell those.
-            child.pause()
-            checked = draw_checked(len(self.values), orders.num_rows, len(dataset))
-            check.play(fresh, checked)
-            fresh.close()
+        with self.cast.children(0, fresh=1) as (_, (child,)):
             child.resume()
-            played = self.rollout(child, matrix, orders, budget, on_progress)
-            check.compare(
-                played,
-                {
-                    episode: f"{self.names[episode.setting]}: the episode of "
-                    f"{place(dataset, episode.question, episode.row)},"
-                    for episode in checked
-                },
-            )
-            level = child.level
-        played["compile_seconds"] += warmed
-        seal = Seal(level, (STEPPED,) if budget is not None else (STEPPED, SCRAMBLE))
-        return self._graded(dataset, played, began, seal)
+            rollout = _Rollout(self, child, dataset, orders, budget, critical_path)
+            return rollout.play({}, on_progress)
 
     @contextlib.contextmanager
     def with_factors(
@@ -135,7 +92,8 @@ class SealedPlayer(Player):
     ) -> Iterator[tuple[tuple[str, ...], Callable[[Mapping[str, float]], Play]]]:
         """Lends a process that plays all episodes with other constants, without another compilation.
 
-        What it comes to is not checked; see `autotts_jax.policies.scaling` for how constants change.
+        As it has played the same episodes before, what it comes to is no result; see
+        `autotts_jax.policies.scaling` for how constants change.
 
         Args:
             dataset: the questions.
@@ -148,31 +106,11 @@ class SealedPlayer(Player):
         Raises:
             InputError: the player failed.
         """
-        matrix = keep_signals(dataset.matrix, self.signals, self.name)
         with self.cast.child() as child:
-
-            def play(factors: Mapping[str, float]) -> Play:
-                began = time.perf_counter()
-                played = self.rollout(child, matrix, orders, None, factors=factors)
-                return self._graded(dataset, played, began, Seal(child.level))
-
-            message = child.ask({"do": "constants"}, {})
+            message = child.ask({"do": "constants"})
             fail_if_failed(message)
-            yield _names(child, message.says.get("constants")), play
-
-    def _graded(self, dataset: ProbeDataset, played: dict[str, Any], began: float, seal: Seal) -> Play:
-        ids = played.pop("answer")
-        elapsed = time.perf_counter() - began
-        compiling = min(played.pop("compile_seconds"), elapsed)
-        return Play(
-            self,
-            answer=answer_texts(dataset, ids),
-            correct=(ids != NONE) & (ids == np.asarray(dataset.matrix.gold)),
-            **played,
-            compile_seconds=compiling,
-            run_seconds=elapsed - compiling,
-            seal=seal,
-        )
+            rollout = _Rollout(self, child, dataset, orders, None, critical_path=False)
+            yield _names(child, message.says.get("constants")), rollout.play
 
     def play_episode(
         self, executor: Executor, on_decision: Callable[[Decision], None] | None = None
@@ -180,7 +118,7 @@ class SealedPlayer(Player):
         """Plays one episode with the controller in its process."""
         self.check_single()
         with self.cast.child() as child:
-            return self.step(child, 0, executor, on_decision)
+            return stepping.play(_Decider(self, child, executor.view()), executor, on_decision)
 
     def check(self, width: int, budget: int | None = None) -> None:
         """Checks that no setting reads more branches than an episode can open."""
@@ -195,297 +133,287 @@ class SealedPlayer(Player):
             dataclasses.replace(self, cast=self.cast.at(value), values=(value,)) for value in self.values
         )
 
-    # --- in a child ----------------------------------------------------------------------------------------
 
-    def rollout(
-        self,
-        child: Child,
-        matrix: ProbeMatrix,
-        orders: BranchOrders,
-        budget: int | None,
-        on_progress: Callable[[int], None] | None = None,
-        factors: Mapping[str, float] | None = None,
-    ) -> dict[str, Any]:
-        """Has a child play every question under every branch order with every setting.
-
-        Args:
-            child: the child.
-            matrix: the questions, whose gold answers it does not get.
-            orders: branch orders of each question.
-            budget: token budget of an episode; None for no limit.
-            on_progress: called with the number of episodes that have ended.
-            factors: see `autotts_jax.policies.scaling`; None to play the code as it is.
-
-        Returns:
-            Ids of answers and what `COLUMNS` lists, of shape (V, S, Q), and seconds of compiling.
-
-        Raises:
-            InputError: the player failed, or sent what cannot be.
-        """
-        questions, size = np.shape(matrix.answers)[0], matrix.vocabulary
-        draw = np.random.default_rng(secrets.randbits(64))
-        ids = draw.permuted(np.tile(np.arange(size), (questions, 1)), axis=1)
-        at = np.arange(questions)[:, None, None]
-        answers = np.asarray(matrix.answers)
-        arrays = matrix_arrays(matrix) | {
-            "answers": np.where(answers == NONE, NONE, ids[at, answers]).astype(np.int16),
-            "table": np.asarray(orders.table),
-            "group": np.asarray(orders.group),
-        }
-        says = {"do": "play", "vocabulary": size, "budget": budget, "factors": dict(factors or {})}
-        done, episodes = 0, len(self.values) * orders.num_rows * questions
-        most = (1 + len(COLUMNS)) * episodes * np.dtype(np.int32).itemsize
-        message = child.ask(says, arrays, most)
-        while "done" in message.says:
-            before, done = done, _whole(child, message.says["done"])
-            # A rollout fills up its queues with episodes that nobody asked for.
-            if not before < done <= 2 * episodes + 1024:
-                raise child.broke_protocol("progress that cannot be")
-            if on_progress is not None:
-                on_progress(min(done, episodes))
-            message = child.receive(most)
-        fail_if_failed(message)
-        shape = (len(self.values), orders.num_rows, questions)
-        for name in ("answer", *COLUMNS):
-            column = message.arrays.get(name)
-            if column is None or column.dtype != np.int32 or column.shape != shape:
-                raise child.broke_protocol(f"results without {name}")
-        seconds = message.says.get("compile_seconds")
-        if not isinstance(seconds, float) or not 0 <= seconds < 1e6:
-            raise child.broke_protocol("results without a time")
-        played = {name: message.arrays[name] for name in COLUMNS}
-        answer = message.arrays["answer"]
-        _check_ranges(child, played, answer, size, orders.width)
-        back = np.argsort(ids, axis=1)
-        played["answer"] = np.where(answer == NONE, NONE, back[np.arange(questions), answer])
-        return played | {"compile_seconds": seconds}
-
-    def step(
-        self,
-        child: Child,
-        setting: int,
-        executor: Executor,
-        on_decision: Callable[[Decision], None] | None = None,
-    ) -> Ended:
-        """Has a child play one episode, whose operations are carried out here.
-
-        Args:
-            child: the child.
-            setting: number of the setting.
-            executor: carries out the operations; nothing is opened yet.
-            on_decision: called after every operation that changed something.
-
-        Raises:
-            InputError: the player failed, or asked for what cannot be.
-        """
-        told: list[Decision] = []
-        check_signals(self.signals, executor.pool.signals, self.name, "this episode shows")
-        stepper = Stepper(executor, None if on_decision is None else told.append)
-        labels = Labels(executor.pool.num_keys)
-
-        def shown() -> dict[str, np.ndarray]:
-            return seen(executor.pool, labels.of(np.asarray(executor.pool.revealed_keys)))
-
-        tell, most = on_decision is not None, executor.pool.width * np.dtype(np.int32).itemsize
-        child.send({"do": "episode", "setting": setting, "tell": tell}, shown())
-        for _ in range(MOST_OPERATIONS):
-            message = child.receive(most)
-            fail_if_failed(message)
-            if "operation" in message.says:
-                stepper.carry_out(_operation(child, message.says, message.arrays.get("argument"), executor))
-                child.send({}, shown())
-            elif "round" in message.says:
-                number = _whole(child, message.says["round"])
-                for decision in told:
-                    assert on_decision is not None
-                    on_decision(dataclasses.replace(decision, round=number))
-                told.clear()
-            else:
-                return _ended(child, message.says, executor)
-        raise child.broke_protocol(f"more than {MOST_OPERATIONS} operations in one episode")
-
-
-class _Check:
-    """Plays some episodes again in a child that has seen none of them.
+class _Deciding:
+    """A child that says what to do in many episodes.
 
     Args:
         player: the player.
-        matrix: the probe matrix.
-        orders: branch orders.
-        budget: token budget; None for no limit.
+        child: the child.
+        shape: the shape of messages.
+        factors: see `autotts_jax.policies.scaling`.
+
+    Attributes:
+        fields: names of the fields of views that it is shown.
+        first: the parts of the action before the first look; None where there is none.
+        parts: the parts of later actions.
     """
 
-    def __init__(self, player: SealedPlayer, matrix: ProbeMatrix, orders: BranchOrders, budget: int | None):
-        self._player = player
-        self._matrix = matrix
-        self._orders = orders
-        self._budget = budget
+    def __init__(self, player: SealedPlayer, child: Child, shape: Shape, factors: Mapping[str, float]):
+        self._name, self._child, self._shape = player.name, child, shape
+        message = self._ask({"do": "prepare", "shape": shape._asdict(), "factors": dict(factors)}, {}, 0)
+        known = named(shape.view())
+        says: Mapping[str, Any] = {"fields": None, "first": None, "parts": None, **message.says}
+        fields, first, parts = says["fields"], says["first"], says["parts"]
+        if not _are_of(fields, known) or not (first is None or _are_of(first, (*COUNTS, *MASKS))):
+            raise child.broke_protocol("fields or parts of actions that there are not")
+        if not _are_of(parts, (*COUNTS, *MASKS)):
+            raise child.broke_protocol("parts of actions that there are not")
+        self.fields = tuple(fields)
+        self.first = None if first is None else tuple(first)
+        self.parts = tuple(parts)
 
-    def warm_up(self, child: Child) -> None:
-        """Has the child compile what it will play, on questions and branch orders that there are not."""
-        draw = np.random.default_rng(secrets.randbits(64))
-        number = _number_checked(len(self._player.values), len(self._matrix.gold))
-        orders = np.stack(
-            [draw.permutation(self._matrix.num_branches)[: self._orders.width] for _ in range(number)]
-        ).astype(self._orders.table.dtype)
-        noise = self._matrix.select(np.zeros(number, int))
-        noise = dataclasses.replace(noise, interval=np.full_like(noise.interval, 500))
-        nothing = Revealed.nothing(self._orders.width, self._matrix.max_depth)
-        for row, order in enumerate(orders):
-            noise, _ = scramble(noise, row, order, nothing, draw)
-        self._play_batch(child, noise, orders)
-        self._step(child, noise.select(np.array([0])), orders[0], setting=0)
+    def wait(self) -> None:
+        """Waits until it has compiled."""
+        message = self._child.receive()
+        fail_if_failed(message)
 
-    def play(self, child: Child, episodes: Sequence[_Checked]) -> None:
-        """Has the child play episodes, twice."""
-        draw = np.random.default_rng(secrets.randbits(64))
-        self._episodes, self._stepped, self._ids = episodes, {}, {}
-        noise = self._matrix.select(np.array([episode.question for episode in episodes]))
-        orders = np.stack(
-            [np.asarray(self._orders.of(episode.question, episode.row)) for episode in episodes]
-        )
-        for row, (episode, order) in enumerate(zip(episodes, orders, strict=True)):
-            question = self._matrix.select(np.array([episode.question]))
-            self._stepped[episode], kept = self._step(child, question, order, episode.setting)
-            noise, self._ids[episode] = scramble(noise, row, order, kept, draw)
-        # A budget that refuses a branch tells its length, which noise would change.
-        self._scrambled = self._play_batch(child, noise, orders) if self._budget is None else None
+    def init(
+        self, shown: Mapping[str, np.ndarray], fresh: Bool[np.ndarray, " L"], setting: Int[np.ndarray, " L"]
+    ) -> dict[str, np.ndarray] | None:
+        """Begins episodes; gives the parts of the action before the first look, None where there is none.
 
-    def compare(self, played: dict[str, Any], names: Mapping[_Checked, str]) -> None:
-        """Raises a `SandboxError` where an episode came to something else than those that were played."""
-        for row, episode in enumerate(self._episodes):
-            before = _of_episode(played, episode)
-            how = "played one operation at a time, on what is revealed alone"
-            _require_equal(before, self._stepped[episode], how, names[episode])
-            if self._scrambled is not None:
-                if before["answer"] != NONE:
-                    before["answer"] = int(self._ids[episode][before["answer"]])
-                after = _of_episode(self._scrambled, (episode.setting, 0, row))
-                how = "played where all that it did not reveal is noise"
-                _require_equal(before, after, how, names[episode])
+        Args:
+            shown: fields of views.
+            fresh: the lanes that begin.
+            setting: the setting of each lane.
+        """
+        arrays = {**shown, "fresh": fresh, "setting": setting.astype(np.int16)}
+        wanted = None if self.first is None else ("stop", *self.first)
+        message = self._ask({"do": "init"}, arrays, self._size(wanted or ()))
+        return None if wanted is None else self._action(message, wanted)
 
-    def _play_batch(
-        self, child: Child, matrix: ProbeMatrix, orders: Int[np.ndarray, "E W"]
-    ) -> dict[str, Any]:
-        """Plays each question in an order of its own, with all settings."""
-        each = BranchOrders(orders[:, None], np.arange(len(orders), dtype=np.int32))
-        return self._player.rollout(child, matrix, each, self._budget)
+    def act(self, shown: Mapping[str, np.ndarray], running: Bool[np.ndarray, " L"]) -> dict[str, np.ndarray]:
+        """Gives the parts of an action for each lane.
 
-    def _step(
-        self, child: Child, matrix: ProbeMatrix, order: Int[np.ndarray, " W"], setting: int
-    ) -> tuple[dict[str, int], Revealed]:
-        executor = ReplayExecutor.begin(jax.device_put(matrix), 0, order, str, budget=self._budget)
-        ended = self._player.step(child, setting, executor)
-        return results_of(ended, executor.pool), Revealed.of(executor.pool)
+        Args:
+            shown: fields of views.
+            running: the lanes whose episodes go on.
+        """
+        wanted = ("stop", *self.parts)
+        message = self._ask({"do": "act"}, {**shown, "running": running}, self._size(wanted))
+        action = self._action(message, wanted)
+        stop = action["stop"][running]
+        unknown = stop[(stop < min(StopReason)) | (stop > max(StopReason))]
+        if unknown.size:
+            self._child.close()
+            raise InputError(f"{self._name}: act returned the stop reason {unknown[0]}; return a StopReason")
+        return action
+
+    def answer(self, ended: Bool[np.ndarray, " L"], opened: Int[np.ndarray, " L"]) -> Int[np.ndarray, " L"]:
+        """Gives the branch that leads the vote of each lane; ``NONE`` where its episode goes on.
+
+        Args:
+            ended: the lanes whose episodes have ended.
+            opened: the number of opened branches of each lane.
+        """
+        message = self._ask({"do": "answer"}, {}, self._size(("leader",)))
+        leader = np.where(ended, self._array(message, "leader"), NONE)
+        astray = (leader < NONE) | (leader >= opened) & (leader != NONE)
+        if astray.any():
+            self._child.close()
+            raise InputError(
+                f"{self._name}: answer returned a Vote whose leader is {leader[astray][0]}; it must be one "
+                f"of the {opened[astray][0]} opened branches, counted from 0, or {NONE} for none"
+            )
+        return leader
+
+    def _ask(self, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray], most: int) -> Message:
+        message = self._child.ask(says, arrays, most)
+        fail_if_failed(message)
+        return message
+
+    def _size(self, names: Sequence[str]) -> int:
+        return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in map(self._shape.of_action, names))
+
+    def _array(self, message: Message, name: str) -> np.ndarray:
+        array, (shape, dtype) = message.arrays.get(name), self._shape.of_action(name)
+        if array is None or array.shape != shape or array.dtype != dtype:
+            given = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+            raise self._child.broke_protocol(f"{given} for {name}, which is {dtype} of shape {shape}")
+        return array
+
+    def _action(self, message: Message, wanted: Sequence[str]) -> dict[str, np.ndarray]:
+        action = {name: self._array(message, name) for name in wanted}
+        for name in COUNTS:
+            most = self._shape.most(name)
+            assert most is not None
+            if name in action and not 0 <= action[name].min() <= action[name].max() <= most:
+                raise self._child.broke_protocol(f"an action whose {name} is not in 0 … {most}")
+        return action
 
 
-def _number_checked(settings: int, questions: int) -> int:
-    return max(settings, min(CHECKED, questions))
-
-
-def draw_checked(settings: int, rows: int, questions: int) -> list[_Checked]:
-    """Draws the episodes that are checked: of every setting, and of as many questions as can be.
+class _Rollout:
+    """Plays every question under every branch order with every setting.
 
     Args:
-        settings: number of settings.
-        rows: number of rows of the branch orders.
-        questions: number of questions.
+        player: the player.
+        child: decides.
+        dataset: the questions.
+        orders: branch orders of each question.
+        budget: token budget of an episode; None for no limit.
+        critical_path: count the tokens on the critical path.
     """
-    draw = np.random.default_rng(secrets.randbits(64))
-    number = _number_checked(settings, questions)
-    setting, question = (np.resize(draw.permutation(size), number) for size in (settings, questions))
-    row = draw.integers(rows, size=number)
-    return [
-        _Checked(*map(int, drawn)) for drawn in zip(draw.permutation(setting), row, question, strict=True)
-    ]
 
-
-def _short(matrix: ProbeMatrix) -> ProbeMatrix:
-    """A matrix of the same shape that says nothing of the questions, and takes no time to play."""
-    ones = np.ones_like(matrix.lengths)
-    return dataclasses.replace(
-        matrix,
-        answers=np.zeros_like(matrix.answers),
-        lengths=ones,
-        tokens=ones,
-        signals={name: np.zeros_like(values) for name, values in matrix.signals.items()},
-    )
-
-
-def _of_episode(played: Mapping[str, Any], at: tuple[int, int, int]) -> dict[str, int]:
-    """What an episode came to: that of a setting, row and question."""
-    return {name: int(played[name][at]) for name in ("answer", *COLUMNS)}
-
-
-def _require_equal(before: dict[str, int], after: dict[str, int], how: str, name: str) -> None:
-    differ = [column for column in before if before[column] != after[column]]
-    if differ:
-        shown = "; ".join(
-            f"{column.replace('_', ' ')} {before[column]}, then {after[column]}" for column in differ
+    def __init__(
+        self,
+        player: SealedPlayer,
+        child: Child,
+        dataset: ProbeDataset,
+        orders: BranchOrders,
+        budget: int | None,
+        critical_path: bool,
+    ):
+        self._player, self._child, self._dataset = player, child, dataset
+        self._critical_path = critical_path
+        matrix: ProbeMatrix = keep_signals(dataset.matrix, player.signals, player.name)
+        table = LaneTable(matrix, orders, None if budget is None else np.asarray(budget, np.int32))
+        self._table: LaneTable = jax.device_put(table)
+        self._episodes = all_episodes(player, dataset, orders)
+        self._shape = Shape(
+            1, orders.width, matrix.max_depth, budget is not None, tuple(sorted(player.signals))
         )
-        raise SandboxError(
-            f"{name} came to something else when it was {how}: {shown}. Its decisions depend on what the "
-            "episode does not reveal, or on what it keeps outside its memory; "
-            "autotts_jax.testing.check_controller shows the first decision that differs"
+        self._of = (len(player.values), orders.num_rows, len(dataset))
+
+    def play(self, factors: Mapping[str, float], on_progress: Callable[[int], None] | None = None) -> Play:
+        """Plays all episodes.
+
+        Args:
+            factors: a factor for each constant that changes.
+            on_progress: called with the number of episodes that have ended.
+
+        Raises:
+            InputError: the player failed, or said what cannot be.
+        """
+        began = time.perf_counter()
+        total = len(self._episodes.question)
+        each = self._shape.num_keys * self._shape.dtype(REVEALED).itemsize
+        lanes = min(total, LANES, max(1, MOST_SHOWN // each))
+        shape = self._shape._replace(lanes=1 << (lanes - 1).bit_length())
+        deciding = _Deciding(self._player, self._child, shape, factors)
+        parts = frozenset((*deciding.parts, *(deciding.first or ())))
+        played = Flight(self._table, shape, deciding.fields, parts, self._critical_path)
+        played.warm_up({deciding.parts, *([] if deciding.first is None else [deciding.first])})
+        deciding.wait()
+        compiled = time.perf_counter()
+        columns = self._run(deciding, played, shape.lanes, on_progress)
+        ended = time.perf_counter()
+        ids = columns.pop("answer")
+        return Play(
+            self._player,
+            answer=answer_texts(self._dataset, ids),
+            correct=(ids != NONE) & (ids == np.asarray(self._dataset.matrix.gold)),
+            **columns,
+            compile_seconds=compiled - began,
+            run_seconds=ended - compiled,
+            seal=Seal(self._child.level, (VIEWS,)),
         )
 
+    def _run(
+        self,
+        deciding: _Deciding,
+        lanes: Flight,
+        number: int,
+        on_progress: Callable[[int], None] | None,
+    ) -> dict[str, np.ndarray]:
+        total = len(self._episodes.question)
+        names = (*COLUMNS, "critical_path") if self._critical_path else COLUMNS
+        columns = {name: np.zeros(total, np.int32) for name in names}
+        queue = np.random.default_rng(secrets.randbits(64)).permutation(total)
+        episode, done = np.full(number, -1), 0
+        running = np.zeros(number, bool)
+        while True:
+            ended = (episode >= 0) & ~running
+            if ended.any():
+                played = lanes.results(deciding.answer(ended, lanes.opened))
+                for name, column in columns.items():
+                    column[episode[ended]] = played[name][ended]
+                done += int(ended.sum())
+                if on_progress is not None:
+                    on_progress(done)
+            fresh = np.flatnonzero(~running)[: len(queue)]
+            episode[~running] = -1
+            episode[fresh], queue = queue[: len(fresh)], queue[len(fresh) :]
+            running[fresh] = True
+            if not running.any():
+                return {name: column.reshape(self._of) for name, column in columns.items()}
+            if fresh.size:
+                self._begin(deciding, lanes, episode, np.isin(np.arange(number), fresh))
+            left = (1 - REFILL) * number if len(queue) else 0
+            while running.sum() > left:
+                action = deciding.act(lanes.shown(), running)
+                lanes.step(action, running, counts=True)
+                running = running & (lanes.stop == StopReason.RUNNING)
 
-def _check_ranges(
-    child: Child, played: dict[str, np.ndarray], answer: np.ndarray, size: int, width: int
-) -> None:
-    """Checks that results can be: what is charged, and how it hangs together."""
-    if np.any(answer < NONE) or np.any(answer >= size):
-        raise child.broke_protocol("an answer that does not exist")
-    for name in COLUMNS:
-        if np.any(played[name] < 0):
-            raise child.broke_protocol(f"negative {name}")
-    if np.any(played["branches"] > width):
-        raise child.broke_protocol("more branches than there are")
-    if np.any(played["sequential_tokens"] > played["tokens"]):
-        raise child.broke_protocol("more sequential tokens than tokens")
-    if np.any(played["stop_reason"] > max(StopReason)):
-        raise child.broke_protocol("an unknown reason to stop")
+    def _begin(
+        self,
+        deciding: _Deciding,
+        lanes: Flight,
+        episode: Int[np.ndarray, " L"],
+        fresh: Bool[np.ndarray, " L"],
+    ) -> None:
+        at = np.maximum(episode, 0)
+        question, row, setting = (np.asarray(column)[at] for column in self._episodes)
+        lanes.begin(fresh, question, row)
+        action = deciding.init(lanes.shown(), fresh, setting)
+        if action is not None:
+            lanes.step(action, fresh, counts=False)
 
 
-def _operation(child: Child, says: Any, argument: np.ndarray | None, executor: Executor) -> Operation:
-    """The operation that a child asks for."""
-    action, pool = says["operation"], executor.pool
-    wanted = {
-        "open": ((), np.int32),
-        "read": ((), np.int32),
-        "advance": ((pool.width,), np.int32),
-        "probe": ((pool.width,), np.bool_),
-        "prune": ((pool.width,), np.bool_),
-    }
-    shape, dtype = wanted.get(action, (None, None)) if isinstance(action, str) else (None, None)
-    if argument is None or argument.shape != shape or argument.dtype != dtype:
-        raise child.broke_protocol("an operation that does not exist")
-    if dtype == np.int32:
-        argument = np.clip(argument, 0, max(pool.width, pool.max_depth))
-    return Operation(action, argument, says.get("probe") is not False)
+class _Decider:
+    """Decides in a single episode by asking a child; see `stepping.Decider`.
+
+    Args:
+        player: the player.
+        child: the child.
+        view: the episode, in which nothing is opened.
+    """
+
+    def __init__(self, player: SealedPlayer, child: Child, view: View):
+        self.name, self.signals = player.name, player.signals
+        shape = Shape(1, view.width, view.max_depth, view.budget is not None, tuple(sorted(player.signals)))
+        self._deciding = _Deciding(player, child, shape, {})
+        self._deciding.wait()
+        self._labels = Labels(1, view.num_keys)
+        self._shape = shape
+
+    def init(self, view: View) -> tuple[Memory, Action | None]:
+        """Begins the episode."""
+        action = self._deciding.init(self._shown(view), np.ones(1, bool), np.zeros(1, np.int16))
+        return None, None if action is None else _single(action)
+
+    def act(self, memory: Memory, view: View) -> tuple[Memory, Action]:
+        """Asks what to do."""
+        action = _single(self._deciding.act(self._shown(view), np.ones(1, bool)))
+        return memory, action._replace(stop=int(_end(action.stop, view)))
+
+    def answer(self, memory: Memory, view: View) -> int:  # noqa: ARG002
+        """Asks who leads the vote."""
+        return int(self._deciding.answer(np.ones(1, bool), np.asarray(view.opened)[None])[0])
+
+    def _shown(self, view: View) -> dict[str, np.ndarray]:
+        fields = named(view)
+        wanted = self._deciding.fields
+        looks_back = LABELS in wanted or REVEALED in wanted
+        names = {*wanted, KEYS, *((REVEALED,) if looks_back else ())} - {LABELS}
+        shown = self._labels.put({name: np.asarray(fields[name])[None] for name in names})
+        return {name: shown[name].astype(self._shape.dtype(name, shown[name].dtype)) for name in wanted}
 
 
-def _ended(child: Child, says: Any, executor: Executor) -> Ended:
-    """What a child says an episode came to."""
-    pool = executor.pool
-    leader, stop = says.get("leader"), says.get("stop_reason")
-    rounds, sequential = _whole(child, says.get("rounds")), _whole(child, says.get("sequential_tokens"))
-    opened, tokens, least = int(pool.opened), int(pool.tokens), int(np.max(pool.branch_tokens))
-    if not isinstance(leader, int) or not NONE <= leader < opened:
-        raise child.broke_protocol("an answer of a branch that is not open")
-    if not isinstance(stop, int) or stop not in set(StopReason) or not least <= sequential <= tokens:
-        raise child.broke_protocol("an end that cannot be")
-    answer = None if leader == NONE else executor.answers([leader])[0]
-    return Ended(answer, leader, StopReason(stop), rounds, sequential)
+@jax.jit
+def _end(stop: Scalar, view: View) -> Int32[Array, ""]:
+    return end_of_round(Action(stop=stop), view)
+
+
+def _single(action: Mapping[str, np.ndarray]) -> Action:
+    return Action(**{name: part[0] for name, part in action.items()})
+
+
+def _are_of(names: Any, known: Any) -> bool:
+    return isinstance(names, list) and all(isinstance(name, str) and name in known for name in names)
 
 
 def _names(child: Child, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > MOST_CONSTANTS or not all(map(is_name, value)):
         raise child.broke_protocol("something else than names of constants")
     return tuple(dict.fromkeys(value))
-
-
-def _whole(child: Child, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
-        raise child.broke_protocol(f"a {type(value).__name__} or too large a number where a number belongs")
-    return value

@@ -1,96 +1,175 @@
-"""The child's side of players in JAX: it plays rollouts on a matrix without gold, and single episodes."""
+"""The child's side of players in JAX: it is shown views of many episodes, and says what to do in each."""
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from autotts_jax.core.mdp import Admissible
-from autotts_jax.core.observed import ObservedPool
-from autotts_jax.core.pool import BranchPool
-from autotts_jax.core.rollout import COLUMNS as RESULTS
-from autotts_jax.core.stepping import Decision, Executor, Operation, answer_keys
+from autotts_jax.core.compiling import COMPILER_OPTIONS, UNSHARED_OPTIONS
+from autotts_jax.core.controller import Controller, checked_act, checked_answer, checked_init
+from autotts_jax.core.rollout import MANY_LANES, LaneSettings, Pause, check_settings
+from autotts_jax.core.view import View
 from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.policies.scaling import constants, scaled
-from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question
-from autotts_jax.replay.matrix import NONE, ProbeMatrix
-from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.policies.sealed.views import LABELS, REVEALED, Shape, named, packed, parts_of, view_of
 from autotts_jax.sandbox.channel import Channel
-
-_ACTIONS = tuple(field.name for field in dataclasses.fields(Admissible))
-
-COLUMNS = tuple(name for name in RESULTS if name != "answer")
-"""What a child says of each episode besides the answer."""
-
-
-SIGNAL = "signal."
-"""What the names of signals begin with among arrays."""
 
 MOST_CONSTANTS, LONGEST_NAME = 64, 100
 """Constants of a controller that are tuned, and characters of the name of one, at most."""
 
-
-def matrix_arrays(matrix: ProbeMatrix) -> dict[str, np.ndarray]:
-    """What a child is told of a probe matrix: all but gold and cells; `SIGNAL` begins the names of signals.
-
-    Args:
-        matrix: the matrix.
-    """
-    names = ("answers", "lengths", "tokens", "interval")
-    signals = {SIGNAL + name: np.asarray(values) for name, values in matrix.signals.items()}
-    return {name: np.asarray(getattr(matrix, name)) for name in names} | signals
+Says = Mapping[str, Any]
+Arrays = Mapping[str, np.ndarray]
 
 
-def play(channel: Channel, player: Player, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Plays all episodes that the parent asks for, and sends what they came to.
+class Deciding:
+    """Answers what the parent asks of a player's controllers.
 
     Args:
         channel: to the parent.
-        player: the player.
-        says: size of the vocabulary, the budget, and factors of constants.
-        arrays: the matrix, and branch orders as ``table`` and ``group``.
+        player: the player, which has ``controllers`` and may have a ``pause``, as rollouts take them.
     """
-    if says["factors"] and isinstance(player, ControllerPlayer):
-        controllers = tuple(scaled(controller, says["factors"]) for controller in player.controllers)
-        player = dataclasses.replace(player, controllers=controllers)
-    size, branches = says["vocabulary"], arrays["answers"].shape[1]
-    questions = len(arrays["answers"])
-    matrix = ProbeMatrix(
-        answers=arrays["answers"],
-        lengths=arrays["lengths"],
-        tokens=arrays["tokens"],
-        interval=arrays["interval"],
-        gold=np.full(questions, NONE, np.int16),
-        cell=np.zeros(questions, np.int32),
-        vocabulary=size,
-        signals=_signals(arrays),
-    )
-    spelled = tuple(map(str, range(size)))
-    dataset = ProbeDataset(
-        matrix,
-        tuple(Question(index, "", "", spelled) for index in range(questions)),
-        (Cell("", "", branches, "", ""),),
-        EXACT,
-    )
-    told = 0
 
-    def tell(done: int) -> None:
-        nonlocal told
-        if done > told:
-            told = done
-            channel.send({"done": done})
+    def __init__(self, channel: Channel, player: Player):
+        self._channel = channel
+        self._player = player
+        self._controllers: Sequence[Controller] = player.controllers  # type: ignore[attr-defined]
+        self._compiled: dict[Shape, _Compiled] = {}
 
-    orders = BranchOrders(arrays["table"], arrays["group"])
-    played = player.play(dataset, orders, budget=says["budget"], on_progress=tell)
-    answer = np.array([NONE if text is None else int(text) for text in played.answer.flat], np.int32)
-    columns = {name: np.asarray(getattr(played, name), np.int32) for name in COLUMNS}
-    channel.send(
-        {"compile_seconds": played.compile_seconds}, columns | {"answer": answer.reshape(played.answer.shape)}
-    )
+    def constants(self, says: Says, arrays: Arrays) -> None:  # noqa: ARG002
+        """Names the constants of the controllers."""
+        self._channel.send({"constants": constants_of(self._player)})
+
+    def prepare(self, says: Says, arrays: Arrays) -> None:  # noqa: ARG002
+        """Compiles for a shape of messages; says first which fields it reads and what it will say."""
+        shape = Shape(**says["shape"])
+        shape = shape._replace(signals=tuple(shape.signals))
+        controllers = [scaled(controller, says["factors"]) for controller in self._controllers]
+        check_settings(controllers)
+        settings = jax.device_put(LaneSettings.of(controllers))
+        self._pause: Pause | None = getattr(self._player, "pause", None)
+        if shape not in self._compiled:
+            self._compiled[shape] = _Compiled(settings, shape, all_fields=self._pause is not None)
+        self._now = self._compiled[shape]
+        self._channel.send(self._now.says)
+        self._now.compile(settings)
+        self._settings = settings
+        self._setting = np.zeros(shape.lanes, np.int16)
+        self._memory = self._now.no_memory()
+        self._channel.send({"ready": True})
+
+    def init(self, says: Says, arrays: Arrays) -> None:  # noqa: ARG002
+        """Begins episodes in some of the lanes, and says what to do before the first look."""
+        shown = dict(arrays)
+        fresh, setting = shown.pop("fresh"), shown.pop("setting")
+        self._setting = np.where(fresh, setting, self._setting)
+        self._memory, action = self._now.init(self._settings, self._setting, self._memory, shown, fresh)
+        self._send(action)
+
+    def act(self, says: Says, arrays: Arrays) -> None:  # noqa: ARG002
+        """Says what to do; lanes whose episode has ended keep their memory."""
+        shown = dict(arrays)
+        running = shown.pop("running")
+        if self._pause is not None:
+            self._memory = self._pause(self._memory, self._now.views(shown))
+        self._memory, action = self._now.act(self._settings, self._setting, self._memory, shown, running)
+        self._shown = shown
+        self._send(action)
+
+    def answer(self, says: Says, arrays: Arrays) -> None:  # noqa: ARG002
+        """Says who leads the vote of each lane, at its last look."""
+        leader = self._now.answer(self._settings, self._setting, self._memory, self._shown)
+        self._send({"leader": leader})
+
+    def _send(self, arrays: Mapping[str, Any]) -> None:
+        self._channel.send({}, {name: np.asarray(array) for name, array in arrays.items()})
+
+
+class _Compiled:
+    """What is compiled for a shape of messages, on whatever controllers of the same kind."""
+
+    def __init__(self, settings: LaneSettings, shape: Shape, all_fields: bool):
+        self._shape, self._like = shape, shape.view()
+        self._init, self._act, self._answer = map(self._jit, (self._init_lane, self._act_lane, self._leader))
+        self.views = jax.jit(jax.vmap(functools.partial(view_of, self._like)))
+        self._done: tuple[Any, ...] | None = None
+        parts: list[Sequence[str] | None] = []
+
+        def look(first: View, later: View) -> Any:
+            controller = settings.controller([leaf[0] for leaf in settings.varied])
+            memory, action = checked_init(controller, first)
+            after, decided = checked_act(controller, memory, later)
+            leader = checked_answer(controller, after, later).leader
+            parts[:] = [None if action is None else parts_of(action), parts_of(decided)]
+            begun = {} if action is None else packed(action, shape)
+            return memory, (begun, packed(decided, shape), leader, after)
+
+        traced, (self._memory, _) = jax.make_jaxpr(look, return_shape=True)(self._like, self._like)
+        names = list(named(self._like))
+        read = {id(used) for used in traced.jaxpr.outvars}
+        read |= {id(used) for step in traced.jaxpr.eqns for used in step.invars}
+        inputs = zip(names * 2, traced.jaxpr.invars, strict=True)
+        wanted = {name for name, given in inputs if id(given) in read}
+        if all_fields:  # As in a rollout, all but what costs the most to keep.
+            wanted |= {name for name in names if name not in (LABELS, REVEALED)}
+        self._fields = [name for name in names if name in wanted]
+        self.says = {"fields": self._fields, "first": parts[0], "parts": parts[1]}
+
+    def compile(self, settings: LaneSettings) -> None:
+        """Compiles what is asked for, once."""
+        if self._done is not None:
+            return
+        lanes, leaves = self._shape.lanes, named(self._like)
+        shown = {
+            name: jax.ShapeDtypeStruct(
+                (lanes, *leaves[name].shape), self._shape.dtype(name, leaves[name].dtype)
+            )
+            for name in self._fields
+        }
+        setting = jax.ShapeDtypeStruct((lanes,), np.int16)
+        mask = jax.ShapeDtypeStruct((lanes,), np.bool_)
+        memory = jax.eval_shape(self.no_memory)
+        begin = self._init.lower(settings, setting, memory, shown, mask)
+        act = self._act.lower(settings, setting, memory, shown, mask)
+        answer = self._answer.lower(settings, setting, memory, shown)
+        self._done = tuple(lowered.compile() for lowered in (begin, act, answer))
+        self.init, self.act, self.answer = self._done
+
+    def no_memory(self) -> Any:
+        """What lanes remember before their first episode."""
+        return jax.tree.map(
+            lambda leaf: jnp.zeros((self._shape.lanes, *leaf.shape), leaf.dtype), self._memory
+        )
+
+    def _jit(self, lane: Any) -> Any:
+        def lanes(settings: LaneSettings, setting: Any, memory: Any, shown: Any, *mask: Any) -> Any:
+            def one(index: Any, memory: Any, shown: Any, *mask: Any) -> Any:
+                controller = settings.controller([leaf[index] for leaf in settings.varied])
+                return lane(controller, memory, view_of(self._like, shown), *mask)
+
+            return jax.vmap(one)(setting, memory, shown, *mask)
+
+        few = self._shape.lanes < MANY_LANES
+        return jax.jit(lanes, compiler_options=UNSHARED_OPTIONS if few else COMPILER_OPTIONS)
+
+    def _init_lane(self, controller: Controller, memory: Any, view: View, fresh: Any) -> Any:
+        first, action = checked_init(controller, view)
+        return _pick(fresh, first, memory), {} if action is None else packed(action, self._shape)
+
+    def _act_lane(self, controller: Controller, memory: Any, view: View, running: Any) -> Any:
+        after, action = checked_act(controller, memory, view)
+        return _pick(running, after, memory), packed(action, self._shape)
+
+    def _leader(self, controller: Controller, memory: Any, view: View) -> Any:
+        return jnp.asarray(checked_answer(controller, memory, view).leader).astype(jnp.int32)
+
+
+def _pick(mask: Any, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda after, before: jnp.where(mask, after, before), new, old)
 
 
 def constants_of(player: Player) -> tuple[str, ...]:
@@ -113,117 +192,3 @@ def is_name(value: Any) -> bool:
         value: anything.
     """
     return isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST_NAME
-
-
-def play_episode(
-    channel: Channel, player: Player, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-) -> None:
-    """Plays one episode, whose operations the parent carries out.
-
-    Args:
-        channel: to the parent.
-        player: a player with a single setting.
-        says: whether the parent wants to know the rounds of decisions.
-        arrays: what `seen` gave in the beginning.
-    """
-
-    def tell(decision: Decision) -> None:
-        channel.send({"round": decision.round})
-
-    ended = player.play_episode(PipeExecutor(channel, arrays), tell if says["tell"] else None)
-    channel.send(
-        {
-            "leader": int(ended.leader),
-            "stop_reason": int(ended.stop_reason),
-            "rounds": int(ended.rounds),
-            "sequential_tokens": int(ended.sequential_tokens),
-        }
-    )
-
-
-class PipeExecutor(Executor):
-    """Has the parent carry out operations, and knows what it shows.
-
-    Args:
-        channel: to the parent.
-        arrays: what `seen` gave in the beginning.
-    """
-
-    pool: ObservedPool
-
-    def __init__(self, channel: Channel, arrays: Mapping[str, np.ndarray]):
-        self._channel = channel
-        self.pool = _pool(arrays)
-
-    def carry_out(self, operation: Operation) -> None:
-        """Asks the parent to carry out an operation."""
-        says = {"operation": operation.action, "probe": operation.probe}
-        argument = np.asarray(operation.argument)
-        argument = argument if argument.dtype == bool else argument.astype(np.int32)
-        self.pool = _pool(self._channel.ask(says, {"argument": argument}).arrays)
-
-    def answers(self, branches: Sequence[int]) -> list[str | None]:
-        """Gives the labels of answers, which only the parent can spell."""
-        labels = np.asarray(answer_keys(self.pool))[list(branches)].tolist()
-        return [None if label == NONE else str(label) for label in labels]
-
-
-def _pool(arrays: Mapping[str, np.ndarray]) -> ObservedPool:
-    parts = dict(arrays)
-    allowed = Admissible(*(parts.pop(f"admissible_{name}") for name in _ACTIONS))
-    shown = {"budget": None, **{name: part for name, part in parts.items() if not name.startswith(SIGNAL)}}
-    return ObservedPool(  # type: ignore[abstract]
-        admissible=allowed,
-        latest_signals=_signals(arrays),
-        **shown,  # type: ignore[arg-type]
-    )
-
-
-def _signals(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The signals among arrays, by name."""
-    return {name.removeprefix(SIGNAL): array for name, array in arrays.items() if name.startswith(SIGNAL)}
-
-
-def seen(pool: BranchPool, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """What is shown of a pool.
-
-    Args:
-        pool: the pool.
-        labels: label of the answer at each depth, in place of its keys. Shape (W, K).
-    """
-    fields = dict(jax.device_get(_look(pool)))
-    allowed = fields.pop("admissible")
-    fields |= {f"admissible_{name}": getattr(allowed, name) for name in _ACTIONS}
-    budget = {} if pool.budget is None else {"budget": np.asarray(pool.budget, np.int32)}
-    return {name: np.asarray(field) for name, field in fields.items()} | budget | {"revealed_keys": labels}
-
-
-@jax.jit
-def _look(pool: BranchPool) -> dict[str, Any]:
-    names = ("depth", "active", "finished", "admissible", "interval", "intervals", "probes", "branch_tokens")
-    signals = {SIGNAL + name: pool.signal(name) for name in pool.signals}
-    return {name: getattr(pool, name) for name in (*names, "tokens")} | signals
-
-
-class Labels:
-    """Numbers answers in the order in which an episode reveals them, in place of a pool's keys.
-
-    Args:
-        num_keys: an upper bound of the keys.
-    """
-
-    def __init__(self, num_keys: int):
-        self._label = np.full(num_keys, NONE, np.int32)
-        self._count = 0
-
-    def of(self, keys: np.ndarray) -> np.ndarray:
-        """Gives the label of the answer at each depth.
-
-        Args:
-            keys: `BranchPool.revealed_keys` after each operation in turn. Shape (W, K).
-        """
-        revealed = keys[keys >= 0]
-        for key in dict.fromkeys(revealed[self._label[revealed] == NONE].tolist()):
-            self._label[key] = self._count
-            self._count += 1
-        return np.where(keys >= 0, self._label[keys], keys).astype(np.int32)

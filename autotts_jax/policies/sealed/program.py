@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autotts_jax.core import devices
-from autotts_jax.core.pool import StopReason
-from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Stepper
+from autotts_jax.core.stepping import Decision, Ended, Executor, Stepper
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, Player, Seal, answer_texts
 from autotts_jax.policies.sealed.cast import SEALED, Cast, Sealing, place, printable
@@ -147,7 +147,7 @@ class ProgramPlayer(Player):
         with self.cast.child() as child:
             seating = Seating(child)
             seat = _Stepped(stepper, self, seating.texts)
-            seating.seat([seat], self.job(self.values[0], executor.pool.width))
+            seating.seat([seat], self.job(self.values[0], executor.view().width))
             serve([seating])
             return seat.ended
 
@@ -480,10 +480,10 @@ class _Replayed(Seat):
 
 
 class _Stepped(Bounded, Seat):
-    """One episode, whose operations an executor carries out.
+    """One episode, whose actions an executor carries out.
 
     Args:
-        stepper: passes operations to the executor; nothing is opened yet.
+        stepper: passes actions to the executor; nothing is opened yet.
         player: the program.
         texts: takes spellings that the child is to be told.
 
@@ -506,39 +506,35 @@ class _Stepped(Bounded, Seat):
 
     @property
     def intervals(self) -> int:
-        return int(self._pool.intervals)
+        return int(self._view.intervals)
 
     def _act(self, request: int) -> int:
-        pool, index = self._pool, request & BRANCHES
+        view, index = self._view, request & BRANCHES
         action = request - index
         if action in (TOKENS, SEQUENTIAL_TOKENS):
-            return self.for_free(int(pool.tokens if action == TOKENS else np.max(pool.branch_tokens)))
-        opened, width = int(pool.opened), pool.width
+            return self.for_free(int(view.tokens if action == TOKENS else np.max(view.branch_tokens)))
+        opened, width = int(view.opened), view.width
         more = action == MORE
         if action not in (NEW, MORE, FULL) or not (0 <= index < opened if more else index == opened < width):
             raise LedgerError("an action or a branch that does not exist")
-        if more and bool(pool.finished[index]):
+        if more and bool(view.finished[index]):
             raise LedgerError("a branch that is finished")
         one = np.zeros(width, np.int32)
         one[index] = 1
-        depth = int(pool.depth[index])
+        depth = int(view.depth[index])
         self._stepper.carry_out(
-            {
-                NEW: Operation("open", np.asarray(1)),
-                MORE: Operation("advance", one),
-                FULL: Operation("read", np.asarray(1)),
-            }[action]
+            {NEW: Action(open=1), MORE: Action(advance=one), FULL: Action(read=1)}[action]
         )
-        pool = self._pool
-        if int(pool.depth[index]) == depth:
+        view = self._view
+        if int(view.depth[index]) == depth:
             return self.for_free(REFUSED)
-        return 2 * (self._label(index) + 1) + bool(pool.finished[index])
+        return 2 * (self._label(index) + 1) + bool(view.finished[index])
 
     def end(self, label: int) -> bool:
         answer = self._shown[label] if 0 <= label < len(self._shown) else None
-        latest = self._stepper.executor.answers(range(int(self._pool.opened)))
+        latest = self._stepper.executor.answers(range(int(self._view.opened)))
         leader = latest.index(answer) if answer is not None and answer in latest else NONE
-        sequential_tokens = int(np.max(self._pool.branch_tokens))
+        sequential_tokens = int(np.max(self._view.branch_tokens))
         self.ended = Ended(answer, leader, StopReason.DECIDED, 0, sequential_tokens)
         return False
 
@@ -553,8 +549,8 @@ class _Stepped(Bounded, Seat):
         return self._shown.index(answer)
 
     @property
-    def _pool(self) -> Any:
-        return self._stepper.executor.pool
+    def _view(self) -> View:
+        return self._stepper.executor.view()
 
 
 def _after(before: int, on_progress: Callable[[int], None]) -> Callable[[int], None]:
