@@ -26,8 +26,8 @@ from autotts_jax.commands import without_secrets
 from autotts_jax.core.costs import CostModel
 from autotts_jax.core.devices import usable_cores
 from autotts_jax.core.forks import refuse_forks
-from autotts_jax.core.pool import StopReason
 from autotts_jax.core.rollout import ROUND_LIMIT, check_budget
+from autotts_jax.core.view import StopReason
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.experiments import plots
 from autotts_jax.experiments.files import (

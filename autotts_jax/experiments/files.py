@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from autotts_jax.core.pool import StopReason
+from autotts_jax.core.view import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.frontier import Comparison
 from autotts_jax.files import destination, locked, read_bytes

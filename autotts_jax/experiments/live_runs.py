@@ -37,8 +37,8 @@ from autotts_jax.collect.side_by_side import side_by_side
 from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Sampling, fitting_tokens
 from autotts_jax.commands import hide
-from autotts_jax.core.pool import StopReason
 from autotts_jax.core.rollout import check_budget
+from autotts_jax.core.view import StopReason
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.evaluation import check_width
 from autotts_jax.experiments.live_rows import Answered, Compared, LiveRun

@@ -17,9 +17,9 @@ from rich.console import RenderableType
 from autotts_jax.checks import choice, flag, whole
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.forks import refuse_forks
-from autotts_jax.core.pool import UNREVEALED, StopReason
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
+from autotts_jax.core.view import UNREVEALED, StopReason
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.envs.rendering import (
     MINOR_ANSWER,
@@ -291,12 +291,11 @@ def trace(
         0      open     0-1       (12:1 10:1)       0.500     0.02
         1      advance  +1: 0-1   (12:1 10:1)       0.500     0.03
         2      advance  +1: 0-1   22:1              0.750     0.04
-        3      advance  +1: 1     22:1              0.750     0.05
-        4      advance  +1: 1     22:1              0.750     0.06
-        4      open     2         22:1              0.750     0.07
-        5      advance  +1: 1-2   22:2              0.875     0.08
-        6      advance  +1: 1     22:2              0.875     0.09
-        6      answer   0         22:2              0.875     0.09
+        3-4    advance  +1: 1     22:1              0.750     0.06
+        5      open     2         22:1              0.750     0.07
+        6      advance  +1: 1-2   22:2              0.875     0.08
+        7      advance  +1: 1     22:2              0.875     0.09
+        7      answer   0         22:2              0.875     0.09
         votes: final answers, (latest answers) in brackets
         answer 22 (right); stopped: decided
     """
@@ -319,13 +318,14 @@ def trace(
     asked = data.questions[row]
     matrix = jax.device_put(keep_signals(data.matrix, playing.signals, playing.name))
     executor = ReplayExecutor.begin(matrix, row, order, asked.answer, budget=budget)
-    finals = playing.votes_with_finals(executor.pool)
+    finals = playing.votes_with_finals(executor.view())
     steps, ended = follow(playing.play_episode, executor, finals, playing.signals)
-    opened = int(executor.pool.opened)
+    opened = int(executor.view().opened)
     warn_of_no_branch(playing.names[0], budget, opened)
     drawn = "recorded order" if recorded else f"seed {seed}"
-    keys = np.asarray(executor.pool.revealed_keys)[:opened]
-    depths = np.asarray(executor.pool.depth)[:opened].tolist()
+    view = executor.view()
+    keys = np.asarray(view.revealed_keys)[:opened]
+    depths = np.asarray(view.depth)[:opened].tolist()
 
     def at_depths(value: Callable[[tuple[int, int]], Any]) -> list[list[Any]]:
         """Looks up a value by branch and depth, as far as the branches were read; None where unrevealed."""
@@ -342,8 +342,8 @@ def trace(
         answer=ended.answer,
         gold=asked.gold,
         stop_reason=ended.stop_reason,
-        finished=np.asarray(executor.pool.finished)[:opened].tolist(),
-        pruned=(~np.asarray(executor.pool.active)[:opened]).tolist(),
+        finished=np.asarray(view.finished)[:opened].tolist(),
+        pruned=(~np.asarray(view.active)[:opened]).tolist(),
         shown=at_depths(lambda place: asked.answer(int(keys[place]))),
         signals={name: signal_of(name) for name in playing.signals},
     )
@@ -373,7 +373,7 @@ def follow(
 
     ended = play(executor, note)
     leader = [] if ended.leader == NONE else [ended.leader]
-    tokens = int(executor.pool.tokens)
+    tokens = int(executor.view().tokens)
     answer = Decision(ended.rounds, "answer", leader, [0] * len(leader), [ended.answer] * len(leader), tokens)
     return [*steps, _step(answer, executor, finals, ended.answer, signals)], ended
 
@@ -391,18 +391,18 @@ def _find(dataset: ProbeDataset, cell: str | None, question: int) -> tuple[int, 
 def _step(
     decision: Decision, executor: ReplayExecutor, finals: bool, answer: str | None, signals: Sequence[str]
 ) -> TraceStep:
-    pool = executor.pool
-    finished, active = np.asarray(pool.finished), np.asarray(pool.active)
+    view = executor.view()
+    finished, active = np.asarray(view.finished), np.asarray(view.active)
     if not active.any():  # those that a controller has left early are pruned, and still vote
-        active = np.asarray(pool.depth) > 0
+        active = np.asarray(view.depth) > 0
     final = finals and bool(finished.any())
     answers = executor.answers(np.flatnonzero(finished if final else active).tolist())
     votes = Counter(text for text in answers if text is not None).most_common()
     # Among answers with as many votes the given one leads; the controller knows which came first.
     votes.sort(key=lambda vote: (-vote[1], vote[0] != answer))
     top = [count for _, count in votes] + [0, 0]
-    confidence = float(confidence_table(pool.width)[top[0], top[1]])
-    values = {name: np.asarray(pool.signal(name))[list(decision.branches)] for name in signals}
+    confidence = float(confidence_table(view.width)[top[0], top[1]])
+    values = {name: np.asarray(view.signal(name))[list(decision.branches)] for name in signals}
     noted = {
         name: [None if np.isnan(value) else float(value) for value in row] for name, row in values.items()
     }

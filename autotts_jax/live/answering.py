@@ -1,8 +1,8 @@
 """Live answers: a language model writes the branches that a controller asks for.
 
-A live episode is a replay of a probe matrix that is written just ahead of the controller: before an
-operation, `Trajectories` write as far as the operation can reach, and what they wrote is entered in the
-matrix; the core then carries the operation out. A controller therefore spends, sees and answers what it would
+A live episode is a replay of a probe matrix that is written just ahead of the controller: before an action,
+`Trajectories` write as far as the action can reach, and what they wrote is entered in the matrix; the core
+then carries the action out. A controller therefore spends, sees and answers what it would
 in the replay of a collection with the same seed.
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int
 
 from autotts_jax.checks import callback, flag, text, whole
 from autotts_jax.collect.answers import Extractor, extractor
@@ -34,9 +35,10 @@ from autotts_jax.collect.trajectories import (
     last_depth,
 )
 from autotts_jax.core.forks import refuse_forks
-from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.rollout import MAX_TOKENS, check_budget
-from autotts_jax.core.stepping import Decision, Ended, Executor, Operation, Stepper, apply_operation
+from autotts_jax.core.stepping import Decision, Ended, Executor, Stepper, apply_action, settled, view_of
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import MOST_BRANCHES, confidence_table
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Player, warn_of_distance
@@ -46,6 +48,7 @@ from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.scale import Scale
 from autotts_jax.replay.spelling import ERROR
+from autotts_jax.typing import Array, Scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,10 +98,10 @@ class Answer:
         usage: what the engine did, probes included.
         sequential_tokens: tokens that had to be generated one after another, a proxy for latency.
         stop_reason: why the episode ended.
-        limited: whether the budget kept an operation from being carried out as the controller asked for it,
-            or cut a branch short.
+        limited: whether the budget kept an action from being carried out as the controller asked for it, or
+            cut a branch short.
         rounds: rounds of the controller.
-        decisions: the operations of the controller, in order.
+        decisions: what the controller has done, in order.
         text: the text of a branch that gives the answer, as far as it was read, followed by the answer if it
             was forced; where there is no answer, the text of a branch alone.
         votes: the latest answers of the opened branches, the most frequent first.
@@ -222,14 +225,14 @@ def answer(
         ended = playing.play_episode(executor, note)
         stepper = Stepper(executor, note)
         if executor.limited and not executor.pool.opened:
-            stepper.carry_out(Operation("read", jnp.int32(1)))
-            tokens = int(executor.pool.tokens)
+            stepper.carry_out(Action(read=1))
+            tokens = int(executor.view().tokens)
             ended = Ended(executor.answers([0])[0], 0, StopReason.BUDGET, ended.rounds, tokens)
         given = None if ended.answer == ERROR else ended.answer
         shown = _shown_branch(executor.pool, ended.leader)
         if fall_back and given is None and shown is not None:
             to_the_end = np.where(np.arange(width) == shown, sampling.max_depth, 0)
-            stepper.carry_out(Operation("advance", to_the_end, probe=False))
+            stepper.carry_out(Action(advance=to_the_end, probe=np.zeros(width, bool)))
     opened = range(int(executor.pool.opened))
     votes = executor.votes()
     return Answer(
@@ -282,7 +285,7 @@ def _is_question(question: Any) -> bool:
 
 
 class LiveExecutor(Executor):
-    """Has a language model write what operations need, and carries them out on what was written.
+    """Has a language model write what actions need, and carries them out on what was written.
 
     Args:
         trajectories: the branches as they are written.
@@ -294,8 +297,9 @@ class LiveExecutor(Executor):
         signals: the signals to show, as `telling_signals` lets them be told.
 
     Attributes:
-        limited: whether the budget kept an operation from being carried out as it was asked for, or cut a
-            branch short.
+        limited: whether the budget kept an action from being carried out as it was asked for, or cut a branch
+            short.
+        pool: the episode as far as it is written.
     """
 
     pool: ReplayPool
@@ -330,32 +334,39 @@ class LiveExecutor(Executor):
         )
         limit = None if budget is None else jnp.int32(budget)
         order = jnp.arange(width, dtype=jnp.int32)
-        self.pool = ReplayPool.begin(self._matrix, 0, order, limit, equivalence=False)
+        self.pool = _begin(self._matrix, order, limit)
+        self._settled = self.pool.state
 
-    def carry_out(self, operation: Operation) -> None:
-        """Has the branches written as far as an operation reads them, and carries it out."""
-        if operation.action == "read":
-            self._read(int(operation.argument))
+    def view(self, rounds: int = 0) -> View:
+        """Shows the episode as far as it was read."""
+        return view_of(self.pool, rounds)
+
+    def carry_out(self, name: str, action: Action) -> None:
+        """Has the branches written as far as a part of an action reads them, and carries it out."""
+        if name == "read":
+            self._read(int(action.read))
             return
         depth, active = np.asarray(self.pool.depth), np.asarray(self.pool.active)
         upto: dict[int, int] = {}
-        if operation.action == "probe":
-            upto = {
-                b: int(depth[b]) for b in np.flatnonzero(np.asarray(operation.argument) & active).tolist()
-            }
+        if name == "probe":
+            upto = {b: int(depth[b]) for b in np.flatnonzero(np.asarray(action.probe) & active).tolist()}
             self._trajectories.force(upto)
-        elif operation.action != "prune":
-            planned = np.asarray(apply_operation(self.pool, operation).depth)
+        elif name != "prune":
+            planned = np.asarray(apply_action(self.pool, action).depth)
             if self._budget is not None:
-                unlimited = apply_operation(self.pool.with_budget(jnp.int32(MAX_TOKENS)), operation)
+                unlimited = apply_action(self.pool.with_budget(jnp.int32(MAX_TOKENS)), action)
                 self.limited |= bool((np.asarray(unlimited.depth) != planned).any())
             upto = {b: int(planned[b]) for b in np.flatnonzero(planned - depth).tolist()}
-            self._trajectories.read(upto, operation.probe)
+            self._trajectories.read(upto, action.probe is None)
             # No more than was planned, even where branches that ended early have made room for it.
-            wanted = planned - depth if operation.action == "advance" else np.asarray(len(upto))
-            operation = dataclasses.replace(operation, argument=wanted)
+            wanted: Any = {"advance": planned - depth} if name == "advance" else {"open": len(upto)}
+            action = action._replace(**wanted)
         self._enter(upto)
-        self.pool = apply_operation(self.pool, operation)
+        self.pool = apply_action(self.pool, action)
+
+    def settle(self) -> None:
+        """Labels what an action has revealed."""
+        self.pool, self._settled = settled(self.pool, self._settled)
 
     def answers(self, branches: Sequence[int]) -> list[str | None]:
         """Gives the canonical forms of the latest revealed answers of branches; ``ERR`` for none."""
@@ -390,7 +401,7 @@ class LiveExecutor(Executor):
             self._enter(upto)
             first = self._trajectories[opened]
             self.limited |= first.ended is Finish.length and first.limit < most
-            self.pool = apply_operation(self.pool, Operation("read", jnp.int32(together)))
+            self.pool = apply_action(self.pool, Action(read=together))
             opened += together
 
     def _enter(self, upto: Mapping[int, int]) -> None:
@@ -431,3 +442,8 @@ class LiveExecutor(Executor):
 # Compiled once for a width and a number of depths, whatever the controller.
 _with_longer_matrix = jax.jit(ReplayPool.with_longer_matrix)
 _answer_keys = jax.jit(lambda pool: pool.answer_keys)
+
+
+@jax.jit
+def _begin(matrix: ProbeMatrix, order: Int[Array, " W"], budget: Scalar | None) -> ReplayPool:
+    return ReplayPool.begin(matrix, 0, order, budget, equivalence=False)

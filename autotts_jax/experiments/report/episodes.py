@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from autotts_jax.core.pool import StopReason
 from autotts_jax.core.rollout import Episodes, Results, ShownRounds
+from autotts_jax.core.view import StopReason
 from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
