@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32, PRNGKeyArray
 
 from autotts_jax.core.controller import first_of
-from autotts_jax.core.lanes import Lane, LanePlay, RolloutState, pack, play_lanes, unpack
-from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.core.lanes import Lane, LanePlay, RolloutState, pack, play_lanes, unpack, while_running
+from autotts_jax.core.pool import ReplayPool
+from autotts_jax.core.view import StopReason
 from autotts_jax.envs import Environment, EnvParams, EnvState
 from autotts_jax.policies.neural.network import Inputs, RecurrentState, SignalInput, encode, initial_state
 from autotts_jax.policies.neural.policy import Parameters, apply_network, head_of
@@ -227,7 +228,7 @@ class _Player:
         self._reset_key, self._act_key = jax.random.split(key)
         self.blank: Transition = cast(Any, None)
         zero = jnp.int32(0)
-        shapes = jax.eval_shape(lambda: self.step(Lane(self.begin(zero), zero, zero, zero))[0].last)
+        shapes = jax.eval_shape(lambda: self._stepped(Lane(self.begin(zero), zero, zero, zero))[0].last)
         self.blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     def begin(self, number: Int32[Array, ""]) -> _Body:
@@ -242,10 +243,14 @@ class _Player:
         return _Body(carry, self._assess(carry, self._pool(carry)), self.blank)
 
     def step(self, lane: Lane) -> tuple[_Body, Int32[Array, ""]]:
-        """Plays a step."""
+        """Plays a step, unless the episode has ended."""
+        body, stop = self._stepped(lane)
+        return while_running(lane, body, lane.body), stop
+
+    def _stepped(self, lane: Lane) -> tuple[_Body, Int32[Array, ""]]:
         before, assessed, _ = lane.body
         head, environment = self._head, self._environment
-        mask = head.mask(self._pool(before))
+        mask = head.mask(self._pool(before).view(before.state.time))
         logits = apply_network(self._weights.network, assessed.inputs, mask)
         key = jax.random.fold_in(jax.random.fold_in(self._act_key, lane.episode), lane.rounds)
         action = head.sample(key, logits)
@@ -279,7 +284,9 @@ class _Player:
     def _assess(self, carry: Carry, pool: ReplayPool) -> _Assessment:
         state = carry.state
         atomic = self._environment.atomic
-        inputs, recurrent = encode(pool, carry.recurrent, state.gamma, atomic, self._signal_inputs)
+        inputs, recurrent = encode(
+            pool.view(state.time), carry.recurrent, state.gamma, atomic, self._signal_inputs
+        )
         privileged = privileged_features(state, pool, self._params.matrix, self._finals)
         value = apply_critic(self._weights.critic, privileged, inputs)
         return _Assessment(inputs, recurrent, privileged, value)

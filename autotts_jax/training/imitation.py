@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,13 @@ import numpy as np
 import optax
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from autotts_jax.core.controller import Controller, Memory
-from autotts_jax.core.pool import BranchPool, Pool, StopReason, winner
-from autotts_jax.core.rollout import Episodes, Hooks, rollout
-from autotts_jax.core.votes import Vote
-from autotts_jax.envs import EnvParams
+from autotts_jax.core.pool import ReplayPool
+from autotts_jax.core.recording import record
+from autotts_jax.core.view import Action, StopReason
+from autotts_jax.envs import EnvParams, observations
+from autotts_jax.envs.observations import Before
 from autotts_jax.errors import InputError
+from autotts_jax.policies.cmc import CMC, CMCMemory
 from autotts_jax.policies.neural.actions import HEADS, MAX_ADVANCE, OPENINGS, RoundAction, RoundMask
 from autotts_jax.policies.neural.network import (
     Inputs,
@@ -32,9 +33,8 @@ from autotts_jax.policies.neural.network import (
     SignalInput,
     encode,
     initial_state,
-    update,
 )
-from autotts_jax.policies.neural.policy import Parameters, act, apply_network, initial_parameters
+from autotts_jax.policies.neural.policy import Parameters, apply_network, decide, initial_parameters
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.training import teachers
@@ -65,7 +65,7 @@ class Demonstrations(NamedTuple):
 
 
 def demonstrate(
-    teacher: Controller,
+    teacher: CMC,
     gamma: float,
     matrix: ProbeMatrix,
     orders: BranchOrders,
@@ -93,18 +93,11 @@ def demonstrate(
     Returns:
         The demonstrations of all episodes, one after the other.
     """
-    questions = np.arange(matrix.num_questions)
-    played = rollout(
-        [_Demonstrator(teacher, player, jnp.float32(gamma), signal_inputs)],
-        matrix,
-        orders,
-        Episodes(questions, rows, np.zeros_like(questions)),
-        hooks=Hooks(after_round=_last_round, rounds=ROUNDS),
-    )
-    running = played.recorded
-    demonstrations = played.records.demonstration
+    demonstrator = _Demonstrator(teacher, player, jnp.float32(gamma), signal_inputs)
+    rounds, running = record(demonstrator, matrix, orders, rows, ROUNDS)
+    demonstrations = rounds.demonstration
     if targets is not None:
-        demonstrations, running = _until_peak(played.records, running, targets, jnp.float32(gamma))
+        demonstrations, running = _until_peak(rounds, running, targets, jnp.float32(gamma))
     kept = np.asarray(running)
     return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], demonstrations)
 
@@ -144,19 +137,19 @@ class _Memory(NamedTuple):
     Attributes:
         teacher: what the teacher remembers.
         state: the network's recurrent state.
+        before: what was seen at the last look.
         ending: whether the teacher has stopped, and so answers in the next round. Shape ().
-        last: the last round.
     """
 
-    teacher: Memory
+    teacher: CMCMemory
     state: RecurrentState
+    before: Before
     ending: Bool[Array, ""]
-    last: _Round
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Demonstrator(Controller):
+class _Demonstrator:
     """A teacher whose decisions are recorded, opening and answering included; a player may act in its place.
 
     Attributes:
@@ -166,64 +159,66 @@ class _Demonstrator(Controller):
         signal_inputs: the signals that the network reads.
     """
 
-    teacher: Controller
+    teacher: CMC
     player: Parameters | None
     gamma: Float[Array, ""]
     signal_inputs: tuple[SignalInput, ...] = dataclasses.field(metadata={"static": True})
 
     @property
-    def signals(self) -> tuple[str, ...]:  # type: ignore[override]
+    def signals(self) -> tuple[str, ...]:
         """Names of the signals that the teacher and the network read."""
         return (*self.teacher.signals, *(signal.name for signal in self.signal_inputs))
 
-    def start(self, pool: Pool) -> tuple[_Memory, Pool]:
+    def begin(self, pool: ReplayPool) -> _Memory:
         """Opens nothing: that is the first decision."""
-        teacher, _ = self.teacher.start(pool)
-        memory = _Memory(teacher, initial_state(pool.width), jnp.bool_(False), cast(Any, None))
-        blank = jax.eval_shape(lambda: self.round(memory, pool)[0].last)
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank)
-        return memory._replace(last=zeros), pool
+        view = pool.view()
+        return _Memory(
+            self.teacher.init(view)[0], initial_state(view.width), Before.of(view), jnp.bool_(False)
+        )
 
-    def round(self, memory: _Memory, pool: Pool) -> tuple[_Memory, Pool, Scalar]:
+    def round(self, memory: _Memory, pool: ReplayPool) -> tuple[_Memory, ReplayPool, _Round, Scalar]:
         """Asks the teacher for a decision, and carries it out or the player's own one."""
-        inputs, state = encode(pool, memory.state, self.gamma, signal_inputs=self.signal_inputs)
-        mask, first = HEAD.mask(pool), pool.opened == 0
-        _, opened = self.teacher.start(pool)
-        later, moved, stop = self.teacher.round(memory.teacher, pool)
+        view = pool.view()
+        tracker = observations.track(memory.state.tracker, memory.before, view)
+        state = memory.state._replace(tracker=tracker)
+        inputs, state = encode(view, state, self.gamma, signal_inputs=self.signal_inputs)
+        mask, first = HEAD.mask(view), view.opened == 0
+        opened = pool.step(self.teacher.init(view)[1])
+        later, moved, stop = self._round_of_teacher(memory.teacher, pool)
         teacher = _where(first, memory.teacher, later)
         after = _where(first, opened, moved)
-        answer = winner(pool, self.teacher.vote(memory.teacher, pool))
+        answer = view.answer_key(self.teacher.answer(memory.teacher, view).leader)
         decided = Demonstrations(inputs, mask, _action(mask, pool, after, memory.ending))
         ended = memory.ending
         if self.player is not None:
-            after, ended = act(self.player, inputs, pool)
-        following = _Memory(
-            teacher,
-            update(state, pool, after),
-            ~first & (jnp.asarray(stop) != StopReason.RUNNING),
-            _Round(decided, answer, pool.intervals.astype(jnp.float32)),
-        )
-        return following, after, jnp.where(ended, StopReason.DECIDED, StopReason.RUNNING)
+            action = decide(self.player, inputs, view)
+            after, ended = pool.step(action), jnp.asarray(action.stop) != StopReason.RUNNING
+        ending = ~first & (stop != StopReason.RUNNING)
+        recorded = _Round(decided, answer, pool.intervals.astype(jnp.float32))
+        return _Memory(teacher, state, Before.of(view), ending), after, recorded, ended
 
-    def vote(self, memory: _Memory, pool: BranchPool) -> Vote:
-        """Holds the teacher's vote."""
-        return self.teacher.vote(memory.teacher, pool)
-
-
-def _last_round(controller: Controller, memory: _Memory, pool: BranchPool) -> _Round:  # noqa: ARG001
-    return memory.last
+    def _round_of_teacher(
+        self, memory: CMCMemory, pool: ReplayPool
+    ) -> tuple[CMCMemory, ReplayPool, Int[Array, ""]]:
+        """Plays a round as the paper has it: prunes, reads, votes, and then stops or opens."""
+        memory, prune, advance = self.teacher.begin(memory, pool.view())
+        pool = pool.step(Action(prune=prune, advance=advance))
+        once = jnp.bool_(True), jnp.int32(1)
+        memory, stop, opening = self.teacher.conclude(memory, pool.view(), *once)
+        return memory, pool.step(Action(open=opening)), stop
 
 
 def _where(condition: Bool[Array, ""], ours: Any, others: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), ours, others)
 
 
-def _action(mask: RoundMask, before: BranchPool, after: BranchPool, answer: Bool[Array, ""]) -> RoundAction:
-    """Finds the admissible action that comes nearest to what led from one pool to the other."""
+def _action(mask: RoundMask, before: ReplayPool, after: ReplayPool, answer: Bool[Array, ""]) -> RoundAction:
+    """Finds the admissible action that comes nearest to what led from one state to the other."""
     count = jnp.array(OPENINGS)
     opened = jnp.where(mask.opening, jnp.abs(count - (after.opened - before.opened)), jnp.max(count) + 1)
     read = jnp.clip(after.depth - before.depth, 1, MAX_ADVANCE)
-    choice = jnp.where(before.live, jnp.where(after.active, 1 + read, 1), 0)
+    live = before.active & ~before.finished
+    choice = jnp.where(live, jnp.where(after.active, 1 + read, 1), 0)
     return RoundAction(answer, jnp.argmin(opened).astype(jnp.int32), choice.astype(jnp.int32))
 
 

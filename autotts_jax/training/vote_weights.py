@@ -18,11 +18,11 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from autotts_jax.core import votes
 from autotts_jax.core.controller import Controller
-from autotts_jax.core.pool import BranchPool
+from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.rollout import Episodes, Hooks, rollout
 from autotts_jax.envs import observations
-from autotts_jax.policies.neural.network import RecurrentState, SignalInput, vote_inputs
-from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters
+from autotts_jax.policies.neural.network import SignalInput, vote_inputs
+from autotts_jax.policies.neural.policy import NeuralMemory, NeuralPolicy, Parameters
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.training.arena import Arena, draw_gammas
 from autotts_jax.typing import Array
@@ -68,20 +68,21 @@ def learn_vote_weights(
 
 
 def final_votes(
-    policy: Controller, memory: RecurrentState, pool: BranchPool
+    policy: Controller, memory: NeuralMemory, pool: ReplayPool
 ) -> tuple[Float[Array, "V W"], Int[Array, " W"]]:
     """Reads the votes of an episode that has ended.
 
     Args:
         policy: the policy that has played it.
-        memory: the policy's recurrent state.
+        memory: what the policy remembers.
         pool: the pool.
 
     Returns:
         The `vote_inputs` of each branch, and the answer that it votes for; ``NONE`` where it casts no vote.
     """
-    stand = observations.standing(pool, memory.tracker)
-    inputs = vote_inputs(pool, memory.tracker, cast(NeuralPolicy, policy).signal_inputs)
+    view, tracker = pool.view(), memory.state.tracker
+    stand = observations.standing(view, tracker)
+    inputs = vote_inputs(view, tracker, cast(NeuralPolicy, policy).signal_inputs)
     return inputs, jnp.where(stand.final, stand.keys, NONE)
 
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int32
 
-from autotts_jax.core.controller import Controller, Memory
-from autotts_jax.core.pool import BranchPool, Pool, StopReason
-from autotts_jax.core.rollout import Episodes, Hooks, rollout
-from autotts_jax.core.votes import Vote
+from autotts_jax.core.pool import ReplayPool
+from autotts_jax.core.recording import record
+from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.discovery.programs.interpreter import DecisionList
 from autotts_jax.discovery.programs.rules import BRANCH_FEATURES, POOL_FEATURES
+from autotts_jax.envs import observations
+from autotts_jax.envs.observations import Before
 from autotts_jax.policies.neural.actions import HEADS, OPENINGS
-from autotts_jax.policies.neural.network import Inputs, RecurrentState, encode, initial_state, update
-from autotts_jax.policies.neural.policy import NeuralPolicy, act, apply_network
+from autotts_jax.policies.neural.network import Inputs, RecurrentState, encode, initial_state
+from autotts_jax.policies.neural.policy import NeuralPolicy, apply_network, decide
 from autotts_jax.policies.rule_controller import RuleMemory, Seen
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -74,21 +75,19 @@ class _Watching(NamedTuple):
     Attributes:
         rules: the program's memory.
         concludes: whether a round of the program's is over, so that it answers or opens. Shape ().
-        idle: whether nothing can be read any more. Shape ().
         policy: the policy's recurrent state.
-        last: the last round.
+        before: what was seen at the last look.
     """
 
     rules: RuleMemory
     concludes: Bool[Array, ""]
-    idle: Bool[Array, ""]
     policy: RecurrentState
-    last: Decisions
+    before: Before
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class LabelledPlay(Controller):
+class LabelledPlay:
     """Plays a program or a policy, and records what the policy would decide in every round.
 
     A round of the policy begins where one of the program's has read its branches: what the program then
@@ -106,59 +105,67 @@ class LabelledPlay(Controller):
     beta: float
     by_policy: bool = dataclasses.field(metadata={"static": True})
 
-    def start(self, pool: Pool) -> tuple[_Watching, Pool]:
-        """Opens nothing: that is the first decision."""
-        rules, _ = self.rules.start(pool)
-        no = jnp.bool_(False)
-        memory = _Watching(rules, no, no, initial_state(pool.width), cast(Any, None))
-        blank = jax.eval_shape(lambda: self.round(memory, pool)[0].last)
-        return memory._replace(last=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), blank)), pool
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """It reads no signals."""
+        return ()
 
-    def round(self, memory: _Watching, pool: Pool) -> tuple[_Watching, Pool, Array]:
+    def begin(self, pool: ReplayPool) -> _Watching:
+        """Opens nothing: that is the first decision."""
+        view = pool.view()
+        rules, _ = self.rules.init(view)
+        return _Watching(rules, jnp.bool_(False), initial_state(view.width), Before.of(view))
+
+    def round(self, memory: _Watching, pool: ReplayPool) -> tuple[_Watching, ReplayPool, Decisions, Array]:
         """Asks the policy for a decision, and carries it out or the program's own one."""
-        concludes, before, rules = memory.concludes, pool, memory.rules
-        at_end = self.rules.see(rules, pool)
-        stop, opening = self.rules.conclude(rules, pool, memory.idle)
+        concludes, view, rules = memory.concludes, pool.view(), memory.rules
+        at_end = self.rules.see(rules, view)
+        stop, opening = self.rules.conclude(rules, view)
         stop = jnp.where(concludes, stop, StopReason.RUNNING)
         rules = rules._replace(round=rules.round + concludes)
-        inputs, state = encode(pool, memory.policy, jnp.asarray(self.policy.gamma))
+        tracker = observations.track(memory.policy.tracker, memory.before, view)
+        policy = memory.policy._replace(tracker=tracker)
+        inputs, policy = encode(view, policy, jnp.asarray(self.policy.gamma))
         if self.by_policy:
-            after, answered = act(self.policy.parameters, inputs, pool)
-            counted, _ = self.rules.look(rules, pool)
-            # A program opens before it reads, the policy afterwards.
-            _, at_start = self.rules.look(rules, pool.open(after.opened - pool.opened))
-            rules, idle = self.rules.poll(counted, pool, after), jnp.bool_(False)
-            # A program has not polled the branches that it has just opened either.
-            rules = rules._replace(keys=jnp.where(before.depth > 0, rules.keys, NONE))
-            stop = jnp.where(answered, StopReason.DECIDED, StopReason.RUNNING)
-            read = before.opened > 0
+            action = decide(self.policy.parameters, inputs, view)
+            after = pool.step(action)
+            counted, _ = self.rules.look(rules, view)
+            # A program opens before it reads.
+            _, at_start = self.rules.look(rules, pool.step(Action(open=action.open)).view())
+            counted = counted._replace(depth=view.depth, finished=view.finished, idle=jnp.bool_(False))
+            rules = self.rules.poll(counted, after.view())
+            # A program has not polled the branches that it has just opened.
+            rules = rules._replace(keys=jnp.where(view.depth > 0, rules.keys, NONE))
+            stop = jnp.where(action.stop != StopReason.RUNNING, StopReason.DECIDED, StopReason.RUNNING)
+            read = view.opened > 0
         else:
-            _, first = self.rules.start(pool)
-            pool = pool.open(jnp.where(pool.opened > 0, jnp.where(concludes, opening, 0), first.opened))
-            _, at_start = self.rules.look(rules, pool)
+            first = pool.step(self.rules.init(view)[1]).opened
+            opening = jnp.where(view.opened > 0, jnp.where(concludes, opening, 0), first)
+            opened = pool.step(Action(open=opening))
+            _, at_start = self.rules.look(rules, opened.view())
+            begun, prune, advance = self.rules.begin(rules, opened.view())
+            after = opened.step(Action(prune=prune, advance=advance))
             # A program that stops reads no more.
-            keep = functools.partial(jnp.where, stop == StopReason.RUNNING)
-            read_on = self.rules.read_on(rules, pool)
-            rules, after, idle = jax.tree.map(keep, read_on, (memory.rules, pool, memory.idle))
+            rules, after = jax.tree.map(
+                functools.partial(jnp.where, stop == StopReason.RUNNING),
+                (self.rules.poll(begun, after.view()), after),
+                (memory.rules, opened),
+            )
             read = jnp.bool_(True)
-        decisions = self._decisions(inputs, before, at_end, at_start, concludes)
-        following = _Watching(rules, read, idle, update(state, before, after), decisions)
-        return following, after, stop
-
-    def vote(self, memory: _Watching, pool: BranchPool) -> Vote:
-        """Holds the program's vote."""
-        return self.rules.vote(memory.rules, pool)
+        decisions = self._decisions(inputs, view, at_end, at_start, concludes)
+        following = _Watching(rules, read, policy, Before.of(view))
+        return following, after, decisions, stop != StopReason.RUNNING
 
     def _decisions(
         self,
         inputs: Inputs,
-        pool: BranchPool,
+        view: View,
         at_end: Seen,
         at_start: Seen,
         concludes: Bool[Array, ""],
     ) -> Any:
-        """What the policy decides in a pool."""
-        logits = apply_network(self.policy.parameters, inputs, HEAD.mask(pool))
+        """What the policy decides at a look."""
+        logits = apply_network(self.policy.parameters, inputs, HEAD.mask(view))
         action = HEAD.greedy(logits)
         prune, *reads = logits.choice[PRUNE:]
         *_, second, first = jnp.sort(jnp.stack(reads), axis=0)
@@ -169,7 +176,7 @@ class LabelledPlay(Controller):
             at_start=_stack(at_start, POOL_FEATURES),
             branches=_stack(at_start, BRANCH_FEATURES),
             concludes=concludes,
-            live=pool.live,
+            live=view.live,
             answers=action.answer,
             answer_margin=jnp.abs(logits.answer),
             opening=jnp.array(OPENINGS)[action.opening],
@@ -181,11 +188,6 @@ class LabelledPlay(Controller):
 
 def _stack(seen: Seen, names: Any) -> Float[Array, "F ..."]:
     return jnp.stack([jnp.asarray(getattr(seen, name), jnp.float32) for name in names])
-
-
-def _last(controller: Controller, memory: Memory, pool: BranchPool) -> Decisions:  # noqa: ARG001
-    last: Decisions = memory.last
-    return last
 
 
 def watch(
@@ -211,13 +213,7 @@ def watch(
     Returns:
         The decisions in all rounds of all episodes.
     """
-    questions = np.arange(matrix.num_questions)
-    played = rollout(
-        [LabelledPlay(rules, policy, beta, by_policy)],
-        matrix,
-        orders,
-        Episodes(questions, rows, np.zeros_like(questions)),
-        hooks=Hooks(after_round=_last, rounds=ROUNDS),
-    )
-    decisions: Decisions = jax.tree.map(lambda leaf: np.asarray(leaf)[played.recorded], played.records)
+    records, played = record(LabelledPlay(rules, policy, beta, by_policy), matrix, orders, rows, ROUNDS)
+    kept = np.asarray(played)
+    decisions: Decisions = jax.tree.map(lambda leaf: np.asarray(leaf)[kept], records)
     return decisions

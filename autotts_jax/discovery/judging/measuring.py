@@ -8,14 +8,14 @@ nothing outside an episode, and never shows a gold answer.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
+from autotts_jax.core.stepping import ReplayExecutor
 from autotts_jax.discovery.judging import tuning
 from autotts_jax.discovery.judging.judge import Judge, Outcome, price
 from autotts_jax.discovery.judging.promotion import falls, lower_bound
@@ -354,21 +354,16 @@ def _most(weight: Float[np.ndarray, " Q"], among: Bool[np.ndarray, "R Q"]) -> tu
 def _trace(
     player: SealedPlayer | ProgramPlayer, episode: _Telling, play: Play, course: Course
 ) -> Iterator[str]:
-    """Plays an episode again, one operation at a time, and writes it down."""
+    """Plays an episode again, one look at a time, and writes it down."""
     order = course.orders.of(episode.question, episode.row)
     labels: dict[int, str] = {}
 
     def label(answer: int) -> str | None:
         return None if answer == NONE else labels.setdefault(answer, f"a{len(labels)}")
 
-    def stepped(executor: ReplayExecutor, note: Callable[[Decision], None]) -> Ended:
-        if isinstance(player, ProgramPlayer):
-            return player.settings()[episode.setting].play_episode(executor, note)
-        with player.cast.child() as child:
-            return player.step(child, episode.setting, executor, note)
-
     matrix = jax.device_put(course.data.matrix)
-    steps, ended = follow(stepped, ReplayExecutor.begin(matrix, episode.question, order, label))
+    executor = ReplayExecutor.begin(matrix, episode.question, order, label)
+    steps, ended = follow(player.settings()[episode.setting].play_episode, executor)
     spent = int(play.tokens[episode.setting, episode.row, episode.question])
     yield ""
     yield f"{TRACE}{course.settings[episode.setting]:g}: {episode.why}; this one takes {spent}"
