@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import itertools
-import operator
-import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,49 +14,36 @@ from jaxtyping import Int
 
 from autotts_jax.checks import whole
 from autotts_jax.core import stepping
-from autotts_jax.core.controller import Controller, Family, Memory, check_fields
-from autotts_jax.core.pool import BranchPool
-from autotts_jax.core.rollout import COLUMNS, Episodes, Hooks, rollout
-from autotts_jax.core.scrambling import Revealed, scramble
-from autotts_jax.core.stepping import Decision, Executor, ReplayExecutor, Visible
+from autotts_jax.core.controller import UNTRACEABLE, Controller, Family, check_fields
+from autotts_jax.core.rollout import COLUMNS, Episodes, rollout
+from autotts_jax.core.stepping import Decision, ReplayExecutor
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.generator import SYNTHETIC_MODELS, synthetic
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.replay.signals import keep_signals
-from autotts_jax.testing.executors import WrittenAheadExecutor
-from autotts_jax.typing import Array
 
 STEPPED = 3
-"""Episodes that are also played one operation at a time, which is slow."""
+"""Episodes that are also played one look at a time, which is slow."""
 
-UNTRACEABLE: tuple[type[Exception], ...] = (
-    jax.errors.JAXTypeError,
-    jax.errors.NonConcreteBooleanIndexError,
-)
-
-NOT_THE_CONTROLLERS = tuple(str(Path(file).parent) for file in (jax.__file__, stepping.__file__, __file__))
-"""Folders of code that calls a controller or is called by it."""
-
-USE_THE_POOL = "Use only the public properties and methods of the pool, and compare keys for equality only."
 KEEP_IN_MEMORY = (
     "Keep everything that the controller remembers in its memory; do not use randomness, the time, or "
     "callbacks that keep a state."
 )
-USE_ONE_POOL = (
-    "Treat all kinds of pools alike, call each operation on the pool that the one before returned, and keep "
-    "the pool out of jax.lax control flow. Count the rounds that advance_rounds returns, and do nothing else "
-    "in a round that calls read_until."
+COMPARE_KEYS = "Compare the keys of answers for equality only."
+REPEAT = (
+    "Return the same action again as often as its repeat says, and count the rounds by view.rounds, which "
+    "tells how many were played at once."
 )
 TRACE = (
-    "Fields, memory and the pool are traced; use jnp.where, jnp.minimum or first_of instead of if, min() and "
+    "Fields, memory and the view are traced; use jnp.where, jnp.minimum or first_of instead of if, min() and "
     "int()."
 )
 
 Spell = Callable[[int], str | None]
 Played = dict[str, np.ndarray]
-"""What episodes came to: `COLUMNS` and the fields of `Revealed` by name, one entry an episode."""
+"""What episodes came to: `COLUMNS` by name, one entry an episode."""
 
 
 def check_controller(
@@ -79,18 +61,18 @@ def check_controller(
     1. *Compilation*: the controller can be traced, and all members of a family share one compilation.
     2. *Purity*: an episode is the same when it is played again, and when it is played alone, with the
        episodes in another order.
-    3. *Scramble*: an episode is the same when everything that it did not reveal is replaced by noise (deeper
-       answers and signals, unopened branches, lengths and tokens of unfinished branches, the gold answer),
-       and the ids of answers are permuted.
-    4. *Equality*: a few episodes are the same when they are played one operation at a time, and when the
-       matrix holds only what was read so far, as with a running language model.
+    3. *Keys*: an episode is the same when the ids of answers are permuted.
+    4. *Equality*: a few episodes are the same when they are played one look at a time, as with a running
+       language model, where no action is repeated at once.
+
+    What an episode does not reveal no controller can see, so nothing has to be checked for that.
 
     Args:
         controller: a controller, or a family. The members of a family share the episodes.
         data: what to play on; a small synthetic dataset when None.
         max_branches: W, branches that an episode can open; fewer if a question has fewer.
         episodes: episodes to play, at least one for each member; the questions take turns.
-        seed: seed of the branch orders and of the noise.
+        seed: seed of the branch orders and of the permutations.
 
     Raises:
         AssertionError: a check failed. The message names it, shows the first decision that differed, and says
@@ -118,8 +100,8 @@ def check_controller(
     )
     played = trial.play(trial.matrix)
     _check_pure(trial, played)
-    _check_scrambled(trial, played, rng)
-    _check_equal_everywhere(trial, played)
+    _check_keys(trial, played, rng)
+    _check_stepped(trial, played)
 
 
 # --- compilation ----------------------------------------------------------------------------------------
@@ -181,21 +163,16 @@ def _static_difference(first: Any, other: Any) -> str:
 
 
 @contextlib.contextmanager
-def _tracing(failure: str, advice: str, *errors: type[Exception]) -> Iterator[None]:
-    """Makes an `AssertionError` of what JAX raises where a controller cannot be traced."""
+def _tracing(failure: str) -> Iterator[None]:
+    """Makes an `AssertionError` of what a controller raises that cannot be traced."""
     try:
         yield
-    except (*UNTRACEABLE, *errors) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [
-            f"\n  {Path(frame.filename).name}, line {frame.lineno}: {frame.line}"
-            for frame in frames
-            if not frame.filename.startswith(NOT_THE_CONTROLLERS)
-        ]
-        problem = str(error).partition("\n")[0]
-        raise AssertionError(
-            f"{failure}{''.join(lines[-1:])}\n  {type(error).__name__}: {problem}\n{advice}"
-        ) from error
+    except InputError as error:
+        if not isinstance(error.__cause__, UNTRACEABLE):
+            raise
+        raise AssertionError(f"{failure}\n  {error}") from error
+    except UNTRACEABLE as error:
+        raise AssertionError(f"{failure}\n  {type(error).__name__}: {error}\n{TRACE}") from error
 
 
 # --- playing --------------------------------------------------------------------------------------------
@@ -255,7 +232,7 @@ class _Trial:
         episodes = np.arange(len(self.source))[:: -1 if alone else 1]
         zeros = np.zeros(len(episodes), np.int32)
         orders = BranchOrders(self.orders[:, None], np.arange(len(episodes), dtype=np.int32))
-        with _tracing(f"{self.names[0]} fails the compilation check: it cannot be compiled", TRACE):
+        with _tracing(f"{self.names[0]} fails the compilation check: it cannot be compiled"):
             results = rollout(
                 self.controllers,
                 matrix,
@@ -263,58 +240,27 @@ class _Trial:
                 Episodes(episodes, zeros, self.setting[episodes]),
                 lanes=1 if alone else len(episodes),
                 devices=jax.local_devices()[:1],
-                hooks=Hooks(at_end=_revealed),
             )
-        played = {name: getattr(results, name) for name in COLUMNS} | results.ends._asdict()
-        return {name: column[episodes] for name, column in played.items()}
+        return {name: getattr(results, name)[episodes] for name in COLUMNS}
 
-    def replay(
+    def step(
         self, episode: int, matrix: ProbeMatrix | None = None, ids: Int[np.ndarray, " V"] | None = None
-    ) -> ReplayExecutor:
-        """An executor at the start of an episode; ``ids`` are the recorded ones of those of a matrix."""
+    ) -> tuple[list[Decision], dict[str, int]]:
+        """Plays an episode one look at a time: its decisions, and `COLUMNS` of it.
+
+        Args:
+            episode: the episode.
+            matrix: the matrix; the trial's own when None.
+            ids: the recorded ids of those of the matrix.
+        """
         matrix = jax.device_put(self.matrix if matrix is None else matrix)
-        # As in live episodes, where final answers are not known at the start.
         spell = self.spell[episode]
         spelled = spell if ids is None else lambda key: spell(int(ids[key]))
-        return ReplayExecutor.begin(matrix, episode, self.orders[episode], spelled, equivalence=False)
-
-    def rounds(self, episode: int, rounds: int) -> list[Decision]:
-        """What each round of an episode changes in a rollout, the start being part of the first."""
-        results = rollout(
-            [self.controller(episode)],
-            self.matrix,
-            BranchOrders(self.orders[:, None], np.arange(len(self.source), dtype=np.int32)),
-            Episodes(np.array([episode]), np.zeros(1, np.int32), np.zeros(1, np.int32)),
-            devices=jax.local_devices()[:1],
-            hooks=Hooks(after_round=_seen, rounds=rounds),
-        )
-        seen, keys = jax.tree.map(lambda column: column[0], results.records)
-        decisions = []
-        before = jax.tree.map(lambda column: np.zeros_like(column[0]), seen)
-        for number in range(rounds):
-            after = jax.tree.map(operator.itemgetter(number), seen)
-            spelled = np.array([self.spell[episode](key) for key in keys[number].tolist()], object)
-            answers = functools.partial(np.take, spelled)
-            decision = stepping.decision_between(before, after, number + 1, "round", answers)
-            if decision is not None:
-                decisions.append(decision)
-            before = after
-        return decisions
-
-    def step(self, episode: int, executor: Executor) -> tuple[list[Decision], dict[str, int]]:
-        """Plays an episode one operation at a time: its decisions, and `COLUMNS` of it."""
+        # As in live episodes, where final answers are not known at the start.
+        executor = ReplayExecutor.begin(matrix, episode, self.orders[episode], spelled, equivalence=False)
         decisions: list[Decision] = []
-        failure = "fails the equality check: it cannot be played one operation at a time"
-        with _tracing(f"{self.title(episode)} {failure}", USE_ONE_POOL, TypeError):
-            ended = stepping.play(self.controller(episode), executor, decisions.append)
-        return decisions, stepping.results_of(ended, executor.pool)
-
-    def decisions(self, episode: int, executor: Executor) -> list[Decision]:
-        """The decisions in an episode as far as it can be played one operation at a time."""
-        try:
-            return self.step(episode, executor)[0]
-        except AssertionError:
-            return []
+        ended = stepping.play(self.controller(episode), executor, decisions.append)
+        return decisions, stepping.results_of(ended, executor.view())
 
     def controller(self, episode: int) -> Controller:
         return self.controllers[self.setting[episode]]
@@ -341,57 +287,42 @@ def _spelling(data: ProbeDataset | ProbeMatrix, question: int) -> Spell:
     return spell
 
 
-def _revealed(controller: Controller, memory: Memory, pool: BranchPool) -> Revealed:  # noqa: ARG001
-    return Revealed.of(pool)
-
-
-def _seen(controller: Controller, memory: Memory, pool: BranchPool) -> tuple[Visible, Array]:  # noqa: ARG001
-    return stepping.look(pool), pool.answer_keys
-
-
 # --- the checks -----------------------------------------------------------------------------------------
 
 
 def _check_pure(trial: _Trial, played: Played) -> None:
     for alone, how in ((False, "again"), (True, "alone and in another order")):
         if change := _first_change(played, trial.play(trial.matrix, alone=alone)):
-            first, second = (trial.decisions(change.episode, trial.replay(change.episode)) for _ in range(2))
+            (first, _), (second, _) = (trial.step(change.episode) for _ in range(2))
             difference = _first_difference(first, second)
             raise trial.failure("purity", change, f"when it is played {how}", difference, KEEP_IN_MEMORY)
 
 
-def _check_scrambled(trial: _Trial, played: Played, rng: np.random.Generator) -> None:
-    matrix, old_ids = trial.matrix, []
-    for episode, order in enumerate(trial.orders):
-        kept = Revealed(**{name: played[name][episode] for name in Revealed._fields})
-        matrix, ids = scramble(matrix, episode, order, kept, rng)
-        old_ids.append(np.append(np.argsort(ids), NONE))  # NONE is -1, the last entry
-    other = trial.play(matrix)
-    other["answer"] = np.stack(old_ids)[np.arange(len(old_ids)), other["answer"]]
+def _check_keys(trial: _Trial, played: Played, rng: np.random.Generator) -> None:
+    matrix = trial.matrix
+    ids = rng.permutation(matrix.vocabulary).astype(np.int16)
+    answers, gold = (np.where(known < 0, known, ids[known]) for known in (matrix.answers, matrix.gold))
+    permuted = dataclasses.replace(matrix, answers=answers, gold=gold)
+    old_ids = np.append(np.argsort(ids), NONE)  # NONE is -1, the last entry
+    other = trial.play(permuted)
+    other["answer"] = old_ids[other["answer"]]
     if change := _first_change(played, other):
-        scrambled = trial.replay(change.episode, matrix, old_ids[change.episode])
-        first = trial.decisions(change.episode, trial.replay(change.episode))
-        difference = _first_difference(first, trial.decisions(change.episode, scrambled))
-        raise trial.failure("scramble", change, "with what it did not reveal", difference, USE_THE_POOL)
+        first, second = trial.step(change.episode), trial.step(change.episode, permuted, old_ids)
+        difference = _first_difference(first[0], second[0])
+        raise trial.failure("keys", change, "with the keys of answers", difference, COMPARE_KEYS)
 
 
-def _check_equal_everywhere(trial: _Trial, played: Played) -> None:
+def _check_stepped(trial: _Trial, played: Played) -> None:
     last = len(trial.source) - 1
     for episode in sorted(set(np.linspace(0, last, STEPPED).round().astype(int).tolist())):
         replayed = {name: int(played[name][episode]) for name in COLUMNS}
-        decisions, stepped = trial.step(episode, trial.replay(episode))
+        decisions, stepped = trial.step(episode)
         if stepped != replayed:
-            rounds = trial.rounds(episode, replayed["rounds"])
-            difference = _first_difference(rounds, _merged(decisions))
             change = _Change(episode, _described_change(replayed, stepped))
-            when = "when it is played one operation at a time"
-            raise trial.failure("equality", change, when, difference, USE_ONE_POOL)
-        ahead = WrittenAheadExecutor(trial.matrix, episode, trial.orders[episode], trial.spell[episode])
-        live_decisions, live = trial.step(episode, ahead)
-        if (live_decisions, live) != (decisions, stepped):
-            difference = _first_difference(decisions, live_decisions)
-            change = _Change(episode, _described_change(stepped, live))
-            raise trial.failure("equality", change, "when it is played live", difference, USE_THE_POOL)
+            shown = "\n".join(f"  {_described(decision)}" for decision in decisions[-5:])
+            difference = f"Its last decisions, one look at a time:\n{shown}"
+            when = "when it is played one look at a time"
+            raise trial.failure("equality", change, when, difference, REPEAT)
 
 
 class _Change(NamedTuple):
@@ -413,7 +344,7 @@ def _first_change(first: Played, second: Played) -> _Change | None:
 def _described_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Describes how two plays of an episode differ in what they came to."""
     changed = [f"{name} {before[name]} → {after[name]}" for name in COLUMNS if before[name] != after[name]]
-    return ", ".join(changed) or "other decisions, the same results"
+    return ", ".join(changed)
 
 
 # --- decisions ------------------------------------------------------------------------------------------
@@ -426,7 +357,7 @@ def _first_difference(first: Sequence[Decision], second: Sequence[Decision]) -> 
             return (
                 f"First decision that differs:\n  before: {_described(before)}\n  after:  {_described(after)}"
             )
-    return "Played one operation at a time, it makes the same decisions both times."
+    return "Played one look at a time, it makes the same decisions both times."
 
 
 def _described(decision: Decision | None) -> str:
@@ -436,26 +367,3 @@ def _described(decision: Decision | None) -> str:
         f"round {decision.round}: {decision.action}, branches {decision.branches}, intervals "
         f"{decision.intervals}, answers {decision.answers}, {decision.tokens} tokens in all"
     )
-
-
-def _merged(decisions: Sequence[Decision]) -> list[Decision]:
-    """Makes one decision of all those of a round, the start being part of the first."""
-    merged = []
-    for number, round_ in itertools.groupby(decisions, key=lambda decision: max(decision.round, 1)):
-        intervals: Counter[int] = Counter()
-        answers: dict[int, str | None] = {}
-        for decision in round_:
-            intervals.update(dict(zip(decision.branches, decision.intervals, strict=True)))
-            answers.update(zip(decision.branches, decision.answers, strict=True))
-        branches = sorted(answers)
-        merged.append(
-            Decision(
-                round=number,
-                action="round",
-                branches=branches,
-                intervals=[intervals[branch] for branch in branches],
-                answers=[answers[branch] for branch in branches],
-                tokens=decision.tokens,
-            )
-        )
-    return merged

@@ -179,7 +179,7 @@ class _Play:
 
     def _look(self, state: EnvState, params: EnvParams) -> Any:
         pool = state.pool.with_matrix(params.matrix)
-        return self.env.get_obs(state, params), self.env.action_mask(pool)
+        return self.env.get_obs(state, params), self.env.action_mask(pool.view(state.time))
 
     def keys(self, step: int) -> jax.Array:
         return jax.random.split(jax.random.key(step), self.episodes)
@@ -344,7 +344,7 @@ def _check_inadmissible(play: _Play, params: EnvParams, tape: _Tape) -> None:
     )
     _nowhere(
         flagged & ~expected,
-        "an action that the mask admits is flagged in info['invalid_action']: mend act or the mask",
+        "an action that the mask admits is flagged in info['invalid_action']: mend decode or the mask",
         tape,
     )
     _nowhere(
@@ -513,7 +513,8 @@ def _check_leaks(play: _Play, rng: np.random.Generator, params: EnvParams) -> No
         answer, answer_again = tape.info["answer"][:, episode], again.info["answer"][:, episode]
         _require(
             np.array_equal(np.where(answer == NONE, NONE, ids[answer]), answer_again),
-            "info['answer'] depends on what was not revealed: the aggregation sees something hidden",
+            "info['answer'] depends on what was not revealed, or on the numbers of answers: the aggregation "
+            "may compare keys for equality only",
         )
 
 
