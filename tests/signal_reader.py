@@ -15,14 +15,15 @@ class Reader(at.Controller):
 
     signals = ("logprob_mean",)
 
-    def start(self, pool):
-        return None, pool.open(4)
+    def init(self, view):  # noqa: ARG002
+        return None, at.Action(open=4)
 
-    def round(self, memory, pool):
-        pool = pool.advance(jnp.where(pool.live, 1, 0))
-        pool = pool.prune(pool.signal("logprob_mean") < -1.5).open(1)
-        return memory, pool, at.first_of((~jnp.any(pool.live), at.StopReason.EXHAUSTED))
+    def act(self, memory, view):
+        low = view.signal("logprob_mean") < -1.5
+        reads = view.live & ~low
+        stop = at.first_of((~jnp.any(reads), at.StopReason.EXHAUSTED))
+        return memory, at.Action(stop, prune=low, open=1, advance=reads.astype(jnp.int32))
 
-    def vote(self, memory, pool):  # noqa: ARG002
-        weights = jnp.exp(pool.signal("logprob_mean"))
-        return pool.vote(pool.active, weights=weights).or_else(pool.vote(pool.depth > 0))
+    def answer(self, memory, view):  # noqa: ARG002
+        weights = jnp.exp(view.signal("logprob_mean"))
+        return view.vote(view.active, weights=weights).or_else(view.vote(view.depth > 0))

@@ -309,7 +309,7 @@ def play_at_random(case, outputs):
     @jax.vmap
     def play(key):
         def step(state, key):
-            mask = case.head.mask(state.pool.with_matrix(params.matrix))
+            mask = case.head.mask(state.pool.with_matrix(params.matrix).view())
             action = case.head.sample(key, case.head.logits(outputs(key), mask))
             encoded = case.head.for_environment(action)
             _, state, _, _, _, info = environment.step(key, state, encoded, params)

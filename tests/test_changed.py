@@ -24,7 +24,7 @@ def reaching(graph, module, name):
 
 def test_a_controller_is_reached_by_the_tests_that_play_it(graph):
     tests = reaching(graph, "autotts_jax.policies.sprt", "SPRTConsensus")
-    assert "test_leaks::test_shipped_families_pass" in tests  # takes all of `CONTROLLERS`
+    assert "test_check_controller::test_shipped_families_pass" in tests  # takes all of `CONTROLLERS`
     assert "test_published::test_every_embedded_episode_equals_that_of_plain_lists" in tests  # says "sprt"
     assert "test_parity::test_every_embedded_episode_equals_the_released_evaluator" not in tests
     tests = reaching(graph, "autotts_jax.policies.cmc", "CMC")

@@ -96,9 +96,9 @@ def test_data_may_be_named_wherever_it_is_taken():
 def controller(weight=1.0, **methods):
     """A controller with these methods."""
     methods = {
-        "start": lambda _, pool: (None, pool.open(1)),
-        "round": lambda _, memory, pool: (memory, pool, at.StopReason.DECIDED),
-        "vote": lambda _, memory, pool: pool.vote_finals(),  # noqa: ARG005
+        "init": lambda _, view: (None, at.Action(open=1)),  # noqa: ARG005
+        "act": lambda _, memory, view: (memory, at.Action(at.StopReason.DECIDED)),  # noqa: ARG005
+        "answer": lambda _, memory, view: view.vote_finals(),  # noqa: ARG005
     } | methods
     kind = dataclasses.make_dataclass(
         "Wrong", [("weight", float)], bases=(at.Controller,), namespace=methods, frozen=True
@@ -107,89 +107,89 @@ def controller(weight=1.0, **methods):
 
 
 def starts(memory):
-    return {"start": lambda _, pool: (memory, pool.open(1))}
+    return {"init": lambda _, view: (memory, at.Action(open=1))}  # noqa: ARG005
 
 
 def stops(reason):
-    return {"round": lambda _, memory, pool: (memory, pool, reason(pool))}
+    return {"act": lambda _, memory, view: (memory, at.Action(reason(view)))}
 
 
-def acts(operation):
-    return {"round": lambda _, memory, pool: (memory, operation(pool), at.StopReason.DECIDED)}
+def acts(**parts):
+    """Acts by functions of the view, one a part of the action."""
+    return {
+        "act": lambda _, memory, view: (
+            memory,
+            at.Action(at.StopReason.DECIDED, **{name: part(view) for name, part in parts.items()}),
+        )
+    }
 
 
 def votes(vote):
-    return {"vote": lambda _, memory, pool: vote(pool)}  # noqa: ARG005
+    return {"answer": lambda _, memory, view: vote(view)}  # noqa: ARG005
 
 
-def counts(tokens):
-    return {"sequential_tokens": lambda _, memory, pool: tokens}  # noqa: ARG005
+def branches_in_python(_, memory, view):
+    return memory, at.Action(at.StopReason.DECIDED if view.opened > 0 else at.StopReason.RUNNING)
 
 
 @pytest.mark.parametrize("play", [at.evaluate, at.trace])
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"start": lambda *_: None}, r"Wrong.start must return \(memory, pool\), not None"),
-        ({"start": lambda _, pool: (pool, None)}, r"Wrong.start must return \(memory, pool\)"),
-        (starts("x"), "Wrong.start returned a memory that holds 'x'; a memory is a pytree of arrays"),
-        ({"round": lambda *_: None}, r"Wrong.round must return \(memory, pool, stop\)"),
-        (stops(lambda _: 99), "Wrong.round returned the stop reason 99; return a StopReason"),
-        (stops(lambda _: True), "Wrong.round returned the stop reason True"),
-        (stops(lambda _: 1.0), "Wrong.round returned the stop reason 1.0"),
-        (stops(lambda _: "decided"), "Wrong.round returned the stop reason 'decided'"),
-        (stops(lambda pool: pool.depth), r"Wrong.round returned the stop reason int32\[2\]"),
-        (stops(lambda _: at.first_of(True)), r"Wrong.round: first_of takes pairs \(condition, StopReason\)"),
+        (starts("x"), "Wrong.init returned a memory that holds 'x'; a memory is a pytree of arrays"),
         (
-            {"round": lambda *given: (given[2].depth, given[2], 1)},
-            r"Wrong.round was given the memory None and returned int32\[2\]; structure, shapes and dtypes",
+            {"init": lambda _, view: (None, at.Action(open=view.depth))},
+            r"Wrong.init: Action.open takes an integer, shape \(\), not int32\[2\]",
+        ),
+        ({"act": lambda *_: None}, r"Wrong.act must return \(memory, Action\), not None"),
+        ({"act": lambda *_: at.Action(1)}, r"Wrong.act must return \(memory, Action\), not Action"),
+        ({"act": lambda *given: (given[1], 1)}, r"Wrong.act must return \(memory, Action\), not 1 as the"),
+        ({"act": branches_in_python}, r"Wrong.act branches in Python on a value that is traced in test_che"),
+        (stops(lambda _: 99), "Wrong.act returned the stop reason 99; return a StopReason"),
+        (stops(lambda _: True), "Wrong.act returned the stop reason True"),
+        (stops(lambda _: 1.0), "Wrong.act returned the stop reason 1.0"),
+        (stops(lambda _: "decided"), "Wrong.act returned the stop reason 'decided'"),
+        (stops(lambda view: view.depth), r"Wrong.act returned the stop reason int32\[2\]"),
+        (stops(lambda view: view.opened > 0), r"Wrong.act returned the stop reason bool\[\]; return a Stop"),
+        (stops(lambda _: at.first_of(True)), r"Wrong.act: first_of takes pairs \(condition, StopReason\)"),
+        (
+            {"act": lambda *given: (given[2].depth, at.Action(1))},
+            r"Wrong.act was given the memory None and returned int32\[2\]; structure, shapes and dtypes",
         ),
         (
-            starts(0) | {"round": lambda *given: (given[1] + 0.5, given[2], 1)},
+            starts(0) | {"act": lambda *given: (given[1] + 0.5, at.Action(1))},
             r"the memory int32\[\] and returned float32\[\]",
         ),
         (
-            starts((0,)) | {"round": lambda *given: (list(given[1]), given[2], 1)},
+            starts((0,)) | {"act": lambda *given: (list(given[1]), at.Action(1))},
             r"the memory \(int32\[\],\) and returned \[int32\[\]\]",
         ),
-        (votes(lambda _: None), "Wrong.vote must return a Vote, as pool.vote does, not None"),
-        (votes(lambda pool: pool.depth), r"Wrong.vote must return a Vote, .*, not int32\[2\]"),
+        (votes(lambda _: None), "Wrong.answer must return a Vote, as view.vote does, not None"),
+        (votes(lambda view: view.depth), r"Wrong.answer must return a Vote, .*, not int32\[2\]"),
         (
-            votes(lambda pool: dataclasses.replace(pool.vote_finals(), leader=0.5)),
-            "Wrong.vote returned a Vote whose leader is 0.5; it must be an integer",
+            votes(lambda view: dataclasses.replace(view.vote_finals(), leader=0.5)),
+            "Wrong.answer returned a Vote whose leader is 0.5; it must be an integer",
         ),
-        (counts(None), r"Wrong.sequential_tokens must return an integer, shape \(\), not None"),
         ({"weight": "x"}, "Wrong.weight is 'x', but fields are traced and must be numbers or arrays"),
-        (acts(lambda pool: pool.open(2.5)), r"Wrong.round: pool.open takes an integer, shape \(\), not 2.5"),
-        (acts(lambda pool: pool.open(1, pool.live[0])), "pool.open takes probe=True or probe=False"),
-        (acts(lambda pool: pool.read(np.int64(2**33))), "not .*8589934592.*, which is more than int32"),
-        (acts(lambda pool: pool.read(pool.depth)), r"pool.read takes an integer, .*, not int32\[2\]"),
+        (acts(open=lambda _: 2.5), r"Wrong.act: Action.open takes an integer, shape \(\), not 2.5"),
+        (acts(open=lambda _: None), r"Action.open takes an integer, shape \(\), not None"),
+        (acts(read=lambda _: np.int64(2**33)), "not .*8589934592.*, which is more than int32"),
+        (acts(read=lambda view: view.depth), r"Action.read takes an integer, .*, not int32\[2\]"),
+        (acts(repeat=lambda _: 0.5), r"Action.repeat takes an integer, shape \(\), not 0.5"),
+        (acts(advance=lambda _: 1), r"Action.advance takes an integer for each of the 2 .*, not 1$"),
+        (acts(advance=lambda view: view.live), r"Action.advance takes an integer .*, not bool\[2\]"),
+        (acts(advance=lambda view: view.depth[:1]), r"Action.advance takes .*, not int32\[1\]"),
+        (acts(prune=lambda view: view.depth), r"Action.prune takes True or False .*, not int32\[2\]"),
+        (acts(probe=lambda _: True), "Action.probe takes True or False for each .*, not True"),
+        (acts(prune=lambda view: view.agrees(view.depth)), r"view.agrees\(branch\) takes an integer"),
+        (acts(open=lambda view: view.answer_key(None)), r"view.answer_key\(branch\) takes an integer"),
+        (votes(lambda view: view.vote([0])), r"Wrong.answer: view.vote\(voters\) takes True or False"),
+        (votes(lambda view: view.vote(view.live, view.live)), r"view.vote\(rank\) takes an integer"),
         (
-            acts(lambda pool: pool.read_until(lambda *_: True, 0.5)[0]),
-            r"read_until\(count\) takes an integer",
+            votes(lambda view: view.vote_finals(weights=view.depth)),
+            r"view.vote_finals\(weights\) takes a float for each of the 2 branches",
         ),
-        (
-            acts(lambda pool: pool.read_until(0.95, 1)[0]),
-            r"\(rule\) takes a function of a vote .*, not 0.95",
-        ),
-        (
-            acts(lambda pool: pool.read_until(lambda vote, _: vote.top1, 1)[0]),
-            r"pool.read_until takes a rule that returns True or False, shape \(\), not int32\[\]",
-        ),
-        (acts(lambda pool: pool.advance(1)), r"pool.advance takes an integer for each of the 2 .*, not 1$"),
-        (acts(lambda pool: pool.advance(pool.live)), r"pool.advance takes an integer .*, not bool\[2\]"),
-        (acts(lambda pool: pool.advance(pool.depth[:1])), r"pool.advance takes .*, not int32\[1\]"),
-        (acts(lambda pool: pool.prune(pool.depth)), r"pool.prune takes True or False .*, not int32\[2\]"),
-        (acts(lambda pool: pool.probe(None)), "pool.probe takes True or False .*, not None"),
-        (acts(lambda pool: pool.prune(pool.agrees(pool.depth))), "pool.agrees takes an integer"),
-        (acts(lambda pool: pool.open(pool.answer_key(None))), "pool.answer_key takes an integer"),
-        (votes(lambda pool: pool.vote([0])), r"Wrong.vote: pool.vote\(voters\) takes True or False"),
-        (votes(lambda pool: pool.vote(pool.live, pool.live)), r"pool.vote\(rank\) takes an integer"),
-        (
-            votes(lambda pool: pool.vote_finals(weights=pool.depth)),
-            r"pool.vote_finals\(weights\) takes a float for each of the 2 branches",
-        ),
-        (votes(lambda pool: pool.vote_finals(pool.depth)), r"pool.vote_finals\(voters\) takes True or False"),
+        (votes(lambda view: view.vote_finals(view.depth)), r"view.vote_finals\(voters\) takes True or F"),
     ],
 )
 def test_a_controller_that_is_none(data, play, wrong, message):
@@ -200,38 +200,43 @@ def test_a_controller_that_is_none(data, play, wrong, message):
 
 def test_what_tracing_cannot_tell_is_checked_when_an_episode_has_ended(data):
     stop = controller(**stops(lambda _: jnp.int32(99)))
-    sequential = controller(**counts(jnp.int32(7)))
     for play in (at.evaluate, at.trace):
-        with pytest.raises(at.InputError, match=r"Wrong.round returned the stop reason 99"):
+        with pytest.raises(at.InputError, match=r"Wrong.act returned the stop reason 99"):
             play(data, stop, max_branches=2)
-        with pytest.raises(at.InputError, match=r"Wrong.sequential_tokens returned 7.* must be between"):
-            play(data, sequential, max_branches=2)
 
 
 @pytest.mark.parametrize("leader", [1, -2])
 def test_a_leader_that_is_no_opened_branch_is_refused(data, leader):
     wrong = controller(
-        **votes(lambda pool: dataclasses.replace(pool.vote_finals(), leader=jnp.int32(leader)))
+        **votes(lambda view: dataclasses.replace(view.vote_finals(), leader=jnp.int32(leader)))
     )
     with pytest.raises(
-        at.InputError, match=r"Wrong.vote returned a Vote whose leader is none of the 1 opened"
+        at.InputError, match=r"Wrong.answer returned a Vote whose leader is none of the 1 opened"
     ):
         at.evaluate(data, wrong, max_branches=2)
     with pytest.raises(
-        at.InputError, match=rf"Wrong.vote returned a Vote whose leader is {leader}; .* 1 opened"
+        at.InputError, match=rf"Wrong.answer returned a Vote whose leader is {leader}; .* 1 opened"
     ):
         at.trace(data, wrong, max_branches=2)
+
+
+def test_the_contract_fits_on_a_page():
+    view = {field.name for field in dataclasses.fields(at.View)} | {
+        name for name, member in vars(at.View).items() if isinstance(member, property) or callable(member)
+    }
+    controller = {*vars(at.Controller)}
+    names = [*view, *at.Action._fields, *controller]
+    assert len([name for name in names if not name.startswith("_")]) <= 40
 
 
 @pytest.mark.slow
 def test_a_memory_may_hold_numbers(data):
     """Evaluations, traces and the check agree about them."""
     counting = controller(
-        start=lambda _, pool: ((0, 0.0, True), pool.open(1)),
-        round=lambda _, memory, pool: (
+        init=lambda _, view: ((0, 0.0, True), at.Action(open=1)),  # noqa: ARG005
+        act=lambda _, memory, view: (  # noqa: ARG005
             (memory[0] + 1, 0.5, memory[2]),
-            pool,
-            at.first_of((memory[0] > 1, at.StopReason.DECIDED)),
+            at.Action(at.first_of((memory[0] > 2, at.StopReason.DECIDED))),
         ),
     )
     played = at.evaluate(data, counting, seeds=1, max_branches=2).episodes()
@@ -449,7 +454,7 @@ def test_environments_and_policies_show_their_settings_and_no_arrays(data):
     assert repr(policy).startswith("NeuralPolicy(<1,225 parameters>, gamma=0.0001, trained_on=")
 
 
-def nothing_of_either(pool, tracker):
+def nothing_of_either(view, tracker):
     """Takes what an aggregate is given."""
 
 
@@ -590,8 +595,8 @@ def test_tracebacks_are_cut_between_two_calls():
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Idle(SelfConsistency):
-    def start(self, pool):
-        return None, pool
+    def init(self, view):  # noqa: ARG002
+        return None
 
 
 @pytest.mark.parametrize("play", [at.evaluate, at.trace])
@@ -602,40 +607,11 @@ def test_a_controller_that_opens_no_branch_brings_a_warning(data, play):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Forgetful(SelfConsistency):
-    def round(self, memory, pool):
-        pool.advance(jnp.where(pool.live, 1, 0))
-        return memory, pool, at.StopReason.DECIDED
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class ForgetfulAtOnce(SelfConsistency):
-    def start(self, pool):
-        pool.open(self.branches)
-        return None, pool
-
-
-@pytest.mark.parametrize(("kind", "method"), [(Forgetful, "round"), (ForgetfulAtOnce, "start")])
-def test_the_pool_that_an_operation_returns_must_be_kept(data, kind, method):
-    problem = f"{kind.__name__}.{method} returned a pool from before an operation that it asked for; go on"
-    with pytest.raises(at.InputError, match=problem):
-        at.trace(data, kind(4), max_branches=8)
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Endless(at.Controller):
     """Never stops."""
 
-    def start(self, pool):
-        return (), pool.open(1)
-
-    def round(self, memory, pool):
-        return memory, pool, at.StopReason.RUNNING
-
-    def vote(self, memory, pool):  # noqa: ARG002
-        return pool.vote(pool.active)
+    def act(self, memory, view):  # noqa: ARG002
+        return memory, at.Action(open=1)
 
 
 def test_a_controller_that_does_not_stop_brings_a_warning(data, monkeypatch):

@@ -176,42 +176,6 @@ def test_odd_texts_are_failures(course, source):
     assert measure(source, course).metrics is None
 
 
-PEEKS = """
-import dataclasses
-
-import jax
-import jax.numpy as jnp
-
-import autotts_jax as at
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Peeks(at.Controller):
-    def start(self, pool):
-        return (), pool.open(1)
-
-    def round(self, memory, pool):
-        matrix = getattr(pool, "_matrix", None)
-        hidden = 0 if matrix is None else jnp.asarray(matrix.tokens)[pool._episode.question, -1]
-        return memory, pool.open(hidden % 7), at.StopReason.DECIDED
-
-    def vote(self, memory, pool):
-        return pool.vote(pool.active)
-
-
-def candidate(beta):
-    return Peeks()
-"""
-
-
-@pytest.mark.slow
-def test_a_controller_that_looks_at_what_is_not_revealed_fails(course):
-    measured = measure(PEEKS, course)
-    assert measured.metrics is None
-    assert "came to something else" in measured.feedback
-
-
 def test_a_sandbox_that_the_machine_does_not_offer_is_an_error(judge, monkeypatch):
     """It is no failure of the candidates, all of which would fail."""
     from autotts_jax.policies.sealed import cast

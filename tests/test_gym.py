@@ -571,8 +571,8 @@ class Noted(WidthDepthRounds):
         inside = super().observation_space(params)
         return spaces.Dict({**inside, "tokens": spaces.Box(0, 1e6, (), np.float32)})
 
-    def observe(self, pool, *rest):
-        return super().observe(pool, *rest) | {"tokens": pool.tokens.astype(jnp.float32)}
+    def observe(self, view, *rest):
+        return super().observe(view, *rest) | {"tokens": view.tokens.astype(jnp.float32)}
 
     def step_env(self, *given):
         obs, state, reward, terminated, info = super().step_env(*given)
@@ -586,8 +586,8 @@ class Boxed(WidthDepth):
     def observation_space(self, _):
         return spaces.Box(0, 1, (2, 3), np.float32)
 
-    def observe(self, pool, *_):
-        return jnp.full((2, 3), pool.opened / pool.width, jnp.float32)
+    def observe(self, view, *_):
+        return jnp.full((2, 3), view.opened / view.width, jnp.float32)
 
 
 class NotedEnv(WidthDepthRoundsEnv):

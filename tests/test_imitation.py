@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from autotts_jax.core.rollout import Episodes, rollout
+from autotts_jax.core.rollout import Episodes, Hooks, rollout
 from autotts_jax.envs import WidthDepthRounds
 from autotts_jax.policies import CMC, NeuralPolicy
 from autotts_jax.policies.neural.actions import OPENINGS
@@ -44,16 +44,20 @@ def orders(width: int) -> BranchOrders:
     return BranchOrders(table[None], np.zeros(6, int))
 
 
-def play(controller, matrix, orders):
-    return rollout([controller], matrix, orders, Episodes(ROWS, ROWS, np.zeros(6, int)))
+def play(controller, matrix, orders, **options):
+    return rollout([controller], matrix, orders, Episodes(ROWS, ROWS, np.zeros(6, int)), **options)
+
+
+def rounds_of_teacher(_controller, memory, _pool):
+    return memory.round
 
 
 def test_demonstrations_are_what_the_teacher_did(matrix):
     teacher, table = CMC.of_beta(0.1), orders(8)
     demos = demonstrate(teacher, 1e-4, matrix, table, ROWS)
-    played = play(teacher, matrix, table)
+    played = play(teacher, matrix, table, hooks=Hooks(at_end=rounds_of_teacher))
     # A decision a round, one to open the first branches, and one to answer.
-    assert len(demos.action.answer) == played.rounds.sum() + 2 * 6
+    assert len(demos.action.answer) == played.ends.sum() + 2 * 6
     assert demos.action.answer.sum() == 6
     goes_on = ~demos.action.answer
     opened = np.array(OPENINGS)[demos.action.opening[goes_on]]
@@ -109,7 +113,7 @@ def test_demonstrations_where_a_player_came_to_are_its_own_episodes(matrix):
     first = np.flatnonzero(demos.inputs.episode[:, opened] == 0)
     last = np.append(first[1:], len(demos.inputs.episode)) - 1
     assert len(first) == 6
-    np.testing.assert_array_equal(last - first + 1, played.rounds)
+    np.testing.assert_array_equal(last - first, played.rounds)
     np.testing.assert_allclose(demos.inputs.episode[last, opened] * WIDTH, played.branches, rtol=1e-5)
     # … and the decisions the teacher's, who would have begun otherwise.
     began = np.array(OPENINGS)[demos.action.opening[first]]

@@ -1,4 +1,4 @@
-"""Players on a running model: budgets, cancelling and failures; test_every_pool has what they play."""
+"""Players on a running model: budgets, cancelling and failures; test_every_face has what they play."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotts_jax.collect import (
     SimulatedEngine,
     collect,
 )
-from autotts_jax.core.pool import StopReason
+from autotts_jax.core import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.live import Votes, answer
 from autotts_jax.policies import select

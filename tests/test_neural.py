@@ -1,6 +1,7 @@
 """Learned policies: what they see, how they vote, the files they are kept in."""
 
 import dataclasses
+import functools
 import json
 import re
 
@@ -12,13 +13,14 @@ from matrices import WIDTH, random_matrix, shared_orders
 
 import autotts_jax as at
 from autotts_jax.collect import Sampling, SimulatedEngine
-from autotts_jax.core import Episodes, ReplayPool, StopReason, rollout
+from autotts_jax.core import Action, Episodes, ReplayPool, StopReason, rollout
+from autotts_jax.core.stepping import apply_action, view_of
 from autotts_jax.envs import WidthDepth, WidthDepthRounds, observations
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.policies import NeuralPolicy, SignalInput, neural_family, select
 from autotts_jax.policies.neural import actions as heads
 from autotts_jax.policies.neural import network, policy_file
-from autotts_jax.policies.neural.policy import GAMMAS, apply_network, initial_parameters
+from autotts_jax.policies.neural.policy import GAMMAS, NeuralMemory, apply_network, initial_parameters
 from autotts_jax.replay import NONE, SYNTHETIC_MODELS, BranchOrders, Scale, synthetic
 from autotts_jax.testing import check_controller
 
@@ -80,9 +82,9 @@ def test_it_reads_the_features_that_the_environments_show(matrix):
     for _ in range(12):
         seen, state, *_ = step(jax.random.key(1), state, action, params)
         action = jnp.concatenate([jnp.array([0, 0]), jnp.where(jnp.arange(16) < 9, 3, 0)])
-    pool = state.pool.with_matrix(params.matrix)
+    view = view_of(state.pool.with_matrix(params.matrix))
     recurrent = network.initial_state(16)._replace(tracker=state.tracker)
-    ours = encode(pool, recurrent, jnp.float32(1e-5)).inputs
+    ours = encode(view, recurrent, jnp.float32(1e-5)).inputs
     names = [feature.name for feature in observations.BRANCH_FEATURES]
     for row, name in zip(ours.branches[:-1], network.BRANCH_INPUTS[:-1], strict=True):
         np.testing.assert_array_equal(row, seen["branches"][:, names.index(name)])
@@ -100,11 +102,11 @@ def test_signals_are_standardised(matrix):
 
     @jax.jit
     def read(matrix, order):
-        pool = ReplayPool.begin(matrix, 0, order).open(6)
-        pool = pool.advance(jnp.full(8, 2)).advance(jnp.full(8, 1), probe=False)
+        pool = ReplayPool.begin(matrix, 0, order).step(Action(open=6, advance=jnp.full(8, 2)))
+        view = pool.step(Action(advance=jnp.full(8, 1), probe=jnp.zeros(8, bool))).view()
         state = network.initial_state(8)
-        inputs = network.encode(pool, state, jnp.float32(1e-4), signal_inputs=SIGNALS).inputs
-        return inputs.branches, network.vote_inputs(pool, state.tracker, SIGNALS), pool.revealed_depth
+        inputs = network.encode(view, state, jnp.float32(1e-4), signal_inputs=SIGNALS).inputs
+        return inputs.branches, network.vote_inputs(view, state.tracker, SIGNALS), view.revealed_depth
 
     recorded = {name: matrix.signals[name].copy() for name in ("conf_low", "eat")}
     recorded["conf_low"][0, 2] = np.nan
@@ -142,21 +144,21 @@ def test_a_policy_is_refused_where_its_signals_are_not_recorded():
 @pytest.mark.parametrize("atomic", [False, True])
 def test_it_remembers_disagreement_and_confidence(matrix, atomic):
     """Round by round as a plain loop over the rounds' own vote has it, or branch by branch."""
-    pool = ReplayPool.begin(matrix, 0, jnp.asarray(orders(1, 16)[0])).open(12)
-    state = network.initial_state(16)
-    state = network.update(state, pool, pool)._replace(tracker=observations.track(state.tracker, pool, pool))
-    encode = jax.jit(lambda pool, state: network.encode(pool, state, jnp.float32(1e-4), atomic))
-    advance = jax.jit(lambda pool, chosen: pool.advance((pool.live & chosen).astype(jnp.int32)))
-    update = jax.jit(lambda *states: network.update(*states, atomic))
+    pool = ReplayPool.begin(matrix, 0, jnp.asarray(orders(1, 16)[0])).step(Action(open=12))
+    view, state = view_of(pool), network.initial_state(16)
+    # As a view that shows nothing new.
+    state = state._replace(tracker=observations.track(state.tracker, observations.Before.of(view), view))
+    encode = jax.jit(lambda view, state: network.encode(view, state, jnp.float32(1e-4), atomic))
+    track = jax.jit(lambda *given: observations.track(*given, atomic))
     quick = slow = 0.0
     disagreement = np.zeros(16, int)
     rounds, most = 0, 24
     for step in range(12 * most if atomic else most):
-        inputs, state = encode(pool, state)
-        vote = pool.vote_finals()
+        inputs, state = encode(view, state)
+        vote = view.vote_finals()
         keys = np.asarray(state.tracker.keys)
-        disagrees = np.asarray(pool.live) & (int(vote.voters) > 0) & (keys != keys[int(vote.leader)])
-        passed = not atomic or int(pool.depth.max()) > rounds
+        disagrees = np.asarray(view.live) & (int(vote.voters) > 0) & (keys != keys[int(vote.leader)])
+        passed = not atomic or int(view.depth.max()) > rounds
         disagreement = np.where(disagrees, disagreement + passed, 0)
         quick += 0.5 * passed * (float(vote.confidence) - quick)
         slow += 0.2 * passed * (float(vote.confidence) - slow)
@@ -165,8 +167,10 @@ def test_it_remembers_disagreement_and_confidence(matrix, atomic):
         expected = [rounds / 32, quick, 4 * (quick - slow)]
         np.testing.assert_allclose(inputs.episode[-3:], expected, rtol=1e-4, atol=1e-6)
         rounds += passed
-        after = advance(pool, (np.arange(16) == step % 12) if atomic else np.ones(16, bool))
-        state, pool = update(state, pool, after), after
+        reads = np.asarray(view.live) & ((np.arange(16) == step % 12) | (not atomic))
+        before, pool = observations.Before.of(view), apply_action(pool, Action(advance=reads.astype(int)))
+        view = view_of(pool)
+        state = state._replace(tracker=track(state.tracker, before, view))
     assert disagreement.max() > 0
     assert rounds == most + atomic  # the first branch was a round, too
 
@@ -200,13 +204,13 @@ def test_every_round_makes_progress(matrix):
 def test_what_is_admissible_before_during_and_after():
     admissible = heads.RoundsHead().mask
     pool = ReplayPool.begin(random_matrix(0), 0, np.arange(WIDTH))
-    first = admissible(pool)
+    first = admissible(pool.view())
     assert not first.answer
     assert first.go_on
     assert not first.opening[0]  # the first round opens
     assert first.choice[0].all()  # nothing to do but to hold
-    opened = pool.open(2)
-    during = admissible(opened)
+    opened = pool.step(Action(open=2))
+    during = admissible(opened.view())
     assert during.answer
     assert during.go_on
     assert during.opening[0]
@@ -214,7 +218,7 @@ def test_what_is_admissible_before_during_and_after():
     np.testing.assert_array_equal(during.choice[1], opened.live)
     fits = np.array(heads.OPENINGS) <= WIDTH - 2
     np.testing.assert_array_equal(during.opening, fits)
-    ended = opened.advance(jnp.full(WIDTH, 1000))
+    ended = opened.step(Action(advance=jnp.full(WIDTH, 1000))).view()
     assert admissible(ended).answer
     assert not admissible(ended).go_on  # nothing is left to read
 
@@ -239,18 +243,18 @@ def test_atomic_actions_are_those_of_the_environment(matrix):
 
         def step(carry):
             state, recurrent, *_ = carry
-            pool = state.pool.with_matrix(params.matrix)
+            view = state.pool.with_matrix(params.matrix).view()
             recurrent = recurrent._replace(tracker=state.tracker)
-            inputs, recurrent = network.encode(pool, recurrent, state.gamma, True)
+            inputs, recurrent = network.encode(view, recurrent, state.gamma, True)
             logits = apply_network(parameters, inputs, jnp.ones(env.num_actions, bool))
-            action = jnp.argmax(jnp.where(env.action_mask(pool), logits, -jnp.inf))
+            action = jnp.argmax(jnp.where(env.action_mask(view), logits, -jnp.inf))
             _, state, _, answered, info = env.step_env(jax.random.key(0), state, action, params)
             return state, recurrent, answered, {name: info[name] for name in COUNTED}
 
         recurrent = network.initial_state(24)._replace(tracker=state.tracker)
         start = state, recurrent, jnp.bool_(False), dict.fromkeys(COUNTED, jnp.int32(0))
         state, _, _, info = jax.lax.while_loop(lambda carry: ~carry[2], step, start)
-        return info | {"rounds": state.time}
+        return info | {"rounds": state.time - 1}  # ANSWER is a step, and no round
 
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[chosen.parameters for chosen in policies])
     expected = by_hand(jax.tree.map(lambda leaf: leaf[episodes.setting], stacked), episodes.question)
@@ -477,27 +481,36 @@ def thorough() -> NeuralPolicy:
 
 
 def last_states(policy, matrix, table, questions):
-    """The pool and the memory that an episode on each question ends with."""
+    """What the policy remembers and sees at the end of an episode on each question."""
     matrix = jax.tree.map(jnp.asarray, matrix)
 
     @jax.jit
     def play(order, question):
-        def go_on(carry):
-            return policy.round(*carry[:2])
+        def look(carry):
+            memory, action = policy.act(carry[0], carry[1].view())
+            ends = action.stop != StopReason.RUNNING
+            stays = functools.partial(jnp.where, ends)
+            return memory, jax.tree.map(stays, carry[1], carry[1].step(action)), ends
 
         empty = ReplayPool.begin(matrix, question, order)
-        start = (*policy.start(empty), jnp.int32(StopReason.RUNNING))
-        memory, pool, _ = jax.lax.while_loop(lambda carry: carry[2] == StopReason.RUNNING, go_on, start)
-        return memory, pool
+        start = policy.init(empty.view()), empty, jnp.bool_(False)
+        return jax.lax.while_loop(lambda carry: ~carry[2], look, start)
 
-    return [play(order, question) for order, question in zip(table, questions, strict=True)]
+    ends = [play(order, question) for order, question in zip(table, questions, strict=True)]
+    return [(memory, view_of(pool)) for memory, pool, _ in ends]
+
+
+def seen(memory, view):
+    """The memory once the policy has taken notice of a view."""
+    tracker = observations.track(memory.state.tracker, memory.before, view)
+    return NeuralMemory(memory.state._replace(tracker=tracker), observations.Before.of(view))
 
 
 @pytest.mark.slow
 def test_equal_weights_are_the_majority_of_the_environment(matrix):
     plain, environment = thorough(), WidthDepthRounds(8)
-    for memory, pool in last_states(plain, matrix, orders(6, 8), np.arange(6)):
-        ours, theirs = plain.vote(memory, pool), environment.aggregate(pool, memory.tracker)
+    for memory, view in last_states(plain, matrix, orders(6, 8), np.arange(6)):
+        ours, theirs = plain.answer(memory, view), environment.aggregate(view, memory.state.tracker)
         assert jax.tree.map(int, ours) == jax.tree.map(int, theirs)
 
 
@@ -505,13 +518,14 @@ def test_weights_decide_the_answer(matrix):
     """If only the shallowest final counts, its answer wins; if only the deepest does, that one's."""
     plain = thorough()
     differ = 0
-    for memory, pool in last_states(plain, matrix, orders(6, 8), np.arange(6)):
-        final = np.flatnonzero(observations.standing(pool, memory.tracker).final)
-        keys, depth = np.asarray(memory.tracker.keys)[final], np.asarray(pool.depth)[final]
+    for memory, view in last_states(plain, matrix, orders(6, 8), np.arange(6)):
+        tracker = memory.state.tracker
+        final = np.flatnonzero(observations.standing(view, tracker).final)
+        keys, depth = np.asarray(tracker.keys)[final], np.asarray(view.depth)[final]
         for sign, end in ((-60, depth.min()), (60, depth.max())):
-            leader = int(weighing(plain, sign, 0, 0).vote(memory, pool).leader)
+            leader = int(weighing(plain, sign, 0, 0).answer(memory, view).leader)
             counts = np.bincount(keys[depth == end])
-            assert counts[memory.tracker.keys[leader]] == counts.max()
+            assert counts[tracker.keys[leader]] == counts.max()
         differ += keys[depth.argmin()] != keys[depth.argmax()]
     assert differ
 
@@ -522,11 +536,11 @@ def test_signals_weigh_votes(matrix):
     @jax.jit
     def end(policy):
         empty = ReplayPool.begin(jax.tree.map(jnp.asarray, matrix), 0, orders(1, 8)[0])
-        pool = empty.open(8).advance(jnp.full(8, 100))
-        memory = network.initial_state(8)
-        memory = memory._replace(tracker=observations.track(memory.tracker, empty, pool))
-        final = observations.standing(pool, memory.tracker).final
-        return policy.vote(memory, pool).leader, final, memory.tracker.keys, pool.signal("conf_low")
+        view = empty.step(Action(open=8, advance=jnp.full(8, 100))).view()
+        memory = seen(policy.init(empty.view()), view)
+        tracker = memory.state.tracker
+        final = observations.standing(view, tracker).final
+        return policy.answer(memory, view).leader, final, tracker.keys, view.signal("conf_low")
 
     reader = policy(signal_inputs=(SignalInput("conf_low", 12.0, 4.0),))
     chosen = []
@@ -538,12 +552,12 @@ def test_signals_weigh_votes(matrix):
 
 
 def test_what_a_weight_is_read_from(matrix):
-    [(memory, pool), *_] = last_states(thorough(), matrix, orders(1, 8), [0])
-    depth, streak = np.asarray(pool.depth), np.asarray(memory.tracker.streak)
+    [(memory, view), *_] = last_states(thorough(), matrix, orders(1, 8), [0])
+    depth, streak = np.asarray(view.depth), np.asarray(memory.state.tracker.streak)
     assert depth.min() > 0
     assert len(set(streak)) > 1
     expected = {"depth": depth / 10, "log_depth": np.log(depth), "streak": streak / 10}
-    read = network.vote_inputs(pool, memory.tracker)
+    read = network.vote_inputs(view, memory.state.tracker)
     np.testing.assert_allclose(read, [expected[name] for name in network.VOTE_INPUTS], rtol=1e-6)
 
 
@@ -551,31 +565,27 @@ def test_only_finals_of_active_branches_have_weight(matrix):
     """Whatever a pruned branch, an unfinished one, or one without an answer would weigh."""
     heavy = weighing(policy(), 100, 0, 0)
     empty = ReplayPool.begin(jax.tree.map(jnp.asarray, matrix), 0, orders(1, 4)[0])
-    memory, _ = heavy.start(empty)
-    assert int(heavy.vote(memory, empty).leader) == NONE
-    pool, tracker = empty.open(4), memory.tracker
-    tracker = observations.track(tracker, empty, pool)
+    memory = heavy.init(empty.view())
+    assert int(heavy.answer(memory, empty.view()).leader) == NONE
+    pool = empty.step(Action(open=4))
+    memory = seen(memory, pool.view())
     for branch in range(3):
-        further = pool.advance(100 * (np.arange(4) == branch))
-        tracker = observations.track(tracker, pool, further)
-        pool = further
-        vote = heavy.vote(memory._replace(tracker=tracker), pool)
+        pool = pool.step(Action(advance=100 * (np.arange(4) == branch)))
+        memory = seen(memory, pool.view())
+        vote = heavy.answer(memory, pool.view())
         assert bool(pool.finished[vote.leader])
     deepest = int(np.argmax(pool.depth))
-    assert int(heavy.vote(memory._replace(tracker=tracker), pool).leader) == deepest
-    pruned = pool.prune(np.arange(4) == deepest)
-    assert int(heavy.vote(memory._replace(tracker=tracker), pruned).leader) != deepest
+    assert int(heavy.answer(memory, pool.view()).leader) == deepest
+    pruned = pool.step(Action(prune=np.arange(4) == deepest))
+    assert int(heavy.answer(memory, pruned.view()).leader) != deepest
 
 
 def test_without_finals_the_latest_answers_vote(matrix):
     heavy = weighing(policy(), 100, 0, 0)
     empty = ReplayPool.begin(jax.tree.map(jnp.asarray, matrix), 0, orders(1, 8)[0])
-    memory, _ = heavy.start(empty)
-    pool = empty.open(8)
-    tracker = observations.track(memory.tracker, empty, pool)
-    stand = observations.standing(pool, tracker)
+    view = empty.step(Action(open=8)).view()
+    memory = seen(heavy.init(empty.view()), view)
+    stand = observations.standing(view, memory.state.tracker)
     assert not stand.final.any()
     assert stand.latest.voters > 0
-    assert jax.tree.map(int, heavy.vote(memory._replace(tracker=tracker), pool)) == jax.tree.map(
-        int, stand.latest
-    )
+    assert jax.tree.map(int, heavy.answer(memory, view)) == jax.tree.map(int, stand.latest)

@@ -1,4 +1,4 @@
-"""What other processes are sent survives pickling; `test_every_pool` plays pickled players."""
+"""What other processes are sent survives pickling; `test_every_face` plays pickled players."""
 
 import pickle
 

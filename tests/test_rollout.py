@@ -14,6 +14,7 @@ from jax.experimental import multihost_utils
 from matrices import BRANCHES, QUESTIONS, WIDTH, random_matrix, shared_orders
 
 from autotts_jax.core import (
+    Action,
     Controller,
     Episodes,
     Hooks,
@@ -22,9 +23,9 @@ from autotts_jax.core import (
     StopReason,
     rollout,
     stepping,
-    winner,
 )
 from autotts_jax.core.compiling import COMPILER_OPTIONS, UNSHARED_OPTIONS
+from autotts_jax.core.controller import checked_act, checked_init
 from autotts_jax.core.devices import usable_cores
 from autotts_jax.core.rollout import COLUMNS, MANY_LANES, ROUND_LIMIT, end_of_round, kind_of, progress_stops
 from autotts_jax.errors import InputError
@@ -62,31 +63,32 @@ class Plain(Controller):
 
     traces: ClassVar[list[int]] = []
 
-    def start(self, pool):
-        return jnp.int32(0), pool.open(self.branches)
+    def init(self, view):  # noqa: ARG002
+        return jnp.int32(0), Action(open=self.branches)
 
-    def round(self, memory, pool):
+    def act(self, memory, view):
         self.traces.append(1)
-        pool = pool.advance(jnp.where(pool.live, 1, 0))
-        return memory + 1, pool, jnp.where(memory + 1 >= self.rounds, StopReason.DECIDED, StopReason.RUNNING)
+        stop = jnp.where(memory >= self.rounds, StopReason.DECIDED, StopReason.RUNNING)
+        return memory + 1, Action(stop, advance=jnp.where(view.live, 1, 0))
 
-    def vote(self, memory, pool):  # noqa: ARG002
-        return pool.vote(pool.active)
+    def answer(self, memory, view):  # noqa: ARG002
+        return view.vote(view.active)
 
 
 def look(controller, memory, pool):
-    """What a hook may hand out: of the controller, of its memory and of the pool, whatever it has to keep."""
+    """What a hook may hand out: of the controller, of its memory and of the view, whatever it has to keep."""
+    view = pool.view()
     return {
         "controller": jnp.asarray(jax.tree.leaves(controller)[0]),
         "memory": memory,
-        "answer": winner(pool, controller.vote(memory, pool)),
-        **shown(pool),
+        "answer": view.answer_key(controller.answer(memory, view).leader),
+        **shown(view),
     }
 
 
-def shown(pool):
+def shown(view):
     names = ("depth", "active", "labels", "revealed_keys", "branch_tokens", "tokens")
-    return {name: getattr(pool, name) for name in names}
+    return {name: getattr(view, name) for name in names}
 
 
 def glance(controller, memory, pool):
@@ -248,7 +250,7 @@ def test_a_stepped_episode_has_the_results_of_a_rollout():
         executor = ReplayExecutor.begin(matrix, question, ORDERS.of(question, row), str)
         ended = stepping.play(controller, executor)
         expected = {name: int(getattr(played, name)[e]) for name in COLUMNS}
-        assert stepping.results_of(ended, executor.pool) == expected
+        assert stepping.results_of(ended, executor.view()) == expected
         pruned |= not np.all(executor.pool.active)
     assert pruned
 
@@ -289,7 +291,7 @@ def test_the_critical_path_adds_up_what_rounds_wait_for():
     assert StopReason.RUNNING not in played.stop_reason
     for e, question in enumerate(grid(1).question):
         # At the start branches are opened, at depth 1.
-        spent = np.insert(played.records[e, : played.rounds[e]], 0, 0, axis=0)
+        spent = np.insert(played.records[e, : played.rounds[e] + 1], 0, 0, axis=0)
         spent[0, : (spent[1] > 0).sum()] = matrix.interval[question]
         expected = matrix.interval[question] + np.diff(spent, axis=0).max(axis=1).sum()
         assert played.critical_path[e] == expected
@@ -348,14 +350,14 @@ def test_reading_at_once_ends_where_a_budget_does():
 class Idler(Plain):
     """Does nothing for some rounds, then asks for more than are left."""
 
-    def round(self, memory, pool):
-        count = jnp.full(pool.width, jnp.where(memory < self.rounds, 0, 1))
-        pool, played = pool.advance_rounds(count, jnp.where(memory < self.rounds, 1, 1000))
-        return memory + played, pool, at_the_end(pool)
+    def init(self, view):  # noqa: ARG002
+        return None, Action(open=self.branches)
 
-
-def at_the_end(pool):
-    return jnp.where(jnp.any(pool.finished), StopReason.DECIDED, StopReason.RUNNING)
+    def act(self, memory, view):
+        idle = view.rounds < self.rounds
+        stop = jnp.where(jnp.any(view.finished), StopReason.DECIDED, StopReason.RUNNING)
+        count = jnp.full(view.width, jnp.where(idle, 0, 1))
+        return memory, Action(stop, advance=count, repeat=jnp.where(idle, 1, 1000))
 
 
 def test_rounds_at_once_end_at_the_limit_of_rounds():
@@ -433,27 +435,24 @@ def test_labels_name_answers_by_first_showing(seed):
     @jax.tree_util.register_dataclass
     @dataclasses.dataclass(frozen=True)
     class Reader(Plain):
-        """Remembers the labels it saw at every round."""
+        """Remembers the labels it saw at every look."""
 
-        def start(self, pool):
-            pool = pool.open(self.branches)
-            return (jnp.int32(1), jnp.full((9, WIDTH), NONE).at[0].set(pool.labels)), pool
+        def init(self, view):
+            return (jnp.int32(0), jnp.full((9, view.width), NONE)), Action(open=self.branches)
 
-        def round(self, memory, pool):
+        def act(self, memory, view):
             step, seen = memory
-            pool = pool.advance(jnp.where(pool.live, 1, 0))
-            seen = seen.at[step].set(pool.labels)
-            stop = jnp.where(step + 1 >= self.rounds, StopReason.DECIDED, StopReason.RUNNING)
-            return (step + 1, seen), pool, stop
+            seen = seen.at[step].set(view.labels)
+            stop = jnp.where(step >= self.rounds, StopReason.DECIDED, StopReason.RUNNING)
+            return (step + 1, seen), Action(stop, advance=jnp.where(view.live, 1, 0))
 
-    matrix = jax.device_put(random_matrix(seed))
-    pool = ReplayPool.begin(matrix, 0, jnp.asarray(ORDERS.of(0, 0)))
-    (step, seen), pool = Reader(WIDTH, 8).start(pool)
-    ids = [np.asarray(pool.answer_keys)]
-    for _ in range(8):
-        (step, seen), pool, _ = Reader(WIDTH, 8).round((step, seen), pool)
-        ids.append(np.asarray(pool.answer_keys))
-    ids, seen = np.array(ids), np.asarray(seen)
+    hooks = Hooks(lambda controller, memory, pool: memory[1], lambda c, m, pool: pool.answer_keys, 9)  # noqa: ARG005
+    played = rollout([Reader(WIDTH, 8)], random_matrix(seed), ORDERS, Episodes([0], [0], [0]), hooks=hooks)
+    # What is read after a look is seen at the next; nothing is read after the last one.
+    seen, ids = np.asarray(played.ends[0]), np.asarray(played.records[0])
+    opened = ReplayPool.begin(jax.device_put(random_matrix(seed)), 0, jnp.asarray(ORDERS.of(0, 0)))
+    first = opened.step(Action(open=WIDTH)).answer_keys
+    ids = np.concatenate([np.asarray(first)[None], ids[:-1]])
     assert ((ids[:, :, None, None] == ids) == (seen[:, :, None, None] == seen)).all()
     first = {label: np.argwhere(seen == label)[0].tolist() for label in np.unique(seen)}
     assert list(first.values()) == sorted(first.values())
@@ -516,8 +515,8 @@ def hooked():
 def test_hooks_give_what_stepping_the_controller_gives(hooked):
     matrix = jax.device_put(random_matrix(8))
     begin = jax.jit(lambda question, order: ReplayPool.begin(matrix, question, order, BUDGET))
-    start, step = jax.jit(lambda controller, pool: controller.start(pool)), jax.jit(play_round)
-    see, see_pool = jax.jit(look), jax.jit(shown)
+    start, step = jax.jit(begin_controller), jax.jit(play_round)
+    see, see_view = jax.jit(look), jax.jit(lambda pool: shown(pool.view()))
     assert len(set(hooked.rounds)) > 3
     assert StopReason.BUDGET in hooked.stop_reason
     assert StopReason.RUNNING not in hooked.stop_reason
@@ -525,11 +524,11 @@ def test_hooks_give_what_stepping_the_controller_gives(hooked):
         controller, empty = CONTROLLERS[setting], begin(question, ORDERS.of(question, row))
         (memory, pool), stop, rounds = start(controller, empty), StopReason.RUNNING, 0
         while stop == StopReason.RUNNING:
-            memory, pool, stop = step(controller, memory, pool, rounds + 1)
+            memory, pool, stop = step(controller, memory, pool, rounds)
             record = jax.tree.map(lambda leaf, at=(e, rounds): leaf[at], hooked.records)
             # Confidence is a float, which XLA may compute in another order.
             chex.assert_trees_all_close(record, see(controller, memory, pool), rtol=1e-6)
-            rounds += 1
+            rounds += int(stop == StopReason.RUNNING)
         end = jax.tree.map(lambda leaf, at=e: leaf[at], hooked.ends)
         chex.assert_trees_all_close(end, see(controller, memory, pool), rtol=1e-6)
         assert (rounds, stop) == (hooked.rounds[e], hooked.stop_reason[e])
@@ -539,13 +538,20 @@ def test_hooks_give_what_stepping_the_controller_gives(hooked):
         ended = stepping.play(controller, executor)
         assert (ended.rounds, ended.stop_reason) == (rounds, stop)
         assert ended.sequential_tokens == hooked.sequential_tokens[e]
-        expected = see_pool(executor.pool)
+        expected = see_view(executor.pool)
         chex.assert_trees_all_equal({name: end[name] for name in expected}, expected)
 
 
+def begin_controller(controller, pool):
+    memory, action = checked_init(controller, pool.view())
+    return memory, pool.step(action)
+
+
 def play_round(controller, memory, pool, rounds):
-    memory, pool, stop = controller.round(memory, pool)
-    return memory, pool, end_of_round(stop, pool, rounds)
+    view = pool.view(rounds)
+    memory, action = checked_act(controller, memory, view)
+    stop, after = end_of_round(action, view), pool.step(action)
+    return memory, jax.tree.map(lambda a, b: jnp.where(stop == StopReason.RUNNING, a, b), after, pool), stop
 
 
 @pytest.mark.slow
@@ -567,7 +573,7 @@ def test_hooks_change_no_result_and_do_not_depend_on_lanes_or_devices(hooked):
 
 
 def assert_same_records(one, other):
-    played = np.arange(ROUNDS) < one.rounds[:, None]
+    played = np.arange(ROUNDS) <= one.rounds[:, None]
     ours, theirs = (jax.tree.map(lambda leaf: leaf[played], results.records) for results in (one, other))
     chex.assert_trees_all_equal(ours, theirs)
 
@@ -575,7 +581,7 @@ def assert_same_records(one, other):
 @pytest.mark.slow
 def test_recording_ends_after_its_rounds():
     matrix = random_matrix(8)
-    full = rollout([Plain(2, 6)], matrix, ORDERS, grid(1), hooks=Hooks(None, look, 6))
+    full = rollout([Plain(2, 6)], matrix, ORDERS, grid(1), hooks=Hooks(None, look, 7))
     cut = rollout([Plain(2, 6)], matrix, ORDERS, grid(1), hooks=Hooks(None, look, 4))
     assert set(full.rounds) == {6}
     assert set(cut.stop_reason) == {StopReason.RUNNING}
@@ -585,15 +591,15 @@ def test_recording_ends_after_its_rounds():
 def test_a_pause_sees_and_sets_what_controllers_remember():
     matrix, asked = random_matrix(8), []
 
-    def hurry(memory, rounds):
-        asked.append(np.asarray(rounds))
+    def hurry(memory, view):
+        asked.append(np.asarray(view.rounds))
         return memory + 1
 
     reports = []
     played = rollout([Plain(2, 6)], matrix, ORDERS, grid(1), lanes=2, pause=hurry, on_progress=reports.append)
     expected = rollout([Plain(2, 3)], matrix, ORDERS, grid(1))
     chex.assert_trees_all_equal(figures(played), figures(expected))
-    assert np.max(asked) == 2
+    assert np.max(asked) == 3
     assert (asked[0] == 0).all()
     assert reports == sorted(reports)
     assert reports[-1] == ORDERS.num_rows * QUESTIONS
@@ -639,8 +645,11 @@ def test_classes_with_as_many_leaves_are_not_taken_for_one_another():
     @jax.tree_util.register_dataclass
     @dataclasses.dataclass(frozen=True)
     class Other(SelfConsistency):
-        def start(self, pool):
-            return None, pool.read(self.branches - 1)
+        def init(self, view):  # noqa: ARG002
+            return None, Action(read=self.branches - 1)
+
+        def act(self, memory, view):  # noqa: ARG002
+            return memory, Action(StopReason.DECIDED)
 
     assert kind_of(SelfConsistency(4)) == kind_of(SelfConsistency(8)) != kind_of(Other(4))
     for _ in range(2):

@@ -32,7 +32,6 @@ import autotts_jax
 from autotts_jax.errors import InputError
 from autotts_jax.policies import Sealing, players, select
 from autotts_jax.policies.sealed import ledger, program, solving
-from autotts_jax.policies.sealed import player as sealed_player
 from autotts_jax.policies.sealed.ledger import Ledger
 from autotts_jax.replay import BranchOrders
 from autotts_jax.sandbox import Sandbox, process
@@ -730,9 +729,7 @@ def heard(monkeypatch):
 
         def take(self):
             message = super().take()
-            says = {name: value for name, value in message.says.items() if name != "compile_seconds"}
-            arrays = {name: array.tobytes() for name, array in message.arrays.items()}
-            self.log.append((json.dumps(says), arrays))
+            self.log.append((json.dumps(message.says), sorted(message.arrays)))
             return message
 
     class Words(process.Words):
@@ -758,48 +755,14 @@ def heard(monkeypatch):
     return heard
 
 
-@pytest.mark.parametrize("file", ["program", pytest.param("controller", marks=pytest.mark.slow)])
-def test_gold_changes_nothing_that_a_child_sends(write, heard, file):
-    spec = write("inside", "frames") if file == "program" else f"{CHEATS / 'controllers.py'}:Honest"
+def test_gold_changes_nothing_that_a_child_sends(write, heard):
     scores, sent = [], []
     for data in (DATA, with_other_gold(DATA)):
-        scores.append(sealed(spec, data=data))
+        scores.append(sealed(write("inside", "frames"), data=data))
         sent.append(heard())
     assert scores[0].right != scores[1].right
     assert sent[0] == sent[1]
-    assert sum(map(len, sent[0])) > (100 if file == "program" else 20)
-
-
-# --- controllers ----------------------------------------------------------------------------------------
-
-LYING = {
-    "PrivateFields": "played one operation at a time, on what is revealed alone: answer",
-    "PureCallback": "played one operation at a time, on what is revealed alone: answer",
-    "DebugCallback": "played one operation at a time, on what is revealed alone: answer",
-    "LiesAboutTokens": "played one operation at a time, on what is revealed alone: tokens 150, then 1500",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cheat",
-    [pytest.param(cheat, marks=[pytest.mark.nightly] * (cheat == "DebugCallback")) for cheat in LYING],
-)
-def test_controllers_that_cheat_beat_honest_play_and_are_refused(cheat, monkeypatch):
-    from autotts_jax.policies import player
-
-    spec = f"{CHEATS / 'controllers.py'}:{cheat}"
-    monkeypatch.setattr(player, "prepare_rollout", player.prepare_rollout)
-    play = select(spec, sealing=Sealing(trusted=True)).play(DATA, orders())
-    assert Score(int(play.correct.sum()), int(play.tokens.sum())).beats(HONEST)
-    assert LYING[cheat] in refusal(spec, limits=Sandbox(seconds=60))
-
-
-@pytest.mark.slow
-def test_a_single_setting_that_cheats_is_refused():
-    assert "once@0.65: the episode" in refusal(
-        f"{CHEATS / 'controllers.py'}:once", limits=Sandbox(seconds=60)
-    )
+    assert sum(map(len, sent[0])) > 100
 
 
 # --- turns ----------------------------------------------------------------------------------------------
@@ -1005,31 +968,6 @@ def test_those_that_have_played_are_ended_before_another_player_is_checked(write
     assert alive
     assert not any(alive[1:])  # The first message is sent to what is begun meanwhile.
     first.play(DATA, orders())
-
-
-@needs_proc
-@pytest.mark.slow
-def test_what_is_checked_is_drawn_when_both_have_compiled_and_then_one_runs_at_a_time(monkeypatch):
-    sent, send, draw = [], process.Child.send, sealed_player.draw_checked
-
-    def note(child, says, arrays=None):
-        sent.append((says, arrays or {}, "do" in says and standing_still(but=1)))
-        send(child, says, arrays)
-
-    monkeypatch.setattr(process.Child, "send", note)
-    monkeypatch.setattr(sealed_player, "draw_checked", lambda *sizes: sent.append(None) or draw(*sizes))
-    select(f"{CHEATS / 'controllers.py'}:Honest").play(DATA, orders())
-    before = [part for part in sent[: sent.index(None)] if part[0].get("do") in ("play", "episode")]
-    alone = [arrays["table"] for _, arrays, _ in before if arrays.get("table", ORDERS).shape[1] == 1]
-    assert len(before) == 3
-    assert [says["setting"] for says, _, _ in before if says["do"] == "episode"] == [0]
-    assert not {*map(tuple, np.concatenate(alone).reshape(-1, 7).tolist())} & {*map(tuple, ORDERS.tolist())}
-    assert not any(
-        (arrays["tokens"] == DATA.matrix.tokens).any() for _, arrays, _ in before if "table" in arrays
-    )
-    # Before, both compile, and know nothing.
-    done = [(part[0]["do"], part[2]) for part in sent if part is not None and "do" in part[0]]
-    assert done[-8:] == [("episode", True)] * 6 + [("play", True)] * 2
 
 
 def test_a_player_plays_in_one_thread_after_another(write):

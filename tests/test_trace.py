@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autotts_jax as at
-from autotts_jax.core import Decision
+from autotts_jax.core import Decision, stepping
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import branch_orders
@@ -76,6 +76,23 @@ def test_a_trace_is_the_episode_that_an_evaluation_plays(dataset, traces):
             assert trace.stop_reason == play.stop_reason[index]
 
 
+@pytest.mark.parametrize("name", ["cmc", "parallel-probe"])
+def test_a_trace_compiles_looking_deciding_and_acting_once(dataset, name):
+    def compiled():
+        programs = (stepping._init, stepping._act, stepping._answer, stepping._view, stepping._apply)  # noqa: SLF001
+        return [program._cache_size() for program in programs]  # noqa: SLF001
+
+    values = {"cmc": (0.5, 0.2), "parallel-probe": (3, 1)}[name]
+    counts = [compiled()]
+    for value in values:
+        at.trace(dataset, f"{name}@{value}", max_branches=3)
+        counts.append(compiled())
+    first, again = np.diff(counts, axis=0).tolist()
+    assert first[:3] == [1, 1, 1]
+    assert max(first[3:]) <= 1  # other controllers share them
+    assert again == [0] * 5
+
+
 def test_the_recorded_order_is_that_of_the_data(dataset):
     play = select("sc@8").play(dataset, recorded_orders(len(dataset), WIDTH))
     trace = at.trace(dataset, "sc@8", question=1, max_branches=WIDTH, recorded=True)
@@ -137,15 +154,15 @@ import autotts_jax as at
 class Mine(at.Controller):
     branches: int = 3
 
-    def start(self, pool):
-        return None, pool.open(self.branches, probe=False)
+    def init(self, view):
+        return None, at.Action(open=self.branches, probe=view.active)
 
-    def round(self, memory, pool):
-        pool = pool.advance(pool.live.astype("int32"), probe=False).probe(pool.active)
-        return memory, pool, at.StopReason.DECIDED
+    def act(self, memory, view):
+        stop = at.first_of((view.rounds > 0, at.StopReason.DECIDED))
+        return memory, at.Action(stop, advance=view.live.astype("int32"), probe=view.active)
 
-    def vote(self, memory, pool):
-        return pool.vote(pool.active)
+    def answer(self, memory, view):
+        return view.vote(view.active)
 """
 
 

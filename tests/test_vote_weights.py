@@ -1,13 +1,15 @@
 """Weights of votes, and the episodes that they are fitted to."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from autotts_jax.core.pool import ReplayPool, StopReason
+from autotts_jax.core import ReplayPool, StopReason
+from autotts_jax.core.stepping import view_of
 from autotts_jax.envs import WidthDepthRounds, observations
 from autotts_jax.policies import NeuralPolicy, SignalInput
 from autotts_jax.policies.neural.network import VOTE_INPUTS, vote_inputs
@@ -35,18 +37,23 @@ def thorough() -> NeuralPolicy:
 
 
 def last_states(policy, matrix, table, questions):
-    """The memory and the pool that an episode on each question ends with."""
+    """What the policy remembers and sees at the end of an episode on each question."""
     matrix = jax.tree.map(jnp.asarray, matrix)
 
     @jax.jit
     def play(order, question):
-        empty = ReplayPool.begin(matrix, question, order)
-        start = (*policy.start(empty), jnp.int32(StopReason.RUNNING))
-        return jax.lax.while_loop(
-            lambda carry: carry[2] == StopReason.RUNNING, lambda carry: policy.round(*carry[:2]), start
-        )
+        def look(carry):
+            memory, action = policy.act(carry[0], carry[1].view())
+            ends = action.stop != StopReason.RUNNING
+            stays = functools.partial(jnp.where, ends)
+            return memory, jax.tree.map(stays, carry[1], carry[1].step(action)), ends
 
-    return [play(order, question)[:2] for order, question in zip(table, questions, strict=True)]
+        empty = ReplayPool.begin(matrix, question, order)
+        start = policy.init(empty.view()), empty, jnp.bool_(False)
+        return jax.lax.while_loop(lambda carry: ~carry[2], look, start)
+
+    ends = [play(order, question) for order, question in zip(table, questions, strict=True)]
+    return [(memory, view_of(pool)) for memory, pool, _ in ends]
 
 
 def test_what_votes_weigh_is_the_most_likely():
@@ -106,9 +113,10 @@ def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
         assert set(questions[some]) == set(range(6))
         of_these = dataclasses.replace(plain, gamma=float(gammas[setting]))
         states = last_states(of_these, matrix, arena.orders.of(questions[some], rows[some]), questions[some])
-        for (memory, pool), read, answered in zip(states, columns[some], answers[some], strict=True):
-            np.testing.assert_array_equal(read, vote_inputs(pool, memory.tracker, plain.signal_inputs))
-            stand = observations.standing(pool, memory.tracker)
+        for (memory, view), read, answered in zip(states, columns[some], answers[some], strict=True):
+            tracker = memory.state.tracker
+            np.testing.assert_array_equal(read, vote_inputs(view, tracker, plain.signal_inputs))
+            stand = observations.standing(view, tracker)
             np.testing.assert_array_equal(answered, np.where(stand.final, stand.keys, NONE))
     kernel = learned["of_vote"]["kernel"]
     assert kernel.shape == plain.parameters["of_vote"]["kernel"].shape

@@ -25,10 +25,6 @@ elect = jax.jit(
     )
 )
 
-in_turn = jax.jit(
-    lambda answers, voters, first: votes.votes_in_turn(votes.equivalence_masks(answers), voters, first, 8)
-)
-
 heaviest = jax.jit(
     lambda answers, voters, weights, rank: votes.elect_heaviest(
         answers,
@@ -66,17 +62,6 @@ def test_votes_are_those_of_a_counter(ballot):
         else:
             assert int(outcome.leader) == NONE
             assert float(outcome.confidence) == 0.0
-
-
-@settings(max_examples=80, deadline=None)
-@given(ballots, st.integers(0, WIDTH))
-def test_votes_in_turn_are_votes_held_anew(ballot, first):
-    answers, voted = (np.array(part, kind) for part, kind in zip(ballot[:2], ("i4", "?"), strict=True))
-    branch = np.arange(WIDTH)
-    voted &= branch < first
-    for turn, outcome in enumerate(in_turn(answers, voted, first)[: WIDTH - first]):
-        anew = vote(answers, voted | ((branch >= first) & (branch <= first + turn)))
-        assert jax.tree.map(int, outcome) == jax.tree.map(int, anew)
 
 
 @settings(max_examples=80, deadline=None)

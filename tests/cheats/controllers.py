@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autotts_jax import Controller, Family, StopReason
+from autotts_jax.core import Action, Controller, StopReason
 from autotts_jax.policies import player
+from autotts_jax.policies.sealed import playing
 
 
 @jax.tree_util.register_dataclass
@@ -16,56 +17,45 @@ from autotts_jax.policies import player
 class Honest(Controller):
     """Probes three branches and takes the most frequent answer."""
 
-    def start(self, pool):
-        return (), pool.open(3)
+    def init(self, view):
+        return (), Action(open=3)
 
-    def round(self, memory, pool):
-        return memory, pool, StopReason.DECIDED
+    def act(self, memory, view):
+        return memory, Action(stop=StopReason.DECIDED)
 
-    def voters(self, pool):
-        return pool.active
+    def voters(self, view):
+        return view.active
 
-    def vote(self, memory, pool):
-        return pool.vote(self.voters(pool))
+    def answer(self, memory, view):
+        return view.vote(self.voters(view))
 
 
-def _only(pool, key):
+def _only(view, key):
     """The branches that answer with a key; all where none does."""
-    right = pool.active & (pool.answer_keys == key)
-    return jnp.where(jnp.any(right), right, pool.active)
+    right = view.active & (view.answer_keys == key)
+    return jnp.where(jnp.any(right), right, view.active)
 
 
-def _most(finals):
-    return jnp.argmax(jnp.bincount(finals, length=32))
+def _hidden(view):
+    """The matrix and the episode behind what a view looks up; None where it looks nothing up."""
+    if view._lookups is None:
+        return None
+    key = view._lookups.key
+    held = dict(zip(key.__code__.co_freevars, (cell.cell_contents for cell in key.__closure__), strict=True))
+    return held["matrix"], held["episode"]
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PrivateFields(Honest):
-    """Looks into the matrix behind the pool: at gold, or at the branches that are not open."""
+    """Looks at the gold answer in the matrix behind the view."""
 
-    def voters(self, pool):
-        matrix = getattr(pool, "_matrix", None)
-        if matrix is None:
-            return pool.active
-        question = pool._episode.question
-        gold = jnp.asarray(matrix.gold)[question]
-        finals = jnp.asarray(matrix.answers)[question, :, 1]
-        return _only(pool, jnp.where(gold < 0, _most(finals), gold))
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class OnceInAFamily(Honest):
-    """Does at one β something else where there is a matrix behind the pool."""
-
-    beta: float
-
-    def voters(self, pool):
-        return pool.active & ~((self.beta == jnp.float32(0.65)) & hasattr(pool, "_matrix"))
-
-
-once = Family("once", tuple(round(0.05 * n, 2) for n in range(1, 21)), OnceInAFamily, "β")
+    def voters(self, view):
+        hidden = _hidden(view)
+        if hidden is None:
+            return view.active
+        matrix, episode = hidden
+        return _only(view, jnp.asarray(matrix.gold)[episode.question])
 
 
 def _on_host(tokens, first):
@@ -77,8 +67,7 @@ def _on_host(tokens, first):
                 answers, gold = np.asarray(matrix.answers), np.asarray(matrix.gold)
                 for question in range(len(answers)):
                     if (np.sort(answers[question, :3, 0]) == np.sort(first)).all():
-                        most = np.bincount(answers[question, :, 1]).argmax()
-                        return np.int32(most if gold[question] < 0 else gold[question])
+                        return np.int32(gold[question])
             frame = frame.f_back
     return np.int32(-1)
 
@@ -88,39 +77,10 @@ def _on_host(tokens, first):
 class PureCallback(Honest):
     """Asks the host, where the matrix is in some frame."""
 
-    def voters(self, pool):
+    def voters(self, view):
         shape = jax.ShapeDtypeStruct((), np.int32)
-        key = jax.pure_callback(_on_host, shape, pool.tokens, pool.answer_keys[:3], vmap_method="sequential")
-        return _only(pool, key)
-
-
-SEEN: dict[tuple[int, ...], int] = {}
-
-
-def _note(first, finals):
-    SEEN[tuple(first.tolist())] = int(np.bincount(finals).argmax())
-
-
-def _recall(first):
-    return np.int32(SEEN.get(tuple(first.tolist()), -1))
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class DebugCallback(Honest):
-    """Has the host note the final answers of each question, and asks it for them at the end."""
-
-    def start(self, pool):
-        memory, pool = super().start(pool)
-        matrix = getattr(pool, "_matrix", None)
-        if matrix is not None:
-            finals = jnp.asarray(matrix.answers)[pool._episode.question, :, 1]
-            jax.debug.callback(_note, pool.answer_keys[:3], finals, ordered=False)
-        return memory, pool
-
-    def voters(self, pool):
-        shape, first = jax.ShapeDtypeStruct((), np.int32), pool.answer_keys[:3]
-        return _only(pool, jax.pure_callback(_recall, shape, first, vmap_method="sequential"))
+        key = jax.pure_callback(_on_host, shape, view.tokens, view.answer_keys[:3], vmap_method="sequential")
+        return _only(view, key)
 
 
 @jax.tree_util.register_dataclass
@@ -143,3 +103,19 @@ class LiesAboutTokens(Honest):
                 return cheaply
 
             player.prepare_rollout = cheaper
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Forges(Honest):
+    """Answers with branches that it never opened."""
+
+    def __post_init__(self):
+        playing.Deciding.answer = _claim
+
+    def init(self, view):
+        return ()
+
+
+def _claim(self, says, arrays):
+    self._channel.send({}, {"leader": np.zeros_like(self._setting, np.int32)})

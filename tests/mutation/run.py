@@ -44,7 +44,7 @@ NET: dict[str, tuple[int, tuple[str, ...]]] = {
     "core/lanes.py": (2, ("tests/test_rollout.py",)),
     "core/controller.py": (3, ("tests/test_rollout.py",)),
     "core/costs.py": (4, ("tests/test_costs.py",)),
-    "core/observed.py": (2, ("tests/test_every_pool.py::test_every_pool_offers_the_whole_protocol",)),
+    "core/view.py": (2, ("tests/test_core.py", "tests/test_checks.py::test_a_controller_that_is_none")),
     "core/keys.py": (1, ("tests/test_env.py::test_random_words_are_those_of_jax",)),
     "replay/orders.py": (
         2,

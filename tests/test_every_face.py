@@ -1,4 +1,4 @@
-"""Every player on every pool: in batches, step by step in replay, on a running model, in an environment.
+"""Every player on every face: in batches, look by look in replay, on a running model, in an environment.
 
 The batches are played by what another process would be given.
 """
@@ -22,18 +22,15 @@ from matrices import WIDTH as SMALL_WIDTH
 import autotts_jax as at
 from autotts_jax.collect import MathGrader, Plan, Problem, Sampling, SimulatedEngine, Store, collect_unit
 from autotts_jax.core import (
-    UNREVEALED,
-    BranchPool,
     Decision,
     Ended,
     Episodes,
-    Operation,
     ReplayExecutor,
     ReplayPool,
     StopReason,
+    View,
     rollout,
 )
-from autotts_jax.core.stepping import SteppedPool
 from autotts_jax.envs import EnvironmentExecutor, play_in_environment
 from autotts_jax.errors import InputError
 from autotts_jax.live import answer
@@ -47,7 +44,7 @@ from autotts_jax.policies import (
     as_player,
 )
 from autotts_jax.policies.neural.policy import initial_parameters
-from autotts_jax.replay import NONE, SYNTHETIC_MODELS, BranchOrders, synthetic
+from autotts_jax.replay import SYNTHETIC_MODELS, BranchOrders, synthetic
 
 WIDTH = 8
 GAMMA, KAPPA = 1e-4, 0.5
@@ -68,8 +65,8 @@ def random_atomic_policy() -> NeuralPolicy:
 class DeepestFirst(SelfConsistency):
     """Answers the final of the longest branches, whatever the majority is."""
 
-    def vote(self, memory, pool):  # noqa: ARG002
-        return pool.vote_finals(weights=4.0**pool.depth)
+    def answer(self, memory, view):  # noqa: ARG002
+        return view.vote_finals(weights=4.0**view.depth)
 
 
 PROGRAMS = f"{EXAMPLES}/released_programs.py"
@@ -158,11 +155,11 @@ def environment(make):
 
 
 class Played(NamedTuple):
-    """An episode that was played one operation at a time."""
+    """An episode that was played one look at a time."""
 
     decisions: list[Decision]
     ended: Ended
-    pool: BranchPool
+    view: View
 
 
 def replayed(dataset, row, play, budget=None) -> Played:
@@ -173,7 +170,7 @@ def replayed(dataset, row, play, budget=None) -> Played:
 def stepped(executor, play) -> Played:
     decisions: list[Decision] = []
     ended = play(executor, decisions.append)
-    return Played(decisions, ended, executor.pool)
+    return Played(decisions, ended, executor.view())
 
 
 def in_environment(env, row, play, budget=None) -> tuple[Played, EnvironmentExecutor]:
@@ -213,7 +210,7 @@ def test_a_player_plays_the_same_episode_everywhere(name, dataset, grader, envir
     for row, question in enumerate(QUESTIONS):
         replay = replayed(dataset, row, player(name).play_episode)
         assert_same_in_batch(batch, row, replay)
-        decisions, ended, pool = replay
+        decisions, ended, view = replay
         if row == 0:
             trace = at.trace(dataset, player(name), recorded=True, max_branches=WIDTH)
             *steps, last = [step.decision for step in trace.steps]
@@ -230,8 +227,8 @@ def test_a_player_plays_the_same_episode_everywhere(name, dataset, grader, envir
         assert live.decisions == decisions
         assert (live.answer, live.stop_reason, live.rounds) == (ended.answer, ended.stop_reason, ended.rounds)
         assert live.sequential_tokens == ended.sequential_tokens
-        assert live.tokens == int(pool.tokens)
-        assert len(live.texts) == int(pool.opened)
+        assert live.tokens == int(view.tokens)
+        assert len(live.texts) == int(view.opened)
 
         played, executor = in_environment(environment, row, player(name).play_episode)
         assert_same_in_environment(dataset, row, played, replay)
@@ -239,12 +236,12 @@ def test_a_player_plays_the_same_episode_everywhere(name, dataset, grader, envir
 
 
 def assert_same_in_batch(batch, row, replay):
-    _, ended, pool = replay
+    _, ended, view = replay
     assert ended.answer == batch.answer[0, 0, row]
     assert ended.sequential_tokens == batch.sequential_tokens[0, 0, row]
     for name in ("tokens", "intervals", "probes"):
-        assert int(getattr(pool, name)) == getattr(batch, name)[0, 0, row]
-    assert int(pool.opened) == batch.branches[0, 0, row]
+        assert int(getattr(view, name)) == getattr(batch, name)[0, 0, row]
+    assert int(view.opened) == batch.branches[0, 0, row]
     if batch.rounds is not None:
         assert (ended.rounds, ended.stop_reason) == (batch.rounds[0, 0, row], batch.stop_reason[0, 0, row])
 
@@ -280,9 +277,9 @@ def test_a_player_of_signals_plays_the_same_episode_in_every_replay(name, with_s
         played, executor = in_environment(env, row, reader.play_episode)
         assert_same_in_environment(data, row, played, replay)
         for signal in data.matrix.signals:
-            np.testing.assert_array_equal(played.pool.signal(signal), replay.pool.signal(signal))
-        pool = played.pool
-        if np.any(pool.active & pool.agrees(replay.ended.leader)):  # those that leave a branch prune it
+            np.testing.assert_array_equal(played.view.signal(signal), replay.view.signal(signal))
+        view = played.view
+        if np.any(view.active & view.agrees(replay.ended.leader)):  # those that leave a branch prune it
             assert_environment_answers(data, row, env, executor, played, replay.ended)
 
 
@@ -310,7 +307,7 @@ def assert_same_in_environment(dataset, row, played, replay):
     assert played.ended[1:4] == replay.ended[1:4]  # leader, stop and rounds
     assert full or played.ended.sequential_tokens == replay.ended.sequential_tokens
     for name in ("depth", "active", "finished", "revealed_depth", "opened", "intervals", "probes"):
-        assert np.array_equal(getattr(played.pool, name), getattr(replay.pool, name)), name
+        assert np.array_equal(getattr(played.view, name), getattr(replay.view, name)), name
 
 
 def stepwise_beyond(matrix, row):
@@ -324,7 +321,7 @@ def assert_environment_answers(dataset, row, env, executor, played, ended):
     told = env.told
     assert dataset.questions[row].answer(told["answer"]) == ended.answer
     assert told["correct"] == (ended.answer == dataset.questions[row].gold)
-    assert told["tokens"] == int(played.pool.tokens)
+    assert told["tokens"] == int(played.view.tokens)
     cost = told["intervals"] + KAPPA * told["probes"]
     assert executor.total_reward == pytest.approx(told["correct"] - GAMMA * cost, abs=1e-6)
 
@@ -353,7 +350,7 @@ def test_a_budget_ends_the_same_episode_everywhere(name, dataset, make):
             batch.rounds[0, 0, row],
             batch.stop_reason[0, 0, row],
         )
-        assert int(replay.pool.tokens) == batch.tokens[0, 0, row]
+        assert int(replay.view.tokens) == batch.tokens[0, 0, row]
         played, executor = in_environment(env, row, player(name).play_episode, BUDGET)
         assert_same_in_environment(dataset, row, played, replay)
         assert_environment_answers(dataset, row, env, executor, played, replay.ended)
@@ -367,8 +364,8 @@ def test_a_budget_ends_the_same_episode_everywhere(name, dataset, make):
 class LastOne(SelfConsistency):
     """Answers what the last branch says, whatever the majority is."""
 
-    def vote(self, memory, pool):  # noqa: ARG002
-        return pool.vote(jnp.arange(pool.width) == pool.width - 1)
+    def answer(self, memory, view):  # noqa: ARG002
+        return view.vote(jnp.arange(view.width) == view.width - 1)
 
 
 SMALL = random_matrix(5, abstain=0.2)
@@ -432,95 +429,3 @@ def test_the_seed_draws_the_episode(make):
 def test_environments_that_do_not_fit_are_refused(make, name, settings, message):
     with pytest.raises(InputError, match=message):
         play_in_environment(CMC.of_beta(0.3), make(name, **settings))
-
-
-# --- the contract ---------------------------------------------------------------------------------------
-
-MEMBERS = {name: member for name, member in vars(BranchPool).items() if not name.startswith("_")}
-PROPERTIES = [name for name, member in MEMBERS.items() if isinstance(member, property)]
-OPERATIONS = [
-    Operation("open", np.int32(4)),
-    Operation("advance", np.array([3, 2, 99, 99, 0, 0, 0, 0], np.int32)),
-    Operation("prune", np.arange(WIDTH) == 3),
-    Operation("open", np.int32(1), probe=False),
-    Operation("advance", np.array([0, 2, 0, 0, 0, 0, 0, 0], np.int32), probe=False),
-    Operation("probe", np.arange(WIDTH) == 1),
-    Operation("read", np.int32(2)),
-]
-
-
-@pytest.fixture(scope="module")
-def same_state(dataset, make):
-    """Pools of every kind after the same operations, but for names of answers and tokens of full reads."""
-    budget = 10_000
-    replay = ReplayPool.begin(jax.device_put(dataset.matrix), 0, ORDERS.of(0, 0), budget)
-    options = {"question": 0, "order": ORDERS.of(0, 0)}
-    executors = [
-        ReplayExecutor(replay, str),
-        EnvironmentExecutor(make(budget=budget), options=options, budget=budget),
-    ]
-    for executor in executors:
-        for operation in OPERATIONS:
-            executor.carry_out(operation)
-    replay, observed = (executor.pool for executor in executors)
-    return {
-        "ReplayPool": replay,
-        "ObservedPool": observed,
-        "SteppedPool over a replay": SteppedPool(replay),
-        "SteppedPool over an environment": SteppedPool(observed),
-    }
-
-
-KINDS = ("ReplayPool", "SteppedPool over a replay")
-OBSERVED = ("ObservedPool", "SteppedPool over an environment")
-
-
-@pytest.mark.parametrize("kind", [*KINDS, *OBSERVED])
-def test_every_pool_offers_the_whole_protocol(kind, same_state, dataset):
-    pool, replay = same_state[kind], same_state["ReplayPool"]
-    # An environment's own pool carries nothing out: that is the stepping driver's part.
-    carried_out = {"open", "advance", "advance_rounds", "probe", "read", "read_until"}
-    asked = set(MEMBERS) - (carried_out if kind == "ObservedPool" else set())
-    for name in asked:
-        assert getattr(type(pool), name, None) is not MEMBERS[name], name
-        assert hasattr(pool, name), name
-    charged_stepwise = np.isin(np.arange(WIDTH), [5, 6]) & (kind in OBSERVED)
-    beyond = np.where(charged_stepwise, stepwise_beyond(dataset.matrix, 0), 0)
-    for name in PROPERTIES:
-        ours, theirs = getattr(pool, name), getattr(replay, name)
-        if name in ("answer_keys", "revealed_keys"):
-            assert same_names(ours, theirs), name
-        elif name == "num_keys":
-            assert ours > np.max(pool.answer_keys)
-        elif name == "branch_tokens":
-            assert np.array_equal(ours, theirs + beyond)
-        elif name == "tokens":
-            assert int(ours) == int(theirs) + beyond.sum()
-        else:
-            for our, their in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-                assert np.array_equal(our, their), name
-                assert np.asarray(our).dtype == np.asarray(their).dtype, name
-    everyone, rank = jnp.ones(WIDTH, bool), jnp.arange(WIDTH, 0, -1)
-    for branch in (0, 3, 4, 7, NONE):
-        assert np.array_equal(pool.agrees(branch), replay.agrees(branch))
-        assert (int(pool.answer_key(branch)) == NONE) == (int(replay.answer_key(branch)) == NONE)
-        assert branch == NONE or int(pool.answer_key(branch)) == int(pool.answer_keys[branch])
-    for voters in (everyone, pool.active, ~everyone):
-        assert jax.tree.map(int, pool.vote(voters)) == jax.tree.map(int, replay.vote(voters))
-        assert jax.tree.map(int, pool.vote(voters, rank)) == jax.tree.map(int, replay.vote(voters, rank))
-        assert jax.tree.map(int, pool.vote_finals(voters, rank)) == jax.tree.map(
-            int, replay.vote_finals(voters, rank)
-        )
-    assert jax.tree.map(int, pool.vote_finals()) == jax.tree.map(int, replay.vote_finals())
-    mask = np.arange(WIDTH) < 3
-    for name in ("active", "live", "admissible", "budget_spent"):
-        pruned, expected = (jax.tree.leaves(getattr(p.prune(mask), name)) for p in (pool, replay))
-        assert all(map(np.array_equal, pruned, expected)), name
-
-
-def same_names(ours, theirs):
-    """Whether names are a one-to-one renaming of others, and what has none has none."""
-    ours, theirs = np.ravel(ours).tolist(), np.ravel(theirs).tolist()
-    renamed = {NONE: NONE, UNREVEALED: UNREVEALED}
-    same = all(renamed.setdefault(name, other) == other for name, other in zip(ours, theirs, strict=True))
-    return same and len(set(renamed.values())) == len(renamed)
