@@ -29,22 +29,19 @@ class FirstFinishers(at.Controller):
     quorum: int
     patience: int
 
-    def start(self, pool):
-        return jnp.zeros(pool.width, jnp.int32), pool.open(self.branches)
+    def init(self, view):
+        return jnp.zeros(view.width, jnp.int32), at.Action(open=self.branches)
 
-    def round(self, memory, pool):
-        pool = pool.advance(jnp.where(pool.live, 1, 0))
-        finals = pool.vote_finals()
+    def act(self, memory, view):
+        finals = view.vote_finals()
         stop = at.first_of(
             (finals.top1 >= self.quorum, at.StopReason.DECIDED),
-            (~jnp.any(pool.live), at.StopReason.EXHAUSTED),
+            (~jnp.any(view.live), at.StopReason.EXHAUSTED),
         )
-        agrees = pool.agrees(finals.leader) | (finals.voters == 0)
+        agrees = view.agrees(finals.leader) | (finals.voters == 0)
         disagreement = jnp.where(agrees, 0, memory + 1)
-        return disagreement, pool.prune(pool.live & (disagreement >= self.patience)), stop
-
-    def vote(self, memory, pool):
-        return pool.vote_finals().or_else(pool.vote(pool.active))
+        prune = view.live & (disagreement >= self.patience)
+        return disagreement, at.Action(stop, prune=prune, advance=jnp.where(view.live, 1, 0))
 
 
 def of_beta(beta):
