@@ -141,6 +141,16 @@ def branches_in_python(_, memory, view):
             {"init": lambda _, view: (None, at.Action(open=view.depth))},
             r"Wrong.init: Action.open takes an integer, shape \(\), not int32\[2\]",
         ),
+        (
+            {"init": lambda *_: at.Action(open=1)},
+            r"Wrong.init must return \(memory, Action\), with None where nothing is remembered",
+        ),
+        (
+            {"init": lambda *_: (None, at.Action(at.StopReason.DECIDED))},
+            "Wrong.init returned an Action that stops, but only act can",
+        ),
+        ({"init": lambda _, view: (view, 0)}, "Wrong.init returned a memory that holds a View"),
+        ({"init": lambda *_: jax.random.key(0)}, "Wrong.init returned a memory that holds a random key"),
         ({"act": lambda *_: None}, r"Wrong.act must return \(memory, Action\), not None"),
         ({"act": lambda *_: at.Action(1)}, r"Wrong.act must return \(memory, Action\), not Action"),
         ({"act": lambda *given: (given[1], 1)}, r"Wrong.act must return \(memory, Action\), not 1 as the"),
@@ -152,6 +162,10 @@ def branches_in_python(_, memory, view):
         (stops(lambda view: view.depth), r"Wrong.act returned the stop reason int32\[2\]"),
         (stops(lambda view: view.opened > 0), r"Wrong.act returned the stop reason bool\[\]; return a Stop"),
         (stops(lambda _: at.first_of(True)), r"Wrong.act: first_of takes pairs \(condition, StopReason\)"),
+        (
+            stops(lambda view: at.first_of((view.live, at.StopReason.DECIDED))),
+            r"first_of takes conditions that are True or False, shape \(\), not bool\[2\]; jnp.any and",
+        ),
         (
             {"act": lambda *given: (given[2].depth, at.Action(1))},
             r"Wrong.act was given the memory None and returned int32\[2\]; structure, shapes and dtypes",

@@ -114,6 +114,40 @@ def looks(tmp_path_factory):
     return f"{file}:Looks"
 
 
+BEGINS = """
+import dataclasses
+import jax
+import jax.numpy as jnp
+from autotts_jax.core import Action, Controller, StopReason, first_of
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Begins(Controller):
+    branches: int = 2
+
+    def init(self, view):
+        return None, Action(open=self.branches, advance=jnp.ones(view.width, jnp.int32), repeat=3)
+
+    def act(self, memory, view):
+        stop = first_of((view.rounds > 0, StopReason.DECIDED))
+        return memory, Action(stop, advance=jnp.ones(view.width, jnp.int8), repeat=jnp.int8(2))
+
+def many():
+    return Begins(99)
+"""
+
+
+def test_what_is_done_before_the_first_look_is_done_once(tmp_path):
+    file = tmp_path / "begins.py"
+    file.write_text(BEGINS)
+    data = at.load("smollm2")
+    orders = branch_orders(data, "repo100", range(1), 8)
+    sealed = played(f"{file}:Begins", data, orders)
+    assert_equal_play(sealed, played(f"{file}:Begins", data, orders, trusted=True))
+    with pytest.raises(InputError, match="branches is 99, but an episode opens 1 to 8"):
+        played(f"{file}:many", data, orders)
+
+
 @pytest.mark.parametrize("budget", [None, pytest.param(1500, marks=pytest.mark.slow)])
 def test_a_controller_that_looks_at_all_there_is(looks, budget, monkeypatch):
     monkeypatch.setattr(sealed_player, "LANES", 16)  # so that lanes are refilled
@@ -187,6 +221,7 @@ def deciding(*messages):
         ASKED | {"first": {"open": 1}},
         ASKED | {"parts": None},
         ASKED | {"parts": [1]},
+        ASKED | {"parts": ["prune", "prune"]},
     ],
 )
 def test_fields_and_parts_that_there_are_not_are_refused(says):

@@ -44,6 +44,14 @@ ballots = st.tuples(
 )
 
 
+def test_ranks_may_be_small_integers():
+    answers, voters = np.array([0, 1, 0, 1, 1] + [NONE] * 35, np.int16), np.ones(WIDTH, bool)
+    rank = np.arange(WIDTH)[::-1]
+    expected = vote(answers, voters, rank.astype(np.int32))
+    for kind in (np.int8, np.int16):
+        assert jax.tree.map(int, vote(answers, voters, rank.astype(kind))) == jax.tree.map(int, expected)
+
+
 @settings(max_examples=80, deadline=None)
 @given(ballots)
 def test_votes_are_those_of_a_counter(ballot):

@@ -263,6 +263,8 @@ def checked_init(controller: Controller, view: View) -> tuple[Memory, Action | N
     if type(returned) is tuple and len(returned) == 2 and isinstance(returned[1], Action):
         memory, action = returned
         check_action(method, action, view.width)
+        if not (isinstance(action.stop, int) and action.stop == StopReason.RUNNING):
+            raise InputError(f"{method} returned an Action that stops, but only act can; leave its stop out")
         return _checked_memory(method, memory), action
     return _checked_memory(method, returned), None
 
@@ -352,19 +354,22 @@ def _inside(method: str) -> Iterator[None]:
 
 def _checked_memory(method: str, memory: Memory) -> Memory:
     """Makes arrays of the numbers in a memory, and refuses what is neither."""
-    for leaf in jax.tree.leaves(memory):
+    for leaf in jax.tree.leaves(memory, is_leaf=lambda part: isinstance(part, Action | View)):
+        if isinstance(leaf, Action):
+            raise InputError(f"{method} must return (memory, Action), with None where nothing is remembered")
+        if isinstance(leaf, View):
+            raise InputError(f"{method} returned a memory that holds a View; keep the arrays that are needed")
+        if type_of(leaf) is not None and jnp.issubdtype(jax.typeof(leaf).dtype, jax.dtypes.prng_key):
+            raise InputError(
+                f"{method} returned a memory that holds a random key, which a rollout cannot hold; keep "
+                "jax.random.key_data(key), and use jax.random.wrap_key_data of it"
+            )
         if type_of(leaf) is None:
             raise InputError(
                 f"{method} returned a memory that holds {leaf!r:.80}; a memory is a pytree of arrays, or None"
             )
     # Of the dtype alone: a type that would give way to others ("weak") is another one to a compilation.
-    return jax.tree.map(
-        lambda leaf: leaf if _is_key(leaf) else jnp.asarray(leaf, jax.typeof(leaf).dtype), memory
-    )
-
-
-def _is_key(leaf: Any) -> bool:
-    return bool(jnp.issubdtype(jax.typeof(leaf).dtype, jax.dtypes.prng_key))
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jax.typeof(leaf).dtype), memory)
 
 
 def _types(memory: Memory) -> str:
@@ -387,6 +392,11 @@ def first_of(*rules: tuple[Bool[Array, ""], StopReason]) -> Int32[Array, ""]:
     for rule in rules:
         if not isinstance(rule, tuple) or len(rule) != 2 or not is_array(rule[1], np.integer):
             raise InputError(f"first_of takes pairs (condition, StopReason), not {rule!r:.80}")
+        if not is_array(rule[0], np.bool_):
+            raise InputError(
+                f"first_of takes conditions that are True or False, shape (), not {described(rule[0])}; "
+                "jnp.any and jnp.all make one of many"
+            )
     stop = jnp.int32(StopReason.RUNNING)
     for holds, reason in reversed(rules):
         stop = jnp.where(holds, jnp.int32(reason), stop)

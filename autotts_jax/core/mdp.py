@@ -295,7 +295,9 @@ def _sequential_tokens_of_many(
     counted = jax.lax.cond(
         jnp.any(several),
         lambda: jax.vmap(sequential_tokens.fun)(tokens, starts),
-        lambda: -jnp.min(-tokens, axis=-1),  # see `votes.largest`
+        lambda: jax.lax.platform_dependent(  # see `votes.largest`
+            tokens, cpu=lambda own: -jnp.min(-own, axis=-1), default=lambda own: jnp.max(own, axis=-1)
+        ),
     )
     return counted, True
 

@@ -163,24 +163,30 @@ class ReplayPool:
         episode, budget, before = self._episode, self._budget, self._state
         dense = action.probe is None
         opening, reading = (
-            None if is_left_out(count) else jnp.asarray(count) for count in (action.open, action.read)
+            None if is_left_out(count) else jnp.asarray(count, jnp.int32)
+            for count in (action.open, action.read)
         )
+        advance = None if action.advance is None else jnp.asarray(action.advance, jnp.int32)
         repeats = self._repeats(action)
         state, played = before, jnp.int32(1)
         if action.prune is not None:
             state = mdp.prune(state, action.prune)
-        if repeats is not None and action.advance is not None:
-            state, played = mdp.widen_and_deepen(episode, state, opening, action.advance, repeats)
+            if repeats is not None and not (opening is None and reading is None):
+                # Another time it would give up branches that were opened in between.
+                repeats = jnp.where(jnp.any(action.prune & ~before.active), 1, repeats)
+        live = state.active & ~mdp.finished(episode, state)
+        if repeats is not None and advance is not None:
+            state, played = mdp.widen_and_deepen(episode, state, opening, advance, repeats)
         else:
             if opening is not None:
                 opened = mdp.open_branches(episode, state, opening, budget)
                 fresh = opened.active & (state.depth == 0)
                 state = mdp.reveal(opened, fresh) if dense else opened
-            if action.advance is not None:
-                state = mdp.advance(episode, state, action.advance, budget, dense)
+            if advance is not None:
+                state = mdp.advance(episode, state, advance, budget, dense)
         deepened = state
         if reading is not None:
-            if repeats is not None and action.advance is None:
+            if repeats is not None and advance is None:
                 played = jnp.clip(jnp.minimum(repeats, self.width - state.opened), 1)
                 reading = reading * played
             state = mdp.read_full(episode, state, reading, budget)
@@ -188,7 +194,7 @@ class ReplayPool:
             state = mdp.reveal(state, action.probe)
         starts = self._starts
         if starts is not None and opening is not None:
-            alone = ~jnp.any(before.active & ~mdp.finished(episode, before))
+            alone = ~jnp.any(live)
             starts = starts | mdp.bit(
                 starts.shape[0], before.opened, alone & (deepened.opened > before.opened)
             )
@@ -211,7 +217,7 @@ class ReplayPool:
             return None
         if action.advance is None and not (isinstance(action.read, int) and action.read == 1):
             return None
-        return jnp.clip(jnp.asarray(action.repeat), 1, self._at_once)
+        return jnp.clip(jnp.asarray(action.repeat, jnp.int32), 1, self._at_once)
 
     def labelled(self, before: mdp.State) -> ReplayPool:
         """Labels the answers that an action has revealed for the first time, by branch, then by depth.

@@ -320,13 +320,13 @@ class Stepper:
         Args:
             action: the action.
         """
-        looked = before = self.executor.view()
-        for name, part in parts(action, looked.width):
+        before = self.executor.view()
+        for name, part in parts(action, before.width):
             self.executor.carry_out(name, part)
-            if self._tell is None and name not in ("open", "read"):
+            if self._tell is None and name not in ("prune", "open", "read"):
                 continue
             after = self.executor.view()
-            self._note_batches(name, looked, int(before.opened), int(after.opened))
+            self._note_batches(name, before, int(after.opened))
             if self._tell is not None:
                 decision = decision_between(
                     look(before), look(after), self.round, name, self.executor.answers
@@ -343,10 +343,11 @@ class Stepper:
         starts = np.zeros(len(tokens), bool) if self._starts is None else self._starts
         return int(_sequential_tokens(jnp.asarray(tokens), pack_bits(starts)))
 
-    def _note_batches(self, name: str, looked: View, first: int, last: int) -> None:
+    def _note_batches(self, name: str, before: View, last: int) -> None:
         if self._starts is None:
-            self._starts = np.zeros(looked.width, bool)
-        if last > first and (name == "read" or (name == "open" and not np.any(looked.live))):
+            self._starts = np.zeros(before.width, bool)
+        first = int(before.opened)
+        if last > first and (name == "read" or (name == "open" and not np.any(before.live))):
             self._starts[first] = True
 
 

@@ -408,6 +408,7 @@ def _lead(
     count = jnp.where(voters, count, 0)
     top1 = largest(count)
     last = jnp.iinfo(jnp.int32).max
+    rank = rank.astype(jnp.int32)
     earliest = jnp.min(jnp.where(voters & (count == top1), rank, last))
     index = largest(jnp.where(voters & (rank == earliest), order, NONE))
     return index, top1

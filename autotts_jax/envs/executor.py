@@ -98,6 +98,7 @@ class EnvironmentExecutor(Executor):
             raise InputError(
                 "the environment has other actions than WidthDepth-v0's, or is fused; make it anew"
             )
+        self._view: View
         self.total_reward = 0.0
         self._width = width
         shown = "signals" in observation

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autotts_jax.core.controller import Controller, Family, check_beta
+from autotts_jax.core.votes import MOST_BRANCHES
 from autotts_jax.errors import InputError
 from autotts_jax.policies import (
     adaptive_consistency,
@@ -191,7 +192,7 @@ def of_code(
     values, width, said = says.get("values"), says.get("width"), says.get("name")
     numbers = isinstance(values, list) and 0 < len(values) <= MOST_VALUES and all(map(_is_value, values))
     numbers = numbers and (value is None or values == [value])
-    if not numbers or not (width is None or (isinstance(width, int) and width > 0)):
+    if not numbers or not (width is None or (type(width) is int and 0 < width <= MOST_BRANCHES)):
         raise InputError(f"player {code.path!r} does not say what its values are")
     signals = says.get("signals")
     if not isinstance(signals, list) or len(signals) > MOST_SIGNALS:

@@ -93,7 +93,7 @@ class Frames:
         if len(self._buffer) < _SIZES.size:
             return _SIZES.size - len(self._buffer)
         header, size = _SIZES.unpack_from(self._buffer)
-        if header > most_header or size > most:
+        if header > most_header or size > min(most, MAX_BYTES):
             raise MessageError(f"a message of {header} and {size} bytes is too large")
         return max(0, _SIZES.size + header + size - len(self._buffer))
 

@@ -224,7 +224,8 @@ def _step(
         left = ROUND_LIMIT - lane.rounds - lane.pool.skipped
         # Whoever looks at what each round has revealed or takes has it played alone.
         alone = kept.revealed or kept.critical_path
-        before = lane.pool.with_matrix(table.matrix, None if alone else left)
+        # What is done before the first look is done once.
+        before = lane.pool.with_matrix(table.matrix, None if alone else jnp.where(counts, left, 1))
         stop = jnp.where(counts, end_of_round(asked, before.view(lane.rounds, detached=True)), lane.stop)
         after = before.step(asked)
         waited = lane.critical_path

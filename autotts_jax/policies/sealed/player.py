@@ -410,7 +410,9 @@ def _single(action: Mapping[str, np.ndarray]) -> Action:
 
 
 def _are_of(names: Any, known: Any) -> bool:
-    return isinstance(names, list) and all(isinstance(name, str) and name in known for name in names)
+    if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
+        return False
+    return len({*names}) == len(names)
 
 
 def _names(child: Child, value: Any) -> tuple[str, ...]:

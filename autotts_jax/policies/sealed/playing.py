@@ -48,6 +48,7 @@ class Deciding:
         """Compiles for a shape of messages; says first which fields it reads and what it will say."""
         shape = Shape(**says["shape"])
         shape = shape._replace(signals=tuple(shape.signals))
+        self._player.check(shape.width)
         controllers = [scaled(controller, says["factors"]) for controller in self._controllers]
         check_settings(controllers)
         settings = jax.device_put(LaneSettings.of(controllers))

@@ -149,7 +149,9 @@ def packed(action: Action, shape: Shape) -> dict[str, Any]:
     """
     parts = {name: jnp.asarray(getattr(action, name)) for name in parts_of(action)}
     parts = {
-        name: jnp.clip(part, 0, shape.most(name)).astype(shape.dtype(name)) if name in COUNTS else part
+        name: jnp.clip(part.astype(jnp.int32), 0, shape.most(name)).astype(shape.dtype(name))
+        if name in COUNTS
+        else part
         for name, part in parts.items()
     }
     return {"stop": jnp.asarray(action.stop).astype(jnp.int32), **parts}
