@@ -134,6 +134,12 @@ def replay_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
+def shared():
+    """Finds a folder of released data by name."""
+    return _released_data
+
+
+@pytest.fixture(scope="session")
 def golden_dir() -> Path:
     """``episodes/<cell>.npz`` and ``sweeps/<model>/*.csv``, measured with the released evaluator."""
     return _released_data("golden")

@@ -7,21 +7,25 @@ import json
 import re
 import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import DATA, NO_DATA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotts_jax import load
 from autotts_jax.collect import import_answers, read_completions
 from autotts_jax.collect.layouts import entries, parse_path, spelled, values
 from autotts_jax.collect.prompts import question_in
 from autotts_jax.collect.trajectories import last_depth
+from autotts_jax.core.pool import ReplayPool
 from autotts_jax.errors import DataError, InputError, InputWarning
 from autotts_jax.experiments.evaluation import evaluate
 from autotts_jax.experiments.tracing import trace
+from autotts_jax.policies.players import as_players
 from autotts_jax.replay import NONE, read_compact
 
 QUESTIONS = {"How many pens are sold in 6 days?": "42", "What is 15 more than 28?": "43"}
@@ -628,6 +632,17 @@ def test_a_matrix_without_probes_says_so_and_refuses_to_be_probed(tmp_path):
         trace(again, "cmc@0.5", max_branches=2)
 
 
+def test_what_a_controller_looks_at_says_whether_it_decides_by_probes():
+    matrix = load("smollm2").matrix
+    shapes = jax.eval_shape(lambda given: ReplayPool.begin(given, 0, jnp.arange(8)).view(), matrix)
+    asked = {name: as_players(name)[0].decides_by_probes(shapes) for name in (*WITHOUT, *WITH)}
+    assert asked == dict.fromkeys(WITHOUT, False) | dict.fromkeys(WITH, True)
+
+
+WITHOUT = "sc@8", "asc@8", "sprt@8", "esc@8", "short-m@8", "asc-dirichlet@8", "asc-entropy@8"
+WITH = "parallel-probe@8", "cmc@0.5", "single@4", "distilled"
+
+
 def test_tokens_that_contradict_probes_are_warned_of(tmp_path):
     item = {
         "question": "q?",
@@ -916,14 +931,8 @@ def test_the_command_writes_a_matrix(run, tmp_path):
 # --- files of others
 
 
-def shared(name):
-    if not (DATA / name).is_dir():
-        pytest.skip(NO_DATA)
-    return DATA / name
-
-
 @pytest.mark.filterwarnings("ignore:.* tokens; check the field of the lengths")
-def test_layouts_of_others_are_imported(tmp_path):
+def test_layouts_of_others_are_imported(tmp_path, shared):
     folder = shared("cases") / "layouts"
     plain = [json.loads(line) for line in (folder / "plain.jsonl").read_text().splitlines()]
     golds = {row["question"]: row["answer"] for row in plain}
@@ -943,7 +952,7 @@ def test_layouts_of_others_are_imported(tmp_path):
         assert dataset.cells[0].probes == (place.name == "dynasor")
 
 
-def test_published_answers_are_counted_as_numpy_does():
+def test_published_answers_are_counted_as_numpy_does(shared):
     for path in shared("finals").glob("*.jsonl"):
         records = [json.loads(line) for line in path.read_text().splitlines()]
         dataset = import_answers(path).dataset

@@ -10,7 +10,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from conftest import DATA as SHARED
 from matrices import shared_orders, spelled_dataset
 
 import autotts_jax as at
@@ -336,11 +335,10 @@ def test_what_claims_an_answer_of_a_branch_that_it_did_not_open_is_refused():
         score(f"{CHEATS}:Forges")
 
 
-@pytest.mark.skipif(not (SHARED / "cases" / "cheats").is_dir(), reason="the cases are not here")
 @pytest.mark.parametrize("file", ["c02_forge_tenth", "c03_atime"])
-def test_forging_files_gain_nothing(file):
+def test_forging_files_gain_nothing(file, shared):
     try:
-        right, tokens = score(SHARED / "cases" / "cheats" / f"{file}.py:Evil")
+        right, tokens = score(shared("cases") / "cheats" / f"{file}.py:Evil")
     except InputError:
         return
     assert (right, -tokens) <= (HONEST[0], -HONEST[1])

@@ -78,6 +78,15 @@ def test_killed_workers_are_replaced():
     assert len({first.value, second.value, third.value}) == 3
 
 
+def test_a_worker_that_is_killed_while_idle_gives_nobody_the_answer_of_another():
+    with of("echo", limit=5) as some:
+        for number in range(20):
+            (result,) = some.map([(number,)])
+            echoed, process = result.value
+            assert echoed == number
+            os.kill(process, signal.SIGKILL)
+
+
 def test_closing_ends_what_runs():
     threads = threading.active_count()
     with of("sleep") as some, ThreadPoolExecutor() as caller:

@@ -73,3 +73,7 @@ def fail(number):
 def sleep(number):
     time.sleep(number)
     return os.getpid()
+
+
+def echo(number):
+    return number, os.getpid()

@@ -26,8 +26,9 @@ from autotts_jax.commands import without_secrets
 from autotts_jax.core.costs import CostModel
 from autotts_jax.core.devices import usable_cores
 from autotts_jax.core.forks import refuse_forks
+from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.rollout import ROUND_LIMIT, check_budget
-from autotts_jax.core.view import StopReason
+from autotts_jax.core.view import StopReason, View
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.experiments import plots
 from autotts_jax.experiments.files import (
@@ -52,6 +53,7 @@ from autotts_jax.policies.player import Play, Player, warn_of_distance
 from autotts_jax.policies.players import as_players
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
 from autotts_jax.replay.scale import Scale
 from autotts_jax.replay.signals import keep_signals
@@ -67,9 +69,6 @@ MAX_SEEDS = 1_000_000
 
 PROTOCOLS = {"repo100": 100, "paper64": 64}
 """Resampling protocols and their number of seeds."""
-
-_PROBING = {"parallel-probe", "cmc", "single", "distilled", "neural"}
-"""Players of this package that decide by probes, other than those that miss their signals without them."""
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is running, how many of its episodes have ended, and how many it has, 0 for unknown."""
@@ -460,10 +459,17 @@ def check_probes(dataset: ProbeDataset, player: Player) -> None:
         player: the player.
 
     Raises:
-        InputError: a cell has answers and lengths alone, and the player is one of this package that probes.
+        InputError: a cell has answers and lengths alone, and what the player does depends on probes.
     """
     bare = [cell.name for cell in dataset.cells if not cell.probes]
-    if bare and player.name.partition("@")[0].partition(":")[0] in _PROBING:
+    if not bare:
+        return
+    width = player.width or dataset.matrix.num_branches
+
+    def begin(matrix: ProbeMatrix) -> View:
+        return ReplayPool.begin(matrix, 0, np.arange(width)).view(detached=True)
+
+    if player.decides_by_probes(jax.eval_shape(begin, dataset.matrix)):
         raise InputError(
             f"{player.name} decides by answers before the end of a branch, and {bare[0]} has none: it holds "
             "final answers and lengths. Choose controllers that read branches to their ends, or have the "

@@ -17,7 +17,7 @@ from autotts_jax.core import stepping
 from autotts_jax.core.controller import Controller, check_fields, checked_act, checked_answer, checked_init
 from autotts_jax.core.rollout import Episodes, Hooks, Results, prepare_rollout, rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
-from autotts_jax.core.view import Lookups, View
+from autotts_jax.core.view import Lookups, View, is_left_out
 from autotts_jax.core.votes import Vote
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.dataset import ProbeDataset
@@ -187,6 +187,17 @@ class Player(abc.ABC):
 
         Args:
             view: an episode in which nothing is opened.
+        """
+        return False
+
+    def decides_by_probes(self, view: View) -> bool:  # noqa: ARG002
+        """Tells whether what it does depends on answers that branches give before their ends.
+
+        Args:
+            view: an episode, of shapes and dtypes.
+
+        Returns:
+            False also of a player that cannot be asked, such as a program.
         """
         return False
 
@@ -411,13 +422,39 @@ class ControllerPlayer(Player):
             return Vote.nobody(view.width)
 
         def look(view: View) -> Any:
-            seen = dataclasses.replace(view, _lookups=Lookups(lambda branch: view.answer_keys[branch], elect))
-            controller = self.controllers[0]
-            memory, _ = checked_act(controller, checked_init(controller, seen)[0], seen)
-            return checked_answer(controller, memory, seen).leader
+            memory, seen = self._first_look(view, elect)
+            memory, _ = checked_act(self.controllers[0], memory, seen)
+            return checked_answer(self.controllers[0], memory, seen).leader
 
         jax.eval_shape(look, view)
         return held
+
+    def decides_by_probes(self, view: View) -> bool:
+        """Tells whether a controller reads step by step, and looks at more than votes of finals for it."""
+        reads_on = False
+
+        def look(view: View) -> Any:
+            nonlocal reads_on
+            memory, seen = self._first_look(view, lambda voters, rank: Vote.nobody(view.width))  # noqa: ARG005
+            memory, action = checked_act(self.controllers[0], memory, seen)
+            reads_on = action.advance is not None or not is_left_out(action.open)
+            return memory, {name: part for name, part in action._asdict().items() if part is not None}
+
+        traced = jax.make_jaxpr(look)(view).jaxpr
+        leaves = jax.tree_util.tree_leaves_with_path(view)
+        names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
+        keys = [given for name, given in zip(names, traced.invars, strict=True) if name in _KEYS]
+        used = [part for step in traced.eqns for part in step.invars] + traced.outvars
+        return reads_on and any(part is key for key in keys for part in used)
+
+    def _first_look(self, view: View, elect: Callable[..., Vote]) -> tuple[Any, View]:
+        """A memory, and a view whose votes of finals are held by a function."""
+        seen = dataclasses.replace(view, _lookups=Lookups(lambda branch: view.answer_keys[branch], elect))
+        return checked_init(self.controllers[0], seen)[0], seen
+
+
+_KEYS = ("answer_keys", "_labels", "_revealed_keys")
+"""The fields of a view that hold answers."""
 
 
 def all_episodes(player: Player, dataset: ProbeDataset, orders: BranchOrders) -> Episodes:

@@ -13,6 +13,7 @@ import functools
 import importlib
 import json
 import math
+import mmap
 import os
 import queue
 import resource
@@ -175,6 +176,7 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._ready = self._closed = False
+        self._number = 0
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -215,10 +217,13 @@ class _Worker:
         """
         try:
             connection = self._connected()
-            connection.send((item, limit))
-            if not connection.poll(_PATIENCE * (1 + limit)):
-                raise TimeoutError
-            return connection.recv()
+            self._number += 1
+            connection.send((self._number, item, limit))
+            while connection.poll(_PATIENCE * (1 + limit)):
+                number, result = connection.recv()
+                if number == self._number:  # else a process was lost after its answer
+                    return result
+            raise TimeoutError
         except BaseException:
             self._stop()
             raise
@@ -281,29 +286,33 @@ def serve(descriptor: int, function: str) -> None:
     module = importlib.import_module(function.partition(":")[0])
     module.start_worker()
     called = getattr(module, function.partition(":")[2])
+    taken = memoryview(mmap.mmap(-1, 8)).cast("q")  # number of the item at which a forked process is, or was
     with Connection(descriptor) as connection, contextlib.suppress(EOFError, OSError):
         connection.send(True)
         while True:
             parent = os.getpid()
             if (child := os.fork()) == 0:
                 with contextlib.suppress(EOFError, OSError):
-                    _compute(connection, called, parent)
+                    _compute(connection, called, parent, taken)
                 os._exit(0)
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             if status == 0:
                 return
             beyond = -status in (signal.SIGVTALRM, signal.SIGXCPU)
-            connection.send((_EXCEEDED if beyond else _LOST, None))
+            connection.send((taken[0], (_EXCEEDED if beyond else _LOST, None)))
 
 
-def _compute(connection: Connection, function: Callable[..., Any], parent: int) -> None:
+def _compute(
+    connection: Connection, function: Callable[..., Any], parent: int, taken: memoryview[int]
+) -> None:
     """Computes one item after the other, while the process that has forked this one lives."""
     signal.signal(signal.SIGPROF, _give_up)
     while True:
-        item, limit = connection.recv()
+        number, item, limit = connection.recv()
         if os.getppid() != parent:
             return
-        connection.send(_limited(functools.partial(function, *item), limit))
+        taken[0] = number
+        connection.send((number, _limited(functools.partial(function, *item), limit)))
 
 
 def _give_up(*_: object) -> None:
