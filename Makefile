@@ -102,7 +102,7 @@ wheel: .venv/installed
 	build/wheel/venv/bin/pip install --quiet --constraint $(CONSTRAINTS) "$$(echo build/wheel/*.whl)[plot]"
 	cd build/wheel && venv/bin/autotts-jax evaluate --seeds 2 --controllers sc@8,cmc@0.5,neural@5e-5 --out smoke
 	cd build/wheel && venv/bin/autotts-jax evaluate --seeds 1 --data smollm2 --max-branches 8 \
-	    --controllers ../../examples/my_controller.py:first_finishers@0.5,../../examples/released_programs.py:OptimalController@0
+	    --controllers ../../examples/my_controller.py:first_finishers@0,../../examples/released_programs.py:OptimalController@0
 	cd build/wheel && venv/bin/autotts-jax trace --data smollm2 --controller cmc --beta 0.2 --out smoke > smoke/trace.txt
 	cd build/wheel/smoke && ls episodes.parquet summary.csv frontier.png report.html manifest.json trace.jsonl trace.png
 
