@@ -120,7 +120,7 @@ def loaded(source):
 def test_published_controllers_are_programs():
     data = at.load("smollm2")
     betas = [0.0, 0.1, 0.37, 0.5, 0.9, 1.0]
-    everything = (*SEEN, "rounds", "stop_reason")
+    everything = (*SEEN, "stop_reason")
     assert_same(
         play([CMC.of_beta(beta) for beta in betas], data, width=16),
         play([decision_list(cmc(), beta) for beta in betas], data, width=16),

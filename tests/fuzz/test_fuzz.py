@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 def test_no_changed_file_escapes():
     counts = run.fuzz(inputs=3000, seed=0, processes=1, timeout=600)
-    assert len(counts) == 15
+    assert len(counts) == 16
     assert sum(counts.values()) >= 2900
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS, UNSHARED_OPTIONS
-from autotts_jax.core.controller import Controller, checked_act, checked_answer, checked_init
+from autotts_jax.core.controller import Controller, check_fields, checked_act, checked_answer, checked_init
 from autotts_jax.core.rollout import MANY_LANES, LaneSettings, Pause, check_settings
 from autotts_jax.core.view import View
 from autotts_jax.policies.player import ControllerPlayer, Player
@@ -48,7 +48,8 @@ class Deciding:
         """Compiles for a shape of messages; says first which fields it reads and what it will say."""
         shape = Shape(**says["shape"])
         shape = shape._replace(signals=tuple(shape.signals))
-        self._player.check(shape.width)
+        for controller in self._controllers:
+            check_fields(controller)
         controllers = [scaled(controller, says["factors"]) for controller in self._controllers]
         check_settings(controllers)
         settings = jax.device_put(LaneSettings.of(controllers))
