@@ -408,7 +408,7 @@ def test_time_and_memory_end(write, cheat, monkeypatch):
     getattr(sys.modules[find_code(spec).load().__module__], cheat)()  # nobody stops it here
     # A kernel that confines refuses shared memory.
     seconds = 3 if "took longer" in WASTE[cheat] else 60
-    limits = Sandbox("process" if cheat == "hoard_shared" else None, seconds=seconds, memory=1 << 29)
+    limits = Sandbox("process" if cheat == "hoard_shared" else "kernel", seconds=seconds, memory=1 << 29)
     if cheat == "hoard":  # a program that goes on with what it has
         spec = write("wasting", cheat, DOES.replace("except Exception", "except ZeroDivisionError"))
     else:
@@ -1067,7 +1067,7 @@ assert libc.prctl(22, ctypes.c_ulong(2), program, none, none) == 0
 
 from autotts_jax.sandbox.process import Child, Sandbox, SandboxError
 
-for level in (None, "process", "kernel"):
+for level in ("none", "process", "kernel"):
     try:
         with Child("autotts_jax.policies.sealed.child", Sandbox(level)) as child:
             print(child.begin().level)
@@ -1078,14 +1078,15 @@ for level in (None, "process", "kernel"):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no levels")
 @pytest.mark.parametrize("call", [444, {"x86_64": 317, "aarch64": 277}.get(os.uname().machine, 0)])
-def test_a_kernel_that_cannot_confine_gives_the_level_process(call):
+def test_a_kernel_that_cannot_confine_runs_nothing_unless_told_so(call):
     ran = run_python(WITHOUT, call)
     assert ran.stderr == ""
     first, second, refused = ran.stdout.splitlines()
     assert first == second == "process"
     assert refused == (
-        "this machine does not confine processes by its kernel ([Errno 38] Function not implemented); accept "
-        "less with the sandbox level process"
+        "the program does not run, because the kernel of this machine does not confine processes ([Errno 38] "
+        "Function not implemented); if you trust it with your files, say --sandbox process, or "
+        "Sandbox('process') in Python"
     )
 
 
@@ -1213,4 +1214,4 @@ def test_links_out_of_a_package_lead_nowhere(tmp_path, monkeypatch):
         "            except OSError:\n                continue\n            raise SystemError(name)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    sealed("linked:Program", limits=dataclasses.replace(LIMITS, level="kernel"))
+    sealed("linked:Program", limits=LIMITS)

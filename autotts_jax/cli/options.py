@@ -18,13 +18,12 @@ from autotts_jax.core.costs import CostModel, CostName
 from autotts_jax.errors import InputError
 from autotts_jax.parsing import parse_json
 from autotts_jax.policies.sealed.cast import Sealing
-from autotts_jax.sandbox.process import Sandbox
+from autotts_jax.sandbox.process import Level, Sandbox
 
 MAX_SEED = 2**32 - 1
 
 EncodingName = Literal["exact", "equiv"]
 ProtocolName = Literal["repo100", "paper64"]
-SandboxLevel = Literal["kernel", "process"]
 EngineName = Literal["vllm", "server", "simulated"]
 
 
@@ -147,27 +146,20 @@ CacheOption = Annotated[
 class SealOptions:
     """The options that say how somebody's code is run."""
 
-    trusted: Annotated[
-        bool,
-        typer.Option(
-            "--trusted",
-            help="Run your own controllers and policies here, unchecked. Programs are sealed even then.",
-        ),
-    ] = False
     spellings: Annotated[
         bool, typer.Option("--spellings", help="Show programs answers as they are spelled, not as labels.")
     ] = False
     sandbox: Annotated[
-        SandboxLevel | None,
+        Level,
         typer.Option(
-            help="What a sandbox has to be worth: confined by the kernel, or a process alone.",
-            show_default="the best there is",
+            help="How code from files and modules runs: in a process that the kernel confines, in a process "
+            "alone, or, if it is your own, in this process, unchecked (none; programs keep theirs).",
         ),
-    ] = None
+    ] = "kernel"
 
     def sealing(self) -> Sealing:
         """What the options say."""
-        return Sealing(self.trusted, self.spellings, Sandbox(self.sandbox))
+        return Sealing(self.spellings, Sandbox(self.sandbox))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -311,7 +311,7 @@ def evaluate(
         cost: the unit of the objective in place of its own; tables, files and frontiers are about it, too.
         processes: processes for released programs.
         sealing: how released programs, and other code from files and modules, are run: by default in a
-            process without gold answers, confined as well as the machine can, with the results checked.
+            process without gold answers, confined by the kernel, with the results checked.
         on_progress: called with what is running, how many of its episodes have ended, and how many it has.
 
     Returns:

@@ -34,6 +34,7 @@ from autotts_jax.policies.sealed.child import PROGRAM, is_program
 from autotts_jax.policies.sealed.player import SealedPlayer
 from autotts_jax.policies.sealed.program import ProgramPlayer
 from autotts_jax.replay.signals import bad_name
+from autotts_jax.sandbox.confine import NONE
 from autotts_jax.user_code import UserCode, find_code
 
 CONTROLLERS: dict[str, Family] = {
@@ -159,10 +160,10 @@ def as_players(players: Any, gamma: float | None = GAMMA, sealing: Sealing = SEA
 
 
 def _of_code(path: str, value: float | None, gamma: float | None, sealing: Sealing) -> Player:
-    """A player of what a file or a module holds; it is loaded here only where it is trusted."""
+    """A player of what a file or a module holds; it is loaded here only where nothing seals it."""
     code = find_code(path, "player")
     own = code.source is None and code.place.startswith("autotts_jax.")
-    if own or sealing.trusted:
+    if own or sealing.sandbox.level == NONE:
         found = code.load()
         if not is_program(found):
             return of_object(found, path, value, gamma, trusted=not own)

@@ -22,11 +22,11 @@ import numpy as np
 
 from autotts_jax.checks import choice, number, whole
 from autotts_jax.errors import InputError
-from autotts_jax.sandbox.confine import KERNEL, PROCESS
+from autotts_jax.sandbox.confine import KERNEL, NONE, PROCESS
 from autotts_jax.sandbox.messages import MAX_SAID, Frames, Message, MessageError, encode
 from autotts_jax.sandbox.words import Words
 
-Level = Literal["kernel", "process"]
+Level = Literal["kernel", "process", "none"]
 
 PACKAGE = Path(__file__).resolve().parents[1]
 """The folder of this package."""
@@ -66,6 +66,9 @@ class SandboxError(InputError):
     """What runs in a sandbox failed or broke a limit; the child has been ended."""
 
 
+REMEDY = "if you trust it with your files, say --sandbox process, or Sandbox('process') in Python"
+"""What to do where the kernel does not confine processes."""
+
 _HELD = ("Threads", "VmRSS", "VmSwap", "VmPTE")
 """Lines of ``/proc/PID/status``: threads, and memory in KiB."""
 
@@ -84,8 +87,8 @@ class Sandbox:
     """The limits of a child process, and the level of confinement that it needs.
 
     Attributes:
-        level: ``kernel`` to have the kernel confine the child or else refuse; ``process`` to do without; None
-            for the best that this machine offers.
+        level: ``kernel`` to have the kernel confine the child, or else refuse; ``process`` to do without;
+            ``none`` for code of your own, where a process is needed only to talk to it.
         seconds: wall-clock time that the child may take from one message to the next.
         memory: bytes that the child may hold.
         cpu_seconds: CPU time of the child as a whole; None for no limit.
@@ -93,15 +96,14 @@ class Sandbox:
             no limit.
     """
 
-    level: Level | None = None
+    level: Level = "kernel"
     seconds: float = 120.0
     memory: int = 4 << 30
     cpu_seconds: int | None = None
     wall_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.level is not None:
-            choice("sandbox level", self.level, (KERNEL, PROCESS))
+        choice("sandbox level", self.level, (KERNEL, PROCESS, NONE))
         number("a sandbox's seconds", self.seconds, above=0)
         whole("a sandbox's memory in bytes", self.memory, LEAST_MEMORY, 1 << 50)
         if self.cpu_seconds is not None:
@@ -126,13 +128,10 @@ class Child:
         name: what the child runs, for messages.
 
     Attributes:
-        level: ``kernel`` or ``process``.
-
-    Raises:
-        SandboxError: the machine does not offer the level that is asked for.
+        level: ``kernel`` or ``process``, once it has begun.
     """
 
-    level: Level
+    level: str
 
     def __init__(
         self,
@@ -202,14 +201,13 @@ class Child:
             SandboxError: the machine does not offer the level that is asked for, or the child does not start.
         """
         says = self.receive().says
-        level, wanted = says.get("level"), self._sandbox.level
-        if level not in (KERNEL, PROCESS) or (wanted is not None and level != wanted):
+        self.level = KERNEL if self._sandbox.level == KERNEL else PROCESS
+        if says.get("level") != self.level:
             self.close()
             raise SandboxError(
-                f"this machine does not confine processes by its kernel ({says.get('reason')}); accept less "
-                "with the sandbox level process"
+                f"{self.name} does not run, because the kernel of this machine does not confine processes "
+                f"({says.get('reason')}); {REMEDY}"
             )
-        self.level = level
         return self
 
     # --- messages ------------------------------------------------------------------------------------------

@@ -25,18 +25,16 @@ class Sealing:
     """How code that somebody else wrote is run.
 
     Attributes:
-        trusted: load controllers and policies from files and modules into this process.
         spellings: show programs answers as they are spelled, not as labels.
-        sandbox: limits of the processes that it runs in.
+        sandbox: limits of the processes that it runs in. At the level ``none`` controllers and policies are
+            loaded into this process, unchecked; programs have one of their own even then.
     """
 
-    trusted: bool = False
     spellings: bool = False
     sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
 
     def __post_init__(self) -> None:
-        for name in ("trusted", "spellings"):
-            flag(name, getattr(self, name))
+        flag("spellings", self.spellings)
         if not isinstance(self.sandbox, Sandbox):
             raise InputError(f"sandbox is {self.sandbox!r:.60}, but it must be an autotts_jax.Sandbox")
 
