@@ -271,7 +271,7 @@ class Benchmark:
         task: the task.
         part: the questions that were scored.
         questions: number of distinct questions among them.
-        scores: SC@1, the best published controller, and every entry.
+        scores: SC@1, the best published controller, and every entry that was not refused.
         evaluation: the episodes, of all parts.
         baseline: name of the entry that gains are measured over.
     """
@@ -436,7 +436,7 @@ def bench(
     dataset = task.load(data)
     parts = part_of(dataset)
     published = [family for name in PUBLISHED if (family := _family(name, task)).values]
-    lowest = dataclasses.replace(CONTROLLERS["sc"], name=f"{REFERENCE}lowest", values=(1,))
+    lowest = as_player(dataclasses.replace(CONTROLLERS["sc"], name=f"{REFERENCE}lowest", values=(1,)))
     references = [
         as_player(dataclasses.replace(family, name=f"{REFERENCE}{family.name}")) for family in published
     ]
@@ -446,7 +446,7 @@ def bench(
     evaluation = evaluate(
         dataset,
         [
-            as_player(lowest),
+            lowest,
             *references,
             *(player for entry in entries for run in entry.runs for player in run),
         ],
@@ -456,14 +456,20 @@ def bench(
         sealing=sealing,
         on_progress=on_progress,
     )
-    plays = iter(evaluation.plays)
-    low = [next(plays)]
-    best = [next(plays) for _ in references]
-    played: list[tuple[str, int | None, _Runs]] = [(LOWEST, None, [[low]]), (BEST, None, [[best]])]
+    plays = {id(play.player): play for play in evaluation.plays}
+    low, best = [plays[id(lowest)]], [plays[id(reference)] for reference in references]
+    played: list[tuple[str, int | None, _Runs] | None] = [(LOWEST, None, [[low]]), (BEST, None, [[best]])]
     for entry in entries:
-        played.append((entry.name, entry.steps, [[[next(plays)] for _ in run] for run in entry.runs]))
-    measure = _Measure(dataset, task, parts, part, low, best, played[over][2])
-    scores = tuple(measure.score(*one) for one in played)
+        if all(id(player) in plays for run in entry.runs for player in run):
+            runs = [[[plays[id(player)]] for player in run] for run in entry.runs]
+            played.append((entry.name, entry.steps, runs))
+        else:
+            played.append(None)  # it was refused
+    of_baseline = played[over]
+    if of_baseline is None:
+        raise InputError(f"the baseline {baseline} has no results; choose another one")
+    measure = _Measure(dataset, task, parts, part, low, best, of_baseline[2])
+    scores = tuple(measure.score(*one) for one in played if one is not None)
     return Benchmark(task, part, measure.questions, scores, evaluation, baseline)
 
 

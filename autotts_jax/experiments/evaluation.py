@@ -9,7 +9,7 @@ import platform
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -51,6 +51,8 @@ from autotts_jax.pages.notebook import shown
 from autotts_jax.policies.player import Play, Player, warn_of_distance
 from autotts_jax.policies.players import as_players
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
+from autotts_jax.policies.sealed.player import SealedPlayer
+from autotts_jax.policies.sealed.program import ProgramPlayer
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
 from autotts_jax.replay.scale import Scale
@@ -134,6 +136,8 @@ class Evaluation:
         max_branches: W, branches that an episode could open.
         budget: token budget of an episode; None for no limit.
         objective: what an episode is worth in tables and files.
+        refused: what was wrong with players that have no results, by name: sealed code that failed or broke
+            a limit.
     """
 
     dataset: ProbeDataset
@@ -143,6 +147,7 @@ class Evaluation:
     max_branches: int = 64
     budget: int | None = None
     objective: Objective = DEFAULT_OBJECTIVE
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_objective(self.objective)
@@ -275,6 +280,7 @@ class Evaluation:
                 }
                 for play in self.plays
             ],
+            "refused": dict(self.refused),
         }
 
 
@@ -319,8 +325,9 @@ def evaluate(
         ``save(folder)``.
 
     Raises:
-        InputError: the arguments do not fit together, or a player failed. Exceptions of controllers and
-            policies that run in this process are passed on.
+        InputError: the arguments do not fit together, or every player failed. Where some sealed players fail
+            or break a limit, the results of the others are there, and an `InputWarning` says which are not.
+            Exceptions of controllers and policies that run in this process are passed on.
 
     Example:
         >>> import autotts_jax as at
@@ -357,7 +364,9 @@ def evaluate(
     max_branches = whole("max_branches", max_branches, 1)
     processes = whole("processes", processes, 1)
     budget = check_budget(budget)
-    made = as_players(players, objective.gamma if objective.model.kind == "intervals" else None, sealing)
+    refused: dict[str, InputError] = {}
+    gamma = objective.gamma if objective.model.kind == "intervals" else None
+    made = as_players(players, gamma, sealing, refused)
     _check_distinct(made)
     widths = [check_width(data, player, max_branches) for player in made]
     scale = Scale.of(data.matrix)
@@ -386,12 +395,24 @@ def evaluate(
         prepared = threads.map(prepare, made, widths)  # all side by side, while the first ones play
         for player in made:
             report = _reporter(player, seeds * len(data), on_progress)
-            plays.append(next(prepared)(report))
+            play = next(prepared)
+            try:
+                plays.append(play(report))
+            except InputError as error:
+                if not isinstance(player, SealedPlayer | ProgramPlayer):
+                    raise
+                refused[player.name if len(player.names) > 1 else player.names[0]] = error
+                continue
             warn_of_no_branch(player.name, budget, int(plays[-1].branches.max()))
             _warn_of_round_limit(player.name, plays[-1].stop_reason)
     finally:
         threads.shutdown(cancel_futures=True)
-    return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective)
+    if not plays:
+        raise next(iter(refused.values()))
+    said = {name: str(problem) for name, problem in refused.items()}
+    for name, problem in said.items():
+        warnings.warn(f"{name} has no results: {problem}", InputWarning, stacklevel=2)
+    return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective, said)
 
 
 def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], width: int) -> BranchOrders:

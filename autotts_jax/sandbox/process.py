@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import math
 import os
 import select
 import signal
@@ -69,7 +70,12 @@ class SandboxError(InputError):
 REMEDY = "if you trust it with your files, say --sandbox process, or Sandbox('process') in Python"
 """What to do where the kernel does not confine processes."""
 
-_HELD = ("Threads", "VmRSS", "VmSwap", "VmPTE")
+
+class LevelError(SandboxError):
+    """This machine does not offer the level of a sandbox."""
+
+
+_HELD = ("Threads", "VmRSS", "RssFile", "VmSwap", "VmPTE")
 """Lines of ``/proc/PID/status``: threads, and memory in KiB."""
 
 MOST_THREADS = 4096
@@ -90,10 +96,10 @@ class Sandbox:
         level: ``kernel`` to have the kernel confine the child, or else refuse; ``process`` to do without;
             ``none`` for code of your own, where a process is needed only to talk to it.
         seconds: wall-clock time that the child may take from one message to the next.
-        memory: bytes that the child may hold.
+        memory: bytes that the child may hold; the children of all players, together.
         cpu_seconds: CPU time of the child as a whole; None for no limit.
-        wall_seconds: wall-clock time of the child as a whole, without that in which it is paused; None for
-            no limit.
+        wall_seconds: wall-clock time of the child as a whole; of players, that of each play, whatever
+            children take part, and as much to load the code. None for no limit.
     """
 
     level: Level = "kernel"
@@ -110,6 +116,10 @@ class Sandbox:
             whole("a sandbox's CPU time in seconds", self.cpu_seconds, 1, 1 << 31)
         if self.wall_seconds is not None:
             number("a sandbox's wall_seconds", self.wall_seconds, above=0)
+
+    def deadline(self) -> float | None:
+        """When what begins now has to end, by `time.monotonic`; None for never."""
+        return None if self.wall_seconds is None else time.monotonic() + self.wall_seconds
 
 
 class Child:
@@ -129,9 +139,11 @@ class Child:
 
     Attributes:
         level: ``kernel`` or ``process``, once it has begun.
+        until: when its time as a whole is over, by `time.monotonic`; None for never.
     """
 
     level: str
+    until: float | None
 
     def __init__(
         self,
@@ -144,8 +156,9 @@ class Child:
         name: str = "the program",
     ):
         self.name = name
-        self._ran, self._runs_since = 0.0, time.monotonic()
         self._sandbox = sandbox
+        self._paused, self._weighed = False, -math.inf
+        self.until = sandbox.deadline()
         self._frames = Frames()
         pipes = [os.pipe() for _ in range(4)]
         (to_child, self._write), (self._read, from_child), (answers, answer), (asks, ask) = pipes
@@ -198,13 +211,14 @@ class Child:
         """Waits until the child is confined.
 
         Raises:
-            SandboxError: the machine does not offer the level that is asked for, or the child does not start.
+            LevelError: the machine does not offer the level that is asked for.
+            SandboxError: the child does not start.
         """
         says = self.receive().says
         self.level = KERNEL if self._sandbox.level == KERNEL else PROCESS
         if says.get("level") != self.level:
             self.close()
-            raise SandboxError(
+            raise LevelError(
                 f"{self.name} does not run, because the kernel of this machine does not confine processes "
                 f"({says.get('reason')}); {REMEDY}"
             )
@@ -343,12 +357,26 @@ class Child:
     def pause(self) -> None:
         """Stops the child, which has nothing to do, until `resume`."""
         os.killpg(self._process.pid, signal.SIGSTOP)
-        self._ran += time.monotonic() - self._runs_since
+        self._weighed = -math.inf
+        self.held()
+        self._paused = True
 
     def resume(self) -> None:
         """Has the child go on after `pause`; it has its time again."""
         os.killpg(self._process.pid, signal.SIGCONT)
-        self._asked = self._runs_since = time.monotonic()
+        self._paused, self._asked = False, time.monotonic()
+
+    def held(self) -> int:
+        """Gives the bytes that the child holds, as of a moment ago."""
+        now = time.monotonic()
+        if not self._paused and now > self._weighed + _LOOK_AFTER:
+            self._held, self._threads = (0, 0) if self.closed else _holds(self._process.pid)
+            self._weighed = now
+        return self._held
+
+    def held_together(self) -> int:
+        """Gives the bytes that count against its limit."""
+        return self.held()
 
     def broke_protocol(self, what: str) -> SandboxError:
         """Ends a child that sent a message which makes no sense; gives the error to raise.
@@ -380,13 +408,12 @@ class Child:
         """Ends the child if it takes too long or holds too much."""
         if time.monotonic() - self._asked > self._sandbox.seconds:
             self._fail(f"{self.name} took longer than the {self._sandbox.seconds:g} s that a step may take")
-        deadline = self._sandbox.wall_seconds
-        if deadline is not None and self._ran + time.monotonic() - self._runs_since > deadline:
-            self._fail(f"{self.name} took longer than the {deadline:g} s that it has as a whole")
-        held, threads = _holds(self._process.pid)
-        if held > self._sandbox.memory:
+        if self.until is not None and time.monotonic() > self.until:
+            whole = self._sandbox.wall_seconds
+            self._fail(f"{self.name} took longer than the {whole:g} s that it has as a whole")
+        if self.held_together() > self._sandbox.memory:
             self._fail(f"{self.name} held more than {self._sandbox.memory / 2**30:.3g} GiB of memory")
-        if threads > MOST_THREADS:
+        if self._threads > MOST_THREADS:
             self._fail(f"{self.name} started more than {MOST_THREADS} threads")
 
     def _fail_ended(self) -> NoReturn:
@@ -502,7 +529,10 @@ def _around(place: Path, left_out: Path) -> Iterator[str]:
 
 
 def _holds(pid: int) -> tuple[int, int]:
-    """Bytes that a process holds, page tables included, and its threads; 0 where that cannot be found out."""
+    """Bytes that a process holds, and its threads; 0 where that cannot be found out.
+
+    Page tables count, but not pages of files, which processes share and the kernel can drop.
+    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -510,4 +540,5 @@ def _holds(pid: int) -> tuple[int, int]:
     said = {
         name: int(value.split()[0]) for name, value in (line.split(":", 1) for line in lines) if name in _HELD
     }
-    return 1024 * sum(said.get(name, 0) for name in _HELD[1:]), said.get(_HELD[0], 0)
+    held = said.get("VmRSS", 0) - said.get("RssFile", 0) + said.get("VmSwap", 0) + said.get("VmPTE", 0)
+    return 1024 * held, said.get("Threads", 0)

@@ -43,10 +43,29 @@ SEALED = Sealing()
 """How code is run where nothing else is said: in a process of its own."""
 
 
-_PLAYED: weakref.WeakSet[Child] = weakref.WeakSet()
-"""Children of every cast that have played and stand still."""
+_CHILDREN: weakref.WeakSet[Child] = weakref.WeakSet()
+"""Children of every cast."""
+
+_IDLE: weakref.WeakKeyDictionary[Child, bool] = weakref.WeakKeyDictionary()
+"""Those of them that are not lent and stand still, in this order, and whether they have played."""
 
 _LOCK = threading.Lock()
+"""Held by whoever uses these."""
+
+
+class _Member(Child):
+    """A child of a cast. All that there are share one limit of memory."""
+
+    def held_together(self) -> int:
+        """Gives the bytes that all children hold; where these are too many, idle ones are ended first."""
+        with _LOCK:
+            held = sum(child.held() for child in _CHILDREN if not child.closed)
+            while held > self._sandbox.memory and _IDLE:
+                child, _ = _IDLE.popitem()
+                if not child.closed:
+                    held -= child.held()
+                    child.close()
+        return held
 
 
 class Cast:
@@ -88,9 +107,9 @@ class Cast:
 
         Args:
             number: how many.
-            fresh: how many more that are ended afterwards. Where there are such, none of all has played
-                before, and every idle child that has, of any cast, is ended: while it lives, even one that
-                stands still can be seen, and so can tell what it saw.
+            fresh: how many more. Where there are such, none of all has played before, all are ended
+                afterwards, and so, first, is every idle child that has played, of any cast: while it lives,
+                even one that stands still can be seen, and so can tell what it saw.
 
         Yields:
             Those, and the fresh ones.
@@ -102,18 +121,20 @@ class Cast:
         crew = self._lend(number + fresh, played=not fresh)
         try:
             self._load(crew, number + fresh - len(crew))
+            until = self._sandbox.deadline()
+            for child in crew:
+                child.until = until
             yield crew[:number], crew[number:]
         except BaseException:
             for child in crew:
                 child.close()
             raise
-        for child in crew[number:]:
-            child.close()
-        for child in crew[:number]:
-            child.pause()
-            with _LOCK:
-                _PLAYED.add(child)
-            self._idle.append(child)
+        for child in crew:
+            if fresh:
+                child.close()
+            else:
+                child.pause()
+                self._rest(child, played=True)
 
     @contextlib.contextmanager
     def child(self) -> Iterator[Child]:
@@ -138,7 +159,8 @@ class Cast:
             for child in loaded:
                 child.close()
             raise
-        self._idle.extend(loaded)
+        for child in loaded:
+            self._rest(child, played=False)
         return says
 
     def _load(self, crew: list[Child], number: int) -> list[Mapping[str, Any]]:
@@ -153,13 +175,19 @@ class Cast:
         """Takes idle children; those that have played are ended, of every cast, where they are not wanted."""
         with _LOCK:
             if not played:
-                for child in _PLAYED:
+                for child in [child for child, has_played in _IDLE.items() if has_played]:
                     child.close()
-                _PLAYED.clear()
             standing = [child for child in self._idle if not child.closed]
             lent, self._idle[:] = standing[:number], standing[number:]
-            _PLAYED.difference_update(lent)
+            for child in lent:
+                _IDLE.pop(child, None)
         return lent
+
+    def _rest(self, child: Child, played: bool) -> None:
+        """Keeps a child that stands still until it is lent."""
+        with _LOCK:
+            _IDLE[child] = played
+            self._idle.append(child)
 
     @property
     def _idle(self) -> list[Child]:
@@ -173,13 +201,20 @@ class Cast:
         package = self.code.package()
         name = f"player {self.code.path!r}"
         if package is None:
-            return Child(_MODULE, self._sandbox, name=name)
-        _, file, folders = package
-        readable = [place for folder in folders for place in code_files(folder)] or [file]
-        packages = {package[0]: (file, folders)}
-        return Child(
-            _MODULE, self._sandbox, readable=readable, listable=folders, packages=packages, name=name
-        )
+            child = _Member(_MODULE, self._sandbox, name=name)
+        else:
+            package_name, file, folders = package
+            child = _Member(
+                _MODULE,
+                self._sandbox,
+                readable=[place for folder in folders for place in code_files(folder)] or [file],
+                listable=folders,
+                packages={package_name: (file, folders)},
+                name=name,
+            )
+        with _LOCK:
+            _CHILDREN.add(child)
+        return child
 
     def _loaded(self, child: Child) -> Mapping[str, Any]:
         """Waits until a child has loaded the code, and stops it; gives what it says of the code."""
