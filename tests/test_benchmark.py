@@ -301,6 +301,16 @@ class Fails:
 """
 
 
+def test_an_entry_that_breaks_a_limit_while_it_is_loaded_has_no_score(data, tmp_path):
+    file = tmp_path / "fails.py"
+    file.write_text(FAILS + "HELD = bytearray(400 << 20)\n")
+    players, limits = [f"{file}:Fails", "sc@4"], at.Sealing(sandbox=at.Sandbox(memory=300 << 20))
+    with pytest.warns(at.errors.InputWarning, match=r"Fails has no results: (?s:.*)Memory"):
+        found = bench(TINY, players, data=data, seeds=SEEDS, sealing=limits)
+    assert [score.name for score in found.scores] == ["sc@1", "published", "sc@4"]
+    assert list(found.evaluation.refused) == players[:1]
+
+
 def test_an_entry_that_fails_has_no_score_and_the_others_have_theirs(data, tmp_path):
     file = tmp_path / "fails.py"
     file.write_text(FAILS)

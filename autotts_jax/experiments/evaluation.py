@@ -409,9 +409,9 @@ def evaluate(
         threads.shutdown(cancel_futures=True)
     if not plays:
         raise next(iter(refused.values()))
+    for name, problem in refused.items():
+        warn_of_refusal(name, problem)
     said = {name: str(problem) for name, problem in refused.items()}
-    for name, problem in said.items():
-        warnings.warn(f"{name} has no results: {problem}", InputWarning, stacklevel=2)
     return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective, said)
 
 
@@ -490,6 +490,16 @@ def check_probes(dataset: ProbeDataset, player: Player) -> None:
             "final answers and lengths. Choose controllers that read branches to their ends, or have the "
             "model probe the texts: autotts-jax collect --from-texts"
         )
+
+
+def warn_of_refusal(name: str, problem: InputError) -> None:
+    """Warns that a sealed player has no results, because it failed or broke a limit.
+
+    Args:
+        name: the player.
+        problem: what was wrong.
+    """
+    warnings.warn(f"{name} has no results: {problem}", InputWarning, stacklevel=3)
 
 
 def warn_of_no_branch(name: str, budget: int | None, opened: int) -> None:

@@ -14,7 +14,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.policies.sealed.child import LONGEST_FAILURE, PROGRAM
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.sandbox.messages import Message
-from autotts_jax.sandbox.process import Child, Sandbox, code_files
+from autotts_jax.sandbox.process import Child, Sandbox, SandboxError, code_files
 from autotts_jax.user_code import UserCode
 
 _MODULE = "autotts_jax.policies.sealed.child"
@@ -231,10 +231,12 @@ def fail_if_failed(message: Message) -> None:
         message: a message of a child.
 
     Raises:
-        InputError: it says that something failed.
+        SandboxError: it says that it has no more memory.
+        InputError: it says that something else failed.
     """
     if "failed" in message.says:
-        raise InputError(printable(message.says["failed"]))
+        kind = SandboxError if message.says.get("exhausted") is True else InputError
+        raise kind(printable(message.says["failed"]))
 
 
 def printable(text: Any) -> str:
