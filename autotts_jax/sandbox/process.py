@@ -118,7 +118,11 @@ class Sandbox:
             number("a sandbox's wall_seconds", self.wall_seconds, above=0)
 
     def deadline(self) -> float | None:
-        """When what begins now has to end, by `time.monotonic`; None for never."""
+        """Says when what begins now has to end.
+
+        Returns:
+            The time by `time.monotonic`; None for never.
+        """
         return None if self.wall_seconds is None else time.monotonic() + self.wall_seconds
 
 
