@@ -96,7 +96,7 @@ class Npz:
             with self._archive.open(f"{name}.npy") as stream:
                 return np.lib.format.read_array(stream, allow_pickle=False)
         except Exception as error:
-            raise self._damaged(error) from error
+            raise self._damaged(f"{name!r:.60} cannot be unpacked") from error
 
     def _form(self, entry: zipfile.ZipInfo) -> Form:
         if not entry.filename.endswith(".npy"):
@@ -105,11 +105,12 @@ class Npz:
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"{entry.filename!r:.60} is compressed in another way than numpy does")
         with self._archive.open(entry) as stream:
-            major, _ = np.lib.format.read_magic(stream)
             read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-            if major not in read_header:
-                raise ValueError(f"{entry.filename!r:.60} has the version {major} of numpy's format")
-            shape, _, dtype = read_header[major](stream)
+            try:
+                major, _ = np.lib.format.read_magic(stream)
+                shape, _, dtype = read_header[major](stream)
+            except Exception:  # numpy's messages speak of arguments that nobody here has given
+                raise ValueError(f"{entry.filename!r:.60} has a header that numpy does not read") from None
             told, there = math.prod(shape) * dtype.itemsize, entry.file_size - stream.tell()
         if dtype.hasobject or told != there or min(shape, default=0) < 0:
             raise ValueError(f"{entry.filename!r:.60} is {dtype} of shape {shape} in {there} bytes")

@@ -3,7 +3,7 @@
     python benchmarks/seal_cost.py --data ../shared/replay/Qwen3-8B/aime24.json
 
 CMC as a program of the released interface (examples/released_programs.py) in the process itself and sealed;
-a compiled controller (examples/my_controller.py) trusted and sealed. All play the same episodes. They take
+a compiled controller (examples/my_controller.py) unsealed and sealed. All play the same episodes. They take
 turns, and the medians of the repeats are shown. Wall times in seconds: of the whole process, imports and
 reading the data included; of playing, starting sealed processes and checks included; and of compiling, as
 results say.
@@ -31,9 +31,10 @@ from autotts_jax.core import devices
 from autotts_jax.experiments.evaluation import branch_orders
 from autotts_jax.policies.players import Sealing, select
 from autotts_jax.replay import SYNTHETIC_MODELS, read_files, synthetic
+from autotts_jax.sandbox import Sandbox
 
 CONTROLLER = f"{Path(__file__).parents[1] / 'examples' / 'my_controller.py'}:first_finishers@0.5"
-RUNS = ("program unsealed", "program sealed", "controller trusted", "controller sealed")
+RUNS = ("program unsealed", "program sealed", "controller unsealed", "controller sealed")
 
 
 @dataclasses.dataclass
@@ -90,7 +91,8 @@ def timed(name: str, data: str | None, seeds: int, beta: float) -> Times:
         _, spent = in_process.play(program, {"beta": beta}, in_process.records(dataset), orders)
         return Times(time.perf_counter() - began, 0.0, int(np.sum(spent)))
     what = f"{in_process.PROGRAMS}:OptimalController@{beta}" if name == "program sealed" else CONTROLLER
-    played = select(what, sealing=Sealing(trusted=name == "controller trusted")).play(dataset, orders)
+    sandbox = Sandbox("none" if name == "controller unsealed" else "kernel")
+    played = select(what, sealing=Sealing(sandbox=sandbox)).play(dataset, orders)
     return Times(time.perf_counter() - began, played.compile_seconds, int(played.tokens.sum()))
 
 

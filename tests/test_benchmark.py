@@ -291,6 +291,42 @@ def test_no_score_where_the_best_published_controller_is_no_better(data):
     assert "there are no scores, for here the best published controller is no better" in str(found.table())
 
 
+FAILS = """
+class Fails:
+    def __init__(self, config=None):
+        pass
+
+    def solve(self, question):
+        raise ArithmeticError
+"""
+
+
+def test_an_entry_that_breaks_a_limit_while_it_is_loaded_has_no_score(data, tmp_path):
+    file = tmp_path / "fails.py"
+    file.write_text(FAILS + "HELD = bytearray(400 << 20)\n")
+    players, limits = [f"{file}:Fails", "sc@4"], at.Sealing(sandbox=at.Sandbox(memory=300 << 20))
+    with pytest.warns(at.errors.InputWarning, match=r"Fails has no results: (?s:.*)Memory"):
+        found = bench(TINY, players, data=data, seeds=SEEDS, sealing=limits)
+    assert [score.name for score in found.scores] == ["sc@1", "published", "sc@4"]
+    assert list(found.evaluation.refused) == players[:1]
+
+
+def test_an_entry_that_fails_has_no_score_and_the_others_have_theirs(data, tmp_path):
+    file = tmp_path / "fails.py"
+    file.write_text(FAILS)
+    players = [f"{file}:Fails", {"mine": "sc@4"}]
+    with pytest.warns(at.errors.InputWarning, match="Fails.* has no results: program 'Fails.*' failed"):
+        found = bench(TINY, players, data=data, seeds=SEEDS)
+    assert [score.name for score in found.scores] == ["sc@1", "published", "mine"]
+    expected = bench(TINY, players[1:], data=data, seeds=SEEDS)
+    assert found.scores[-1].objective == expected.scores[-1].objective
+    with (
+        pytest.warns(at.errors.InputWarning),
+        pytest.raises(at.InputError, match=r"baseline .*Fails has no"),
+    ):
+        bench(TINY, players, data=data, seeds=SEEDS, baseline=players[0])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -371,7 +371,7 @@ def roll(data, **arguments):
         (lambda data: data.cell_questions([]), r"cell is \[\], but it must be a whole number"),
         (lambda data: data.cell_questions(1), "cell is 1, but it must be between 0 and 0"),
         (lambda _: at.read_run("a\0b"), r"'a\\x00b': no path has a NUL in it"),
-        (lambda _: at.Sealing(trusted="no"), "trusted is 'no', but it must be True or False"),
+        (lambda _: at.discover(sandbox="kernel"), "sandbox is 'kernel', but it must be an autotts_jax.Sandb"),
         (lambda _: at.Sealing(spellings=1), "spellings is 1, but it must be True or False"),
         (lambda _: at.Sealing(sandbox="kernel"), "sandbox is 'kernel', but it must be an autotts_jax.Sandb"),
         (lambda _: at.Sandbox(level=np.array(["kernel"])), "unknown sandbox level array"),

@@ -347,6 +347,48 @@ def start(*arguments, **options):
     return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], **pipes | options)
 
 
+def test_a_program_that_fails_leaves_the_results_of_others(run, folder, tmp_path):
+    program, out = tmp_path / "fails.py", tmp_path / "out"
+    program.write_text(
+        "class Fails:\n    def __init__(self, config=None): pass\n    def solve(self, _): raise OSError\n"
+    )
+    status, shown, err = run(
+        *("evaluate", "--data", folder, "--controllers", f"{program}:Fails,sc@2", "--seeds", 2),
+        *("--max-branches", 8, "--out", out, "--time-limit", 100, "--memory-limit", 2),
+    )
+    assert status == 2
+    assert without_progress(err).startswith(
+        "autotts-jax: warning: Fails has no results: program 'Fails' failed"
+    )
+    assert "sc@2" in shown
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert [controller["name"] for controller in manifest["controllers"]] == ["sc"]
+    assert list(manifest["refused"]) == ["Fails"]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "bench", "discover"])
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--time-limit", "0"), "--time-limit is 0.0, but it must be a finite number above 0"),
+        (
+            ("--memory-limit", "0.01"),
+            "--memory-limit is 0.01, but it must be a finite number of at least 0.0625",
+        ),
+        (
+            ("--sandbox", "best"),
+            "'best' is not one of 'kernel', 'process', 'none'",
+        ),
+    ],
+)
+def test_limits_of_sealed_code_are_checked(run, tmp_path, monkeypatch, command, option, message):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(command, *option)
+    assert (status, out) == (2, "")
+    assert message in " ".join(err.replace("│", " ").split())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_ctrl_c_ends_an_evaluation_with_one_line_and_no_files(folder, tmp_path):
     program, out, marker = (tmp_path / name for name in ("slow.py", "out", "started"))
     program.write_text(

@@ -1,5 +1,7 @@
 """Runs in which a scripted language model proposes files."""
 
+import contextlib
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -17,11 +19,13 @@ import autotts_jax as at
 from autotts_jax.discovery import Lift, Measurement, OpenAIProposer, read_run
 from autotts_jax.discovery.critics import critic
 from autotts_jax.discovery.judging.judge import TEST_ORDERS
+from autotts_jax.discovery.judging.measuring import LIMITS
 from autotts_jax.discovery.rounds import files as file_rounds
 from autotts_jax.discovery.search import DiscoveryRun
 from autotts_jax.errors import InputError
 from autotts_jax.files import locked
 from autotts_jax.policies import select
+from autotts_jax.sandbox import Sandbox
 
 pytest.importorskip("openai")
 
@@ -60,10 +64,18 @@ def run_data():
     return at.load("smollm2").select(range(0, 40, 4))
 
 
-def run_of(folder, server, *, proposers=None, count=2, test_orders=TEST_ORDERS, **fields):
+def run_of(folder, server, *, proposers=None, count=2, test_orders=TEST_ORDERS, sandbox=LIMITS, **fields):
     writer = OpenAIProposer("wise", server.url, count=count, reply_tokens=500, pause=0.01, **fields)
     return DiscoveryRun(
-        run_data(), folder, proposers or [writer], select("cmc"), 0, 8, HEATS, test_orders=test_orders
+        run_data(),
+        folder,
+        proposers or [writer],
+        select("cmc"),
+        0,
+        8,
+        HEATS,
+        test_orders=test_orders,
+        sandbox=sandbox,
     )
 
 
@@ -87,6 +99,25 @@ def measured(monkeypatch):
     monkeypatch.setattr(file_rounds, "measure", measure)
     monkeypatch.setattr(file_rounds.Course, "of", lambda *_, **__: None)
     return sources
+
+
+@pytest.mark.usefixtures("measured")
+def test_files_are_measured_within_the_limits_of_the_run(tmp_path, monkeypatch):
+    limits, played = Sandbox("process", wall_seconds=7, cpu_seconds=9), []
+    monkeypatch.setattr(file_rounds.Course, "of", lambda *given, **_: played.append(given[5]))
+
+    def play(source, data, orders, betas, sandbox):  # noqa: ARG001
+        played.append(sandbox)
+        raise InputError("it failed")
+
+    monkeypatch.setattr(file_rounds, "play_sealed", play)
+    with serving(by_request) as server:
+        run = run_of(tmp_path, server, sandbox=limits)
+        run.search(16, None)
+        with contextlib.suppress(InputError):
+            run.test()
+    searched = {limits, dataclasses.replace(limits, wall_seconds=35, cpu_seconds=45)}
+    assert searched == set(played)
 
 
 @pytest.mark.usefixtures("measured")

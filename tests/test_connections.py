@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from autotts_jax.live import connections
-from autotts_jax.live.access import OneLength
+from autotts_jax.live.access import WellFormed
 from autotts_jax.live.connections import Connections, most_connections
 
 MOST = 8
@@ -42,7 +42,7 @@ def served():
     """The port of a server in a thread."""
     protocol = Connections(MOST).protocol
     config = uvicorn.Config(
-        OneLength(hello), port=0, http=protocol, loop="asyncio", lifespan="off", log_config=None
+        WellFormed(hello), port=0, http=protocol, loop="asyncio", lifespan="off", log_config=None
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -107,6 +107,27 @@ def test_a_request_of_two_lengths_is_refused_and_no_other_is_read_from_its_body(
             reply += part
     assert reply.startswith(b"HTTP/1.1 400")
     assert reply.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET / HTTP/1.1\nhost: x\n\n", b"400"),
+        (b"GET / HTTP/1.1\r\nhost: x\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\nhost: x\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n\n", b"400"),
+        (b"GET / HTTP/9.9\r\nhost: x\r\n\r\n", b"505"),
+        (b"GET / HTTP/2.0\r\nhost: x\r\n\r\n", b"505"),
+        (b"GET / HTTP/1.0\r\n\r\n", b"200"),
+    ],
+)
+@pytest.mark.parametrize("before", [b"", HEAD + b"\r\n12345\n7890"])
+def test_heads_are_read_as_the_standard_says(before, head, status):
+    with served() as port, opened(port, before + head) as (connection,):
+        reply = b""
+        while part := connection.recv(1000):
+            reply += part
+    assert re.findall(rb"HTTP/1.1 (\d+)", reply) == [b"200"] * bool(before) + [status]
 
 
 @pytest.mark.usefixtures("impatient")

@@ -213,7 +213,7 @@ def test_the_source_plays_the_same_episodes(data, distilled, tmp_path):
     (tmp_path / "mine.py").write_text(distilled.source("Mine"))
     families = [distilled.family("member"), f"{tmp_path / 'mine.py'}:FAMILY"]
     found = (
-        at.evaluate(data, families, max_branches=W, seeds=1, sealing=at.Sealing(trusted=True))
+        at.evaluate(data, families, max_branches=W, seeds=1, sealing=at.Sealing(sandbox=at.Sandbox("none")))
         .episodes()
         .to_pandas()
     )

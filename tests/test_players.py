@@ -19,11 +19,12 @@ from autotts_jax.policies import (
     select,
 )
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic, write_json
+from autotts_jax.sandbox import Sandbox
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 WIDTH = 4
 GAMMA = 1e-3
-TRUSTED = Sealing(trusted=True)
+TRUSTED = Sealing(sandbox=Sandbox("none"))
 POLICIES = """
 import jax.numpy as jnp
 import numpy as np
@@ -92,7 +93,7 @@ def play(run, monkeypatch, folder):
     monkeypatch.chdir(folder)
 
     def play(*arguments):
-        command = "evaluate --trusted --data data --seeds 2 --max-branches 2"
+        command = "evaluate --sandbox none --data data --seeds 2 --max-branches 2"
         status, out, err = run(*command.split(), *arguments)
         return status, out, without_progress(err)
 

@@ -346,6 +346,29 @@ def test_archives_that_are_huge_are_refused_before_memory_is_taken(tmp_path, mem
     assert memory() < LIMIT
 
 
+def headed(header):
+    """An archive whose array has any text as its header."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(
+            "answers.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(99)
+        )
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"{", b"nonsense", b"{'descr': 'no dtype', 'fortran_order': 0, 'shape': ()}", b" " * 20_000],
+)
+def test_a_header_that_numpy_does_not_read_is_said_in_own_words(tmp_path, header):
+    path = tmp_path / "x.npz"
+    path.write_bytes(headed(header))
+    with pytest.raises(DataError) as refused:
+        read_compact(path)
+    said = "not a complete .npz archive ('answers.npy' has a header that numpy does not read)"
+    assert str(refused.value).startswith(f"{path}: {said}; ")
+
+
 @pytest.mark.filterwarnings("ignore:.* have tokens that their probes contradict")  # made up
 def test_datasets_that_are_huge_together_are_refused(tmp_path, memory):
     for name, branches, depths in (("a", 20_000, 2), ("b", 1, 20_000)):

@@ -132,7 +132,14 @@ def test_a_byte_that_is_neither_true_nor_false_is_true():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"level": "none"}, {"seconds": 0}, {"memory": -1}, {"seconds": float("nan")}, {"wall_seconds": 0}],
+    [
+        {"level": "best"},
+        {"level": None},
+        {"seconds": 0},
+        {"memory": -1},
+        {"seconds": float("nan")},
+        {"wall_seconds": 0},
+    ],
 )
 def test_a_sandbox_has_sensible_limits(settings):
     with pytest.raises(InputError):

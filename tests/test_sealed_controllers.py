@@ -32,8 +32,8 @@ CHEATS = Path(__file__).parent / "cheats" / "controllers.py"
 COLUMNS = ("correct", *RESULTS)
 
 
-def played(spec, data, orders, trusted=False, **options):
-    sealing = Sealing(trusted=trusted, sandbox=Sandbox(seconds=60))
+def played(spec, data, orders, level="kernel", **options):
+    sealing = Sealing(sandbox=Sandbox(level, seconds=60))
     return select(str(spec), sealing=sealing).play(data, orders, **options)
 
 
@@ -67,8 +67,8 @@ def test_every_family_plays_the_same_episodes_sealed_and_unsealed(tmp_path, name
     orders = branch_orders(data, "repo100", range(2), 64)
     done = []
     sealed = played(f"{file}:few", data, orders, on_progress=done.append)
-    assert_equal_play(sealed, played(f"{file}:few", data, orders, trusted=True))
-    assert sealed.seal.level in ("kernel", "process")
+    assert_equal_play(sealed, played(f"{file}:few", data, orders, level="none"))
+    assert sealed.seal.level == "kernel"
     assert done == sorted(done)
     assert done[-1] == sealed.tokens.size
 
@@ -150,7 +150,7 @@ def test_a_controller_that_looks_at_all_there_is(looks, budget, monkeypatch):
     columns = (*COLUMNS, *([] if budget else ["critical_path"]))
     options = {"budget": budget, "critical_path": budget is None}
     sealed = played(looks, data, orders, **options)
-    assert_equal_play(sealed, played(looks, data, orders, trusted=True, **options), columns)
+    assert_equal_play(sealed, played(looks, data, orders, level="none", **options), columns)
     assert len(np.unique(sealed.stop_reason)) > 1
 
 
@@ -158,7 +158,7 @@ def test_single_episodes_and_other_constants_play_the_same(looks):
     data = at.load("smollm2")
     orders = branch_orders(data, "repo100", range(1), 16)
     sealed = select(looks)
-    controller = select(looks, sealing=Sealing(trusted=True)).controllers[0]
+    controller = select(looks, sealing=Sealing(sandbox=Sandbox("none"))).controllers[0]
     decisions, episodes = [], []
     for question in range(3):
         for play in (sealed.play_episode, lambda *given: stepping.play(controller, *given)):
@@ -311,16 +311,16 @@ ORDERS = shared_orders(ROWS, QUESTIONS)
 HONEST = (4 * QUESTIONS // 2, 4 * QUESTIONS * 3 * 500)
 
 
-def score(spec, trusted=False):
+def score(spec, level="kernel"):
     """Right answers and tokens."""
-    play = played(spec, spelled_dataset(*map(a_question, range(QUESTIONS))), ORDERS, trusted)
+    play = played(spec, spelled_dataset(*map(a_question, range(QUESTIONS))), ORDERS, level)
     return int(play.correct.sum()), int(play.tokens.sum())
 
 
 @pytest.mark.parametrize("cheat", ["PrivateFields", "PureCallback", "LiesAboutTokens"])
 def test_controllers_that_cheat_beat_honest_play_only_where_nothing_seals_them(cheat, monkeypatch):
     monkeypatch.setattr(player, "prepare_rollout", player.prepare_rollout)
-    right, tokens = score(f"{CHEATS}:{cheat}", trusted=True)
+    right, tokens = score(f"{CHEATS}:{cheat}", level="none")
     assert (right, -tokens) > (HONEST[0], -HONEST[1])
     assert score(f"{CHEATS}:{cheat}") == HONEST
 

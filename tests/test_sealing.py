@@ -5,6 +5,7 @@ import builtins
 import contextlib
 import ctypes
 import dataclasses
+import gc
 import inspect
 import json
 import os
@@ -29,7 +30,7 @@ from ledgers import question_of
 from matrices import spelled_dataset
 
 import autotts_jax
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.policies import Sealing, players, select
 from autotts_jax.policies.sealed import ledger, program, solving
 from autotts_jax.policies.sealed.ledger import Ledger
@@ -408,7 +409,7 @@ def test_time_and_memory_end(write, cheat, monkeypatch):
     getattr(sys.modules[find_code(spec).load().__module__], cheat)()  # nobody stops it here
     # A kernel that confines refuses shared memory.
     seconds = 3 if "took longer" in WASTE[cheat] else 60
-    limits = Sandbox("process" if cheat == "hoard_shared" else None, seconds=seconds, memory=1 << 29)
+    limits = Sandbox("process" if cheat == "hoard_shared" else "kernel", seconds=seconds, memory=1 << 29)
     if cheat == "hoard":  # a program that goes on with what it has
         spec = write("wasting", cheat, DOES.replace("except Exception", "except ZeroDivisionError"))
     else:
@@ -419,6 +420,94 @@ def test_time_and_memory_end(write, cheat, monkeypatch):
 def test_cpu_time_ends(write):
     limits = Sandbox(seconds=60, memory=1 << 30, cpu_seconds=2)
     assert "it took more than 2 s of CPU time" in refusal(write("wasting", "loop", DOES), limits)
+
+
+def children_of(process):
+    """The process ids of a process's children."""
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        found += (task / "children").read_text().split()
+    return {int(pid) for pid in found}
+
+
+def children():
+    """The process ids of this process's children, but for the one that tracks what processes share.
+
+    Whoever uses multiprocessing starts that one, once for all.
+    """
+    tracker = resource_tracker._resource_tracker  # noqa: SLF001
+    return children_of(os.getpid()) - {tracker._pid}  # noqa: SLF001
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are found in /proc")
+
+
+EXHAUSTING = """
+import time
+
+class Program:
+    def __init__(self, config=None):
+        pass
+
+    def solve(self, question):
+        return question.probe_new()[0]
+
+class Drips(Program):  # never too long for one step
+    def solve(self, question):
+        while True:
+            time.sleep(0.2)
+            question.get_seq_and_total_tokens()
+
+HELD = bytearray({held} << 20)
+"""
+
+
+def exhausting(tmp_path, name, held=0):
+    file = tmp_path / f"{name}.py"
+    file.write_text(EXHAUSTING.format(held=held).replace("Program", name))
+    return file
+
+
+def evaluated(players, **limits):
+    limits = Sealing(sandbox=Sandbox(**{"seconds": 60} | limits))
+    return autotts_jax.evaluate(DATA, players, seeds=2, max_branches=3, sealing=limits)
+
+
+@needs_proc
+def test_a_player_that_takes_too_long_in_all_has_no_results_and_the_others_have_theirs(tmp_path):
+    before = children()
+    file = exhausting(tmp_path, "Honest")
+    with pytest.warns(InputWarning, match="Drips has no results: .* took longer than the 5 s that it has"):
+        result = evaluated([f"{file}:Drips", f"{file}:Honest", "sc@3"], wall_seconds=5)
+    assert [play.player.name for play in result.plays] == ["Honest", "sc"]
+    assert list(result.manifest()["refused"]) == list(result.refused) == ["Drips"]
+    gc.collect()
+    assert children() == before
+
+
+def test_a_player_that_takes_too_long_alone_is_an_error(tmp_path):
+    with pytest.raises(SandboxError, match="took longer than the 2 s that it has as a whole"):
+        evaluated(f"{exhausting(tmp_path, 'Honest')}:Drips", wall_seconds=2)
+
+
+HOLDS = Sandbox(seconds=60, memory=500 << 20)
+
+
+@needs_proc
+def test_processes_that_stand_idle_are_ended_where_all_together_hold_too_much(tmp_path):
+    """Two processes of a player hold less than the limit, those of two players more."""
+    files = [exhausting(tmp_path, name, held=200) for name in ("First", "Second", "Third")]
+    players = [select(f"{file}:{file.stem}", sealing=Sealing(sandbox=HOLDS)) for file in files]
+    assert len(children()) <= 2
+    for player in players:
+        assert player.play(DATA, orders()).seal.level == "kernel"
+
+
+def test_processes_of_one_player_hold_no_more_than_one_may(tmp_path):
+    file = exhausting(tmp_path, "Hoards", held=300)
+    with pytest.warns(InputWarning, match=r"Hoards has no results: .* held more than 0.488 GiB of memory"):
+        result = evaluated([f"{file}:Hoards", "sc@3"], memory=HOLDS.memory)
+    assert [play.player.name for play in result.plays] == ["sc"]
 
 
 NEIGHBOURS = """
@@ -846,24 +935,6 @@ def test_a_parent_sleeps_where_to_stay_awake_was_in_vain(clock):
 # --- the ends of children -------------------------------------------------------------------------------
 
 
-def children_of(process):
-    """The process ids of a process's children."""
-    found = []
-    for task in Path(f"/proc/{process}/task").iterdir():
-        found += (task / "children").read_text().split()
-    return {int(pid) for pid in found}
-
-
-def children():
-    """The process ids of this process's children, but for the one that tracks what processes share.
-
-    Whoever uses multiprocessing starts that one, once for all.
-    """
-    tracker = resource_tracker._resource_tracker  # noqa: SLF001
-    return children_of(os.getpid()) - {tracker._pid}  # noqa: SLF001
-
-
-needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are found in /proc")
 SLEEPS = (
     "import time\n\n\nclass Program:\n    def __init__(self, config=None):\n        pass\n\n"
     + textwrap.indent("def solve(self, question):\n    question.probe_new()\n    time.sleep(60)\n", "    ")
@@ -945,9 +1016,9 @@ def test_what_plays_and_what_checks_load_before_anybody_plays(write, monkeypatch
     monkeypatch.setattr(process.Child, "send", look)
     player.play(DATA, orders())
     assert alive <= before | standing
-    assert len(standing & set(children())) == 3  # What has checked is ended.
+    assert len(standing & set(children())) == 2  # What has checked and what has played is ended.
     other.play(DATA, orders())
-    assert len(standing & set(children())) == 1
+    assert not standing & set(children())
 
 
 @needs_proc
@@ -961,8 +1032,9 @@ def test_those_that_have_played_are_ended_before_another_player_is_checked(write
         alive.append(played & set(children()))
         send(child, says, arrays)
 
-    first.play(DATA, orders())
-    assert played & set(children())
+    with first.cast.children(2):
+        pass
+    assert played <= set(children())  # They wait for another episode.
     monkeypatch.setattr(process.Child, "send", look)
     second.play(DATA, orders())
     assert alive
@@ -986,7 +1058,6 @@ def test_a_player_plays_in_one_thread_after_another(write):
 
 @needs_proc
 def test_nothing_is_left_behind(write, tmp_path, monkeypatch):
-    import gc
     import tempfile
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -1067,7 +1138,7 @@ assert libc.prctl(22, ctypes.c_ulong(2), program, none, none) == 0
 
 from autotts_jax.sandbox.process import Child, Sandbox, SandboxError
 
-for level in (None, "process", "kernel"):
+for level in ("none", "process", "kernel"):
     try:
         with Child("autotts_jax.policies.sealed.child", Sandbox(level)) as child:
             print(child.begin().level)
@@ -1078,14 +1149,15 @@ for level in (None, "process", "kernel"):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no levels")
 @pytest.mark.parametrize("call", [444, {"x86_64": 317, "aarch64": 277}.get(os.uname().machine, 0)])
-def test_a_kernel_that_cannot_confine_gives_the_level_process(call):
+def test_a_kernel_that_cannot_confine_runs_nothing_unless_told_so(call):
     ran = run_python(WITHOUT, call)
     assert ran.stderr == ""
     first, second, refused = ran.stdout.splitlines()
     assert first == second == "process"
     assert refused == (
-        "this machine does not confine processes by its kernel ([Errno 38] Function not implemented); accept "
-        "less with the sandbox level process"
+        "the program does not run, because the kernel of this machine does not confine processes ([Errno 38] "
+        "Function not implemented); if you trust it with your files, say --sandbox process, or "
+        "Sandbox('process') in Python"
     )
 
 
@@ -1213,4 +1285,4 @@ def test_links_out_of_a_package_lead_nowhere(tmp_path, monkeypatch):
         "            except OSError:\n                continue\n            raise SystemError(name)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    sealed("linked:Program", limits=dataclasses.replace(LIMITS, level="kernel"))
+    sealed("linked:Program", limits=LIMITS)

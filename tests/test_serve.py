@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -644,6 +646,17 @@ def test_a_wrong_key_is_refused(address, key):
         assert reply.json()["error"]["code"] == "invalid_api_key"
 
 
+@pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
+def test_the_scheme_of_a_key_may_be_written_in_any_case(address, scheme):
+    reply = httpx.get(f"{address}/v1/models", headers={"authorization": f"{scheme} {KEY}"})
+    assert reply.status_code == 200
+
+
+@pytest.mark.parametrize("header", [KEY, f"Basic {KEY}", f"Bearer{KEY}", "Bearer", ""])
+def test_a_key_of_another_scheme_is_refused(address, header):
+    assert httpx.get(f"{address}/v1/models", headers={"authorization": header}).status_code == 401
+
+
 @pytest.mark.slow
 def test_a_name_that_leads_here_is_no_way_in_without_a_key():
     settings = dataclasses.replace(SETTINGS, api_key=None, allowed_hosts=("model.lan",))
@@ -678,6 +691,13 @@ def test_a_long_prompt_has_openais_code(address):
 
 def test_a_large_body_and_other_types_are_refused(address):
     assert post(address, b" " * (service.MAX_BODY + 1)).status_code == 413
+    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+    large = urllib.request.Request(
+        f"{address}/v1/chat/completions", data=b" " * (8 * service.MAX_BODY), headers=headers
+    )
+    # It sends everything before it reads, and asks for the connection to be closed after the reply.
+    with pytest.raises(urllib.error.HTTPError, match="413"):
+        urllib.request.urlopen(large)
     assert post(address, b"{}", **{"content-type": "text/plain"}).status_code == 415
     missing = httpx.get(f"{address}/v2")
     assert (missing.status_code, missing.json()["error"]["message"]) == (404, "Not Found")

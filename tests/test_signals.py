@@ -590,7 +590,7 @@ def test_the_data_of_a_matrix_are_checked_where_they_are_read(data):
 def test_sealed_controllers_read_signals(data):
     path = f"{Path(__file__).with_name('signal_reader.py')}:Reader"
     sealed = at.evaluate(data, path, seeds=2, max_branches=8)
-    trusted = at.evaluate(data, path, seeds=2, max_branches=8, sealing=at.Sealing(trusted=True))
+    trusted = at.evaluate(data, path, seeds=2, max_branches=8, sealing=at.Sealing(sandbox=at.Sandbox("none")))
     assert sealed.plays[0].seal.checks
     for name in ("answer", "tokens", "branches", "stop_reason"):
         np.testing.assert_array_equal(getattr(sealed.plays[0], name), getattr(trusted.plays[0], name))

@@ -83,6 +83,8 @@ def bench(
     console().print(result.table())
     if files:
         say(f"wrote {', '.join(file.name for file in files)} to {files[0].parent}")
+    if result.evaluation.refused:
+        raise typer.Exit(2)
 
 
 def _agents(texts: list[str] | tuple[str, ...]) -> dict[str, dict[int | None, list[Any]]]:

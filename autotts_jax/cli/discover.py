@@ -18,6 +18,7 @@ from autotts_jax.cli.options import (
     DataOption,
     EncodingOption,
     LoggersOption,
+    SandboxOptions,
     named_loggers,
     path,
     with_options,
@@ -173,6 +174,7 @@ def discover(
             show_default="nobody",
         ),
     ] = None,
+    limits: SandboxOptions,
     encoding: EncodingOption = "exact",
     loggers: LoggersOption = "",
     cache: CacheOption = True,
@@ -186,8 +188,10 @@ def discover(
     named = writer.proposers(proposers, critic)
     with working(f"whole rounds are kept in {out}; the same command continues") as on_progress:
         from autotts_jax.core import devices
+        from autotts_jax.discovery.judging.measuring import LIMITS
 
         devices.configure(cache)
+        sandbox = limits.limits(LIMITS)
         on_progress("reading data", 0, 0)
         dataset = at.load(data or "synthetic", encoding)
         devices.pin_devices()
@@ -204,6 +208,7 @@ def discover(
             traces=traces,
             beta=beta,
             critic=critic,
+            sandbox=sandbox,
             loggers=named_loggers(loggers),
             on_round=lambda progress: on_progress(*_shown(progress)),
         )

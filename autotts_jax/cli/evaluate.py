@@ -76,6 +76,9 @@ def evaluate(
 
     Where two controllers or more are swept, over two values or more, their frontiers are compared as well.
 
+    A player from a file or a module that fails or breaks a limit has no results: a warning says why, and the
+    exit status is 2.
+
     With --out: report.html, a page with all of it, episodes.parquet, summary.csv, paired.csv, frontier.png,
     frontier.svg and manifest.json, and frontier.csv with the comparison. The page needs Altair, the pictures
     Matplotlib.
@@ -111,6 +114,8 @@ def evaluate(
     if frontier.comparisons:
         console().print(frontier.table())
     print_written(files, report=True)
+    if evaluation.refused:
+        raise typer.Exit(2)
 
 
 def named_players(controllers: str, controller: str | None, beta: float | None) -> list[str]:

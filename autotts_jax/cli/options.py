@@ -13,18 +13,19 @@ from typing import Annotated, Any, Literal
 import typer
 
 from autotts_jax import collect
+from autotts_jax.checks import number
 from autotts_jax.collect.graders import CODE
 from autotts_jax.core.costs import CostModel, CostName
 from autotts_jax.errors import InputError
 from autotts_jax.parsing import parse_json
 from autotts_jax.policies.sealed.cast import Sealing
-from autotts_jax.sandbox.process import Sandbox
+from autotts_jax.sandbox.process import LEAST_MEMORY, Level, Sandbox
 
 MAX_SEED = 2**32 - 1
+GIB = 2**30
 
 EncodingName = Literal["exact", "equiv"]
 ProtocolName = Literal["repo100", "paper64"]
-SandboxLevel = Literal["kernel", "process"]
 EngineName = Literal["vllm", "server", "simulated"]
 
 
@@ -144,30 +145,63 @@ CacheOption = Annotated[
 
 
 @dataclasses.dataclass(frozen=True)
-class SealOptions:
-    """The options that say how somebody's code is run."""
+class SandboxOptions:
+    """The options that say in what kind of process somebody's code is run, and within which limits."""
 
-    trusted: Annotated[
-        bool,
-        typer.Option(
-            "--trusted",
-            help="Run your own controllers and policies here, unchecked. Programs are sealed even then.",
-        ),
-    ] = False
-    spellings: Annotated[
-        bool, typer.Option("--spellings", help="Show programs answers as they are spelled, not as labels.")
-    ] = False
     sandbox: Annotated[
-        SandboxLevel | None,
+        Level,
         typer.Option(
-            help="What a sandbox has to be worth: confined by the kernel, or a process alone.",
-            show_default="the best there is",
+            help="How code from files and modules runs: in a process that the kernel confines, in a process "
+            "alone, or, if it is your own, in this process, unchecked (none; programs keep theirs).",
+        ),
+    ] = "kernel"
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Time that such code may take in all to play; a player that takes longer has no results.",
+            show_default="none",
+        ),
+    ] = None
+    memory_limit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GIB", help="Memory that all such processes may hold together.", show_default="4"
         ),
     ] = None
 
+    def limits(self, defaults: Sandbox | None = None) -> Sandbox:
+        """What the options say.
+
+        Args:
+            defaults: the limits that they say nothing of; None for those of `Sandbox`.
+
+        Raises:
+            InputError: a limit is out of range.
+        """
+        given: dict[str, Any] = {"level": self.sandbox}
+        if self.time_limit is not None:
+            given["wall_seconds"] = number("--time-limit", self.time_limit, above=0)
+        if self.memory_limit is not None:
+            given["memory"] = int(number("--memory-limit", self.memory_limit, LEAST_MEMORY / GIB) * GIB)
+        return dataclasses.replace(defaults or Sandbox(), **given)
+
+
+@dataclasses.dataclass(frozen=True)
+class SealOptions(SandboxOptions):
+    """The options that say how somebody's code is run."""
+
+    spellings: Annotated[
+        bool, typer.Option("--spellings", help="Show programs answers as they are spelled, not as labels.")
+    ] = False
+
     def sealing(self) -> Sealing:
-        """What the options say."""
-        return Sealing(self.trusted, self.spellings, Sandbox(self.sandbox))
+        """What the options say.
+
+        Raises:
+            InputError: a limit is out of range.
+        """
+        return Sealing(self.spellings, self.limits())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.replay.spelling import ERROR
 from autotts_jax.sandbox.process import Child, Sandbox, SandboxError
 
-LIMITS = Sandbox(level="kernel", seconds=10, memory=1 << 30, wall_seconds=60)
+LIMITS = Sandbox(seconds=10, memory=1 << 30, wall_seconds=60)
 """A step is the program itself, or one test."""
 
 _SHOWN = 100

@@ -11,6 +11,7 @@ from autotts_jax.collect.loading import loaded
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS
 from autotts_jax.discovery.critics.critic import Critic
+from autotts_jax.discovery.judging.measuring import LIMITS
 from autotts_jax.discovery.proposers.named import as_proposer
 from autotts_jax.discovery.proposers.protocol import Proposer, Writer
 from autotts_jax.discovery.results.found import Discovery, read_run
@@ -23,6 +24,7 @@ from autotts_jax.loggers import Logger, check_loggers, opened
 from autotts_jax.pages import rendering
 from autotts_jax.policies.players import as_player
 from autotts_jax.replay import ProbeDataset
+from autotts_jax.sandbox.process import Sandbox
 
 CPU_MINUTES = 10.0
 """The budget of a run that is given none."""
@@ -45,6 +47,7 @@ def discover(
     traces: bool = True,
     beta: bool = True,
     critic: str | Critic | None = None,
+    sandbox: Sandbox = LIMITS,
     loggers: Sequence[str | Logger] = (),
     on_round: OnRound | None = None,
 ) -> Discovery:
@@ -69,6 +72,8 @@ def discover(
             which is judged at every price.
         critic: judges candidates before they are executed: ``nearest``, ``openai:MODEL``, or a critic of your
             own. It decides nothing until its record shows that it helps. None for no critic.
+        sandbox: limits of the processes that files of proposers play in; in the comparison at the end and in
+            the test they have five times the time.
         loggers: where the progress of the run goes besides its folder: ``tensorboard``, ``wandb``,
             ``mlflow``, ``trackio``, or objects of your own with ``log(step, metrics)`` and ``close()``.
         on_round: called after every round.
@@ -104,6 +109,8 @@ def discover(
         raise InputError(f"proposers is {proposers!r}, but it must be several; write [{proposers!r}]")
     if not isinstance(proposers, Sequence):
         raise InputError(f"proposers is {proposers!r:.60}, but it must be a list of proposers")
+    if not isinstance(sandbox, Sandbox):
+        raise InputError(f"sandbox is {sandbox!r:.60}, but it must be an autotts_jax.Sandbox")
     traces, beta = flag("traces", traces), flag("beta", beta)
     made = [as_proposer(proposer) for proposer in proposers]
     least = FOLDS * HEATS[0][0]
@@ -127,6 +134,7 @@ def discover(
             traces=traces,
             beta=beta,
             critic=critic,
+            sandbox=sandbox,
         )
         with opened(loggers, folder, run.rounds + 1) as log:
 

@@ -28,6 +28,7 @@ from autotts_jax.discovery.archive.records import CANDIDATE, WRITTEN
 from autotts_jax.discovery.critics.critic import Critic, Gate, paid_of
 from autotts_jax.discovery.critics.named import as_critic
 from autotts_jax.discovery.judging.judge import ONE_BETA, TEST_ORDERS, Judge, Outcome
+from autotts_jax.discovery.judging.measuring import LIMITS
 from autotts_jax.discovery.judging.promotion import LeftOut, judge, mean_objective
 from autotts_jax.discovery.population import Member, Search, Written, member_of, written_of
 from autotts_jax.discovery.programs.interpreter import BETAS
@@ -43,6 +44,7 @@ from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.evaluation import check_width
 from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.sandbox.process import Sandbox
 
 FOLDS = 3
 """Folds that the questions are dealt to."""
@@ -90,6 +92,7 @@ class DiscoveryRun:
         traces: whether proposers that write files are shown episodes.
         beta: whether candidates are families over β; else each is one controller.
         critic: judges candidates before they are executed; None for no critic.
+        sandbox: limits of the processes that files play in.
 
     Attributes:
         archive: the archive.
@@ -117,6 +120,7 @@ class DiscoveryRun:
         traces: bool = True,
         beta: bool = True,
         critic: str | Critic | None = None,
+        sandbox: Sandbox = LIMITS,
     ):
         if not isinstance(incumbent, ControllerPlayer):
             raise InputError(f"{incumbent.name} cannot be the incumbent; give a compiled controller, as cmc")
@@ -131,7 +135,7 @@ class DiscoveryRun:
         critic = as_critic(critic, self._proposers)
         self._gate = None if critic is None else Gate(critic, folder, seed)
         self._programs = ProgramRounds(self._judge, tuple(heats), seed, beta, self._gate)
-        self._files = FileRounds(self._judge, incumbent, heats[-1][1], beta, traces, self._gate)
+        self._files = FileRounds(self._judge, incumbent, heats[-1][1], beta, traces, self._gate, sandbox)
         groups = self._judge.group.max() + 1
         if groups < 2 * FOLDS:
             raise InputError(

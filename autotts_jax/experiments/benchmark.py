@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.envs.making import find_environment, make
 from autotts_jax.envs.params import gamma_range
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate
+from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate, warn_of_refusal
 from autotts_jax.experiments.files import FILES, MANIFEST, results_folder, rows_table, write_csv
 from autotts_jax.experiments.random_play import RandomPlayer
 from autotts_jax.experiments.summary import Objective, standard_error
@@ -33,6 +33,7 @@ from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.parts import PARTS, part_of, select_part
 from autotts_jax.resampling import equal_weights, paired_bootstrap
+from autotts_jax.sandbox.process import LevelError, SandboxError
 from autotts_jax.terminal import styled
 
 PUBLISHED = ("sc", "asc", "esc", "parallel-probe", "cmc")
@@ -271,7 +272,7 @@ class Benchmark:
         task: the task.
         part: the questions that were scored.
         questions: number of distinct questions among them.
-        scores: SC@1, the best published controller, and every entry.
+        scores: SC@1, the best published controller, and every entry that was not refused.
         evaluation: the episodes, of all parts.
         baseline: name of the entry that gains are measured over.
     """
@@ -436,17 +437,18 @@ def bench(
     dataset = task.load(data)
     parts = part_of(dataset)
     published = [family for name in PUBLISHED if (family := _family(name, task)).values]
-    lowest = dataclasses.replace(CONTROLLERS["sc"], name=f"{REFERENCE}lowest", values=(1,))
+    lowest = as_player(dataclasses.replace(CONTROLLERS["sc"], name=f"{REFERENCE}lowest", values=(1,)))
     references = [
         as_player(dataclasses.replace(family, name=f"{REFERENCE}{family.name}")) for family in published
     ]
-    entries = list(_entries(players, task, dataset, sealing))
+    refused: dict[str, str] = {}
+    entries = list(_entries(players, task, dataset, sealing, refused))
     _check_names(entries)
     over = _baseline(baseline, entries)
     evaluation = evaluate(
         dataset,
         [
-            as_player(lowest),
+            lowest,
             *references,
             *(player for entry in entries for run in entry.runs for player in run),
         ],
@@ -456,14 +458,21 @@ def bench(
         sealing=sealing,
         on_progress=on_progress,
     )
-    plays = iter(evaluation.plays)
-    low = [next(plays)]
-    best = [next(plays) for _ in references]
-    played: list[tuple[str, int | None, _Runs]] = [(LOWEST, None, [[low]]), (BEST, None, [[best]])]
+    evaluation = dataclasses.replace(evaluation, refused=refused | dict(evaluation.refused))
+    plays = {id(play.player): play for play in evaluation.plays}
+    low, best = [plays[id(lowest)]], [plays[id(reference)] for reference in references]
+    played: list[tuple[str, int | None, _Runs] | None] = [(LOWEST, None, [[low]]), (BEST, None, [[best]])]
     for entry in entries:
-        played.append((entry.name, entry.steps, [[[next(plays)] for _ in run] for run in entry.runs]))
-    measure = _Measure(dataset, task, parts, part, low, best, played[over][2])
-    scores = tuple(measure.score(*one) for one in played)
+        if all(id(player) in plays for run in entry.runs for player in run):
+            runs = [[[plays[id(player)]] for player in run] for run in entry.runs]
+            played.append((entry.name, entry.steps, runs))
+        else:
+            played.append(None)  # it was refused
+    of_baseline = played[over]
+    if of_baseline is None:
+        raise InputError(f"the baseline {baseline} has no results; choose another one")
+    measure = _Measure(dataset, task, parts, part, low, best, of_baseline[2])
+    scores = tuple(measure.score(*one) for one in played if one is not None)
     return Benchmark(task, part, measure.questions, scores, evaluation, baseline)
 
 
@@ -608,14 +617,23 @@ def _family(name: str, task: Task) -> Family:
     return dataclasses.replace(family, values=values)
 
 
-def _entries(players: Any, task: Task, dataset: ProbeDataset, sealing: Sealing) -> Iterator[_Entry]:
-    """Yields whom a user gives, with names that tell them apart."""
+def _entries(
+    players: Any, task: Task, dataset: ProbeDataset, sealing: Sealing, refused: MutableMapping[str, str]
+) -> Iterator[_Entry]:
+    """Yields whom a user gives, with names that tell them apart, but for those that break a limit at once."""
     env, _ = make(task.environment, dataset, max_branches=task.max_branches, mask_in_obs=True)
     for name, steps, specs in _named(players, task):
         if len(specs) == 1 and isinstance(specs[0], str) and specs[0] == RANDOM:
             specs = [RandomPlayer(env, seed) for seed in range(FEWEST_SEEDS)]
             name = name or RANDOM
-        runs = [_by_gamma(spec, task, env, sealing) for spec in specs]
+        try:
+            runs = [_by_gamma(spec, task, env, sealing) for spec in specs]
+        except LevelError:
+            raise
+        except SandboxError as error:
+            refused[name or str(specs[0])] = str(error)
+            warn_of_refusal(name or str(specs[0]), error)
+            continue
         shown = name or (specs[0] if isinstance(specs[0], str) else runs[0][0].name)
         for seed, run in enumerate(runs):
             for index, player in enumerate(run):

@@ -9,7 +9,7 @@ import platform
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -52,6 +52,8 @@ from autotts_jax.pages.notebook import shown
 from autotts_jax.policies.player import Play, Player, warn_of_distance
 from autotts_jax.policies.players import as_players
 from autotts_jax.policies.sealed.cast import SEALED, Sealing
+from autotts_jax.policies.sealed.player import SealedPlayer
+from autotts_jax.policies.sealed.program import ProgramPlayer
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
@@ -133,6 +135,8 @@ class Evaluation:
         max_branches: W, branches that an episode could open.
         budget: token budget of an episode; None for no limit.
         objective: what an episode is worth in tables and files.
+        refused: what was wrong with players that have no results, by name: sealed code that failed or broke
+            a limit.
     """
 
     dataset: ProbeDataset
@@ -142,6 +146,7 @@ class Evaluation:
     max_branches: int = 64
     budget: int | None = None
     objective: Objective = DEFAULT_OBJECTIVE
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_objective(self.objective)
@@ -274,6 +279,7 @@ class Evaluation:
                 }
                 for play in self.plays
             ],
+            "refused": dict(self.refused),
         }
 
 
@@ -310,7 +316,7 @@ def evaluate(
         cost: the unit of the objective in place of its own; tables, files and frontiers are about it, too.
         processes: processes for released programs.
         sealing: how released programs, and other code from files and modules, are run: by default in a
-            process without gold answers, confined as well as the machine can, with the results checked.
+            process without gold answers, confined by the kernel, with the results checked.
         on_progress: called with what is running, how many of its episodes have ended, and how many it has.
 
     Returns:
@@ -318,8 +324,9 @@ def evaluate(
         ``save(folder)``.
 
     Raises:
-        InputError: the arguments do not fit together, or a player failed. Exceptions of controllers and
-            policies that run in this process are passed on.
+        InputError: the arguments do not fit together, or every player failed. Where some sealed players fail
+            or break a limit, the results of the others are there, and an `InputWarning` says which are not.
+            Exceptions of controllers and policies that run in this process are passed on.
 
     Example:
         >>> import autotts_jax as at
@@ -356,7 +363,9 @@ def evaluate(
     max_branches = whole("max_branches", max_branches, 1)
     processes = whole("processes", processes, 1)
     budget = check_budget(budget)
-    made = as_players(players, objective.gamma if objective.model.kind == "intervals" else None, sealing)
+    refused: dict[str, InputError] = {}
+    gamma = objective.gamma if objective.model.kind == "intervals" else None
+    made = as_players(players, gamma, sealing, refused)
     _check_distinct(made)
     widths = [check_width(data, player, max_branches) for player in made]
     scale = Scale.of(data.matrix)
@@ -385,12 +394,24 @@ def evaluate(
         prepared = threads.map(prepare, made, widths)  # all side by side, while the first ones play
         for player in made:
             report = _reporter(player, seeds * len(data), on_progress)
-            plays.append(next(prepared)(report))
+            play = next(prepared)
+            try:
+                plays.append(play(report))
+            except InputError as error:
+                if not isinstance(player, SealedPlayer | ProgramPlayer):
+                    raise
+                refused[player.name if len(player.names) > 1 else player.names[0]] = error
+                continue
             warn_of_no_branch(player.name, budget, int(plays[-1].branches.max()))
             _warn_of_round_limit(player.name, plays[-1].stop_reason)
     finally:
         threads.shutdown(cancel_futures=True)
-    return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective)
+    if not plays:
+        raise next(iter(refused.values()))
+    for name, problem in refused.items():
+        warn_of_refusal(name, problem)
+    said = {name: str(problem) for name, problem in refused.items()}
+    return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective, said)
 
 
 def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], width: int) -> BranchOrders:
@@ -475,6 +496,16 @@ def check_probes(dataset: ProbeDataset, player: Player) -> None:
             "final answers and lengths. Choose controllers that read branches to their ends, or have the "
             "model probe the texts: autotts-jax collect --from-texts"
         )
+
+
+def warn_of_refusal(name: str, problem: InputError) -> None:
+    """Warns that a sealed player has no results, because it failed or broke a limit.
+
+    Args:
+        name: the player.
+        problem: what was wrong.
+    """
+    warnings.warn(f"{name} has no results: {problem}", InputWarning, stacklevel=3)
 
 
 def warn_of_no_branch(name: str, budget: int | None, opened: int) -> None:

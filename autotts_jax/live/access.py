@@ -13,11 +13,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from autotts_jax.live.chat import RequestError
 from autotts_jax.live.settings import ServerSettings
 
+_VERSIONS = ("1.0", "1.1", "2", "3")
+"""Versions of HTTP, as servers that can run the application call them."""
+
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.-]+))(?::[0-9]*)?", re.IGNORECASE)
 
 
-class OneLength:
-    """Middleware that refuses requests of which two headers give the length.
+class WellFormed:
+    """Middleware that refuses requests of another version of HTTP, or of which two headers give the length.
 
     A proxy that goes by the other header than this server would take a part of one client's request for that
     of another.
@@ -32,11 +35,14 @@ class OneLength:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or replies and closes the connection."""
         names = {name for name, _ in scope.get("headers", ())}
-        if names >= {b"content-length", b"transfer-encoding"}:
+        if scope.get("http_version", "1.1") not in _VERSIONS:
+            error = RequestError(505, f"the server speaks HTTP/1.1, not HTTP/{scope['http_version']}")
+        elif names >= {b"content-length", b"transfer-encoding"}:
             error = RequestError(400, "give either a content-length or a transfer-encoding")
-            await JSONResponse(error.body, error.status, {"connection": "close"})(scope, receive, send)
         else:
             await self._app(scope, receive, send)
+            return
+        await JSONResponse(error.body, error.status, {"connection": "close"})(scope, receive, send)
 
 
 def check_access(request: Request, settings: ServerSettings) -> None:
@@ -51,8 +57,9 @@ def check_access(request: Request, settings: ServerSettings) -> None:
     """
     check_host(request, settings)
     key = settings.api_key
-    given = request.headers.get("authorization", "").encode()
-    if key is not None and not hmac.compare_digest(given, f"Bearer {key}".encode()):
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    known = key is not None and hmac.compare_digest(given.strip().encode(), key.encode())
+    if key is not None and not (known and scheme.lower() == "bearer"):
         raise RequestError(401, "the API key is wrong or missing", "invalid_api_key")
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import resource
 from pathlib import Path
 from typing import Any
 
-from h11 import LocalProtocolError
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_SECONDS = 10.0
@@ -24,6 +25,8 @@ MAX_UNFINISHED = 1 << 26
 BACKLOG = 32
 """Connections that the event loop accepts at a time."""
 
+_HEAD_END = re.compile(rb"\n\r?\n")
+_BARE_LINE = re.compile(rb"(?<!\r)\n")
 _SWEEP_SECONDS = 1.0
 _LOG_SECONDS = 60.0
 _LOG = logging.getLogger("uvicorn.error")
@@ -126,6 +129,7 @@ class Connection(H11Protocol):
 
     def __init__(self, told: Connections, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
+        self.conn = _StrictConnection(h11.SERVER)
         self._told = told
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -146,7 +150,7 @@ class Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_started:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-            with contextlib.suppress(LocalProtocolError):  # a reply to HEAD has no content
+            with contextlib.suppress(h11.LocalProtocolError):  # a reply to HEAD has no content
                 self.send_400_response("The client closed its side before there was a reply; keep it open.")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -171,6 +175,22 @@ class Connection(H11Protocol):
             self.transport.abort()
         else:
             super().shutdown()
+
+
+class _StrictConnection(h11.Connection):
+    """Refuses a line of a request's head that ends without a carriage return, which h11 takes for a line.
+
+    Proxies differ in what such lines are to them, and so in where a request ends.
+    """
+
+    def next_event(self) -> Any:
+        """Reads what has come."""
+        if self.their_state is h11.IDLE:
+            begun, _ = self.trailing_data
+            end = _HEAD_END.search(begun)
+            if _BARE_LINE.search(begun, 0, end.end() if end else len(begun)):
+                raise h11.RemoteProtocolError("a line ends without a carriage return")
+        return super().next_event()
 
 
 def most_connections() -> int:

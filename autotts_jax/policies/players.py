@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ from autotts_jax.policies.sealed.child import PROGRAM, is_program
 from autotts_jax.policies.sealed.player import SealedPlayer
 from autotts_jax.policies.sealed.program import ProgramPlayer
 from autotts_jax.replay.signals import bad_name
+from autotts_jax.sandbox.confine import NONE
+from autotts_jax.sandbox.process import LevelError, SandboxError
 from autotts_jax.user_code import UserCode, find_code
 
 CONTROLLERS: dict[str, Family] = {
@@ -140,30 +142,44 @@ def as_player(
     return of_object(player, name or _described(player), None, gamma)
 
 
-def as_players(players: Any, gamma: float | None = GAMMA, sealing: Sealing = SEALED) -> list[Player]:
+def as_players(
+    players: Any,
+    gamma: float | None = GAMMA,
+    sealing: Sealing = SEALED,
+    refused: MutableMapping[str, InputError] | None = None,
+) -> list[Player]:
     """Makes players of one player or several.
 
     Args:
         players: whatever `as_player` takes, or an iterable of such.
         gamma: γ that policies for environments are shown.
         sealing: how programs, and code from files and modules, are run.
+        refused: is given the errors of those that broke a limit while they were loaded, by what they were
+            called; None to raise them.
 
     Raises:
         InputError: there is none, or one of them is nothing that can play.
     """
     several = isinstance(players, Iterable) and not isinstance(players, str | bytes)
     several = several and getattr(players, "ndim", 1) > 0  # an array without axes cannot be iterated over
-    made = [as_player(player, gamma=gamma, sealing=sealing) for player in (players if several else [players])]
-    if not made:
+    made = []
+    for player in players if several else [players]:
+        try:
+            made.append(as_player(player, gamma=gamma, sealing=sealing))
+        except SandboxError as error:
+            if refused is None or isinstance(error, LevelError):
+                raise
+            refused[getattr(player, "__name__", str(player))] = error
+    if not made and not refused:
         raise InputError("there are no players; give at least one, as 'cmc@0.5'")
     return made
 
 
 def _of_code(path: str, value: float | None, gamma: float | None, sealing: Sealing) -> Player:
-    """A player of what a file or a module holds; it is loaded here only where it is trusted."""
+    """A player of what a file or a module holds; it is loaded here only where nothing seals it."""
     code = find_code(path, "player")
     own = code.source is None and code.place.startswith("autotts_jax.")
-    if own or sealing.trusted:
+    if own or sealing.sandbox.level == NONE:
         found = code.load()
         if not is_program(found):
             return of_object(found, path, value, gamma, trusted=not own)

@@ -1,4 +1,4 @@
-"""Sandbox: a child process for untrusted code, confined by the kernel where it can be."""
+"""Sandbox: a child process for untrusted code, confined by the kernel."""
 
 import lazy_loader
 

@@ -16,8 +16,8 @@ import struct
 import sys
 from collections.abc import Iterable, Sequence
 
-KERNEL, PROCESS = "kernel", "process"
-"""Levels of a sandbox: what the kernel enforces, and what a process of its own is worth."""
+KERNEL, PROCESS, NONE = "kernel", "process", "none"
+"""Levels of a sandbox: what the kernel enforces, what a process of its own is worth, and nothing."""
 
 
 class ConfinementError(OSError):

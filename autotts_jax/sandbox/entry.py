@@ -25,7 +25,7 @@ def main() -> None:
     confine.end_with_parent(job["parent"])
     confine.limit(job["memory"], job["cpu_seconds"])
     reached, reason = confine.PROCESS, ""
-    if job["level"] != confine.PROCESS:
+    if job["level"] == confine.KERNEL:
         try:
             confine.confine(job["readable"], job["listable"])
             reached = confine.KERNEL
@@ -40,7 +40,7 @@ def main() -> None:
         job["read"], job["write"], job["words"]
     )
     channel.send({"level": reached, "reason": reason})
-    if reached == job["level"] or job["level"] is None:
+    if not reason:
         module = importlib.import_module(job["module"])
         # What goes wrong up to here is printed for the parent; whatever runs from here on has no such voice.
         os.close(2)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import math
 import os
 import select
 import signal
@@ -22,11 +23,11 @@ import numpy as np
 
 from autotts_jax.checks import choice, number, whole
 from autotts_jax.errors import InputError
-from autotts_jax.sandbox.confine import KERNEL, PROCESS
+from autotts_jax.sandbox.confine import KERNEL, NONE, PROCESS
 from autotts_jax.sandbox.messages import MAX_SAID, Frames, Message, MessageError, encode
 from autotts_jax.sandbox.words import Words
 
-Level = Literal["kernel", "process"]
+Level = Literal["kernel", "process", "none"]
 
 PACKAGE = Path(__file__).resolve().parents[1]
 """The folder of this package."""
@@ -66,7 +67,15 @@ class SandboxError(InputError):
     """What runs in a sandbox failed or broke a limit; the child has been ended."""
 
 
-_HELD = ("Threads", "VmRSS", "VmSwap", "VmPTE")
+REMEDY = "if you trust it with your files, say --sandbox process, or Sandbox('process') in Python"
+"""What to do where the kernel does not confine processes."""
+
+
+class LevelError(SandboxError):
+    """This machine does not offer the level of a sandbox."""
+
+
+_HELD = ("Threads", "VmRSS", "RssFile", "VmSwap", "VmPTE")
 """Lines of ``/proc/PID/status``: threads, and memory in KiB."""
 
 MOST_THREADS = 4096
@@ -84,30 +93,37 @@ class Sandbox:
     """The limits of a child process, and the level of confinement that it needs.
 
     Attributes:
-        level: ``kernel`` to have the kernel confine the child or else refuse; ``process`` to do without; None
-            for the best that this machine offers.
+        level: ``kernel`` to have the kernel confine the child, or else refuse; ``process`` to do without;
+            ``none`` for code of your own, where a process is needed only to talk to it.
         seconds: wall-clock time that the child may take from one message to the next.
-        memory: bytes that the child may hold.
+        memory: bytes that the child may hold; the children of all players, together.
         cpu_seconds: CPU time of the child as a whole; None for no limit.
-        wall_seconds: wall-clock time of the child as a whole, without that in which it is paused; None for
-            no limit.
+        wall_seconds: wall-clock time of the child as a whole; of players, that of each play, whatever
+            children take part, and as much to load the code. None for no limit.
     """
 
-    level: Level | None = None
+    level: Level = "kernel"
     seconds: float = 120.0
     memory: int = 4 << 30
     cpu_seconds: int | None = None
     wall_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.level is not None:
-            choice("sandbox level", self.level, (KERNEL, PROCESS))
+        choice("sandbox level", self.level, (KERNEL, PROCESS, NONE))
         number("a sandbox's seconds", self.seconds, above=0)
         whole("a sandbox's memory in bytes", self.memory, LEAST_MEMORY, 1 << 50)
         if self.cpu_seconds is not None:
             whole("a sandbox's CPU time in seconds", self.cpu_seconds, 1, 1 << 31)
         if self.wall_seconds is not None:
             number("a sandbox's wall_seconds", self.wall_seconds, above=0)
+
+    def deadline(self) -> float | None:
+        """Says when what begins now has to end.
+
+        Returns:
+            The time by `time.monotonic`; None for never.
+        """
+        return None if self.wall_seconds is None else time.monotonic() + self.wall_seconds
 
 
 class Child:
@@ -126,13 +142,12 @@ class Child:
         name: what the child runs, for messages.
 
     Attributes:
-        level: ``kernel`` or ``process``.
-
-    Raises:
-        SandboxError: the machine does not offer the level that is asked for.
+        level: ``kernel`` or ``process``, once it has begun.
+        until: when its time as a whole is over, by `time.monotonic`; None for never.
     """
 
-    level: Level
+    level: str
+    until: float | None
 
     def __init__(
         self,
@@ -145,8 +160,9 @@ class Child:
         name: str = "the program",
     ):
         self.name = name
-        self._ran, self._runs_since = 0.0, time.monotonic()
         self._sandbox = sandbox
+        self._paused, self._weighed = False, -math.inf
+        self.until = sandbox.deadline()
         self._frames = Frames()
         pipes = [os.pipe() for _ in range(4)]
         (to_child, self._write), (self._read, from_child), (answers, answer), (asks, ask) = pipes
@@ -199,17 +215,17 @@ class Child:
         """Waits until the child is confined.
 
         Raises:
-            SandboxError: the machine does not offer the level that is asked for, or the child does not start.
+            LevelError: the machine does not offer the level that is asked for.
+            SandboxError: the child does not start.
         """
         says = self.receive().says
-        level, wanted = says.get("level"), self._sandbox.level
-        if level not in (KERNEL, PROCESS) or (wanted is not None and level != wanted):
+        self.level = KERNEL if self._sandbox.level == KERNEL else PROCESS
+        if says.get("level") != self.level:
             self.close()
-            raise SandboxError(
-                f"this machine does not confine processes by its kernel ({says.get('reason')}); accept less "
-                "with the sandbox level process"
+            raise LevelError(
+                f"{self.name} does not run, because the kernel of this machine does not confine processes "
+                f"({says.get('reason')}); {REMEDY}"
             )
-        self.level = level
         return self
 
     # --- messages ------------------------------------------------------------------------------------------
@@ -345,12 +361,26 @@ class Child:
     def pause(self) -> None:
         """Stops the child, which has nothing to do, until `resume`."""
         os.killpg(self._process.pid, signal.SIGSTOP)
-        self._ran += time.monotonic() - self._runs_since
+        self._weighed = -math.inf
+        self.held()
+        self._paused = True
 
     def resume(self) -> None:
         """Has the child go on after `pause`; it has its time again."""
         os.killpg(self._process.pid, signal.SIGCONT)
-        self._asked = self._runs_since = time.monotonic()
+        self._paused, self._asked = False, time.monotonic()
+
+    def held(self) -> int:
+        """Gives the bytes that the child holds, as of a moment ago."""
+        now = time.monotonic()
+        if not self._paused and now > self._weighed + _LOOK_AFTER:
+            self._held, self._threads = (0, 0) if self.closed else _holds(self._process.pid)
+            self._weighed = now
+        return self._held
+
+    def held_together(self) -> int:
+        """Gives the bytes that count against its limit."""
+        return self.held()
 
     def broke_protocol(self, what: str) -> SandboxError:
         """Ends a child that sent a message which makes no sense; gives the error to raise.
@@ -382,13 +412,12 @@ class Child:
         """Ends the child if it takes too long or holds too much."""
         if time.monotonic() - self._asked > self._sandbox.seconds:
             self._fail(f"{self.name} took longer than the {self._sandbox.seconds:g} s that a step may take")
-        deadline = self._sandbox.wall_seconds
-        if deadline is not None and self._ran + time.monotonic() - self._runs_since > deadline:
-            self._fail(f"{self.name} took longer than the {deadline:g} s that it has as a whole")
-        held, threads = _holds(self._process.pid)
-        if held > self._sandbox.memory:
+        if self.until is not None and time.monotonic() > self.until:
+            whole = self._sandbox.wall_seconds
+            self._fail(f"{self.name} took longer than the {whole:g} s that it has as a whole")
+        if self.held_together() > self._sandbox.memory:
             self._fail(f"{self.name} held more than {self._sandbox.memory / 2**30:.3g} GiB of memory")
-        if threads > MOST_THREADS:
+        if self._threads > MOST_THREADS:
             self._fail(f"{self.name} started more than {MOST_THREADS} threads")
 
     def _fail_ended(self) -> NoReturn:
@@ -504,7 +533,10 @@ def _around(place: Path, left_out: Path) -> Iterator[str]:
 
 
 def _holds(pid: int) -> tuple[int, int]:
-    """Bytes that a process holds, page tables included, and its threads; 0 where that cannot be found out."""
+    """Bytes that a process holds, and its threads; 0 where that cannot be found out.
+
+    Page tables count, but not pages of files, which processes share and the kernel can drop.
+    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -512,4 +544,5 @@ def _holds(pid: int) -> tuple[int, int]:
     said = {
         name: int(value.split()[0]) for name, value in (line.split(":", 1) for line in lines) if name in _HELD
     }
-    return 1024 * sum(said.get(name, 0) for name in _HELD[1:]), said.get(_HELD[0], 0)
+    held = said.get("VmRSS", 0) - said.get("RssFile", 0) + said.get("VmSwap", 0) + said.get("VmPTE", 0)
+    return 1024 * held, said.get("Threads", 0)

@@ -20,12 +20,13 @@ from autotts_jax.discovery.proposers.protocol import Draft
 from autotts_jax.discovery.rounds.programs import FINAL_ORDERS
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import ControllerPlayer
+from autotts_jax.sandbox.process import Sandbox
 
 FINALISTS = 2
 """Files of a search that are compared once more at its end."""
 
-FINAL_LIMITS = dataclasses.replace(LIMITS, cpu_seconds=1200, wall_seconds=1200.0)
-"""Limits of files in the comparison at the end and in the test, which play more."""
+FINAL_TIMES = 5
+"""How many times as long files may take in the comparison at the end and in the test, which play more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,7 @@ class FileRounds:
         beta: whether candidates are families over β.
         traces: whether feedback shows episodes.
         gate: has a critic judge files before they are measured; None for no critic.
+        sandbox: limits of the processes that files play in.
     """
 
     judge: Judge
@@ -47,6 +49,7 @@ class FileRounds:
     beta: bool = True
     traces: bool = True
     gate: Gate | None = None
+    sandbox: Sandbox = LIMITS
     _courses: dict[int | None, Course] = dataclasses.field(default_factory=dict)
 
     def play(
@@ -78,6 +81,7 @@ class FileRounds:
                 search.questions,
                 range(self.num_orders),
                 SEARCH_BETAS,
+                self.sandbox,
                 settings=self._betas(SEARCH_BETAS),
                 traces=self.traces,
                 tries=TRIES,
@@ -139,7 +143,7 @@ class FileRounds:
         for written in search.best_written()[:FINALISTS]:
             with contextlib.suppress(InputError):
                 betas = self._betas(SEARCH_BETAS)
-                play = play_sealed(str(written.source), data, orders, betas, FINAL_LIMITS)
+                play = play_sealed(str(written.source), data, orders, betas, self._final)
                 score = outcome_of(play, self.judge.unit).objective(SEARCH_BETAS)[0]
                 found.append((float(score), written))
         return found
@@ -155,8 +159,18 @@ class FileRounds:
         """
         everything = np.arange(len(self.judge.data))
         data, orders = self.judge.part(everything, self.judge.test, range(self.judge.test.num_rows))
-        play = play_sealed(str(written.source), data, orders, self._betas(BETAS), FINAL_LIMITS)
+        play = play_sealed(str(written.source), data, orders, self._betas(BETAS), self._final)
         return outcome_of(play, self.judge.unit)
+
+    @property
+    def _final(self) -> Sandbox:
+        """Limits in the comparison at the end and in the test."""
+        cpu, wall = self.sandbox.cpu_seconds, self.sandbox.wall_seconds
+        return dataclasses.replace(
+            self.sandbox,
+            cpu_seconds=None if cpu is None else FINAL_TIMES * cpu,
+            wall_seconds=None if wall is None else FINAL_TIMES * wall,
+        )
 
     def _betas(self, betas: Sequence[float]) -> Sequence[float]:
         """The values of β that files are played at."""

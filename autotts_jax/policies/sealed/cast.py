@@ -14,7 +14,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.policies.sealed.child import LONGEST_FAILURE, PROGRAM
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.sandbox.messages import Message
-from autotts_jax.sandbox.process import Child, Sandbox, code_files
+from autotts_jax.sandbox.process import Child, Sandbox, SandboxError, code_files
 from autotts_jax.user_code import UserCode
 
 _MODULE = "autotts_jax.policies.sealed.child"
@@ -25,18 +25,16 @@ class Sealing:
     """How code that somebody else wrote is run.
 
     Attributes:
-        trusted: load controllers and policies from files and modules into this process.
         spellings: show programs answers as they are spelled, not as labels.
-        sandbox: limits of the processes that it runs in.
+        sandbox: limits of the processes that it runs in. At the level ``none`` controllers and policies are
+            loaded into this process, unchecked; programs have one of their own even then.
     """
 
-    trusted: bool = False
     spellings: bool = False
     sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
 
     def __post_init__(self) -> None:
-        for name in ("trusted", "spellings"):
-            flag(name, getattr(self, name))
+        flag("spellings", self.spellings)
         if not isinstance(self.sandbox, Sandbox):
             raise InputError(f"sandbox is {self.sandbox!r:.60}, but it must be an autotts_jax.Sandbox")
 
@@ -45,10 +43,29 @@ SEALED = Sealing()
 """How code is run where nothing else is said: in a process of its own."""
 
 
-_PLAYED: weakref.WeakSet[Child] = weakref.WeakSet()
-"""Children of every cast that have played and stand still."""
+_CHILDREN: weakref.WeakSet[Child] = weakref.WeakSet()
+"""Children of every cast."""
+
+_IDLE: weakref.WeakKeyDictionary[Child, bool] = weakref.WeakKeyDictionary()
+"""Those of them that are not lent and stand still, in this order, and whether they have played."""
 
 _LOCK = threading.Lock()
+"""Held by whoever uses these."""
+
+
+class _Member(Child):
+    """A child of a cast. All that there are share one limit of memory."""
+
+    def held_together(self) -> int:
+        """Gives the bytes that all children hold; where these are too many, idle ones are ended first."""
+        with _LOCK:
+            held = sum(child.held() for child in _CHILDREN if not child.closed)
+            while held > self._sandbox.memory and _IDLE:
+                child, _ = _IDLE.popitem()
+                if not child.closed:
+                    held -= child.held()
+                    child.close()
+        return held
 
 
 class Cast:
@@ -90,9 +107,9 @@ class Cast:
 
         Args:
             number: how many.
-            fresh: how many more that are ended afterwards. Where there are such, none of all has played
-                before, and every idle child that has, of any cast, is ended: while it lives, even one that
-                stands still can be seen, and so can tell what it saw.
+            fresh: how many more. Where there are such, none of all has played before, all are ended
+                afterwards, and so, first, is every idle child that has played, of any cast: while it lives,
+                even one that stands still can be seen, and so can tell what it saw.
 
         Yields:
             Those, and the fresh ones.
@@ -104,18 +121,20 @@ class Cast:
         crew = self._lend(number + fresh, played=not fresh)
         try:
             self._load(crew, number + fresh - len(crew))
+            until = self._sandbox.deadline()
+            for child in crew:
+                child.until = until
             yield crew[:number], crew[number:]
         except BaseException:
             for child in crew:
                 child.close()
             raise
-        for child in crew[number:]:
-            child.close()
-        for child in crew[:number]:
-            child.pause()
-            with _LOCK:
-                _PLAYED.add(child)
-            self._idle.append(child)
+        for child in crew:
+            if fresh:
+                child.close()
+            else:
+                child.pause()
+                self._rest(child, played=True)
 
     @contextlib.contextmanager
     def child(self) -> Iterator[Child]:
@@ -140,7 +159,8 @@ class Cast:
             for child in loaded:
                 child.close()
             raise
-        self._idle.extend(loaded)
+        for child in loaded:
+            self._rest(child, played=False)
         return says
 
     def _load(self, crew: list[Child], number: int) -> list[Mapping[str, Any]]:
@@ -155,13 +175,19 @@ class Cast:
         """Takes idle children; those that have played are ended, of every cast, where they are not wanted."""
         with _LOCK:
             if not played:
-                for child in _PLAYED:
+                for child in [child for child, has_played in _IDLE.items() if has_played]:
                     child.close()
-                _PLAYED.clear()
             standing = [child for child in self._idle if not child.closed]
             lent, self._idle[:] = standing[:number], standing[number:]
-            _PLAYED.difference_update(lent)
+            for child in lent:
+                _IDLE.pop(child, None)
         return lent
+
+    def _rest(self, child: Child, played: bool) -> None:
+        """Keeps a child that stands still until it is lent."""
+        with _LOCK:
+            _IDLE[child] = played
+            self._idle.append(child)
 
     @property
     def _idle(self) -> list[Child]:
@@ -175,13 +201,20 @@ class Cast:
         package = self.code.package()
         name = f"player {self.code.path!r}"
         if package is None:
-            return Child(_MODULE, self._sandbox, name=name)
-        _, file, folders = package
-        readable = [place for folder in folders for place in code_files(folder)] or [file]
-        packages = {package[0]: (file, folders)}
-        return Child(
-            _MODULE, self._sandbox, readable=readable, listable=folders, packages=packages, name=name
-        )
+            child = _Member(_MODULE, self._sandbox, name=name)
+        else:
+            package_name, file, folders = package
+            child = _Member(
+                _MODULE,
+                self._sandbox,
+                readable=[place for folder in folders for place in code_files(folder)] or [file],
+                listable=folders,
+                packages={package_name: (file, folders)},
+                name=name,
+            )
+        with _LOCK:
+            _CHILDREN.add(child)
+        return child
 
     def _loaded(self, child: Child) -> Mapping[str, Any]:
         """Waits until a child has loaded the code, and stops it; gives what it says of the code."""
@@ -198,10 +231,12 @@ def fail_if_failed(message: Message) -> None:
         message: a message of a child.
 
     Raises:
-        InputError: it says that something failed.
+        SandboxError: it says that it has no more memory.
+        InputError: it says that something else failed.
     """
     if "failed" in message.says:
-        raise InputError(printable(message.says["failed"]))
+        kind = SandboxError if message.says.get("exhausted") is True else InputError
+        raise kind(printable(message.says["failed"]))
 
 
 def printable(text: Any) -> str:

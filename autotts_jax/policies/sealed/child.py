@@ -62,9 +62,10 @@ def main(channel: Channel) -> None:
             says, arrays = channel.receive()
             serve[says["do"]](says, arrays)
     except InputError as error:
-        channel.send({"failed": str(error)[-LONGEST_FAILURE:]})
+        exhausted = isinstance(error.__cause__, MemoryError)
+        channel.send({"failed": str(error)[-LONGEST_FAILURE:], "exhausted": exhausted})
     except MemoryError:
-        channel.send({"failed": "it ran out of memory"})
+        channel.send({"failed": "it ran out of memory", "exhausted": True})
     except BaseException as error:
         channel.send({"failed": last_lines(error)})
 

@@ -50,6 +50,9 @@ AWAKE = 3e-4
 MOST_ASLEEP = 255
 """Waits that it sleeps through, at most, before it tries to stay awake again."""
 
+SHARE = 1 << 28
+"""Bytes of memory that there must be for each child where there are several."""
+
 CHECKED = 32
 """Episodes that are played again by a child that has played nothing else, at most."""
 
@@ -108,7 +111,8 @@ class ProgramPlayer(Player):
             for number, asked in enumerate(draw.permutation(len(dataset))[:CHECKED])
         ]
         parts = []
-        crew = max(1, min(processes, devices.usable_cores(), len(episodes)))
+        most = self.sealing.sandbox.memory // SHARE - len(self.values)
+        crew = max(1, min(processes, devices.usable_cores(), len(episodes), most))
         with self.cast.children(crew, fresh=len(self.values)) as (children, fresh):
             runs = [_Run(self, dataset, orders, budget, value) for value in self.values]
             # First, while the others stand still: what has played a question could tell its answer.
