@@ -316,6 +316,34 @@ def test_files_and_tables_hold_what_was_played(tmp_path):
     result.save(tmp_path / "results")  # it replaces its own files
 
 
+def test_the_command_prints_the_table_and_writes_the_files(run, tmp_path):
+    play = ("batch", "--data", "smollm2", "--seeds", 2, "--max-branches", 8, "--out", tmp_path / "out")
+    status, out, err = run(*play, "--allocators", "uniform, naive", "--budgets", "5000, 9000")
+    assert (status, err) == (0, "")
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert lines[0] == "SmolLM2-135M-Instruct/arithmetic"
+    first = [line.split()[0] for line in lines[3:] if line]
+    assert first == ["5.00", "uniform", "naive", "9.00", "uniform", "naive", "Δ:", "wrote"]
+    assert max(map(len, lines[:-1])) <= 80
+    written = {file.name for file in (tmp_path / "out").iterdir()}
+    assert written == {"episodes.parquet", "manifest.json", "summary.csv"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--budgets", "5e3"), "--budgets: '5e3' is not a whole number of tokens"),
+        (("--budgets", "5,"), "--budgets: '' is not a whole number of tokens"),
+        (("--budgets", "0"), "a budget is 0, but it must be at least 1"),
+        (("--budgets", "5", "--allocators", "best"), "unknown allocator 'best'"),
+    ],
+)
+def test_the_command_says_what_is_wrong(run, arguments, message):
+    status, out, err = run("batch", "--data", "smollm2", *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
 # --- bad input ----------------------------------------------------------------------------------------------
 
 
