@@ -122,19 +122,15 @@ def show(
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(gain[:, -1:] > 0.002, gain / gain[:, -1:], np.nan)
     table(
-        "accuracy in %, mean of cells (tokens spent in % of the budget)",
+        "accuracy in %, mean of cells; share of the oracle's gain over uniform in %, median of cells",
         names,
-        lambda a, b: f"{100 * accuracy[:, a, b].mean():.2f} ({100 * spent[:, a, b].mean():.0f})",
+        lambda a, b: f"{100 * accuracy[:, a, b].mean():.1f}; {100 * np.nanmedian(share[:, a, b]):z.0f}",
     )
+    table("tokens spent in % of the budget", names, lambda a, b: f"{100 * spent[:, a, b].mean():.0f}")
     table(
-        "share of the oracle's gain over uniform in %, median of cells",
+        f"cells significantly better; worse than {PER_QUESTION}",
         names,
-        lambda a, b: f"{100 * np.nanmedian(share[:, a, b]):.0f}",
-    )
-    table(
-        f"cells significantly better / worse than {PER_QUESTION}",
-        names,
-        lambda a, b: f"{(low[:, a, b] > 0).sum()} / {(high[:, a, b] < 0).sum()}",
+        lambda a, b: f"{(low[:, a, b] > 0).sum()}; {(high[:, a, b] < 0).sum()}",
     )
 
 
