@@ -10,6 +10,7 @@ from .discovery.results.found import Discovery, read_run
 from .envs.making import make, sb3_vec_env
 from .errors import InputError
 from .experiments import papers
+from .experiments.batch import BatchEvaluation, evaluate_batch
 from .experiments.benchmark import Agent, Benchmark, Task, bench
 from .experiments.evaluation import Evaluation, evaluate
 from .experiments.live_rows import LiveRun
@@ -25,6 +26,7 @@ from .training.entry import train
 __all__ = [
     "Action",
     "Agent",
+    "BatchEvaluation",
     "Benchmark",
     "Controller",
     "Discovery",
@@ -47,6 +49,7 @@ __all__ = [
     "bench",
     "discover",
     "evaluate",
+    "evaluate_batch",
     "first_of",
     "import_answers",
     "load",

@@ -39,6 +39,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 SIMULATED = "--engine simulated --interval 20 --max-tokens 100"
 LINES = {
     "evaluate": "evaluate --data mine --controllers sc@2 --seeds 1 --max-branches 8 --out out",
+    "batch": "batch --data mine --allocators uniform --budgets 99 --seeds 1 --max-branches 8 --out out",
     "bench": "bench --task recorded --data mine --controllers sc --out out",
     "trace": "trace --data mine --controller sc@2 --max-branches 8 --out out",
     "paper": "paper ttrl --data mine --out out",
@@ -56,7 +57,7 @@ LINES = {
     "answer": f"answer {SIMULATED} --controller sc@2 --max-branches 4 12+30",
 }
 WRITING = [name for name in LINES if name != "answer"]
-RESULTS = ["evaluate", "bench", "trace", "paper"]
+RESULTS = ["evaluate", "batch", "bench", "trace", "paper"]
 """Commands whose files appear together when they end."""
 
 RACED = ["evaluate", "collect", "train", "discover", "answer --questions", "data convert"]
@@ -94,6 +95,7 @@ def prepared(folder):
     scores = tuple(Score(name, None, 1, "sc@1", *[0.0] * 10) for name in ("sc@1", "published"))
     return {
         (at, "evaluate"): evaluated,
+        (at, "evaluate_batch"): at.evaluate_batch(data, "uniform", budgets=[99], seeds=1, max_branches=8),
         (at, "bench"): Benchmark(TASKS["laptop"], "test", 2, scores, evaluated),
         (at, "trace"): at.trace(data, "sc@2", max_branches=8),
         (at.papers, "ttrl"): at.papers.ttrl(data, seeds=1),
@@ -488,6 +490,7 @@ def test_two_processes_that_begin_at_once_leave_what_one_does(inputs, run, tmp_p
 
 READ = {
     "evaluate": "mine/matrix.npz",
+    "batch": "mine/matrix.npz",
     "trace": "mine/matrix.npz",
     "paper": "mine/matrix.npz",
     "collect": "out/collection.json",

@@ -1,3 +1,4 @@
+from .batch import Allocator, Readings, read_through, spend
 from .compiling import COMPILER_OPTIONS, XLA_FLAGS
 from .controller import Controller, Family, Memory, check_beta, check_branches, first_of, keep_live, within
 from .costs import CostModel
@@ -14,6 +15,7 @@ __all__ = [
     "UNREVEALED",
     "XLA_FLAGS",
     "Action",
+    "Allocator",
     "Controller",
     "CostModel",
     "Decision",
@@ -26,6 +28,7 @@ __all__ = [
     "Memory",
     "ModelSize",
     "NotKeptError",
+    "Readings",
     "ReplayExecutor",
     "ReplayPool",
     "Results",
@@ -39,7 +42,9 @@ __all__ = [
     "first_of",
     "initialize",
     "keep_live",
+    "read_through",
     "rollout",
+    "spend",
     "vote_weighted",
     "within",
 ]

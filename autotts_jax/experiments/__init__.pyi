@@ -1,4 +1,5 @@
 from . import papers
+from .batch import ORACLE, BatchEvaluation, BatchPlay, BatchRow, evaluate_batch
 from .benchmark import TASKS, Agent, Benchmark, Score, Task, bench
 from .evaluation import PROTOCOLS, Evaluation, Frontiers, branch_orders, evaluate
 from .frontier import (
@@ -28,12 +29,16 @@ from .tracing import Trace, TraceStep, trace
 
 __all__ = [
     "ALL_MODELS",
+    "ORACLE",
     "PROTOCOLS",
     "REFERENCE",
     "TASKS",
     "Agent",
     "Answered",
     "Anytime",
+    "BatchEvaluation",
+    "BatchPlay",
+    "BatchRow",
     "Benchmark",
     "Compared",
     "Comparison",
@@ -58,6 +63,7 @@ __all__ = [
     "controller_regret",
     "estimate_table",
     "evaluate",
+    "evaluate_batch",
     "frontier_of",
     "hypervolume",
     "normalised_regret",

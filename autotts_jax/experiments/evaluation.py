@@ -252,17 +252,7 @@ class Evaluation:
         Returns:
             Versions, devices, data, settings and wall times, for ``manifest.json``.
         """
-        packages = ("autotts-jax", "jax", "jaxlib", "numpy", "scipy")
-        return {
-            "versions": {"python": platform.python_version()}
-            | {package: metadata.version(package) for package in packages},
-            "devices": [str(device.device_kind) for device in jax.local_devices()],
-            "command": without_secrets(sys.argv),
-            "data": [
-                {"cell": cell.name, "source": cell.source, "sha256": cell.sha256}
-                for cell in self.dataset.cells
-            ],
-            "encoding": self.dataset.encoding,
+        return provenance(self.dataset) | {
             "protocol": self.protocol,
             "seeds": self.seeds,
             "max_branches": self.max_branches,
@@ -412,6 +402,26 @@ def evaluate(
         warn_of_refusal(name, problem)
     said = {name: str(problem) for name, problem in refused.items()}
     return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective, said)
+
+
+def provenance(dataset: ProbeDataset) -> dict[str, Any]:
+    """Says what results were made with, and of which data.
+
+    Args:
+        dataset: the questions.
+
+    Returns:
+        Versions, devices, the command and the data, for a manifest.
+    """
+    packages = ("autotts-jax", "jax", "jaxlib", "numpy", "scipy")
+    return {
+        "versions": {"python": platform.python_version()}
+        | {package: metadata.version(package) for package in packages},
+        "devices": [str(device.device_kind) for device in jax.local_devices()],
+        "command": without_secrets(sys.argv),
+        "data": [{"cell": cell.name, "source": cell.source, "sha256": cell.sha256} for cell in dataset.cells],
+        "encoding": dataset.encoding,
+    }
 
 
 def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], width: int) -> BranchOrders:

@@ -1,5 +1,15 @@
 from .adaptive_consistency import AdaptiveConsistency
 from .adaptive_rules import DirichletConsistency, EntropyConsistency, MajorityConsistency
+from .allocators import (
+    ALLOCATORS,
+    BlendASC,
+    DirichletGain,
+    LeastSure,
+    NaiveIndex,
+    ShadowPrice,
+    SmallestLead,
+    Uniform,
+)
 from .cisc import CISC
 from .cmc import CMC
 from .deepconf import DeepConf, DeepConfOffline
@@ -27,16 +37,19 @@ from .single_branch import SingleBranch
 from .sprt import SPRTConsensus
 
 __all__ = [
+    "ALLOCATORS",
     "CISC",
     "CMC",
     "CONTROLLERS",
     "DEER",
     "EAT",
     "AdaptiveConsistency",
+    "BlendASC",
     "ControllerPlayer",
     "DeepConf",
     "DeepConfOffline",
     "DirichletConsistency",
+    "DirichletGain",
     "DistilledRules",
     "Dynasor",
     "EarlyStopping",
@@ -44,7 +57,9 @@ __all__ = [
     "EnvPolicy",
     "HostPlayer",
     "HostPolicy",
+    "LeastSure",
     "MajorityConsistency",
+    "NaiveIndex",
     "NeuralPolicy",
     "ParallelProbe",
     "Play",
@@ -58,9 +73,12 @@ __all__ = [
     "Sealing",
     "Seen",
     "SelfConsistency",
+    "ShadowPrice",
     "ShortM",
     "SignalInput",
     "SingleBranch",
+    "SmallestLead",
+    "Uniform",
     "as_controller",
     "as_player",
     "load_policy",

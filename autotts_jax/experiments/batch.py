@@ -1,0 +1,422 @@
+"""Allocators on sets of questions: accuracy at total token budgets, on the same branches."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Bool, Float, Int
+from rich.console import RenderableType
+
+from autotts_jax.checks import whole
+from autotts_jax.collect.loading import loaded
+from autotts_jax.core.batch import Allocator, Readings, read_through, spend
+from autotts_jax.core.controller import check_fields
+from autotts_jax.core.forks import refuse_forks
+from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluation import MAX_SEED, MAX_SEEDS, branch_orders, provenance
+from autotts_jax.experiments.files import FILES, MANIFEST, results_folder, rows_table, write_csv
+from autotts_jax.experiments.tables import Table, add_row, numbers_table, points, thousands
+from autotts_jax.policies.allocators import ALLOCATORS, Uniform
+from autotts_jax.replay.dataset import ProbeDataset
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.resampling import paired_bootstrap
+from autotts_jax.terminal import printable, styled
+
+ORACLE = "oracle"
+"""The allocator that knows how the accuracy of each question grows with its branches."""
+
+ORACLE_ORDERS = 200
+"""Branch orders that the oracle learns that from; none of them is played."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchRow:
+    """An allocator on the questions of a cell under a budget, in means over seeds.
+
+    Attributes:
+        model: the model.
+        benchmark: the benchmark.
+        name: the allocator.
+        budget: token budget for all questions together.
+        accuracy: share of the questions that are answered correctly.
+        accuracy_low: lower end of its 95 % interval, by bootstrap over questions.
+        accuracy_high: upper end of it.
+        gain: accuracy less that of the first allocator under the budget.
+        gain_low: lower end of its 95 % interval, by paired bootstrap over questions.
+        gain_high: upper end of it.
+        tokens: tokens spent, of all questions.
+        unspent: tokens that are left of the budget.
+        unanswered: questions without an answer.
+    """
+
+    model: str
+    benchmark: str
+    name: str
+    budget: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    gain: float
+    gain_low: float
+    gain_high: float
+    tokens: float
+    unspent: float
+    unanswered: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchPlay:
+    """What an allocator has made of B budgets under S seeds, for Q questions.
+
+    Attributes:
+        name: the allocator.
+        branches: branches read of each question. Shape (B, S, Q).
+        tokens: tokens spent on each. Shape (B, S, Q).
+        answer: answer ids, ``NONE`` for no answer. Shape (B, S, Q).
+        correct: whether these are the gold answers. Shape (B, S, Q).
+    """
+
+    name: str
+    branches: Int[np.ndarray, "B S Q"]
+    tokens: Int[np.ndarray, "B S Q"]
+    answer: Int[np.ndarray, "B S Q"]
+    correct: Bool[np.ndarray, "B S Q"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchEvaluation:
+    """What `evaluate_batch` played: a table, data frames and files of it.
+
+    Attributes:
+        dataset: the questions.
+        plays: what each allocator has made of the budgets.
+        budgets: token budgets, each for all questions of a cell.
+        seeds: S, seeds 0 … S - 1.
+        max_branches: W, branches that a question could read.
+        at_once: k, questions that read a branch at a time.
+    """
+
+    dataset: ProbeDataset
+    plays: tuple[BatchPlay, ...]
+    budgets: tuple[int, ...]
+    seeds: int
+    max_branches: int
+    at_once: int
+
+    @functools.cached_property
+    def rows(self) -> tuple[BatchRow, ...]:
+        """One row for each cell, budget and allocator."""
+        return tuple(
+            row for cell in range(len(self.dataset.cells)) for row in _rows(self.dataset, self, cell)
+        )
+
+    def table(self) -> Table:
+        """Shows accuracy under each budget, what was spent of it, and the gain over the first allocator.
+
+        Returns:
+            A table that prints in 80 columns and that a notebook shows.
+        """
+        return Table(self._parts)
+
+    def summary(self) -> pa.Table:
+        """Gives the rows.
+
+        Returns:
+            An Arrow table with the attributes of `BatchRow` as columns.
+        """
+        return rows_table([field.name for field in dataclasses.fields(BatchRow)], self.rows)
+
+    def episodes(self) -> pa.Table:
+        """Gives what every question got and answered, one row for each allocator, budget, seed and question.
+
+        Returns:
+            An Arrow table with the columns ``model``, ``benchmark``, ``name``, ``budget``, ``seed``,
+            ``question``, ``branches``, ``tokens``, ``answer`` and ``correct``.
+        """
+        return pa.concat_tables(_episodes(self, play) for play in self.plays).unify_dictionaries()
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Writes ``episodes.parquet``, ``summary.csv`` and ``manifest.json``.
+
+        They appear together, when all are complete, and replace those of an earlier evaluation.
+
+        Args:
+            folder: where to write them; made if need be.
+
+        Returns:
+            The files.
+
+        Raises:
+            InputError: the folder cannot be written to, or holds what no evaluation has written.
+        """
+        with results_folder(folder, FILES) as partial:
+            pq.write_table(self.episodes(), partial / "episodes.parquet")
+            write_csv(partial / "summary.csv", self.summary())
+            manifest = json.dumps(self.manifest(), indent=2, ensure_ascii=False)
+            (partial / MANIFEST).write_text(manifest + "\n", encoding="utf-8")
+        return [Path(folder) / name for name in ("episodes.parquet", MANIFEST, "summary.csv")]
+
+    def manifest(self) -> dict[str, Any]:
+        """Says what made the results.
+
+        Returns:
+            Versions, devices, data and settings, for ``manifest.json``.
+        """
+        return provenance(self.dataset) | {
+            "protocol": "repo100",
+            "seeds": self.seeds,
+            "max_branches": self.max_branches,
+            "budgets": list(self.budgets),
+            "at_once": self.at_once,
+            "controllers": [{"name": play.name} for play in self.plays],
+        }
+
+    def __repr__(self) -> str:
+        names = ", ".join(play.name for play in self.plays)
+        return f"BatchEvaluation of {names}: {len(self.dataset)} questions, {self.seeds} seeds"
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    def _parts(self, _: int) -> Iterator[RenderableType]:
+        first = self.plays[0].name
+        compared = len(self.plays) > 1
+        headings = ["accuracy, % [95 %]", "spent, %", "unanswered", "Δ [95 %]"]
+        for cell in self.dataset.cells:
+            of_cell = [row for row in self.rows if (row.model, row.benchmark) == (cell.model, cell.benchmark)]
+            table = numbers_table(cell.name, headings if compared else headings[:-1])
+            for budget in self.budgets:
+                add_row(table, f"{thousands(budget)} ktokens", style="bold")
+                for row in (row for row in of_cell if row.budget == budget):
+                    gain = "" if row.name == first else points(row.gain, row.gain_low, row.gain_high)
+                    add_row(
+                        table,
+                        row.name,
+                        f"{100 * row.accuracy:.1f} [{100 * row.accuracy_low:.1f}, "
+                        f"{100 * row.accuracy_high:.1f}]",
+                        f"{100 * row.tokens / budget:.1f}",
+                        f"{row.unanswered:.1f}",
+                        *[gain] * compared,
+                    )
+                table.add_section()
+            yield table
+        yield styled(
+            f"Δ: gain over {printable(first)}; 95 %: intervals by bootstrap over questions", style="dim"
+        )
+
+
+def evaluate_batch(
+    data: ProbeDataset | str | Path | Sequence[str | Path],
+    allocators: str | Allocator | Sequence[str | Allocator],
+    *,
+    budgets: Sequence[int],
+    seeds: int = 100,
+    max_branches: int = 64,
+    at_once: int = 1,
+) -> BatchEvaluation:
+    """Answers all questions of a cell with one token budget, shared out by allocators.
+
+    An allocator says of each question how urgent its next branch is. The most urgent questions read theirs to
+    the end, each read is charged its tokens, and the batch ends with the first read that the budget cannot
+    pay, or when no question is urgent. Each question answers the majority of its branches.
+
+    Args:
+        data: the questions: a dataset, or whatever `autotts_jax.load` takes. Every cell is a set of its own.
+        allocators: one or several, the first of which the others are compared with: names of
+            `autotts_jax.policies.ALLOCATORS`, ``"oracle"``, which knows how the accuracy of each question
+            grows with its branches, or allocators of your own.
+        budgets: token budgets, each for all questions of a cell.
+        seeds: S, to play seeds 0 … S - 1; a seed draws the order of the branches, as ``repo100`` does.
+        max_branches: W, branches that a question can read.
+        at_once: k, questions that read a branch at a time.
+
+    Returns:
+        The results: ``table()``, ``summary()``, ``episodes()`` and ``save(folder)``.
+
+    Raises:
+        InputError: the arguments do not fit together, or an allocator returned something other than a number.
+            Other exceptions of allocators are passed on.
+
+    Example:
+        >>> import autotts_jax as at
+        >>> data = at.load("smollm2")
+        >>> chosen = ["uniform", "dirichlet", "oracle"]
+        >>> result = at.evaluate_batch(data, chosen, budgets=[20_000], seeds=5)
+        >>> [(row.name, round(row.accuracy, 3), row.tokens <= 20_000) for row in result.rows]
+        [('uniform', 0.165, True), ('dirichlet', 0.135, True), ('oracle', 0.225, True)]
+    """
+    refuse_forks()
+    data = loaded(data)
+    chosen = _chosen(allocators)
+    if isinstance(budgets, str) or not isinstance(budgets, Sequence) or not budgets:
+        raise InputError(
+            f"budgets is {budgets!r:.60}, but it must be a list of at least one number of tokens"
+        )
+    budgets = tuple(whole("a budget", budget, 1) for budget in budgets)
+    if len(set(budgets)) < len(budgets):
+        raise InputError("a budget is given more than once; give each once")
+    seeds = whole("the number of seeds", seeds, 1, MAX_SEEDS)
+    max_branches = whole("max_branches", max_branches, 1)
+    at_once = whole("at_once", at_once, 1)
+    for cell in data.cells:
+        if cell.num_branches < max_branches:
+            raise InputError(
+                f"{cell.name} has {cell.num_branches} branches a question, fewer than the {max_branches} "
+                f"that one can read; set max_branches to {cell.num_branches} or less"
+            )
+    cells = [data.cell_questions(cell) for cell in range(len(data.cells))]
+    played: dict[str, list[tuple[np.ndarray, ...]]] = {name: [] for name in chosen}
+    for questions in cells:
+        of_cell = data.select(questions)
+        orders = branch_orders(of_cell, "repo100", range(seeds), max_branches)
+        for name, allocator in chosen.items():
+            if allocator is None:
+                others = branch_orders(
+                    of_cell, "repo100", range(MAX_SEED - ORACLE_ORDERS, MAX_SEED), max_branches
+                )
+                readings = read_by_oracle(of_cell.matrix, orders, others)
+            else:
+                readings = read_through(allocator, of_cell.matrix, orders)
+            branches = spend(readings, np.array(budgets), at_once)
+            played[name].append((branches, *_outcomes(readings, branches)))
+    place = np.argsort(np.concatenate(cells))
+    plays = []
+    for name, parts in played.items():
+        columns = zip(*parts, strict=True)
+        branches, tokens, answer = (np.concatenate(column, axis=-1)[..., place] for column in columns)
+        correct = (answer != NONE) & (answer == np.asarray(data.matrix.gold))
+        plays.append(BatchPlay(name, branches, tokens, answer, correct))
+    return BatchEvaluation(data, tuple(plays), budgets, seeds, max_branches, at_once)
+
+
+def read_by_oracle(matrix: ProbeMatrix, orders: BranchOrders, others: BranchOrders) -> Readings:
+    """Has an oracle say how urgent each read is: it knows how the accuracy of each question grows.
+
+    It reads where the mean accuracy gains most a token, by the least concave curve above it, and leaves a
+    question that gains nothing more. So no allocation that is fixed beforehand has a higher mean. It does not
+    see what a question has answered.
+
+    Args:
+        matrix: the probe matrix.
+        orders: the branch orders that are played, a row a seed.
+        others: branch orders to learn the mean accuracies from.
+    """
+    answer = read_through(Uniform(), matrix, others).answer
+    growth = ((answer != NONE) & (answer == np.asarray(matrix.gold)[:, None])).mean(axis=0)
+    tokens = np.asarray(matrix.tokens)
+    mean_tokens = tokens.sum(axis=1) / (tokens > 0).sum(axis=1)
+    urgency = np.array([concave_slopes(curve) for curve in growth]) / mean_tokens[:, None]
+    urgency = np.where(urgency > 0, urgency, -np.inf).astype(np.float32)
+    played = read_through(Uniform(), matrix, orders)
+    return played._replace(urgency=np.broadcast_to(urgency, played.urgency.shape))
+
+
+def concave_slopes(curve: Float[np.ndarray, " N+1"]) -> Float[np.ndarray, " N"]:
+    """Computes the slopes of the least concave curve above another.
+
+    Args:
+        curve: the other, at 0 … N.
+
+    Returns:
+        Its slopes between them, which never rise.
+    """
+    slopes = np.empty(len(curve) - 1)
+    at = 0
+    while at < len(slopes):
+        ahead = (curve[at + 1 :] - curve[at]) / np.arange(1, len(curve) - at)
+        end = at + 1 + int(np.argmax(ahead))
+        slopes[at:end] = ahead.max()
+        at = end
+    return slopes
+
+
+def _chosen(allocators: Any) -> dict[str, Allocator | None]:
+    """The allocators by name; None stands for the oracle."""
+    given = [allocators] if isinstance(allocators, str | Allocator) else allocators
+    if not isinstance(given, Sequence) or not given:
+        raise InputError(f"allocators is {allocators!r:.60}, but it must be a list of at least one allocator")
+    names = [type(one).__name__ if isinstance(one, Allocator) else one for one in given]
+    if twice := [name for name, count in Counter(map(str, names)).items() if count > 1]:
+        raise InputError(f"{', '.join(twice)}: given more than once; give each allocator once")
+    chosen: dict[str, Allocator | None] = {}
+    for name, one in zip(names, given, strict=True):
+        if isinstance(one, Allocator):
+            check_fields(one)  # type: ignore[arg-type]  # it has all that this looks at
+            chosen[name] = one
+        elif isinstance(one, str) and (one == ORACLE or one in ALLOCATORS):
+            chosen[name] = ALLOCATORS.get(one)
+        else:
+            raise InputError(
+                f"unknown allocator {one!r:.80}; known are {', '.join([*ALLOCATORS, ORACLE])}, and your own "
+                "as an object of a subclass of autotts_jax.core.Allocator"
+            )
+    return chosen
+
+
+def _outcomes(readings: Readings, branches: Int[np.ndarray, "B S Q"]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens spent on each question, and its answer."""
+    total = np.pad(readings.cost.cumsum(axis=-1, dtype=np.int64), ((0, 0), (0, 0), (1, 0)))
+    tokens, answer = (
+        np.stack([np.take_along_axis(table, read[..., None], axis=-1)[..., 0] for read in branches])
+        for table in (total, readings.answer)
+    )
+    return tokens, answer
+
+
+def _rows(dataset: ProbeDataset, result: BatchEvaluation, cell: int) -> Iterator[BatchRow]:
+    questions = dataset.cell_questions(cell)
+    texts = [dataset.questions[question].text for question in questions]
+    weight = np.full(len(questions), 1 / len(questions))
+    for at, budget in enumerate(result.budgets):
+        first = result.plays[0].correct[at][:, questions].mean(axis=0)
+        for play in result.plays:
+            correct = play.correct[at][:, questions].mean(axis=0)
+            spent = play.tokens[at][:, questions].sum(axis=1).mean()
+            yield BatchRow(
+                dataset.cells[cell].model,
+                dataset.cells[cell].benchmark,
+                play.name,
+                budget,
+                float(correct.mean()),
+                *paired_bootstrap(correct, weight, texts),
+                float((correct - first).mean()),
+                *paired_bootstrap(correct - first, weight, texts),
+                tokens=float(spent),
+                unspent=float(budget - spent),
+                unanswered=float((play.answer[at][:, questions] == NONE).sum(axis=1).mean()),
+            )
+
+
+def _episodes(result: BatchEvaluation, play: BatchPlay) -> pa.Table:
+    dataset = result.dataset
+    budget, seed, question = (axis.reshape(-1) for axis in np.indices(play.tokens.shape))
+    cell = np.asarray(dataset.matrix.cell)[question]
+    spelled = [dataset.questions[q].answer(a) for q, a in zip(question, play.answer.reshape(-1), strict=True)]
+
+    def names(index: np.ndarray, of: Sequence[str]) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(pa.array(index, pa.int32()), pa.array(of, pa.string()))
+
+    return pa.table(
+        {
+            "model": names(cell, [cell.model for cell in dataset.cells]),
+            "benchmark": names(cell, [cell.benchmark for cell in dataset.cells]),
+            "name": names(np.zeros_like(cell), [play.name]),
+            "budget": pa.array(np.array(result.budgets)[budget], pa.int64()),
+            "seed": pa.array(seed, pa.int32()),
+            "question": pa.array([q.index for q in dataset.questions], pa.int32()).take(pa.array(question)),
+            "branches": pa.array(play.branches.reshape(-1), pa.int32()),
+            "tokens": pa.array(play.tokens.reshape(-1), pa.int64()),
+            "answer": pa.array(spelled, pa.string()),
+            "correct": pa.array(play.correct.reshape(-1), pa.bool_()),
+        }
+    )

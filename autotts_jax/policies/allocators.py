@@ -1,0 +1,179 @@
+"""Allocators: which of many questions reads its next branch, when one token budget is for all of them.
+
+Each is an index of what one question has revealed; `autotts_jax.core.Allocator` is the contract.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from jax.scipy.stats import norm
+from jaxtyping import Float, Float32
+
+from autotts_jax.core.batch import Allocator
+from autotts_jax.core.controller import within
+from autotts_jax.core.view import View
+from autotts_jax.typing import Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Uniform(Allocator):
+    """The same number of branches for all questions."""
+
+    def index(self, view: View) -> Float[Array, ""]:
+        return -view.opened.astype(jnp.float32)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LeastSure(Allocator):
+    """ASC under a common price: always the question that the confidence of ASC is lowest for.
+
+    This is ASC on every question with one threshold, which is raised until the budget is spent.
+    """
+
+    def index(self, view: View) -> Float[Array, ""]:
+        return after_two(view, doubt(view))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SmallestLead(Allocator):
+    """SPRT under a common price: always the question whose leader leads by the fewest votes."""
+
+    def index(self, view: View) -> Float[Array, ""]:
+        vote = view.vote_finals()
+        return after_two(view, (vote.top2 - vote.top1).astype(jnp.float32))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class NaiveIndex(Allocator):
+    """The probability that the runner-up leads in truth, over the tokens of a branch and the root of n."""
+
+    def index(self, view: View) -> Float[Array, ""]:
+        return after_two(view, doubt(view) / (mean_tokens(view) * jnp.sqrt(view.opened)))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class BlendASC(Allocator):
+    """The doubt of ASC blended with that of the test PPR-1v1, after Blend-ASC (arXiv 2511.12309).
+
+    PPR-1v1 compares the prior with the posterior density of a tie between the two leading answers. The paper
+    blends the ranks of the two numbers among all questions. An index is of one question, so here their
+    logarithms are averaged instead.
+    """
+
+    def index(self, view: View) -> Float[Array, ""]:
+        vote = view.vote_finals()
+        votes = vote.top1 + vote.top2
+        tie = gammaln(votes + 2.0) - gammaln(vote.top1 + 1.0) - gammaln(vote.top2 + 1.0) - votes * np.log(2)
+        return after_two(view, (jnp.log(doubt(view)) + tie) / 2)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DirichletGain(Allocator):
+    """What reading on adds to the share of the answer that is given, at the best number of branches a token.
+
+    The shares of leader, runner-up and all other answers have the uniform Dirichlet distribution as prior, as
+    in Best-of-∞ (arXiv 2509.21091), and an answer is taken to be right as often as it is given. h more
+    branches move the difference of the two shares by a nearly normal amount, and the runner-up is answered
+    where that makes it the leader: the knowledge gradient.
+    """
+
+    def index(self, view: View) -> Float[Array, ""]:
+        return after_two(view, dirichlet_gain(view) / mean_tokens(view))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ShadowPrice(Allocator):
+    """`DirichletGain` that gives up questions on which no two branches agree, after CLEAR (arXiv 2606.03092).
+
+    The price of a token is what the question served last has for it. CLEAR predicts from a question's text
+    what reading on is worth; here its branches tell.
+
+    Attributes:
+        patience: branches after which a question can be given up.
+    """
+
+    patience: int = within(1, default=8)
+
+    def index(self, view: View) -> Float[Array, ""]:
+        hopeless = (view.opened >= self.patience) & (view.vote_finals().top1 < 2)
+        return jnp.where(hopeless, -jnp.inf, DirichletGain().index(view))
+
+
+def after_two(view: View, index: Float[Array, ""]) -> Float[Array, ""]:
+    """Has every question read one branch first, then a second: without them there is nothing to compare.
+
+    Args:
+        view: the question.
+        index: its index from then on.
+    """
+    return jnp.select([view.opened == 0, view.opened == 1], [jnp.inf, jnp.finfo(jnp.float32).max], index)
+
+
+def doubt(view: View) -> Float32[Array, ""]:
+    """Computes the probability that the runner-up is given more often than the leader, a uniform prior given.
+
+    It is one less ASC's confidence, in full precision where it is small.
+
+    Args:
+        view: the question.
+    """
+    vote = view.vote_finals()
+    return jnp.asarray(_doubts(view.width), jnp.float32)[vote.top1, vote.top2]
+
+
+@functools.lru_cache
+def _doubts(width: int) -> Float[np.ndarray, "W+1 W+1"]:
+    import scipy.special  # here, as few need it and each sealed process would import it
+
+    votes = np.arange(width + 1)
+    return scipy.special.betainc(votes[:, None] + 1, votes[None, :] + 1, 0.5)
+
+
+def mean_tokens(view: View) -> Float32[Array, ""]:
+    """Computes the mean tokens of the branches that a question has read; 0 before the first.
+
+    Args:
+        view: the question.
+    """
+    return view.tokens / jnp.maximum(view.opened, 1).astype(jnp.float32)
+
+
+def dirichlet_gain(view: View) -> Float32[Array, ""]:
+    """Computes what h more branches add to the share of the answer, divided by h, at the best h.
+
+    Args:
+        view: the question.
+    """
+    vote = view.vote_finals()
+    more = 2.0 ** np.arange(view.width.bit_length())  # up to W
+    first, second, total = vote.top1 + 1.0, vote.top2 + 1.0, vote.voters + 3.0
+    lead = (first - second) / total
+    variance = ((first + second) / total - lead**2) / (total + 1)
+    deviation = jnp.sqrt(variance * more / (total + more))
+    z = lead / deviation
+    return jnp.max(deviation * (norm.pdf(z) - z * norm.cdf(-z)) / more)
+
+
+ALLOCATORS: dict[str, Allocator] = {
+    "uniform": Uniform(),
+    "asc": LeastSure(),
+    "sprt": SmallestLead(),
+    "naive": NaiveIndex(),
+    "blend-asc": BlendASC(),
+    "dirichlet": DirichletGain(),
+    "shadow-price": ShadowPrice(),
+}
+"""The allocators of this package by their names."""
