@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import DATA, NO_DATA
 from hypothesis import given
 from hypothesis import strategies as st
 from matrices import as_dataset, random_matrix
@@ -129,11 +128,8 @@ def test_replay_equals_plain_lists(seed, budgets, at_once):
     "name",
     ["aime2024_gpt-oss-20b", pytest.param("math500_Qwen3-14B", marks=pytest.mark.slow)],
 )
-def test_replay_of_real_answers_equals_plain_lists(name):
-    file = DATA / "finals" / f"analysis_{name}.jsonl"
-    if not file.exists():
-        pytest.skip(NO_DATA)
-    data = at.import_answers(file).dataset
+def test_replay_of_real_answers_equals_plain_lists(name, shared):
+    data = at.import_answers(shared("finals") / f"analysis_{name}.jsonl").dataset
     mean = int(np.asarray(data.matrix.tokens).mean()) * len(data)
     check_equal(data, list(PLAIN), [mean, 3 * mean, 8 * mean], 2, 64)
 
