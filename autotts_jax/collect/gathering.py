@@ -16,10 +16,9 @@ from autotts_jax.collect.prompts import question_in
 from autotts_jax.collect.records import FileRecord
 from autotts_jax.collect.rows import gold_value, is_missing
 from autotts_jax.collect.thinking import TAGS
-from autotts_jax.errors import DataError, InputError
-from autotts_jax.extras import needs
+from autotts_jax.collect.tokenizer import load_tokenizer
+from autotts_jax.errors import DataError
 from autotts_jax.replay.spelling import ERROR
-from autotts_jax.terminal import quoted
 
 _CUT_OFF = {
     *("length", "max_tokens", "max_length", "max_new_tokens", "model_length", "token_limit", "truncated"),
@@ -248,14 +247,7 @@ class TokenCounter:
     def __init__(self, tokenizer: str | None):
         self._encode: Callable[[str], Sequence[int]] | None = None
         if tokenizer is not None:
-            with needs("collecting", "a model's tokenizer"):
-                from transformers import AutoTokenizer
-            try:
-                found = AutoTokenizer.from_pretrained(tokenizer)
-            except (OSError, ValueError) as error:
-                raise InputError(
-                    f"no tokenizer at {tokenizer}: {quoted(error)}; name a model's folder or Hugging Face id"
-                ) from error
+            found = load_tokenizer(tokenizer)
             self._encode = lambda text: found.encode(text, add_special_tokens=False)
         self._estimated = 0
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from autotts_jax.collect.rows import whole_rows
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
 from autotts_jax.files import exists, files_below, opened
@@ -360,14 +361,7 @@ def _csv_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     text = io.TextIOWrapper(io.BufferedReader(_Joined(b"", stream), _CHUNK), "utf-8-sig", newline="")
     reader = csv.DictReader(text, strict=True)
     try:
-        for row in reader:
-            place = f"line {reader.line_num}"
-            if None in row or None in row.values():
-                raise DataError(
-                    file,
-                    f"{place} has not as many values as the header has columns; "
-                    "put values with commas or line breaks in double quotes",
-                )
+        for place, row in whole_rows(file, reader):
             yield place, {name: _number(value) for name, value in row.items()}
     except UnicodeDecodeError as error:
         raise DataError(

@@ -86,19 +86,32 @@ def _json_rows(source: str, content: bytes) -> Iterator[Row]:
         yield place, item
 
 
+def whole_rows(source: str | Path, reader: csv.DictReader[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Reads the rows of a CSV file.
+
+    Args:
+        source: the file, for the message.
+        reader: reads the file.
+
+    Raises:
+        DataError: a row has more or fewer values than the header.
+    """
+    for row in reader:
+        place = f"line {reader.line_num}"
+        if None in row or None in row.values():
+            raise DataError(
+                source,
+                f"{place} has not as many values as the header has columns; "
+                "put values with commas or line breaks in double quotes",
+            )
+        yield place, row
+
+
 def _csv_rows(source: str, content: bytes) -> Iterator[Row]:
     reader = csv.DictReader(io.StringIO(decode(source, content), newline=""), strict=True)
     try:
         _check_columns(source, reader.fieldnames or ())
-        for row in reader:
-            place = f"line {reader.line_num}"
-            if None in row or None in row.values():
-                raise DataError(
-                    source,
-                    f"{place} has not as many values as the header has columns; "
-                    "put values with commas or line breaks in double quotes",
-                )
-            yield place, row
+        yield from whole_rows(source, reader)
     except csv.Error as error:
         raise DataError(
             source, f"line {reader.reader.line_num} is not CSV: {quoted(error)}; fix it"

@@ -22,6 +22,29 @@ _OURS = ("messages", "tools", "documents", "add_generation_prompt", "continue_fi
 """Arguments of chat templates that are not the user's."""
 
 
+def load_tokenizer(model: str, or_else: str = "") -> Any:
+    """Loads a tokenizer of the transformers library.
+
+    Args:
+        model: a model's folder or Hugging Face id.
+        or_else: what else to do where there is none, for the message.
+
+    Returns:
+        A ``PreTrainedTokenizerBase``.
+
+    Raises:
+        InputError: there is none, or transformers is not installed.
+    """
+    with needs("collecting", "a model's tokenizer"):
+        from transformers import AutoTokenizer
+    try:
+        return AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"no tokenizer at {model}: {quoted(error)}; name a model's folder or Hugging Face id{or_else}"
+        ) from error
+
+
 class HubTokenizer:
     """A tokenizer of the transformers library.
 
@@ -75,16 +98,7 @@ class HubTokenizer:
             InputError: there is none, it has no chat template, the template does not use an argument, or
                 transformers is not installed.
         """
-        with needs("collecting", "a model's tokenizer"):
-            from transformers import AutoTokenizer
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(model)
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"no tokenizer at {model}: {quoted(error)}; name a model's folder or Hugging Face id, or "
-                "give --tokenizer"
-            ) from error
-        return cls(tokenizer, chat_kwargs, think_end)
+        return cls(load_tokenizer(model, ", or give --tokenizer"), chat_kwargs, think_end)
 
     @property
     def end(self) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +22,15 @@ from autotts_jax.core.controller import check_fields
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import MAX_SEED, MAX_SEEDS, branch_orders, provenance
-from autotts_jax.experiments.files import FILES, MANIFEST, results_folder, rows_table, write_csv
+from autotts_jax.experiments.files import (
+    FILES,
+    MANIFEST,
+    names_column,
+    results_folder,
+    rows_table,
+    write_csv,
+    write_manifest,
+)
 from autotts_jax.experiments.tables import Table, add_row, numbers_table, points, thousands
 from autotts_jax.policies.allocators import ALLOCATORS, Uniform
 from autotts_jax.replay.dataset import ProbeDataset
@@ -162,8 +169,7 @@ class BatchEvaluation:
         with results_folder(folder, FILES) as partial:
             pq.write_table(self.episodes(), partial / "episodes.parquet")
             write_csv(partial / "summary.csv", self.summary())
-            manifest = json.dumps(self.manifest(), indent=2, ensure_ascii=False)
-            (partial / MANIFEST).write_text(manifest + "\n", encoding="utf-8")
+            write_manifest(partial, self.manifest())
         return [Path(folder) / name for name in ("episodes.parquet", MANIFEST, "summary.csv")]
 
     def manifest(self) -> dict[str, Any]:
@@ -403,14 +409,11 @@ def _episodes(result: BatchEvaluation, play: BatchPlay) -> pa.Table:
     cell = np.asarray(dataset.matrix.cell)[question]
     spelled = [dataset.questions[q].answer(a) for q, a in zip(question, play.answer.reshape(-1), strict=True)]
 
-    def names(index: np.ndarray, of: Sequence[str]) -> pa.Array:
-        return pa.DictionaryArray.from_arrays(pa.array(index, pa.int32()), pa.array(of, pa.string()))
-
     return pa.table(
         {
-            "model": names(cell, [cell.model for cell in dataset.cells]),
-            "benchmark": names(cell, [cell.benchmark for cell in dataset.cells]),
-            "name": names(np.zeros_like(cell), [play.name]),
+            "model": names_column(cell, [cell.model for cell in dataset.cells]),
+            "benchmark": names_column(cell, [cell.benchmark for cell in dataset.cells]),
+            "name": names_column(np.zeros_like(cell), [play.name]),
             "budget": pa.array(np.array(result.budgets)[budget], pa.int64()),
             "seed": pa.array(seed, pa.int32()),
             "question": pa.array([q.index for q in dataset.questions], pa.int32()).take(pa.array(question)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
@@ -23,7 +22,14 @@ from autotts_jax.envs.making import find_environment, make
 from autotts_jax.envs.params import gamma_range
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate, warn_of_refusal
-from autotts_jax.experiments.files import FILES, MANIFEST, results_folder, rows_table, write_csv
+from autotts_jax.experiments.files import (
+    FILES,
+    MANIFEST,
+    results_folder,
+    rows_table,
+    write_csv,
+    write_manifest,
+)
 from autotts_jax.experiments.random_play import RandomPlayer
 from autotts_jax.experiments.summary import Objective, standard_error
 from autotts_jax.experiments.tables import Table, add_row, difference, numbers_table, thousands
@@ -319,8 +325,7 @@ class Benchmark:
         }
         with results_folder(folder, FILES) as partial:
             write_csv(partial / "scores.csv", self.summary())
-            text = json.dumps(manifest, indent=2, ensure_ascii=False)
-            (partial / MANIFEST).write_text(text + "\n", encoding="utf-8")
+            write_manifest(partial, manifest)
         return [Path(folder) / name for name in ("scores.csv", MANIFEST)]
 
     def __repr__(self) -> str:

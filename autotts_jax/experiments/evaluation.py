@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import platform
 import sys
 import warnings
@@ -34,13 +33,13 @@ from autotts_jax.experiments import plots
 from autotts_jax.experiments.files import (
     FILES,
     FRONTIER_COLUMNS,
-    MANIFEST,
     PAIRED_COLUMNS,
     SUMMARY_COLUMNS,
     episodes_table,
     results_folder,
     rows_table,
     write_csv,
+    write_manifest,
 )
 from autotts_jax.experiments.frontier import Comparison, compare
 from autotts_jax.experiments.report.charts import frontiers
@@ -230,8 +229,7 @@ class Evaluation:
                 plots.save_figure(frontier.plot(), [partial / "frontier.png", partial / "frontier.svg"])
             if rendering.available():
                 (partial / "report.html").write_text(self._report(), encoding="utf-8")
-            manifest = json.dumps(self.manifest(), indent=2, ensure_ascii=False)
-            (partial / MANIFEST).write_text(manifest + "\n", encoding="utf-8")
+            write_manifest(partial, self.manifest())
             names = sorted(file.name for file in partial.iterdir())
         return [Path(folder) / name for name in names]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import json
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,16 @@ def rows_table(columns: Sequence[str], rows: Sequence[object]) -> pa.Table:
     )
 
 
+def names_column(index: np.ndarray, names: Sequence[str]) -> pa.Array:
+    """Names as a column that holds each once.
+
+    Args:
+        index: which name stands in each row. Shape (rows,).
+        names: the names.
+    """
+    return pa.DictionaryArray.from_arrays(pa.array(index, pa.int32()), pa.array(names, pa.string()))
+
+
 def episodes_table(dataset: ProbeDataset, plays: Sequence[Play]) -> pa.Table:
     """The episodes of an evaluation as an Arrow table, one row an episode.
 
@@ -114,9 +125,6 @@ def _play_table(dataset: ProbeDataset, play: Play) -> pa.Table:
     setting, seed, question = (axis.reshape(-1) for axis in np.indices(play.tokens.shape))
     cell = np.asarray(dataset.matrix.cell)[question]
 
-    def names(index: np.ndarray, of: Sequence[str]) -> pa.Array:
-        return pa.DictionaryArray.from_arrays(pa.array(index, pa.int32()), pa.array(of, pa.string()))
-
     def numbers(values: np.ndarray | None, kind: pa.DataType) -> pa.Array:
         if values is None:
             return pa.nulls(play.tokens.size, kind)
@@ -126,9 +134,9 @@ def _play_table(dataset: ProbeDataset, play: Play) -> pa.Table:
     reasons = [reason.name.lower() for reason in StopReason]
     values = pa.array(play.player.values, pa.float64())
     columns = {
-        "model": names(cell, [cell.model for cell in dataset.cells]),
-        "benchmark": names(cell, [cell.benchmark for cell in dataset.cells]),
-        "controller": names(np.zeros_like(cell), [play.player.name]),
+        "model": names_column(cell, [cell.model for cell in dataset.cells]),
+        "benchmark": names_column(cell, [cell.benchmark for cell in dataset.cells]),
+        "controller": names_column(np.zeros_like(cell), [play.player.name]),
         "value": values.take(pa.array(setting)),
         "seed": pa.array(seed, pa.int32()),
         "question": pa.array([q.index for q in dataset.questions], pa.int32()).take(pa.array(question)),
@@ -143,10 +151,21 @@ def _play_table(dataset: ProbeDataset, play: Play) -> pa.Table:
         "stop_reason": (
             pa.nulls(play.tokens.size, pa.dictionary(pa.int32(), pa.string()))
             if stop is None
-            else names(stop.reshape(-1), reasons)
+            else names_column(stop.reshape(-1), reasons)
         ),
     }
     return pa.table(columns)
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Writes the manifest of results as JSON.
+
+    Args:
+        folder: where the results are written, see `results_folder`.
+        manifest: what made them.
+    """
+    text = json.dumps(manifest, indent=2, ensure_ascii=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
 def write_csv(file: Path, table: pa.Table) -> None:

@@ -123,6 +123,6 @@ def merge_equivalent(dataset: ProbeDataset) -> ProbeDataset:
 
 
 def _classes(forms: Sequence[str]) -> tuple[list[int], list[str]]:
-    """The class of each of some forms, `NONE` for what is no answer, and the form of each class."""
+    """Maps each form to a class, or to `NONE` if it is not an answer; also returns each class's form."""
     number = {form: n for n, form in enumerate(dict.fromkeys(form for form in forms if form != ERROR))}
     return [number.get(form, NONE) for form in forms], list(number)

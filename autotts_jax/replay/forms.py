@@ -74,7 +74,7 @@ class FormFinder:
             answers: S answers, and whether each may be unevaluated arithmetic, of which the value counts.
 
         Returns:
-            The form of each of the S answers, ``ERR`` for what is no answer; None where nothing can be read.
+            The form of each of the S answers: ``ERR`` if it is not an answer, None if it cannot be read.
 
         Raises:
             InputError: the workers are closed, or do not start.

@@ -1,4 +1,4 @@
-"""Controllers and policies that somebody else wrote, as players: a process that sees views alone decides."""
+"""Plays controllers and policies from outside: they decide in a separate process, which only sees views."""
 
 from __future__ import annotations
 
