@@ -18,7 +18,7 @@ from .experiments.live_runs import answer_questions
 from .experiments.summary import Objective
 from .experiments.tracing import Trace, trace
 from .live.answering import answer
-from .policies.sealed.cast import Sealing
+from .policies.sealed.worker_pool import Sealing
 from .replay import ProbeDataset
 from .sandbox import Sandbox
 from .training.entry import train

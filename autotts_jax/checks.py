@@ -15,7 +15,7 @@ from autotts_jax.commands import without_secrets
 from autotts_jax.errors import InputError
 
 
-def whole(name: str, value: Any, least: int | None = 0, most: int | None = None) -> int:
+def check_int(name: str, value: Any, least: int | None = 0, most: int | None = None) -> int:
     """Checks that an argument is a whole number.
 
     Args:
@@ -38,7 +38,7 @@ def whole(name: str, value: Any, least: int | None = 0, most: int | None = None)
     return int(value)
 
 
-def number(
+def check_float(
     name: str,
     value: Any,
     least: float | None = None,
@@ -74,7 +74,7 @@ def number(
     return plain
 
 
-def text(name: str, value: Any) -> str:
+def check_text(name: str, value: Any) -> str:
     """Checks that an argument is text that files and requests, which are UTF-8, can hold.
 
     Args:
@@ -96,7 +96,7 @@ def text(name: str, value: Any) -> str:
     return value
 
 
-def address(name: str, value: Any) -> str:
+def check_address(name: str, value: Any) -> str:
     """Checks that an argument is the address of a server.
 
     Args:
@@ -109,7 +109,7 @@ def address(name: str, value: Any) -> str:
     Raises:
         InputError: it is no address that HTTP can be spoken to. The message leaves secrets out.
     """
-    value = text(name, value)
+    value = check_text(name, value)
     try:
         parts = urlsplit(value)
         named = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -123,7 +123,7 @@ def address(name: str, value: Any) -> str:
     return value
 
 
-def label(name: str, value: Any, most: int = 1000) -> str:
+def check_label(name: str, value: Any, most: int = 1000) -> str:
     """Checks that an argument can be shown as a name in tables and files.
 
     Args:
@@ -137,13 +137,13 @@ def label(name: str, value: Any, most: int = 1000) -> str:
     Raises:
         InputError: it is no text, empty, too long, or holds what cannot be printed.
     """
-    value = text(name, value)
+    value = check_text(name, value)
     if not (0 < len(value) <= most and value.isprintable()):
         raise InputError(f"{name} is {value!r:.60}, but it must be 1 to {most} printable characters")
     return value
 
 
-def flag(name: str, value: Any) -> bool:
+def check_bool(name: str, value: Any) -> bool:
     """Checks that an argument is True or False.
 
     Args:
@@ -161,7 +161,7 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def choice(what: str, value: Any, known: Iterable[str]) -> str:
+def check_choice(what: str, value: Any, known: Iterable[str]) -> str:
     """Checks that an argument is one of some names.
 
     Args:
@@ -194,7 +194,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f"{there} are {', '.join(there_are)}"
 
 
-def callback(name: str, function: Callable[..., Any] | None, *given: str) -> None:
+def check_callback(name: str, function: Callable[..., Any] | None, *given: str) -> None:
     """Checks that an optional function can be called with what it will be given.
 
     Args:

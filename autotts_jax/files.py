@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import filelock
 
-from autotts_jax.checks import text
+from autotts_jax.checks import check_text
 from autotts_jax.errors import DataError, InputError
 
 MAX_BYTES = 2**30
@@ -104,7 +104,7 @@ def destination(path: str | Path, name: str = "out") -> Path:
     """
     if not isinstance(path, str | Path):
         raise InputError(f"{name} is {path!r:.60}, but it must be a path")
-    text(name, str(path))
+    check_text(name, str(path))
     exists(path)
     return Path(path)
 

@@ -175,9 +175,9 @@ def run_of(out: Path, proposer: str | OpenAIProposer, seed: int = 0) -> Discover
     from autotts_jax.discovery.search import DiscoveryRun
     from autotts_jax.policies import select
 
-    heats = (128, 1), (32, 4), (12, judged.ORDERS)
+    rungs = (128, 1), (32, 4), (12, judged.ORDERS)
     return DiscoveryRun(
-        at.load(judged.DATA), out, [proposer], select("cmc"), seed, judged.MAX_BRANCHES, heats
+        at.load(judged.DATA), out, [proposer], select("cmc"), seed, judged.MAX_BRANCHES, rungs
     )
 
 

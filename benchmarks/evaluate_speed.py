@@ -181,7 +181,7 @@ def sealed(players, dataset, orders) -> tuple[np.ndarray, np.ndarray]:
 def start(players) -> None:
     """Starts the processes that sealed programs play in, and are checked in."""
     for player in players:
-        with player.cast.children(1, fresh=len(player.values)):
+        with player.pool.children(1, fresh=len(player.values)):
             pass
 
 

@@ -10,7 +10,7 @@ from autotts_jax.discovery.archive.archive import Archive
 from autotts_jax.discovery.search import DiscoveryRun
 from autotts_jax.policies import SelfConsistency, as_player
 
-HEATS = ((16, 1), (6, 2))
+RUNGS = ((16, 1), (6, 2))
 FEW = at.Family("sc", (1, 4, 8, 16), lambda branches: SelfConsistency(int(branches)), "branches")
 
 
@@ -20,14 +20,14 @@ def run_of(
     *,
     seed=0,
     proposers=("rules",),
-    heats=HEATS,
+    rungs=RUNGS,
     incumbent=FEW,
     test_orders=10,
     **switches,
 ):
     data = at.load("smollm2").select(np.arange(9)) if data is None else data
     return DiscoveryRun(
-        data, folder, proposers, as_player(incumbent), seed, 16, heats, test_orders, **switches
+        data, folder, proposers, as_player(incumbent), seed, 16, rungs, test_orders, **switches
     )
 
 
@@ -54,8 +54,20 @@ def written_by_hand(folder, *records, **manifest):
     return folder
 
 
-DIALS = ("initial", "max_branches", "warm_up", "spare", "alpha", "window", "in_full", "by_completion")
-FOUND = {"dials": {name: [1, 0.0] for name in DIALS}, "stop": [[[["round", ">=", [9, 0.0]]], [1, 0.0]]]}
+HYPERPARAMETERS = (
+    "initial",
+    "max_branches",
+    "warm_up",
+    "spare",
+    "alpha",
+    "window",
+    "in_full",
+    "by_completion",
+)
+FOUND = {
+    "hyperparameters": {name: [1, 0.0] for name in HYPERPARAMETERS},
+    "stop": [[[["round", ">=", [9, 0.0]]], [1, 0.0]]],
+}
 
 
 def archive(folder, *_, **__):

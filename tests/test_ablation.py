@@ -10,7 +10,7 @@ import pytest
 import autotts_jax as at
 from autotts_jax.discovery import Arm, Discovery, ablate, ablation
 from autotts_jax.discovery.ablation import interval
-from autotts_jax.discovery.rounds.programs import HEATS
+from autotts_jax.discovery.rounds.programs import RUNGS
 
 
 def test_intervals_are_over_seeds_and_questions():
@@ -112,7 +112,7 @@ def test_what_is_paid_is_added_up_and_unknown_prices_stay_unknown(tmp_path, monk
 def test_arms_are_runs_that_go_on(tmp_path):
     data = at.load("smollm2").select(np.arange(9))
     play = functools.partial(ablate, data, out=tmp_path, seeds=1, max_branches=8)
-    candidates = 4 * HEATS[0][0]
+    candidates = 4 * RUNGS[0][0]
     found = play(candidates=candidates)
     assert [arm.candidates for arm in found.arms] == [candidates] * 3
     assert all(isinstance(arm, Arm) and np.isfinite(arm.gain) for arm in found.arms)

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 import autotts_jax as at
-from autotts_jax.checks import callback
+from autotts_jax.checks import check_callback
 from autotts_jax.collect import LocalWorkers, Plan, Problem, SimulatedEngine, collect
 from autotts_jax.core.rollout import Episodes
 from autotts_jax.envs import WidthDepth
@@ -662,8 +662,8 @@ def test_functions_to_call_are_checked_before_anything_is_done(data, tmp_path):
 
 
 def test_functions_that_do_not_tell_what_they_take_pass():
-    callback("on_progress", max, "one")
-    callback("on_progress", print, "one", "two")
+    check_callback("on_progress", max, "one")
+    check_callback("on_progress", print, "one", "two")
 
 
 # --- what looks right --------------------------------------------------------------------------------------

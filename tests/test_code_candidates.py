@@ -178,11 +178,11 @@ def test_odd_texts_are_failures(course, source):
 
 def test_a_sandbox_that_the_machine_does_not_offer_is_an_error(judge, monkeypatch):
     """It is no failure of the candidates, all of which would fail."""
-    from autotts_jax.policies.sealed import cast
+    from autotts_jax.policies.sealed import worker_pool
 
     def refuse(*_, **__):
         raise SandboxError("this machine does not confine processes by its kernel")
 
-    monkeypatch.setattr(cast.Cast, "describe", refuse)
+    monkeypatch.setattr(worker_pool.WorkerPool, "describe", refuse)
     with pytest.raises(SandboxError, match="does not confine"):
         Course.of(judge, select("cmc"), np.arange(10), range(2), BETAS)

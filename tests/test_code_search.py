@@ -31,7 +31,7 @@ pytest.importorskip("openai")
 
 CANDIDATE = f"{ASKS}\n\ncandidate = Program\n"
 CHEATS = Path(__file__).parent / "cheats"
-HEATS = ((16, 1), (8, 2), (4, 2))
+RUNGS = ((16, 1), (8, 2), (4, 2))
 VOTES = """
 class Votes:
     def __init__(self, config):
@@ -73,7 +73,7 @@ def run_of(folder, server, *, proposers=None, count=2, test_orders=TEST_ORDERS, 
         select("cmc"),
         0,
         8,
-        HEATS,
+        RUNGS,
         test_orders=test_orders,
         sandbox=sandbox,
     )
@@ -220,11 +220,11 @@ def test_files_are_judged_before_they_are_run(tmp_path, measured, monkeypatch):
         # Less than the short prompts of the critic can have.
         server.used = {"prompt_tokens": 400, "completion_tokens": 500, "total_tokens": 900}
         writer = OpenAIProposer("wise", server.url, count=4, reply_tokens=500, prices=PRICES, max_dollars=1.0)
-        DiscoveryRun(run_data(), tmp_path, [writer], select("cmc"), 0, 8, HEATS)
+        DiscoveryRun(run_data(), tmp_path, [writer], select("cmc"), 0, 8, RUNGS)
         with pytest.raises(InputError, match="critic = None"):
-            DiscoveryRun(run_data(), tmp_path, [writer], select("cmc"), 0, 8, HEATS, critic="openai:wise")
+            DiscoveryRun(run_data(), tmp_path, [writer], select("cmc"), 0, 8, RUNGS, critic="openai:wise")
         folder = tmp_path / "judged"
-        run = DiscoveryRun(run_data(), folder, [writer], select("cmc"), 0, 8, HEATS, critic="openai:wise")
+        run = DiscoveryRun(run_data(), folder, [writer], select("cmc"), 0, 8, RUNGS, critic="openai:wise")
         run.search(32, None)
         shadow = records_of(folder)
         judged = [record for record in shadow if "critic" in record]

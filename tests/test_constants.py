@@ -25,11 +25,11 @@ from autotts_jax.policies import SelfConsistency, as_player
 pytest.importorskip("cmaes")
 from autotts_jax.discovery import Constants
 
-HEATS = ((16, 1), (8, 2), (4, 2))
+RUNGS = ((16, 1), (8, 2), (4, 2))
 FEW = at.Family("sc", (1, 4, 8, 16), lambda branches: SelfConsistency(int(branches)), "branches")
 DETUNED = dataclasses.replace(
     cmc(),
-    dials=cmc().dials
+    hyperparameters=cmc().hyperparameters
     | {
         "initial": Line(30, 20),
         "max_branches": Line(40, 20),
@@ -56,7 +56,7 @@ def shape(program):
 
 
 def play(proposer, generations, score, count=16, seed=0, population=None):
-    """Rounds of one heat: the best score of each, and what was proposed in the last."""
+    """Rounds of one rung: the best score of each, and what was proposed in the last."""
     population = population or Population([Member(0, cmc(), 0.0, 1.0, 1.0)])
     best, number = [], 1
     for generation in range(generations):
@@ -74,10 +74,10 @@ def play(proposer, generations, score, count=16, seed=0, population=None):
 
 
 def near(target):
-    """A score that is the higher the nearer a program's dials are to another's."""
+    """A score that is the higher the nearer a program's hyperparameters are to another's."""
 
     def ends(program):
-        return np.array([(line.at_0, line.at_0 + line.slope) for line in program.dials.values()])
+        return np.array([(line.at_0, line.at_0 + line.slope) for line in program.hyperparameters.values()])
 
     return lambda programs: [-np.abs(np.log((ends(p) + 1) / (ends(target) + 1))).sum() for p in programs]
 
@@ -90,7 +90,7 @@ def test_rules_stay_and_numbers_change():
         assert program != cmc()
         assert shape(program) == shape(cmc())
         assert program.length <= cmc().length
-        assert program.dials["in_full"] == cmc().dials["in_full"]
+        assert program.hyperparameters["in_full"] == cmc().hyperparameters["in_full"]
         assert Program.from_json(program.to_json()) == program
 
 
@@ -150,7 +150,7 @@ def lines_of(folder):
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
     def search():
         data = at.load("smollm2").select(np.arange(9))
-        DiscoveryRun(data, tmp_path, ["constants", "rules"], as_player(FEW), 0, 16, HEATS).search(
+        DiscoveryRun(data, tmp_path, ["constants", "rules"], as_player(FEW), 0, 16, RUNGS).search(
             12 * 16, None
         )
 

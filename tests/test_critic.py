@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 from scripted_model import serving
-from searches import HEATS, run_of
+from searches import RUNGS, run_of
 
 import autotts_jax as at
 from autotts_jax.discovery import (
@@ -139,7 +139,7 @@ def test_a_report_says_what_gating_would_have_saved_and_lost():
     third[1]["scores"] = [0.1, 0.1, 0.25]
     fourth = [program_of(6, accepts=False, gated=True), program_of(7, hit=True, accepts=True, score=0.1)]
     said = report("nearest", [(first, 17.0), (second, 17.0), (third, 32.0), (fourth, 16.0)], ORDERS)
-    # A program that is rejected saves the first heat; one that comes through plays 16 orders.
+    # A program that is rejected saves the first rung; one that comes through plays 16 orders.
     assert said.cpu_seconds == pytest.approx(1 + 1 + 1)
     assert (said.improvements, said.lost) == (2, 1)
     assert said.gated == 1
@@ -327,8 +327,8 @@ def test_a_critic_in_the_shadow_changes_nothing_but_the_records_of_its_verdicts(
 
     for name, critic in (("alone", None), ("critic", "nearest")):
         run = run_of(tmp_path / name, critic=critic)
-        run.search(5 * HEATS[0][0], None)
-        run_of(tmp_path / name, critic=critic).search(8 * HEATS[0][0], None)
+        run.search(5 * RUNGS[0][0], None)
+        run_of(tmp_path / name, critic=critic).search(8 * RUNGS[0][0], None)
     alone, judged = records_of("alone"), records_of("critic")
     assert sum("critic" in record for record in judged) > 40
     for one, other in zip(alone, judged, strict=True):
@@ -343,7 +343,7 @@ def test_a_critic_in_the_shadow_changes_nothing_but_the_records_of_its_verdicts(
     # Once it has proven itself it decides; here that nothing is worth playing.
     monkeypatch.setattr(Lift, "gates", True)
     monkeypatch.setattr(Nearest, "judge", lambda _, records, *__: [Opinion(0.0, False) for _ in records])
-    run_of(tmp_path / "critic", critic="nearest").search(10 * HEATS[0][0], None)
+    run_of(tmp_path / "critic", critic="nearest").search(10 * RUNGS[0][0], None)
     after = [record for record in records_of("critic")[len(judged) :] if record["kind"] == "candidate"]
     gated = [record for record in after if "gated" in record]
     assert 0.75 < len(gated) / len(after) < 1

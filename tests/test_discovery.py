@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searches import ENDED, FEW, HEATS, TESTED, TRIED, run_of, written_by_hand
+from searches import ENDED, FEW, RUNGS, TESTED, TRIED, run_of, written_by_hand
 
 import autotts_jax as at
 from autotts_jax.cli import discover as discover_command
@@ -184,9 +184,9 @@ def test_a_program_is_json(program):
         ({"stop": [[[["round", ">=", [10**400, 0]]], [1, 0]]]}, "this is no program"),
         ({"stop": [[[["round", "==", [1, 0]]], [1, 0]]]}, "^this is no program: stop cannot compare"),
         ({"open": [[[], [1, 0]]] * 4}, "at most 3"),
-        ({"dials": {}}, "a program has the dials"),
-        ({"go": []}, "'go' is none of dials, open, read, prune, stop, weigh"),
-        ({"go": 1}, "'go' is none of dials"),
+        ({"hyperparameters": {}}, "a program has the hyperparameters"),
+        ({"go": []}, "'go' is none of hyperparameters, open, read, prune, stop, weigh"),
+        ({"go": 1}, "'go' is none of hyperparameters"),
         ({"read": [1]}, "this is no program"),
     ],
 )
@@ -199,7 +199,7 @@ def test_what_is_no_program_is_refused(change, message):
 @pytest.mark.parametrize("number", [10**400, "x", None])
 def test_a_line_of_what_is_no_number_is_refused(number):
     with pytest.raises(at.InputError, match="must be finite"):
-        Program(cmc().dials | {"initial": Line(number)})
+        Program(cmc().hyperparameters | {"initial": Line(number)})
 
 
 def test_json_without_end_is_no_program():
@@ -355,14 +355,14 @@ def searched(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(programs, "FINAL_ORDERS", FINAL_ORDERS)
         run = run_of(folder, proposers=("rules", "random"))
-        assert run.search(6 * HEATS[0][0], None) == 6
+        assert run.search(6 * RUNGS[0][0], None) == 6
         run.test()
     return folder
 
 
 def test_a_run_tries_what_it_says_and_leaves_questions_out(searched):
     found = at.read_run(searched)
-    assert len(found.candidates) == 6 * HEATS[0][0]
+    assert len(found.candidates) == 6 * RUNGS[0][0]
     assert [record["number"] for record in found.candidates] == list(range(len(found.candidates)))
     assert {record["fold"] for record in found.candidates} == {0, 1, 2, None}
     assert {record["proposer"] for record in found.candidates} == {"start", "rules", "random"}
@@ -398,7 +398,7 @@ def test_rounds_after_a_test_are_tested(searched, tmp_path):
     shutil.copytree(searched, tmp_path / "run")
     run = run_of(tmp_path / "run", proposers=("rules", "random"))
     assert not run.untested
-    run.search(7 * HEATS[0][0], None)
+    run.search(7 * RUNGS[0][0], None)
     assert run_of(tmp_path / "run", proposers=("rules", "random")).untested
 
 
@@ -408,7 +408,7 @@ def test_a_run_goes_on_where_it_stopped(searched, tmp_path, monkeypatch):
     monkeypatch.setattr(programs, "FINAL_ORDERS", FINAL_ORDERS)
     folder = tmp_path / "run"
     for candidates in (2, 3, 6):
-        run_of(folder, proposers=("rules", "random")).search(candidates * HEATS[0][0], None)
+        run_of(folder, proposers=("rules", "random")).search(candidates * RUNGS[0][0], None)
         if candidates == 3:
             with (folder / "archive.jsonl").open("a") as file:
                 file.write('{"kind": "candidate", "number": 48, "scores": [0.1]}\n{"kind": "cand')
@@ -521,9 +521,9 @@ def test_forged_records_are_refused(tmp_path, record, change, message):
         {"critic": "\x1b[2J"},
         {"critic": "nearest"},
         {"critic": ""},
-        {"critic": "nearest", "heats": 3},
-        {"critic": "nearest", "heats": [[1, "x"]]},
-        {"critic": "nearest", "heats": [[True, True]]},
+        {"critic": "nearest", "rungs": 3},
+        {"critic": "nearest", "rungs": [[1, "x"]]},
+        {"critic": "nearest", "rungs": [[True, True]]},
         {"version": "1\n"},
         {"seed": -1},
         {"max_branches": None},
@@ -535,7 +535,7 @@ def test_a_forged_manifest_is_refused(tmp_path, manifest):
     folder = written_by_hand(tmp_path, TRIED, ENDED, **manifest)
     for read in (at.read_run, read_report):
         with pytest.raises(
-            at.InputError, match=rf"manifest\.json: is damaged: ({'|'.join(manifest)}|heats) "
+            at.InputError, match=rf"manifest\.json: is damaged: ({'|'.join(manifest)}|rungs) "
         ):
             read(folder)
 
@@ -611,7 +611,7 @@ def test_proposers_have_to_propose_programs(tmp_path, given):
             return given
 
     with pytest.raises(at.InputError, match="odd was asked for"):
-        run_of(tmp_path, proposers=[Odd()]).search(HEATS[0][0], None)
+        run_of(tmp_path, proposers=[Odd()]).search(RUNGS[0][0], None)
 
 
 @pytest.mark.parametrize("name", [None, "", "a\nb", "rules"])
@@ -631,9 +631,9 @@ def test_proposers_have_names_of_their_own(name):
 @pytest.mark.slow
 @pytest.mark.shipped
 def test_a_run_without_beta_tries_and_tests_constants(tmp_path):
-    heats = ((8, 1), (4, 1))
-    run = run_of(tmp_path, beta=False, heats=heats)
-    run.search(6 * heats[0][0], None)
+    rungs = ((8, 1), (4, 1))
+    run = run_of(tmp_path, beta=False, rungs=rungs)
+    run.search(6 * rungs[0][0], None)
     run.test()
     found = at.read_run(tmp_path)
     for record in found.candidates:
@@ -644,7 +644,7 @@ def test_a_run_without_beta_tries_and_tests_constants(tmp_path):
     assert not found.test["falls"]
     assert "ktokens: " in str(found.table())
     with pytest.raises(at.InputError, match="holds a run with beta = False, not True"):
-        run_of(tmp_path, heats=heats)
+        run_of(tmp_path, rungs=rungs)
 
 
 def test_runs_from_before_there_were_switches_go_on(searched, tmp_path):
@@ -692,7 +692,7 @@ def test_no_limit_holds_that_nobody_asked_for(tmp_path, monkeypatch, given, budg
 @pytest.mark.slow
 def test_the_budget_has_to_reach_every_search(tmp_path):
     run = run_of(tmp_path)
-    run.search(HEATS[0][0], None)
+    run.search(RUNGS[0][0], None)
     with pytest.raises(at.InputError, match=r"spent \(rounds: 1, .* call again with a larger one"):
         run.test()
 
@@ -717,7 +717,7 @@ def test_candidates_are_rows_of_a_parquet_file(searched, tmp_path):
     )
     assert row["objective"] == pytest.approx(row["score"] + LENGTH_PRICE * row["parts"])
     assert frame["score"].notna().sum() == sum(
-        len(record["scores"]) == len(HEATS) for record in found.candidates
+        len(record["scores"]) == len(RUNGS) for record in found.candidates
     )
     assert not frame[["tokens", "dollars"]].any(axis=None)
     assert sorted(frame["round"].unique()) == list(range(6))
@@ -858,7 +858,7 @@ def test_a_killed_run_loses_nothing(tmp_path):
     script = (
         "import sys; from pathlib import Path; import searches as t;"
         "run = t.run_of(Path(sys.argv[1])); told = lambda _: (print(flush=True), sys.stdin.readline());"
-        f"run.search({8 * HEATS[0][0]}, None, told); run.tests or run.test()"
+        f"run.search({8 * RUNGS[0][0]}, None, told); run.tests or run.test()"
     )
     path = f"{Path(__file__).parent}{os.pathsep}{Path(at.__file__).parents[1]}"
     environment = os.environ | {"PYTHONPATH": path}
@@ -899,7 +899,7 @@ def test_where_nothing_can_be_found_nothing_is_promoted(tmp_path, runs, most):
     promoted = 0
     for seed in range(runs):
         run = run_of(tmp_path / str(seed), coins(seed), seed=seed)
-        run.search(6 * HEATS[0][0], None)
+        run.search(6 * RUNGS[0][0], None)
         run.test()
         promoted += at.read_run(tmp_path / str(seed)).promoted
     assert promoted <= most

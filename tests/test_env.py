@@ -515,16 +515,16 @@ def test_votes_and_ranks_are_right_at_any_width(width):
     view = view_of(pool.step(Action(prune=jnp.asarray(rng.random(width) < 0.1))))
     before = observations.Before.of(begun.view())
     tracker = observations.track(observations.start_tracking(width), before, view)
-    stand = jax.jit(observations.standing)(view, tracker)
-    ids, voting, final = (np.asarray(part) for part in (stand.keys, stand.voting, stand.final))
+    counts = jax.jit(observations.vote_counts)(view, tracker)
+    ids, voting, final = (np.asarray(part) for part in (counts.keys, counts.voting, counts.final))
     assert 0 < final.sum() < voting.sum() < width
     votes, finals = Counter(ids[voting].tolist()), Counter(ids[final].tolist())
     answered = ids != NONE
-    assert np.asarray(stand.support)[answered].tolist() == [votes[i] for i in ids[answered].tolist()]
-    assert np.asarray(stand.final_support)[answered].tolist() == [finals[i] for i in ids[answered].tolist()]
+    assert np.asarray(counts.support)[answered].tolist() == [votes[i] for i in ids[answered].tolist()]
+    assert np.asarray(counts.final_support)[answered].tolist() == [finals[i] for i in ids[answered].tolist()]
     ranked = [answer for answer, _ in votes.most_common()]  # among equals, the one that was met first
     wanted = [ranked.index(i) / width if vote else 1 for i, vote in zip(ids.tolist(), voting, strict=True)]
-    rank = jax.jit(observations.branch_columns)(stand, tracker)["rank"]
+    rank = jax.jit(observations.branch_columns)(counts, tracker)["rank"]
     assert rank.tolist() == pytest.approx(wanted, abs=1e-6)
 
 

@@ -520,7 +520,7 @@ def test_weights_decide_the_answer(matrix):
     differ = 0
     for memory, view in last_states(plain, matrix, orders(6, 8), np.arange(6)):
         tracker = memory.state.tracker
-        final = np.flatnonzero(observations.standing(view, tracker).final)
+        final = np.flatnonzero(observations.vote_counts(view, tracker).final)
         keys, depth = np.asarray(tracker.keys)[final], np.asarray(view.depth)[final]
         for sign, end in ((-60, depth.min()), (60, depth.max())):
             leader = int(weighing(plain, sign, 0, 0).answer(memory, view).leader)
@@ -539,7 +539,7 @@ def test_signals_weigh_votes(matrix):
         view = empty.step(Action(open=8, advance=jnp.full(8, 100))).view()
         memory = seen(policy.init(empty.view()), view)
         tracker = memory.state.tracker
-        final = observations.standing(view, tracker).final
+        final = observations.vote_counts(view, tracker).final
         return policy.answer(memory, view).leader, final, tracker.keys, view.signal("conf_low")
 
     reader = policy(signal_inputs=(SignalInput("conf_low", 12.0, 4.0),))
@@ -585,7 +585,7 @@ def test_without_finals_the_latest_answers_vote(matrix):
     empty = ReplayPool.begin(jax.tree.map(jnp.asarray, matrix), 0, orders(1, 8)[0])
     view = empty.step(Action(open=8)).view()
     memory = seen(heavy.init(empty.view()), view)
-    stand = observations.standing(view, memory.state.tracker)
-    assert not stand.final.any()
-    assert stand.latest.voters > 0
-    assert jax.tree.map(int, heavy.answer(memory, view)) == jax.tree.map(int, stand.latest)
+    counts = observations.vote_counts(view, memory.state.tracker)
+    assert not counts.final.any()
+    assert counts.latest.voters > 0
+    assert jax.tree.map(int, heavy.answer(memory, view)) == jax.tree.map(int, counts.latest)

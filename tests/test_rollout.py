@@ -186,7 +186,7 @@ def test_watched_episodes_are_the_same_and_need_no_other_compilation():
     few = np.array([len(episodes.question) - 1, 0, 7])
     chosen = Episodes(*(column[few] for column in episodes))
     room = len(episodes.question)
-    watched = rollout(controllers, matrix, ORDERS, chosen, lanes=4, watch=True, room=room)
+    watched = rollout(controllers, matrix, ORDERS, chosen, lanes=4, watch=True, capacity=room)
     assert len(Plain.traces) == traces
     seen, results = watched.shown, watched._replace(shown=None)
     chex.assert_trees_all_equal(figures(results), {k: v[few] for k, v in figures(played).items()})

@@ -340,17 +340,17 @@ def told():
 
 @pytest.mark.parametrize(("questions", "checked"), [(QUESTIONS, QUESTIONS), (40, 32)])
 def test_one_episode_of_each_of_32_questions_is_checked(write, monkeypatch, questions, checked):
-    seats, send = [], process.Child.send
+    slots, send = [], process.Child.send
 
     def count(child, says, arrays=None):
-        seats.append(says.get("seats"))
+        slots.append(says.get("slots"))
         send(child, says, arrays)
 
     monkeypatch.setattr(process.Child, "send", count)
     data = spelled_dataset(*map(a_question, range(questions)))
     table = BranchOrders(ORDERS[None], np.zeros(questions, np.int32))
     select(write("inside", "(lambda *_: None)")).play(data, table)
-    assert [number for number in seats if number] == [checked, min(64, questions * ROWS)]
+    assert [number for number in slots if number] == [checked, min(64, questions * ROWS)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is where the program tells what it has seen")
@@ -638,8 +638,8 @@ OUT_OF_PROTOCOL = {
     "frame(pickled)": "no message",
     'frame(b\'[{}, [["asks", "object", 1]]]\')': "an array of 'object'",
     'frame(b\'[{"go": "on"}, []]\')': "a message that nobody asked for",
-    'frame(b\'[{"failed": [[]], "seat": 0}, []]\')': "a list instead of a message",
-    'frame(b\'[{"failed": "x", "seat": 99}, []]\')': "a message that nobody asked for",
+    'frame(b\'[{"failed": [[]], "slot": 0}, []]\')': "a list instead of a message",
+    'frame(b\'[{"failed": "x", "slot": 99}, []]\')': "a message that nobody asked for",
 }
 
 
@@ -677,7 +677,7 @@ def forging(tmp_path):
             "import gc, os, time\n\nfrom autotts_jax.policies.sealed.question import *\n\n\n"
             "class Program:\n    def __init__(self, config=None):\n        pass\n\n"
             "    def solve(self, question):\n"
-            "        pipe = next(o for o in gc.get_objects() if type(o).__name__ == 'Words')\n"
+            "        pipe = next(o for o in gc.get_objects() if type(o).__name__ == 'IntChannel')\n"
             f"        ask = question._ask\n        {act}\n"
         )
         return f"{file}:Program"
@@ -821,7 +821,7 @@ def heard(monkeypatch):
             self.log.append((json.dumps(message.says), sorted(message.arrays)))
             return message
 
-    class Words(process.Words):
+    class IntChannel(process.IntChannel):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             self.log = []
@@ -833,7 +833,7 @@ def heard(monkeypatch):
             return taken
 
     monkeypatch.setattr(process, "Frames", Frames)
-    monkeypatch.setattr(process, "Words", Words)
+    monkeypatch.setattr(process, "IntChannel", IntChannel)
 
     def heard():
         copied = [list(log) for log in [*frames, *words]]
@@ -1032,7 +1032,7 @@ def test_those_that_have_played_are_ended_before_another_player_is_checked(write
         alive.append(played & set(children()))
         send(child, says, arrays)
 
-    with first.cast.children(2):
+    with first.pool.children(2):
         pass
     assert played <= set(children())  # They wait for another episode.
     monkeypatch.setattr(process.Child, "send", look)
@@ -1267,7 +1267,7 @@ def test_code_chooses_neither_another_name_nor_values_that_are_none(tmp_path, na
 @pytest.mark.parametrize("values", [[float("nan")], [10**400], [0.5] * 5000, [True], ["1"], [], None, 1])
 def test_values_that_are_none_are_refused_whoever_says_them(monkeypatch, values):
     says = {"values": values, "width": None, "name": "mine", "signals": []}
-    monkeypatch.setattr(players, "Cast", lambda *_: types.SimpleNamespace(describe=lambda: says))
+    monkeypatch.setattr(players, "WorkerPool", lambda *_: types.SimpleNamespace(describe=lambda: says))
     with pytest.raises(InputError, match="'mine:made' does not say what its values are"):
         players.of_code(UserCode("mine:made", "player"))
 

@@ -116,8 +116,8 @@ def test_votes_are_learned_from_episodes_of_the_policy(matrix, monkeypatch):
         for (memory, view), read, answered in zip(states, columns[some], answers[some], strict=True):
             tracker = memory.state.tracker
             np.testing.assert_array_equal(read, vote_inputs(view, tracker, plain.signal_inputs))
-            stand = observations.standing(view, tracker)
-            np.testing.assert_array_equal(answered, np.where(stand.final, stand.keys, NONE))
+            counts = observations.vote_counts(view, tracker)
+            np.testing.assert_array_equal(answered, np.where(counts.final, counts.keys, NONE))
     kernel = learned["of_vote"]["kernel"]
     assert kernel.shape == plain.parameters["of_vote"]["kernel"].shape
     assert np.isfinite(kernel).all()

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from autotts_jax import collect
-from autotts_jax.checks import number
+from autotts_jax.checks import check_float
 from autotts_jax.collect.graders import CODE
 from autotts_jax.core.costs import CostModel, CostName
 from autotts_jax.errors import InputError
 from autotts_jax.parsing import parse_json
-from autotts_jax.policies.sealed.cast import Sealing
+from autotts_jax.policies.sealed.worker_pool import Sealing
 from autotts_jax.sandbox.process import LEAST_MEMORY, Level, Sandbox
 
 MAX_SEED = 2**32 - 1
@@ -181,9 +181,9 @@ class SandboxOptions:
         """
         given: dict[str, Any] = {"level": self.sandbox}
         if self.time_limit is not None:
-            given["wall_seconds"] = number("--time-limit", self.time_limit, above=0)
+            given["wall_seconds"] = check_float("--time-limit", self.time_limit, above=0)
         if self.memory_limit is not None:
-            given["memory"] = int(number("--memory-limit", self.memory_limit, LEAST_MEMORY / GIB) * GIB)
+            given["memory"] = int(check_float("--memory-limit", self.memory_limit, LEAST_MEMORY / GIB) * GIB)
         return dataclasses.replace(defaults or Sandbox(), **given)
 
 

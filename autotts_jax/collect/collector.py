@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from autotts_jax.checks import callback
+from autotts_jax.checks import check_callback
 from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.completions import Completions
 from autotts_jax.collect.engine import Engine
@@ -108,7 +108,7 @@ def collect(
         >>> data.matrix.num_branches
         4
     """
-    callback("on_unit", on_unit, "the `CollectionProgress`")
+    check_callback("on_unit", on_unit, "the `CollectionProgress`")
     with Store.writing(folder, plan, dict(made_with or {})) as store:
         collect_missing(store, workers, on_unit)
         return store.export()

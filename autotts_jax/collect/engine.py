@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from autotts_jax.checks import text
+from autotts_jax.checks import check_text
 from autotts_jax.collect.thinking import Thinking
 from autotts_jax.errors import InputError
 
@@ -116,7 +116,7 @@ class ChatMessage:
     content: str
 
     def __post_init__(self) -> None:
-        text("the content of a message", self.content)
+        check_text("the content of a message", self.content)
 
 
 class Tokenizer(Protocol):

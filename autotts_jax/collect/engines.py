@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotts_jax.checks import choice
+from autotts_jax.checks import check_choice
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.plan import EngineSpec
 from autotts_jax.errors import InputError
@@ -149,7 +149,7 @@ def open_engine(
         from autotts_jax.collect.simulated import SimulatedEngine
 
         return _open(SimulatedEngine, options)
-    choice("engine", name, ENGINES)
+    check_choice("engine", name, ENGINES)
     if model is None:
         raise InputError(f"the engine {name} needs a model; give --model")
     if name == "vllm":

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from autotts_jax.checks import choice, flag, label, whole
+from autotts_jax.checks import check_bool, check_choice, check_int, check_label
 from autotts_jax.collect.answers import Extractor, extractor
 from autotts_jax.collect.branching import (
     RAGGED,
@@ -159,10 +159,10 @@ def import_answers(
     """
     paths = {"question": question, "completions": completions, "gold": gold, "tokens": tokens}
     told = {name: parse_path(name, path) for name, path in paths.items() if path is not None}
-    choice("ragged", ragged, RAGGED)
-    flag("raw_prompts", raw_prompts)
-    interval = None if interval is None else whole("interval", interval, 1)
-    limit = None if limit is None else whole("limit", limit, 1)
+    check_choice("ragged", ragged, RAGGED)
+    check_bool("raw_prompts", raw_prompts)
+    interval = None if interval is None else check_int("interval", interval, 1)
+    limit = None if limit is None else check_int("limit", limit, 1)
     if out is not None and destination(out).suffix != ".npz":
         raise InputError(f"out is {str(out)!r}, but it must be a compact file; let its name end in .npz")
     known = None if questions is None else KnownQuestions.read(questions, told)
@@ -196,8 +196,8 @@ def import_answers(
     named = files if isinstance(files, str | Path) else files[0]
     place = Path(named) if Path(named).is_dir() else sources[0]
     cell = Cell(
-        label("model", model or gatherer.model or place.resolve().parent.name or "model"),
-        label("benchmark", benchmark or place.name.partition(".")[0] or "benchmark"),
+        check_label("model", model or gatherer.model or place.resolve().parent.name or "model"),
+        check_label("benchmark", benchmark or place.name.partition(".")[0] or "benchmark"),
         0,
         str(place),
         held.hexdigest(),

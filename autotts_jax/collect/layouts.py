@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from autotts_jax.checks import text
+from autotts_jax.checks import check_text
 from autotts_jax.collect.records import FileRecord, Numeral
 from autotts_jax.errors import DataError, InputError
 
@@ -112,7 +112,7 @@ def parse_path(name: str, path: str) -> FieldPath:
         InputError: it is no such path.
     """
     steps, end = [], 0
-    for match in _STEP.finditer(text(name, path)):
+    for match in _STEP.finditer(check_text(name, path)):
         if match.start() != end:
             break
         steps.append(match[1] or match[2])

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from autotts_jax.checks import flag, text, whole
+from autotts_jax.checks import check_bool, check_int, check_text
 from autotts_jax.collect.answers import CODE, MAX_CODE
 from autotts_jax.collect.code_grader import read_tests
 from autotts_jax.collect.engine import Finish
@@ -45,11 +45,11 @@ class EngineSpec:
     files_sha256: str | None = None
 
     def __post_init__(self) -> None:
-        text("the engine", self.kind)
+        check_text("the engine", self.kind)
         if self.model is not None:
-            text("the engine's model", self.model)
+            check_text("the engine's model", self.model)
         try:
-            text("an engine option", json.dumps(self.options, ensure_ascii=False))
+            check_text("an engine option", json.dumps(self.options, ensure_ascii=False))
         except (TypeError, ValueError) as error:
             raise InputError(f"the engine's options are no JSON: {error}") from error
 
@@ -104,18 +104,18 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, most in (("num_branches", MAX_BRANCHES), ("chunk", None)):
-            object.__setattr__(self, name, whole(name, getattr(self, name), 1, most))
-        flag("keep_text", self.keep_text)
+            object.__setattr__(self, name, check_int(name, getattr(self, name), 1, most))
+        check_bool("keep_text", self.keep_text)
         check_differing(self.sampling)
         for name in ("model", "benchmark", "answers", "grader"):
-            text(name, getattr(self, name))
+            check_text(name, getattr(self, name))
         for question in self.questions:
             if not isinstance(question, Problem):
                 raise InputError(
                     f"a question is {question!r:.60}, but it must be an autotts_jax.collect.Problem"
                 )
-            text("a question", question.text)
-            text("a reference answer", question.gold)
+            check_text("a question", question.text)
+            check_text("a reference answer", question.gold)
         untold = [name for name in self.sampling.signals if name not in FORCED]
         if self.completions_sha256 is not None and untold:
             raise InputError(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autotts_jax.checks import number, text, whole
+from autotts_jax.checks import check_float, check_int, check_text
 from autotts_jax.collect.engine import (
     CANCEL_SECONDS,
     Cancelled,
@@ -161,15 +161,15 @@ class ServerEngine:
             import anyio.from_thread
             import httpx
             import tenacity
-        self.model = text("the model", model)
+        self.model = check_text("the model", model)
         for name, count in (("attempts", attempts), ("max_connections", max_connections)):
-            whole(name, count, 1)
-        whole("max_model_len", max_model_len, 1)
-        number("timeout", timeout, above=0)
-        number("pause", pause, 0)
+            check_int(name, count, 1)
+        check_int("max_model_len", max_model_len, 1)
+        check_float("timeout", timeout, above=0)
+        check_float("pause", pause, 0)
         if not (tokenizer is None or isinstance(tokenizer, str) or hasattr(tokenizer, "chat")):
             raise InputError(f"tokenizer is {tokenizer!r:.60}, but it must be a folder or a Hugging Face id")
-        address = text("base_url", base_url).rstrip("/").removesuffix("/v1") + "/v1"
+        address = check_text("base_url", base_url).rstrip("/").removesuffix("/v1") + "/v1"
         self._key = checked_key(api_key or "", "the server's API key")
         (shown,) = without_secrets([address])
         self._url = hidden(shown, self._key)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.collect.engine import (
     Cancelled,
     ChatMessage,
@@ -71,7 +71,7 @@ class SimulatedEngine:
 
     def __init__(self, mean_tokens: int = 200):
         self.tokenizer = ByteTokenizer()
-        self._mean_tokens = whole("mean_tokens", mean_tokens, 1)
+        self._mean_tokens = check_int("mean_tokens", mean_tokens, 1)
         self._closed = False
 
     def generate(

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from autotts_jax.checks import number, text, whole
+from autotts_jax.checks import check_float, check_int, check_text
 from autotts_jax.collect.answers import FENCE, Extractor, extract
 from autotts_jax.collect.engine import ChatMessage, Completion, Engine, EngineError, Finish, Request, Tokens
 from autotts_jax.collect.signals import (
@@ -91,16 +91,16 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name in ("interval", "max_tokens", "probe_tokens", "probes_per_prefix"):
-            object.__setattr__(self, name, whole(name, getattr(self, name), 1))
-        object.__setattr__(self, "probe_tail", whole("probe_tail", self.probe_tail, 0))
+            object.__setattr__(self, name, check_int(name, getattr(self, name), 1))
+        object.__setattr__(self, "probe_tail", check_int("probe_tail", self.probe_tail, 0))
         object.__setattr__(self, "signals", asked_signals(self.signals, self.probe_tail))
         for name in ("seed", "top_k"):
-            object.__setattr__(self, name, whole(name, getattr(self, name), None))
+            object.__setattr__(self, name, check_int(name, getattr(self, name), None))
         for name in ("temperature", "top_p", "min_p"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
+            object.__setattr__(self, name, check_float(name, getattr(self, name)))
         for name in ("system", "suffix"):
             if getattr(self, name) is not None:
-                text(name, getattr(self, name))
+                check_text(name, getattr(self, name))
         if not 0 <= self.temperature <= 2:
             raise InputError(f"temperature is {self.temperature:g}; it must be at least 0 and at most 2")
         if not 0 < self.top_p <= 1:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Int32
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.core.arguments import described, is_array
 from autotts_jax.core.compiling import COMPILER_OPTIONS
 from autotts_jax.core.pool import ReplayPool
@@ -168,9 +168,9 @@ def spend(readings: Readings, budgets: Int[np.ndarray, " B"], at_once: int = 1) 
     Raises:
         InputError: a budget is not positive, or more than can be counted; or ``at_once`` is not positive.
     """
-    at_once = min(whole("at_once", at_once, 1), readings.urgency.shape[1])
+    at_once = min(check_int("at_once", at_once, 1), readings.urgency.shape[1])
     most = MAX_TOKENS - at_once * int(readings.cost.max())
-    budgets = np.array([whole("a budget", budget, 1, most) for budget in budgets], np.int32)
+    budgets = np.array([check_int("a budget", budget, 1, most) for budget in budgets], np.int32)
     paid = np.asarray(_spend(readings.urgency, readings.cost, budgets.max(), at_once=at_once))
     return np.stack([(paid <= budget).sum(axis=-1) for budget in budgets])
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from autotts_jax.checks import label, number
+from autotts_jax.checks import check_float, check_label
 from autotts_jax.core.arguments import described, is_array, is_too_large, type_of
 from autotts_jax.core.view import Action, StopReason, View, check_action
 from autotts_jax.core.votes import Vote
@@ -109,14 +109,14 @@ class Family:
     value_name: str = "value"
 
     def __post_init__(self) -> None:
-        if "@" in label("a family's name", self.name):
+        if "@" in check_label("a family's name", self.name):
             raise InputError(f"a family's name is {self.name!r:.60}, but it must be a text without @")
-        label(f"the value_name of {self.name}", self.value_name)
+        check_label(f"the value_name of {self.name}", self.value_name)
         values = self.values.tolist() if isinstance(self.values, np.ndarray) else self.values
         if not isinstance(values, Sequence) or isinstance(values, str | bytes):
             raise InputError(f"the values of {self.name} are {values!r:.60}; give a tuple of numbers")
         for value in values:
-            number(f"a value of {self.name}", value)
+            check_float(f"a value of {self.name}", value)
         # Numbers of NumPy would not be written to a manifest.
         plain = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
         object.__setattr__(self, "values", plain)
@@ -138,7 +138,7 @@ class Family:
         Raises:
             InputError: there is none at the value, or `make` makes no controller.
         """
-        number(f"{self.name}'s {self.value_name}", value)
+        check_float(f"{self.name}'s {self.value_name}", value)
         made = self.make(value)
         if not isinstance(made, Controller):
             raise InputError(
@@ -176,7 +176,7 @@ def within(
     limits = {"least": least, "most": most, "above": above}
     for name, limit in limits.items():
         if limit is not None:
-            number(f"{name} of within", limit)
+            check_float(f"{name} of within", limit)
     return dataclasses.field(default=default, metadata={_WITHIN: limits})
 
 
@@ -215,7 +215,7 @@ def check_fields(controller: Controller) -> None:
         plain = np.asarray(value).item()
         if about.type in (int, "int") and isinstance(plain, float):
             raise InputError(f"{kind}.{field} is {plain}, but it must be an integer")
-        number(f"{kind}.{field}", plain, **about.metadata[_WITHIN])
+        check_float(f"{kind}.{field}", plain, **about.metadata[_WITHIN])
 
 
 def limits_of(controller: Controller) -> dict[str, tuple[float, float]]:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from autotts_jax.checks import choice, flag, whole
+from autotts_jax.checks import check_bool, check_choice, check_int
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.core.profiles import (
     Hardware,
@@ -173,12 +173,12 @@ class CostModel(_OfKind):
     answer_tokens: int = 16
 
     def __post_init__(self) -> None:
-        choice("cost", self.kind, UNITS)
+        check_choice("cost", self.kind, UNITS)
         if self.batch is not None:
-            whole("batch", self.batch, 1)
-        flag("prefix_cached", self.prefix_cached)
+            check_int("batch", self.batch, 1)
+        check_bool("prefix_cached", self.prefix_cached)
         for name in ("prompt_tokens", "suffix_tokens", "answer_tokens"):
-            whole(name, getattr(self, name), 0, int(np.iinfo(np.int32).max))
+            check_int(name, getattr(self, name), 0, int(np.iinfo(np.int32).max))
         hardware_named(self.hardware)
         if self.model is not None and self.kind != "usd":
             model_named(self.model)

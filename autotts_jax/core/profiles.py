@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jaxtyping import Float
 
-from autotts_jax.checks import nearest, number
+from autotts_jax.checks import check_float, nearest
 from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 from autotts_jax.parsing import parse_toml
@@ -142,9 +142,9 @@ def _positive(kind: str, profile: Any, zero: tuple[str, ...] = ()) -> Any:
     for field in dataclasses.fields(profile):
         value = getattr(profile, field.name)
         if field.name in zero:
-            number(f"{kind}.{field.name}", value, least=0)
+            check_float(f"{kind}.{field.name}", value, least=0)
         else:
-            number(f"{kind}.{field.name}", value, above=0)
+            check_float(f"{kind}.{field.name}", value, above=0)
     return profile
 
 

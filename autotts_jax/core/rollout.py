@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import PyTreeDef
 from jaxtyping import Bool, Int, Int16, Int32
 
-from autotts_jax.checks import number, whole
+from autotts_jax.checks import check_float, check_int
 from autotts_jax.core.compiling import COMPILER_OPTIONS, UNSHARED_OPTIONS
 from autotts_jax.core.controller import (
     Controller,
@@ -199,7 +199,7 @@ def rollout(
     hooks: Hooks = Hooks(),  # it is immutable
     pause: Pause | None = None,
     watch: bool = False,
-    room: int = 0,
+    capacity: int = 0,
     on_progress: Callable[[int], None] | None = None,
 ) -> Results:
     """Plays every episode with its controller.
@@ -219,7 +219,7 @@ def rollout(
         pause: a function that replaces the controllers' memories before each round, for which the rollout is
             played round by round; None to play in one go.
         watch: whether to play round by round, and return what the pools show; each episode needs a lane.
-        room: episodes to make room for; rollouts with as much room share a compilation, watched or not.
+        capacity: episodes to allocate for; rollouts of one capacity share a compilation, watched or not.
         on_progress: called from time to time with the number of episodes that have ended in this process.
 
     Returns:
@@ -259,7 +259,7 @@ def rollout(
         hooks=hooks,
         pause=pause,
         watch=watch,
-        room=room,
+        capacity=capacity,
     )(on_progress)
 
 
@@ -276,7 +276,7 @@ def prepare_rollout(
     hooks: Hooks = Hooks(),  # it is immutable
     pause: Pause | None = None,
     watch: bool = False,
-    room: int = 0,
+    capacity: int = 0,
 ) -> Callable[[Callable[[int], None] | None], Results]:
     """Compiles a rollout; several can be compiled side by side, each in a thread.
 
@@ -292,7 +292,7 @@ def prepare_rollout(
         hooks: functions whose values are returned besides.
         pause: a function that replaces the memories before each round.
         watch: return what the pools show.
-        room: episodes to make room for.
+        capacity: episodes to allocate for.
 
     Returns:
         A function of ``on_progress``, or of None, that plays the episodes; to be called once.
@@ -303,12 +303,12 @@ def prepare_rollout(
     refuse_forks()
     _check_kinds(controllers, matrix, orders)
     episodes = _columns(episodes)
-    refill = number("refill", refill, 0)
+    refill = check_float("refill", refill, 0)
     _check(controllers, matrix, orders, episodes, budget, lanes)
     mesh = Mesh(np.array(devices or jax.local_devices()), (DEVICE_AXIS,))
     lanes = lanes or LANES.get(mesh.devices.flat[0].platform, LANES["cpu"])
     shared = devices is None and jax.process_count() > 1
-    queue, place = _deal(_own_share(episodes) if shared else episodes, mesh.size, room)
+    queue, place = _deal(_own_share(episodes) if shared else episodes, mesh.size, capacity)
     per_device = -(-len(place) // mesh.size)
     length = len(queue.question) // mesh.size
     if watch and per_device > lanes:
@@ -792,7 +792,7 @@ def _own_share(episodes: Episodes) -> Episodes:
     return Episodes(*(column[own] for column in episodes))
 
 
-def _deal(episodes: Episodes, devices: int, room: int) -> tuple[Episodes, np.ndarray]:
+def _deal(episodes: Episodes, devices: int, capacity: int) -> tuple[Episodes, np.ndarray]:
     """Deals the episodes to the devices in turn, question by question, so that lanes read the same rows.
 
     Returns:
@@ -800,7 +800,7 @@ def _deal(episodes: Episodes, devices: int, room: int) -> tuple[Episodes, np.nda
         in them.
     """
     number = np.arange(len(episodes.question))
-    length = _bucket_size(-(-max(len(number), room) // devices))
+    length = _bucket_size(-(-max(len(number), capacity) // devices))
     by_question = np.argsort(episodes.question, kind="stable")
     place = np.empty_like(number)
     place[by_question] = number % devices * length + number // devices
@@ -839,7 +839,7 @@ def check_budget(budget: int | None) -> int | None:
     if budget is None:
         return None
     try:
-        return whole("the token budget", budget, 0, MAX_TOKENS)
+        return check_int("the token budget", budget, 0, MAX_TOKENS)
     except InputError as error:
         raise InputError(f"{error}; leave it out for no limit") from None
 

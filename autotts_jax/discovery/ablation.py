@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from rich.console import RenderableType
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.discovery.critics.critic import Critic, paid_of
 from autotts_jax.discovery.critics.nearest import NEAREST
@@ -165,7 +165,7 @@ def ablate(
         InputError: as `autotts_jax.discover` does.
     """
     folder = destination(out)
-    whole("seeds", seeds, 1)
+    check_int("seeds", seeds, 1)
     data = loaded(data)
     proposers = [as_proposer(proposer) for proposer in proposers]
     switches: dict[str, dict[str, Any]] = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autotts_jax.checks import flag, number, whole
+from autotts_jax.checks import check_bool, check_float, check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS
@@ -16,7 +16,7 @@ from autotts_jax.discovery.proposers.named import as_proposer
 from autotts_jax.discovery.proposers.protocol import Proposer, Writer
 from autotts_jax.discovery.results.found import Discovery, read_run
 from autotts_jax.discovery.results.report import REPORT, discovery_report
-from autotts_jax.discovery.rounds.programs import HEATS
+from autotts_jax.discovery.rounds.programs import RUNGS
 from autotts_jax.discovery.search import FOLDS, DiscoveryRun, OnRound, SearchProgress
 from autotts_jax.errors import InputError
 from autotts_jax.files import destination, locked, remove_unfinished, write_atomically
@@ -97,9 +97,9 @@ def discover(
     if candidates is None and cpu_minutes is None:
         cpu_minutes = CPU_MINUTES
     if candidates is not None:
-        candidates = whole("candidates", candidates, 1)
+        candidates = check_int("candidates", candidates, 1)
     if cpu_minutes is not None:
-        cpu_minutes = number("cpu_minutes", cpu_minutes, above=0)
+        cpu_minutes = check_float("cpu_minutes", cpu_minutes, above=0)
         if cpu_minutes < LEAST_CPU_MINUTES:
             raise InputError(
                 f"cpu_minutes is {cpu_minutes:g}, which compiling alone takes; give at least "
@@ -111,12 +111,12 @@ def discover(
         raise InputError(f"proposers is {proposers!r:.60}, but it must be a list of proposers")
     if not isinstance(sandbox, Sandbox):
         raise InputError(f"sandbox is {sandbox!r:.60}, but it must be an autotts_jax.Sandbox")
-    traces, beta = flag("traces", traces), flag("beta", beta)
+    traces, beta = check_bool("traces", traces), check_bool("beta", beta)
     made = [as_proposer(proposer) for proposer in proposers]
-    least = FOLDS * HEATS[0][0]
+    least = FOLDS * RUNGS[0][0]
     if candidates is not None and candidates <= least and made and not isinstance(made[0], Writer):
         raise InputError(
-            f"candidates is {candidates}, but each of {FOLDS + 1} searches plays rounds of {HEATS[0][0]}; "
+            f"candidates is {candidates}, but each of {FOLDS + 1} searches plays rounds of {RUNGS[0][0]}; "
             f"give more than {least}"
         )
     loggers = check_loggers(loggers)
@@ -130,7 +130,7 @@ def discover(
             made,
             as_player(incumbent),
             seed,
-            whole("max_branches", max_branches, 1),
+            check_int("max_branches", max_branches, 1),
             traces=traces,
             beta=beta,
             critic=critic,

@@ -23,7 +23,7 @@ RANK_SCALE = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A program that has reached the end of the last heat.
+    """A program that has reached the end of the last rung.
 
     Attributes:
         number: the candidate's number in the run.
@@ -124,7 +124,7 @@ def member_of(record: Record) -> Member | None:
         record: the record of a candidate that is a program.
 
     Returns:
-        The member; None where the candidate left its round before the end of the last heat.
+        The member; None where the candidate left its round before the end of the last rung.
     """
     if "cost" not in record:
         return None

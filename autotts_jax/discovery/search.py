@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 import autotts_jax
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.core.controller import Controller
 from autotts_jax.discovery.archive.archive import END, RECORDS, Archive, Record
 from autotts_jax.discovery.archive.records import CANDIDATE, WRITTEN
@@ -36,7 +36,7 @@ from autotts_jax.discovery.proposers.named import as_proposer
 from autotts_jax.discovery.proposers.protocol import Learner, Proposer, Writer
 from autotts_jax.discovery.rounds.files import FileRounds
 from autotts_jax.discovery.rounds.programs import (
-    HEATS,
+    RUNGS,
     ProgramRounds,
     trial_of,
 )
@@ -87,7 +87,7 @@ class DiscoveryRun:
         incumbent: whom to beat; a family over β.
         seed: the seed that everything is drawn with.
         max_branches: branches that an episode can open.
-        heats: candidates and orders of each heat of a round.
+        rungs: candidates and orders of each rung of a round.
         test_orders: branch orders of each question that a test plays.
         traces: whether proposers that write files are shown episodes.
         beta: whether candidates are families over β; else each is one controller.
@@ -115,7 +115,7 @@ class DiscoveryRun:
         incumbent: Player,
         seed: int,
         max_branches: int,
-        heats: Sequence[tuple[int, int]] = HEATS,
+        rungs: Sequence[tuple[int, int]] = RUNGS,
         test_orders: int = TEST_ORDERS,
         traces: bool = True,
         beta: bool = True,
@@ -127,15 +127,15 @@ class DiscoveryRun:
         self._proposers = [as_proposer(proposer) for proposer in proposers]
         if not self._proposers:
             raise InputError("there is no proposer; give at least one, as rules")
-        self._incumbent, seed = incumbent, whole("seed", seed, 0)
+        self._incumbent, seed = incumbent, check_int("seed", seed, 0)
         check_width(data, incumbent, max_branches)
         incumbent.check(max_branches)
         self._judge = Judge.of(data, max_branches, seed, test_orders)
         self._betas = BETAS if beta else ONE_BETA
         critic = as_critic(critic, self._proposers)
         self._gate = None if critic is None else Gate(critic, folder, seed)
-        self._programs = ProgramRounds(self._judge, tuple(heats), seed, beta, self._gate)
-        self._files = FileRounds(self._judge, incumbent, heats[-1][1], beta, traces, self._gate, sandbox)
+        self._programs = ProgramRounds(self._judge, tuple(rungs), seed, beta, self._gate)
+        self._files = FileRounds(self._judge, incumbent, rungs[-1][1], beta, traces, self._gate, sandbox)
         groups = self._judge.group.max() + 1
         if groups < 2 * FOLDS:
             raise InputError(
@@ -156,7 +156,7 @@ class DiscoveryRun:
             "incumbent_sha256": _sha256(incumbent.controllers),
             "seed": seed,
             "max_branches": max_branches,
-            "heats": [list(heat) for heat in heats],
+            "rungs": [list(rung) for rung in rungs],
             "test_orders": test_orders,
             "traces": traces,
             "beta": beta,

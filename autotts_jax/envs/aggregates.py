@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autotts_jax.checks import callback
+from autotts_jax.checks import check_callback
 from autotts_jax.core.view import View
 from autotts_jax.core.votes import Vote
 from autotts_jax.envs import observations
@@ -25,8 +25,8 @@ def majority(view: View, tracker: Tracker) -> Vote:
         view: what the episode has revealed.
         tracker: what the steps have shown.
     """
-    stand = observations.standing(view, tracker)
-    return stand.finals.or_else(stand.latest)
+    counts = observations.vote_counts(view, tracker)
+    return counts.finals.or_else(counts.latest)
 
 
 def latest(view: View, tracker: Tracker) -> Vote:  # noqa: ARG001
@@ -53,7 +53,7 @@ def find_aggregate(aggregate: Any) -> Aggregate:
         InputError: it is neither.
     """
     if callable(aggregate):
-        callback("aggregate", aggregate, "the view", "the tracker")
+        check_callback("aggregate", aggregate, "the view", "the tracker")
         return aggregate
     if not isinstance(aggregate, str) or aggregate not in AGGREGATES:
         raise InputError(

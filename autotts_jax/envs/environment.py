@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from autotts_jax.checks import choice, flag, nearest, number, whole
+from autotts_jax.checks import check_bool, check_choice, check_float, check_int, nearest
 from autotts_jax.core import keys
 from autotts_jax.core.costs import EpisodeCost, critical_tokens, spent_in
 from autotts_jax.core.forks import refuse_forks
@@ -107,11 +107,11 @@ class Environment(abc.ABC):
         mask_in_obs: bool = False,
         signals: Sequence[str] = (),
     ):
-        choice("observation", obs, OBSERVATIONS)
-        self.max_branches = whole("max_branches", max_branches, 1, MOST_BRANCHES)
+        check_choice("observation", obs, OBSERVATIONS)
+        self.max_branches = check_int("max_branches", max_branches, 1, MOST_BRANCHES)
         self.obs = obs
         self.aggregate = find_aggregate(aggregate)
-        self.mask_in_obs = flag("mask_in_obs", mask_in_obs)
+        self.mask_in_obs = check_bool("mask_in_obs", mask_in_obs)
         self.signals = signal_names(signals)
 
     def _settings(self) -> tuple[object, ...]:
@@ -194,10 +194,10 @@ class Environment(abc.ABC):
                 f"matrix is a {type(matrix).__name__}, but it must be a ProbeMatrix, as dataset.matrix is"
             )
         low, high = gamma_range(gamma)
-        number("kappa_probe", kappa_probe, least=0)
-        number("regret_budget", regret_budget, above=0)
-        number("progress_weight", progress_weight)
-        number("invalid_penalty", invalid_penalty)
+        check_float("kappa_probe", kappa_probe, least=0)
+        check_float("regret_budget", regret_budget, above=0)
+        check_float("progress_weight", progress_weight)
+        check_float("invalid_penalty", invalid_penalty)
         if cost is not None and not isinstance(cost, EpisodeCost):
             raise InputError(
                 f"cost is {cost!r:.60}, but it must be what autotts_jax.envs.cost_of_models has returned; "
@@ -208,10 +208,10 @@ class Environment(abc.ABC):
                 f"kappa_probe is counted in intervals; leave it out where the cost is {cost.kind}"
             )
         if budget is not None:
-            whole("the token budget", budget, 0, np.iinfo(np.int32).max)
+            check_int("the token budget", budget, 0, np.iinfo(np.int32).max)
         if max_steps is not None:
-            whole("max_steps", max_steps, 1, np.iinfo(np.int32).max)
-        seed = whole("seed", seed, 0, 2**32 - 1)
+            check_int("max_steps", max_steps, 1, np.iinfo(np.int32).max)
+        seed = check_int("seed", seed, 0, 2**32 - 1)
         mode = reward_mode(reward)
         branches = branches_of_cells(matrix)
         width = self.max_branches
@@ -554,9 +554,9 @@ class Environment(abc.ABC):
                 f"{width}; make them with its make_params"
             )
         if isinstance(question, int | float | np.generic):
-            whole("question", question, 0, params.matrix.num_questions - 1)
+            check_int("question", question, 0, params.matrix.num_questions - 1)
         if isinstance(gamma, int | float | np.generic):
-            gamma_range(number("gamma", gamma, 0))
+            gamma_range(check_float("gamma", gamma, 0))
         if order is not None:
             self._check_order(order, params.matrix.num_branches)
 
@@ -614,9 +614,9 @@ class Environment(abc.ABC):
             max_steps: the step limit.
             gamma: γ, the price of an interval.
         """
-        stand = observations.standing(view, tracker)
-        branches = observations.branch_features(stand, tracker)
-        whole = observations.global_features(stand, time, max_steps, gamma)
+        counts = observations.vote_counts(view, tracker)
+        branches = observations.branch_features(counts, tracker)
+        whole = observations.global_features(counts, time, max_steps, gamma)
         shown = {"signals": observations.branch_signals(view, self.signals)} if self.signals else {}
         if self.obs == "flat":
             rows = [values.reshape(-1) for values in shown.values()]

@@ -16,13 +16,12 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 from jaxtyping import Bool
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.envs.environment import Environment, Observation
-from autotts_jax.envs.gym_episodes import Slot, Step, begin_one, play_one
-from autotts_jax.envs.gym_face import (
+from autotts_jax.envs.gym_base import (
     RENDER_MODES,
     Data,
-    Face,
+    GymBase,
     Snapshot,
     as_options,
     can_render,
@@ -30,13 +29,14 @@ from autotts_jax.envs.gym_face import (
     to_numpy,
     wrap_keys,
 )
+from autotts_jax.envs.gym_episodes import Slot, Step, begin_one, play_one
 from autotts_jax.envs.macros import WidthDepthMacro
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.replay.dataset import EXACT
 
 
-class WidthDepthEnv(Face, gymnasium.Env[Observation, Any]):
+class WidthDepthEnv(GymBase, gymnasium.Env[Observation, Any]):
     """`WidthDepth`, one episode at a time.
 
     Actions, observations, rewards and ends are those of ``kind``, the functional environment. ``info`` has
@@ -87,7 +87,7 @@ class WidthDepthEnv(Face, gymnasium.Env[Observation, Any]):
             InputError: the seed or an option is wrong.
         """
         chosen = self._check_options(as_options(options))
-        super().reset(seed=None if seed is None else whole("seed", seed))
+        super().reset(seed=None if seed is None else check_int("seed", seed))
         if seed is None and self._lane is None:
             seed = int(self.np_random.integers(2**63))
         key = self._lane.key if self._lane and seed is None else wrap_keys(key_words(cast(int, seed)))

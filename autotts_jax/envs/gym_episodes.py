@@ -21,7 +21,7 @@ from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array
 
 
-class Shown(NamedTuple):
+class EnvConfig(NamedTuple):
     """A functional environment, and what of it is shown; static under ``jit``.
 
     Attributes:
@@ -42,7 +42,7 @@ class Slot(NamedTuple):
     state: EnvState
 
 
-class Chosen(NamedTuple):
+class ResetOptions(NamedTuple):
     """What was asked of an episode; None for what is drawn."""
 
     question: Int32[Array, "*envs"] | None = None
@@ -61,10 +61,10 @@ class Step(NamedTuple):
 
 
 def _begin(
-    shown: Shown,
+    shown: EnvConfig,
     params: EnvParams,
     key: PRNGKeyArray,
-    chosen: Chosen = Chosen(),  # noqa: B008
+    chosen: ResetOptions = ResetOptions(),  # noqa: B008
 ) -> tuple[Slot, Step]:
     """Starts an episode; an entry of ``info`` that only the environment's own `step_env` has is 0."""
     env = shown.env
@@ -98,7 +98,7 @@ def _begin(
 
 
 def _play(
-    shown: Shown,
+    shown: EnvConfig,
     mode: AutoresetMode,
     params: EnvParams,
     lane: Slot,
@@ -134,7 +134,7 @@ def _play(
 
 
 def _step(
-    shown: Shown,
+    shown: EnvConfig,
     obs: Any,
     reward: Array,
     terminated: Array,
@@ -163,10 +163,10 @@ play_one = _jit(_play, static_argnums=(0, 1))
 
 @functools.partial(_jit, static_argnums=0)
 def begin_all(
-    shown: Shown,
+    shown: EnvConfig,
     params: EnvParams,
     keys: Array,
-    chosen: Chosen,
+    chosen: ResetOptions,
 ) -> tuple[Slot, Step]:
     """Starts an episode in each of several environments, one for each key."""
     return jax.vmap(lambda key, of_env: _begin(shown, params, key, of_env))(keys, chosen)
@@ -174,7 +174,7 @@ def begin_all(
 
 @functools.partial(_jit, static_argnums=(0, 1), donate_argnames="lanes")
 def play_all(
-    shown: Shown,
+    shown: EnvConfig,
     mode: AutoresetMode,
     params: EnvParams,
     lanes: Slot,

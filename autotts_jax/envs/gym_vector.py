@@ -14,13 +14,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, PRNGKeyArray
 
-from autotts_jax.checks import choice
+from autotts_jax.checks import check_choice
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.envs.gym import WidthDepthEnv
-from autotts_jax.envs.gym_episodes import Slot, Step, begin_all, play_all, select_all
-from autotts_jax.envs.gym_face import (
+from autotts_jax.envs.gym_base import (
     Data,
-    Face,
+    GymBase,
     Snapshot,
     as_options,
     can_render,
@@ -29,6 +28,7 @@ from autotts_jax.envs.gym_face import (
     to_numpy,
     wrap_keys,
 )
+from autotts_jax.envs.gym_episodes import Slot, Step, begin_all, play_all, select_all
 from autotts_jax.envs.macros import WidthDepthMacro
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
@@ -37,7 +37,7 @@ from autotts_jax.replay.dataset import EXACT
 from autotts_jax.typing import Array
 
 
-class WidthDepthVectorEnv(Face, VectorEnv[Observation, Any, np.ndarray]):
+class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
     """`WidthDepth`, any number of episodes in one compiled call.
 
     Behaves as `gymnasium.vector.SyncVectorEnv` of as many `WidthDepthEnv` with the same arguments: the same
@@ -72,7 +72,7 @@ class WidthDepthVectorEnv(Face, VectorEnv[Observation, Any, np.ndarray]):
         if not is_integer(num_envs) or num_envs < 1:
             raise InputError(f"num_envs is {num_envs!r}, but it must be an integer of at least 1")
         if not isinstance(autoreset_mode, AutoresetMode):
-            choice("autoreset_mode", autoreset_mode, [mode.value for mode in AutoresetMode])
+            check_choice("autoreset_mode", autoreset_mode, [mode.value for mode in AutoresetMode])
         self._set_up(data, encoding, render_mode, settings)
         self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.envs.params import EnvParams
-from autotts_jax.envs.rounds import InRounds, room
+from autotts_jax.envs.rounds import InRounds, capacity
 from autotts_jax.envs.spaces import Discrete
 from autotts_jax.typing import Array
 
@@ -84,7 +84,7 @@ class WidthDepthMacro(InRounds):
             READ_DISAGREEING: jnp.any(allowed.advance & disagreeing),
             PRUNE_DISAGREEING: jnp.any(allowed.prune & disagreeing),
         }
-        mask = jnp.asarray(opening) <= room(view)
+        mask = jnp.asarray(opening) <= capacity(view)
         return mask.at[jnp.array(list(one_by_one))].set(jnp.stack(list(one_by_one.values())))
 
     def _opening(self) -> Int[np.ndarray, " A"]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotts_jax.checks import choice
+from autotts_jax.checks import check_choice
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.macros import WidthDepthMacro
 from autotts_jax.envs.params import EnvParams, cost_of_models
@@ -75,7 +75,7 @@ def find_environment(name: str) -> Registered:
     """
     # Gymnasium takes a name after that of the module to import.
     alone = name.removeprefix("autotts_jax:").removeprefix(NAMESPACE) if isinstance(name, str) else name
-    return ENVIRONMENTS[choice("environment", alone, ENVIRONMENTS)]
+    return ENVIRONMENTS[check_choice("environment", alone, ENVIRONMENTS)]
 
 
 def as_gymnax(

@@ -232,7 +232,7 @@ def final_revealed(view: View) -> Bool[Array, " W"]:
     return view.finished & (view.revealed_depth == view.depth)
 
 
-class Standing(NamedTuple):
+class VoteCounts(NamedTuple):
     """How the votes of a state stand; per-branch arrays have shape (W,).
 
     Attributes:
@@ -258,7 +258,7 @@ class Standing(NamedTuple):
     latest: Vote
 
 
-def standing(view: View, tracker: Tracker) -> Standing:
+def vote_counts(view: View, tracker: Tracker) -> VoteCounts:
     """Finds how the votes stand.
 
     Args:
@@ -268,17 +268,17 @@ def standing(view: View, tracker: Tracker) -> Standing:
     keys = tracker.keys
     final, voting = _voters(view, keys)
     supports = _supports(tracker.counts)
-    return Standing(view, keys, final, voting, *supports, tracker.first, tracker.finals, tracker.latest)
+    return VoteCounts(view, keys, final, voting, *supports, tracker.first, tracker.finals, tracker.latest)
 
 
-def branch_features(stand: Standing, tracker: Tracker) -> Float[Array, "W F"]:
+def branch_features(counts: VoteCounts, tracker: Tracker) -> Float[Array, "W F"]:
     """Computes the features of each branch, `BRANCH_FEATURES`.
 
     Args:
-        stand: how the votes stand.
+        counts: how the votes stand.
         tracker: what the steps have shown.
     """
-    numbers = _branch_numbers(stand, tracker)
+    numbers = _branch_numbers(counts, tracker)
     # Stacked as rows and turned: as columns XLA would make each of them anew for every feature on a CPU. And
     # stacked before they are scaled, as short numbers have half of the bytes to be moved.
     rows = jnp.stack([numbers[name][0].astype(jnp.int16) for name, _, _ in BRANCH_FEATURES])
@@ -286,24 +286,24 @@ def branch_features(stand: Standing, tracker: Tracker) -> Float[Array, "W F"]:
     return (rows / scales[:, None]).T
 
 
-def branch_columns(stand: Standing, tracker: Tracker) -> dict[str, Float[Array, " W"]]:
+def branch_columns(counts: VoteCounts, tracker: Tracker) -> dict[str, Float[Array, " W"]]:
     """Computes the same by name; what is not used of it is not computed under ``jit``.
 
     Args:
-        stand: how the votes stand.
+        counts: how the votes stand.
         tracker: what the steps have shown.
     """
-    numbers = _branch_numbers(stand, tracker)
+    numbers = _branch_numbers(counts, tracker)
     return {name: number.astype(jnp.float32) / scale for name, (number, scale) in numbers.items()}
 
 
 def _branch_numbers(
-    stand: Standing, tracker: Tracker
+    counts: VoteCounts, tracker: Tracker
 ) -> dict[str, tuple[Bool[Array, " W"] | Int[Array, " W"], Scalar]]:
     """The features of each branch as whole numbers, each with the scale that they are divided by."""
-    view, keys = stand.view, stand.keys
+    view, keys = counts.view, counts.keys
     answered, opened = keys != NONE, view.depth > 0
-    finals, latest = stand.finals, stand.latest
+    finals, latest = counts.finals, counts.latest
     return {
         "opened": (opened, 1),
         "active": (view.active, 1),
@@ -312,11 +312,11 @@ def _branch_numbers(
         "answered": (answered, 1),
         "depth": (jnp.minimum(view.depth, CLIP * DEPTH_SCALE), DEPTH_SCALE),
         "streak": (jnp.minimum(tracker.streak, CLIP * STREAK_SCALE), STREAK_SCALE),
-        "finals_share": (jnp.where(answered, stand.final_support, 0), jnp.maximum(finals.voters, 1)),
-        "latest_share": (jnp.where(answered, stand.support, 0), jnp.maximum(latest.voters, 1)),
+        "finals_share": (jnp.where(answered, counts.final_support, 0), jnp.maximum(finals.voters, 1)),
+        "latest_share": (jnp.where(answered, counts.support, 0), jnp.maximum(latest.voters, 1)),
         "with_finals": (answered & (finals.voters > 0) & (keys == keys[finals.leader]), 1),
         "with_latest": (answered & (latest.voters > 0) & (keys == keys[latest.leader]), 1),
-        "rank": (_rank(stand), view.width),
+        "rank": (_rank(counts), view.width),
     }
 
 
@@ -336,32 +336,32 @@ def branch_signals(view: View, names: Sequence[str]) -> Float[Array, "W S"]:
 
 
 def global_features(
-    stand: Standing, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
+    counts: VoteCounts, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
 ) -> Float[Array, " G"]:
     """Computes the features of the episode, `GLOBAL_FEATURES`.
 
     Args:
-        stand: how the votes stand.
+        counts: how the votes stand.
         time: steps taken.
         max_steps: the step limit.
         gamma: γ, the price of an interval.
     """
-    entries = global_entries(stand, time, max_steps, gamma)
+    entries = global_entries(counts, time, max_steps, gamma)
     return jnp.stack([entries[name] for name, _, _ in GLOBAL_FEATURES])
 
 
 def global_entries(
-    stand: Standing, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
+    counts: VoteCounts, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
 ) -> dict[str, Float[Array, ""]]:
     """Computes the same by name.
 
     Args:
-        stand: how the votes stand.
+        counts: how the votes stand.
         time: steps taken.
         max_steps: the step limit.
         gamma: γ, the price of an interval.
     """
-    view = stand.view
+    view = counts.view
     width, budget = view.width, view.budget
     finished = jnp.sum(view.active & view.finished)
     active = jnp.sum(view.active)
@@ -373,8 +373,8 @@ def global_entries(
         "pruned": (view.opened - active) / width,
         "cost": jnp.minimum(view.intervals / (DEPTH_SCALE * width), CLIP),
         "budget_left": 1 if budget is None else jnp.clip(1 - view.tokens / jnp.maximum(budget, 1), 0, 1),
-        **_vote_features("finals", stand.finals, stand.final, stand.final_support),
-        **_vote_features("latest", stand.latest, stand.voting, stand.support),
+        **_vote_features("finals", counts.finals, counts.final, counts.final_support),
+        **_vote_features("latest", counts.latest, counts.voting, counts.support),
         "gamma": jnp.clip(-jnp.log10(jnp.maximum(gamma, 1e-30)) / GAMMA_DECADES, 0, 1),
     }
     return {name: jnp.asarray(entry, jnp.float32) for name, entry in entries.items()}
@@ -397,14 +397,14 @@ def _vote_features(
     }
 
 
-def _rank(stand: Standing) -> Int[Array, " W"]:
+def _rank(counts: VoteCounts) -> Int[Array, " W"]:
     """Rank of each voter's answer by votes, then by its first voter; W for who does not vote."""
-    voting, width = stand.voting, stand.view.width
+    voting, width = counts.voting, counts.view.width
     # Short words pass twice as fast, where scores of up to W (W + 1) fit.
     word = jnp.int16 if width * (width + 1) < 2**15 else jnp.int32
-    first = _first_voters(stand.keys, voting) if stand.first is None else stand.first
+    first = _first_voters(counts.keys, voting) if counts.first is None else counts.first
     first = jnp.astype(first, word)
-    score = stand.support.astype(word) * (width + 1) - first
+    score = counts.support.astype(word) * (width + 1) - first
     # Each answer is counted once, where its first voter speaks for it.
     speaker = jnp.where(voting & (first == jnp.arange(width)), score, jnp.iinfo(word).min)
     ahead = votes.fold_ballots(lambda count, other: count + (other > score), jnp.zeros_like(score), speaker)

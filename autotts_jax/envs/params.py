@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int16, Int32, PRNGKeyArray
 
-from autotts_jax.checks import choice
+from autotts_jax.checks import check_choice
 from autotts_jax.core.costs import CostModel, EpisodeCost, as_cost
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.envs.observations import History, Tracker
@@ -152,7 +152,7 @@ def reward_mode(name: str | Reward) -> Reward:
     """
     if isinstance(name, Reward):
         return name
-    return Reward[choice("reward", name, [mode.name.lower() for mode in Reward]).upper()]
+    return Reward[check_choice("reward", name, [mode.name.lower() for mode in Reward]).upper()]
 
 
 def cost_of_models(cost: str | CostModel, models: Sequence[str]) -> EpisodeCost | None:

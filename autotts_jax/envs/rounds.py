@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.envs.aggregates import Aggregate
 from autotts_jax.envs.environment import Environment
@@ -40,7 +40,7 @@ class InRounds(Environment):
         signals: Sequence[str] = (),
     ):
         super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs, signals=signals)
-        self.max_advance = whole("max_advance", max_advance, 1, np.iinfo(np.int16).max)
+        self.max_advance = check_int("max_advance", max_advance, 1, np.iinfo(np.int16).max)
 
     def default_max_steps(self, max_depth: int) -> int:
         """As many rounds as reading one branch takes, one interval each, and some slack."""
@@ -90,7 +90,7 @@ class WidthDepthRounds(InRounds):
         opening, choice = action[1], action[2:]
         advance = choice - 1
         wants_prune, wants_advance = choice == 1, choice > 1
-        opens = (opening >= 0) & (opening <= room(view))
+        opens = (opening >= 0) & (opening <= capacity(view))
         reads = wants_advance & allowed.advance & (advance <= self.max_advance)
         prunes = wants_prune & allowed.prune
         invalid = (
@@ -112,13 +112,13 @@ class WidthDepthRounds(InRounds):
     def action_mask(self, view: View) -> Bool[Array, " A"]:
         """Which options of each entry are admissible, entry after entry."""
         allowed = view.admissible
-        opening = jnp.arange(view.width + 1) <= room(view)
+        opening = jnp.arange(view.width + 1) <= capacity(view)
         one = jnp.ones(view.width, bool)
         choice = jnp.stack([one, allowed.prune] + [allowed.advance] * self.max_advance, axis=1)
         return jnp.concatenate([jnp.ones(2, bool), opening, choice.reshape(-1)])
 
 
-def room(view: View) -> Int32[Array, ""]:
+def capacity(view: View) -> Int32[Array, ""]:
     """Counts the branches that could be opened now, within width and budget.
 
     Args:

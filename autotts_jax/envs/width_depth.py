@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 from jaxtyping import Bool, Int
 
-from autotts_jax.checks import flag
+from autotts_jax.checks import check_bool
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.envs.aggregates import Aggregate
 from autotts_jax.envs.environment import Environment
@@ -55,7 +55,7 @@ class WidthDepth(Environment):
         signals: Sequence[str] = (),
     ):
         super().__init__(max_branches, obs=obs, aggregate=aggregate, mask_in_obs=mask_in_obs, signals=signals)
-        self.fused = flag("fused", fused)
+        self.fused = check_bool("fused", fused)
 
     @property
     def num_actions(self) -> int:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Float, Int
 from rich.console import RenderableType
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.batch import Allocator, Readings, read_through, spend
 from autotts_jax.core.controller import check_fields
@@ -268,12 +268,12 @@ def evaluate_batch(
         raise InputError(
             f"budgets is {budgets!r:.60}, but it must be a list of at least one number of tokens"
         )
-    budgets = tuple(whole("a budget", budget, 1) for budget in budgets)
+    budgets = tuple(check_int("a budget", budget, 1) for budget in budgets)
     if len(set(budgets)) < len(budgets):
         raise InputError("a budget is given more than once; give each once")
-    seeds = whole("the number of seeds", seeds, 1, MAX_SEEDS)
-    max_branches = whole("max_branches", max_branches, 1)
-    at_once = whole("at_once", at_once, 1)
+    seeds = check_int("the number of seeds", seeds, 1, MAX_SEEDS)
+    max_branches = check_int("max_branches", max_branches, 1)
+    at_once = check_int("at_once", at_once, 1)
     for cell in data.cells:
         if cell.num_branches < max_branches:
             raise InputError(

@@ -14,7 +14,7 @@ import pyarrow as pa
 from jaxtyping import Bool, Float
 from rich.console import RenderableType
 
-from autotts_jax.checks import callback, choice, label, nearest, text, whole
+from autotts_jax.checks import check_callback, check_choice, check_int, check_label, check_text, nearest
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.controller import Controller, Family
 from autotts_jax.envs.environment import Environment, Observation
@@ -35,7 +35,7 @@ from autotts_jax.experiments.summary import Objective, standard_error
 from autotts_jax.experiments.tables import Table, add_row, difference, numbers_table, thousands
 from autotts_jax.policies.player import Play, Player, name_of
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, as_player
-from autotts_jax.policies.sealed.cast import SEALED, Sealing
+from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.parts import PARTS, part_of, select_part
 from autotts_jax.resampling import equal_weights, paired_bootstrap
@@ -91,10 +91,10 @@ class Task:
     steps: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        label("a task's name", self.name)
+        check_label("a task's name", self.name)
         if self.data is not None:
-            text(f"the data of task {self.name!r}", self.data)
-        whole("max_branches", self.max_branches, 1)
+            check_text(f"the data of task {self.name!r}", self.data)
+        check_int("max_branches", self.max_branches, 1)
         if not isinstance(self.gamma, tuple) or len(self.gamma) != 2:
             raise InputError(f"gamma is {self.gamma!r:.60}, but it must be the least and the largest γ")
         gamma_range(self.gamma)
@@ -102,7 +102,7 @@ class Task:
         if not isinstance(self.steps, tuple):
             raise InputError(f"steps is {self.steps!r:.60}, but it must be a tuple of whole numbers")
         for steps in self.steps:
-            whole("an entry of steps", steps, 1)
+            check_int("an entry of steps", steps, 1)
 
     @property
     def gammas(self) -> tuple[float, ...]:
@@ -189,7 +189,7 @@ class Agent:
         if self._predict is None:
             if act is None:
                 raise InputError("act is None, but it must be a function of observations, or a model")
-            callback("act", act, "observations")
+            check_callback("act", act, "observations")
         elif not callable(self._predict):
             raise InputError(f"the predict of act is {self._predict!r:.60}, but it must be a method")
         if not isinstance(env, Environment):
@@ -436,9 +436,9 @@ def bench(
         ['sc@1', 'published', 'sc@8']
     """
     if not isinstance(task, Task):
-        task = TASKS[choice("task", task, TASKS)]
-    choice("part", part, PARTS)
-    seeds = whole("seeds", seeds, FEWEST_SEEDS)
+        task = TASKS[check_choice("task", task, TASKS)]
+    check_choice("part", part, PARTS)
+    seeds = check_int("seeds", seeds, FEWEST_SEEDS)
     dataset = task.load(data)
     parts = part_of(dataset)
     published = [family for name in PUBLISHED if (family := _family(name, task)).values]
@@ -664,7 +664,7 @@ def _named(players: Any, task: Task) -> Iterator[tuple[str | None, int | None, S
             yield from _named(one, task)
     elif isinstance(players, Mapping):
         for name, given in players.items():
-            if label("the name of an entry", name) in (LOWEST, BEST):
+            if check_label("the name of an entry", name) in (LOWEST, BEST):
                 raise InputError(f"an entry is called {name}, but so is a reference; give it another name")
             lengths = given if isinstance(given, Mapping) else {None: given}
             listed = {

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from autotts_jax.checks import callback, choice, whole
+from autotts_jax.checks import check_callback, check_choice, check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.commands import without_secrets
 from autotts_jax.core.costs import CostModel
@@ -50,9 +50,9 @@ from autotts_jax.pages import rendering
 from autotts_jax.pages.notebook import shown
 from autotts_jax.policies.player import Play, Player, warn_of_distance
 from autotts_jax.policies.players import as_players
-from autotts_jax.policies.sealed.cast import SEALED, Sealing
 from autotts_jax.policies.sealed.player import SealedPlayer
 from autotts_jax.policies.sealed.program import ProgramPlayer
+from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
@@ -341,15 +341,17 @@ def evaluate(
     """
     refuse_forks()
     _check_protocol(protocol)
-    callback("on_progress", on_progress, "what is running", "episodes that have ended", "episodes in all")
+    check_callback(
+        "on_progress", on_progress, "what is running", "episodes that have ended", "episodes in all"
+    )
     data = loaded(data)
     _check_objective(objective)
     if cost is not None:
         objective = dataclasses.replace(objective, unit=cost)
     objective.model.of_models([cell.model for cell in data.cells])
-    seeds = whole("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEEDS)
-    max_branches = whole("max_branches", max_branches, 1)
-    processes = whole("processes", processes, 1)
+    seeds = check_int("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEEDS)
+    max_branches = check_int("max_branches", max_branches, 1)
+    processes = check_int("processes", processes, 1)
     budget = check_budget(budget)
     refused: dict[str, InputError] = {}
     gamma = objective.gamma if objective.model.kind == "intervals" else None
@@ -441,8 +443,8 @@ def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], wi
     _check_protocol(protocol)
     if isinstance(seeds, str) or not isinstance(seeds, Sequence) or not seeds:
         raise InputError(f"seeds is {seeds!r:.60}, but it must be a list of at least one seed")
-    seeds = [whole("a seed", seed, 0, MAX_SEED) for seed in seeds]
-    whole("width", width, 1, min(cell.num_branches for cell in dataset.cells))
+    seeds = [check_int("a seed", seed, 0, MAX_SEED) for seed in seeds]
+    check_int("width", width, 1, min(cell.num_branches for cell in dataset.cells))
     if protocol == "repo100":
         of_cells = [repo100_orders(cell.num_branches, seeds)[:, :width] for cell in dataset.cells]
         return BranchOrders(np.stack(of_cells), np.asarray(dataset.matrix.cell))
@@ -554,7 +556,7 @@ def _reporter(player: Player, episodes: int, on_progress: OnProgress | None) -> 
 
 
 def _check_protocol(protocol: str) -> None:
-    choice("protocol", protocol, PROTOCOLS)
+    check_choice("protocol", protocol, PROTOCOLS)
 
 
 def _check_objective(objective: Objective) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from autotts_jax import files
-from autotts_jax.checks import callback, whole
+from autotts_jax.checks import check_callback, check_int
 from autotts_jax.collect.answers import extractor, source_sha256
 from autotts_jax.collect.code_grader import read_tests
 from autotts_jax.collect.engine import Engine
@@ -46,7 +46,7 @@ from autotts_jax.live.answering import answer, telling_signals
 from autotts_jax.live.compiling import play_simulated
 from autotts_jax.policies.player import Player
 from autotts_jax.policies.players import as_player
-from autotts_jax.policies.sealed.cast import SEALED, Sealing
+from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import recorded_orders
 from autotts_jax.replay.spelling import ERROR
@@ -174,17 +174,17 @@ def answer_questions(
         >>> [(row.answer, row.correct, row.tokens) for row in run.answered]
         [('8', False, 334), ('9', False, 342)]
     """
-    callback("on_answer", on_answer, "the answered questions", "the number of all questions")
+    check_callback("on_answer", on_answer, "the answered questions", "the number of all questions")
     if not isinstance(questions, Iterable):
         raise InputError(f"questions is {questions!r:.60}, but it must be a list of Problems")
-    problems, at_once = list(questions), whole("at_once", at_once, 1)
+    problems, at_once = list(questions), check_int("at_once", at_once, 1)
     _check_questions(problems, grader)
     budget = check_budget(budget)
     extractor(answers)  # a bad specification is an error before anything is written
     grading = open_grader(grader, min(at_once, os.cpu_count() or 1))
     playing = as_player(player, sealing=sealing)
     playing.check_single()
-    width = playing.width or whole("max_branches", max_branches, 1)
+    width = playing.width or check_int("max_branches", max_branches, 1)
     playing.check(width)
     with _opening(engine) as opened:
         sampling = sampling or Sampling(max_tokens=fitting_tokens(opened().max_model_len))

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from rich.console import RenderableType
 
-from autotts_jax.checks import choice, flag, whole
+from autotts_jax.checks import check_bool, check_choice, check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.rollout import check_budget
@@ -47,7 +47,7 @@ from autotts_jax.pages.notebook import shown
 from autotts_jax.pages.rendering import Drawn
 from autotts_jax.policies.player import warn_of_distance
 from autotts_jax.policies.players import as_player
-from autotts_jax.policies.sealed.cast import SEALED, Sealing
+from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.orders import recorded_orders
@@ -301,9 +301,9 @@ def trace(
     """
     refuse_forks()
     data = loaded(data)
-    question, seed = whole("question", question, least=None), whole("seed", seed, 0, MAX_SEED)
-    max_branches = whole("max_branches", max_branches, 1)
-    if flag("recorded", recorded) and (seed, protocol) != (0, "repo100"):
+    question, seed = check_int("question", question, least=None), check_int("seed", seed, 0, MAX_SEED)
+    max_branches = check_int("max_branches", max_branches, 1)
+    if check_bool("recorded", recorded) and (seed, protocol) != (0, "repo100"):
         raise InputError("the recorded order is not drawn; leave the seed and the protocol out")
     playing = as_player(player, sealing=sealing)
     playing.check_single()
@@ -381,7 +381,7 @@ def follow(
 def _find(dataset: ProbeDataset, cell: str | None, question: int) -> tuple[int, str]:
     """Row of the matrix and name of the cell of a question."""
     names = [known.name for known in dataset.cells]
-    name = names[0] if cell is None else choice("cell", cell, names)
+    name = names[0] if cell is None else check_choice("cell", cell, names)
     rows = dataset.cell_questions(names.index(name))
     if not 0 <= question < len(rows):
         raise InputError(f"{name} has no question {question}; it has 0 … {len(rows) - 1}")

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from autotts_jax.checks import callback, flag, text, whole
+from autotts_jax.checks import check_bool, check_callback, check_int, check_text
 from autotts_jax.collect.answers import Extractor, extractor
 from autotts_jax.collect.engine import ChatMessage, Engine, EngineError, Finish, check_is_engine
 from autotts_jax.collect.grader import Form, Grader
@@ -43,7 +43,7 @@ from autotts_jax.core.votes import MOST_BRANCHES, confidence_table
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Player, warn_of_distance
 from autotts_jax.policies.players import as_player
-from autotts_jax.policies.sealed.cast import SEALED, Sealing
+from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing
 from autotts_jax.replay.encoding import MAX_ANSWERS
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.scale import Scale
@@ -191,13 +191,13 @@ def answer(
     budget = check_budget(budget)
     if budget == 0:
         raise NoBudgetError("a budget of 0 tokens is enough for no branch; give 1 at least")
-    callback("on_decision", on_decision, "the `Decision`")
-    fall_back = flag("fall_back", fall_back)
+    check_callback("on_decision", on_decision, "the `Decision`")
+    fall_back = check_bool("fall_back", fall_back)
     if gold is not None:
-        text("gold", gold)
+        check_text("gold", gold)
     if cancel is not None and not callable(getattr(cancel, "is_set", None)):
         raise InputError(f"cancel is {cancel!r:.60}, but it must be a threading.Event")
-    max_branches = whole("max_branches", max_branches, 1, MOST_BRANCHES)
+    max_branches = check_int("max_branches", max_branches, 1, MOST_BRANCHES)
     if not isinstance(sampling, Sampling | None):
         raise InputError(f"sampling is {sampling!r:.60}, but it must be an autotts_jax.collect.Sampling")
     playing = as_player(player, sealing=sealing)

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Literal, get_args
 
-from autotts_jax.checks import text
+from autotts_jax.checks import check_text
 from autotts_jax.collect.answers import Extractor
 from autotts_jax.collect.grader import Form
 from autotts_jax.collect.graders import MATH
@@ -63,7 +63,7 @@ class ServerSettings:
             raise InputError(f"reply is {self.reply!r}; it must be one of {', '.join(get_args(ReplyForm))}")
         if not self.timeout > 0:
             raise InputError(f"timeout is {self.timeout:g}; it must be above 0")
-        if not text("the model's name", self.name):
+        if not check_text("the model's name", self.name):
             raise InputError("the model's name is empty; clients need one to ask for it")
         key = self.api_key
         if key is not None and not (key.isascii() and key.isprintable() and key.strip()):

@@ -28,9 +28,9 @@ from .player import ControllerPlayer, Play, Player, Seal
 from .players import CONTROLLERS, as_player, select
 from .rule_controller import RuleController, Seen
 from .scaling import tuned
-from .sealed.cast import Sealing
 from .sealed.player import SealedPlayer
 from .sealed.program import ProgramPlayer
+from .sealed.worker_pool import Sealing
 from .self_consistency import SelfConsistency
 from .short_m import ShortM
 from .single_branch import SingleBranch

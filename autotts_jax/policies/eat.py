@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float32, Int32
 
-from autotts_jax.checks import number
+from autotts_jax.checks import check_float
 from autotts_jax.core.controller import Family, within
 from autotts_jax.core.view import View
 from autotts_jax.policies.early_exit import EarlyExit
@@ -70,7 +70,7 @@ class EAT(EarlyExit):
 
 
 def _of_delta(delta: float) -> EAT:
-    return EAT(1, number("δ", delta, above=0))
+    return EAT(1, check_float("δ", delta, above=0))
 
 
 FAMILY = Family("eat", (0.3, 0.1, 0.03, 0.01), _of_delta, "δ")

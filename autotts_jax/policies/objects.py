@@ -17,7 +17,7 @@ from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.user_code import last_lines
 
 
-def of_object(
+def player_from_object(
     found: Any, path: str, value: float | None, gamma: float | None, trusted: bool | None = None
 ) -> Player:
     """Makes a player of an object in this process.

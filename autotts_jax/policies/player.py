@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from autotts_jax.checks import label
+from autotts_jax.checks import check_label
 from autotts_jax.core import stepping
 from autotts_jax.core.controller import Controller, check_fields, checked_act, checked_answer, checked_init
 from autotts_jax.core.rollout import Episodes, Hooks, Results, prepare_rollout, rollout
@@ -62,7 +62,7 @@ class Player(abc.ABC):
         Raises:
             InputError: it cannot.
         """
-        label("the name of a player", self.name)
+        check_label("the name of a player", self.name)
         if self.width not in (None, width):
             raise InputError(f"{self.name} opens {self.width} branches, but episodes have {width}")
 
@@ -384,7 +384,7 @@ class ControllerPlayer(Player):
         """Plays the episodes by what `play` has compiled, if that was with as many branch orders."""
         room = len(self.values) * orders.num_rows * len(dataset)
         return rollout(
-            self.controllers, dataset.matrix, orders, episodes, budget=budget, watch=True, room=room
+            self.controllers, dataset.matrix, orders, episodes, budget=budget, watch=True, capacity=room
         )
 
     def play_episode(

@@ -28,12 +28,12 @@ from autotts_jax.policies import (
     single_branch,
     sprt,
 )
-from autotts_jax.policies.objects import of_family, of_object
+from autotts_jax.policies.objects import of_family, player_from_object
 from autotts_jax.policies.player import Player
-from autotts_jax.policies.sealed.cast import SEALED, Cast, Sealing, printable
 from autotts_jax.policies.sealed.child import PROGRAM, is_program
 from autotts_jax.policies.sealed.player import SealedPlayer
 from autotts_jax.policies.sealed.program import ProgramPlayer
+from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing, WorkerPool, printable
 from autotts_jax.replay.signals import bad_name
 from autotts_jax.sandbox.confine import NONE
 from autotts_jax.sandbox.process import LevelError, SandboxError
@@ -136,10 +136,10 @@ def as_player(
     if isinstance(player, str | Path):
         return select(str(player), gamma, sealing)
     if is_program(player):
-        cast = Cast(_code_of(player), sealing.sandbox)
-        cast.describe()
-        return ProgramPlayer(name or player.__name__, cast, sealing=sealing)
-    return of_object(player, name or _described(player), None, gamma)
+        pool = WorkerPool(_code_of(player), sealing.sandbox)
+        pool.describe()
+        return ProgramPlayer(name or player.__name__, pool, sealing=sealing)
+    return player_from_object(player, name or _described(player), None, gamma)
 
 
 def as_players(
@@ -182,7 +182,7 @@ def _of_code(path: str, value: float | None, gamma: float | None, sealing: Seali
     if own or sealing.sandbox.level == NONE:
         found = code.load()
         if not is_program(found):
-            return of_object(found, path, value, gamma, trusted=not own)
+            return player_from_object(found, path, value, gamma, trusted=not own)
     return of_code(code, value, gamma, sealing)
 
 
@@ -200,11 +200,11 @@ def of_code(
     Raises:
         InputError: the code cannot be loaded, or is nothing that can play.
     """
-    cast = Cast(code, sealing.sandbox, value, gamma)
-    says = cast.describe()
+    pool = WorkerPool(code, sealing.sandbox, value, gamma)
+    says = pool.describe()
     if says.get("kind") == PROGRAM:
         beta = None if value is None else check_beta(value)
-        return ProgramPlayer(code.name, cast, (beta,), sealing)
+        return ProgramPlayer(code.name, pool, (beta,), sealing)
     values, width, said = says.get("values"), says.get("width"), says.get("name")
     numbers = isinstance(values, list) and 0 < len(values) <= MOST_VALUES and all(map(_is_value, values))
     numbers = numbers and (value is None or values == [value])
@@ -221,7 +221,7 @@ def of_code(
     # With a name of its own choice it could pass for another player.
     name = said if isinstance(said, str) and said.replace("-", "_") == code.name else code.name
     value_name = printable(says.get("value_name"))[:20]
-    return SealedPlayer(name, cast, tuple(values or ()), value_name, width, signals=tuple(signals))
+    return SealedPlayer(name, pool, tuple(values or ()), value_name, width, signals=tuple(signals))
 
 
 def _is_value(value: Any) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 
-from autotts_jax.checks import choice, number, whole
+from autotts_jax.checks import check_choice, check_float, check_int
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.matrix import MAX_ENTRIES, NONE, ProbeMatrix
 from autotts_jax.replay.signals import DTYPE, bad_name, first_gap, readable
@@ -31,7 +31,7 @@ def check_encoding(encoding: str) -> None:
     Raises:
         InputError: it is not one of `ENCODINGS`.
     """
-    choice("encoding", encoding, ENCODINGS)
+    check_choice("encoding", encoding, ENCODINGS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +204,7 @@ class ProbeDataset:
         Raises:
             InputError: there is no such cell.
         """
-        cell = whole("cell", cell, 0, len(self.cells) - 1)
+        cell = check_int("cell", cell, 0, len(self.cells) - 1)
         return np.flatnonzero(np.asarray(self.matrix.cell) == cell)
 
     def shuffle(self, seed: int) -> ProbeDataset:
@@ -219,7 +219,7 @@ class ProbeDataset:
         Raises:
             InputError: the seed is no whole number of at least 0.
         """
-        seed = whole("seed", seed)
+        seed = check_int("seed", seed)
         return self.select(np.random.default_rng(seed).permutation(len(self)))
 
     def split(self, fraction: float, seed: int) -> tuple[ProbeDataset, ProbeDataset]:
@@ -238,7 +238,7 @@ class ProbeDataset:
         Raises:
             InputError: a side would be empty, or the seed or the fraction is no number that can be one.
         """
-        seed, fraction = whole("seed", seed), number("fraction", fraction)
+        seed, fraction = check_int("seed", seed), check_float("fraction", fraction)
         texts = sorted({question.text for question in self.questions})
         take = round(fraction * len(texts))
         if not 0 < take < len(texts):

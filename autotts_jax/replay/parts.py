@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 from jaxtyping import Shaped
 
-from autotts_jax.checks import choice
+from autotts_jax.checks import check_choice
 from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import ProbeDataset
 
@@ -69,5 +69,5 @@ def select_part(dataset: ProbeDataset, part: str) -> ProbeDataset:
     Raises:
         InputError: there is no such part, or `part_of` cannot deal the questions.
     """
-    choice("part", part, PARTS)
+    check_choice("part", part, PARTS)
     return dataset.select(np.flatnonzero(part_of(dataset) == part))

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from autotts_jax.sandbox.int_channel import IntChannel
 from autotts_jax.sandbox.messages import Frames, Message, encode
-from autotts_jax.sandbox.words import Words
 
 _CHUNK = 1 << 20
 
@@ -28,7 +28,7 @@ class Channel:
     """
 
     def __init__(self, read: int, write: int, words: Sequence[int]):
-        self.words = Words(*words)
+        self.words = IntChannel(*words)
         self._read = read
         self._write = write
         self._frames = Frames()

@@ -21,11 +21,11 @@ from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 
-from autotts_jax.checks import choice, number, whole
+from autotts_jax.checks import check_choice, check_float, check_int
 from autotts_jax.errors import InputError
 from autotts_jax.sandbox.confine import KERNEL, NONE, PROCESS
+from autotts_jax.sandbox.int_channel import IntChannel
 from autotts_jax.sandbox.messages import MAX_SAID, Frames, Message, MessageError, encode
-from autotts_jax.sandbox.words import Words
 
 Level = Literal["kernel", "process", "none"]
 
@@ -109,13 +109,13 @@ class Sandbox:
     wall_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        choice("sandbox level", self.level, (KERNEL, PROCESS, NONE))
-        number("a sandbox's seconds", self.seconds, above=0)
-        whole("a sandbox's memory in bytes", self.memory, LEAST_MEMORY, 1 << 50)
+        check_choice("sandbox level", self.level, (KERNEL, PROCESS, NONE))
+        check_float("a sandbox's seconds", self.seconds, above=0)
+        check_int("a sandbox's memory in bytes", self.memory, LEAST_MEMORY, 1 << 50)
         if self.cpu_seconds is not None:
-            whole("a sandbox's CPU time in seconds", self.cpu_seconds, 1, 1 << 31)
+            check_int("a sandbox's CPU time in seconds", self.cpu_seconds, 1, 1 << 31)
         if self.wall_seconds is not None:
-            number("a sandbox's wall_seconds", self.wall_seconds, above=0)
+            check_float("a sandbox's wall_seconds", self.wall_seconds, above=0)
 
     def deadline(self) -> float | None:
         """Says when what begins now has to end.
@@ -204,7 +204,7 @@ class Child:
         finally:
             for pipe in there:
                 os.close(pipe)
-        self._words = Words(asks, answer)
+        self._words = IntChannel(asks, answer)
         self._end = weakref.finalize(self, _end, self._process, here)
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stream:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.core import stepping
 from autotts_jax.core.controller import UNTRACEABLE, Controller, Family, check_fields
 from autotts_jax.core.rollout import COLUMNS, Episodes, rollout
@@ -94,8 +94,8 @@ def check_controller(
     trial = _Trial.draw(
         members,
         data,
-        whole("max_branches", max_branches, 1),
-        max(whole("episodes", episodes, 1), len(members)),
+        check_int("max_branches", max_branches, 1),
+        max(check_int("episodes", episodes, 1), len(members)),
         rng,
     )
     played = trial.play(trial.matrix)

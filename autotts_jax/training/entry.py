@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 from jaxtyping import PRNGKeyArray
 
-from autotts_jax.checks import callback, flag
+from autotts_jax.checks import check_bool, check_callback
 from autotts_jax.collect.loading import load
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.hosts import together
@@ -116,10 +116,10 @@ def train(
             raise InputError("out is missing; give the run's folder, or the configuration as a file")
         out = Path("runs") / Path(config).stem
     folder = destination(out)
-    resume = flag("resume", resume)
+    resume = check_bool("resume", resume)
     with together():
         loggers = check_loggers(loggers)
-        callback("on_update", on_update, "the number of the update", "its metrics")
+        check_callback("on_update", on_update, "the number of the update", "its metrics")
         settings = config if isinstance(config, Config) else read_config(config)
         paths = None if data is None or isinstance(data, ProbeDataset) else _as_paths(data)
         settings = settings.changed(paths, seed, fold, updates)

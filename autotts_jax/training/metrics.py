@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.errors import DataError
 from autotts_jax.files import read_bytes, write_atomically
 from autotts_jax.loggers import Logger, opened
@@ -38,7 +38,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 def _metrics_of(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         metrics: dict[str, Any] = parse_json(line)
-        whole("update", metrics["update"])
+        check_int("update", metrics["update"])
         return metrics
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(path, f"line {number} is damaged; delete it and resume again") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from autotts_jax.checks import number, whole
+from autotts_jax.checks import check_float, check_int
 from autotts_jax.errors import InputError
 from autotts_jax.training.settings import Settings
 
@@ -33,8 +33,8 @@ class RunSettings(Settings):
         for name, least in (("updates", 0), ("validate_every", 1), ("checkpoint_every", 1), ("patience", 1)):
             value = getattr(self, name)
             if value is not None or name != "patience":
-                whole(name, value, least)
-        whole("seed", self.seed, 0, MAX_SEED)
+                check_int(name, value, least)
+        check_int("seed", self.seed, 0, MAX_SEED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +59,13 @@ class RunState:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        whole("update", self.update)
-        whole("validations_since_best", self.validations_since_best)
-        number("seconds", self.seconds, 0)
+        check_int("update", self.update)
+        check_int("validations_since_best", self.validations_since_best)
+        check_float("seconds", self.seconds, 0)
         if (self.best_objective is None) != (self.best_update is None):
             raise InputError("best_objective and best_update are not of one validation")
         if self.best_update is not None:
-            whole("best_update", self.best_update, 0, self.update)
+            check_int("best_update", self.best_update, 0, self.update)
 
     def validated(self, objective: float) -> RunState:
         """Returns the state after a validation.

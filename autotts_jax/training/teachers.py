@@ -27,7 +27,7 @@ NUM_GAMMAS = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Link:
+class Bijector:
     """Maps the real numbers to the range of a constant.
 
     Attributes:
@@ -66,18 +66,18 @@ class Link:
 
 
 LINKS = {
-    "n_init": Link(1, 64.4, log=True, whole=True),
-    "max_use": Link(1, 64.4, log=True, whole=True),
-    "warm_up": Link(0.5, 40, log=True, whole=True),
-    "patience": Link(1, 40, log=True, whole=True),
-    "ema_window": Link(1, 8, whole=True),
-    "alpha": Link(0.05, 1.0),
-    "threshold": Link(0.5, 1.0),
-    "slack": Link(0.0, 0.2),
-    "burst": Link(1, 5, whole=True),
-    "widen": Link(1, 16, log=True, whole=True),
-    "trend": Link(-0.15, 0.15),
-    "min_complete": Link(1, 16, log=True, whole=True),
+    "n_init": Bijector(1, 64.4, log=True, whole=True),
+    "max_use": Bijector(1, 64.4, log=True, whole=True),
+    "warm_up": Bijector(0.5, 40, log=True, whole=True),
+    "patience": Bijector(1, 40, log=True, whole=True),
+    "ema_window": Bijector(1, 8, whole=True),
+    "alpha": Bijector(0.05, 1.0),
+    "threshold": Bijector(0.5, 1.0),
+    "slack": Bijector(0.0, 0.2),
+    "burst": Bijector(1, 5, whole=True),
+    "widen": Bijector(1, 16, log=True, whole=True),
+    "trend": Bijector(-0.15, 0.15),
+    "min_complete": Bijector(1, 16, log=True, whole=True),
 }
 """The links of CMC's constants."""
 

@@ -81,9 +81,9 @@ def final_votes(
         The `vote_inputs` of each branch, and the answer that it votes for; ``NONE`` where it casts no vote.
     """
     view, tracker = pool.view(), memory.state.tracker
-    stand = observations.standing(view, tracker)
+    counts = observations.vote_counts(view, tracker)
     inputs = vote_inputs(view, tracker, cast(NeuralPolicy, policy).signal_inputs)
-    return inputs, jnp.where(stand.final, stand.keys, NONE)
+    return inputs, jnp.where(counts.final, counts.keys, NONE)
 
 
 def fit(

@@ -412,7 +412,7 @@ def _searches(folder: Path) -> Reader:
         {"kind": "test", "number": 0, "promotes": True} | measured | settings,
         {"kind": "round", "round": 1, "cpu_seconds": 2.0},
     ]
-    manifest = {"incumbent": ["cmc@0.5"], "critic": "nearest", "heats": [[8, 2], [4, 4]]}
+    manifest = {"incumbent": ["cmc@0.5"], "critic": "nearest", "rungs": [[8, 2], [4, 4]]}
     reply = {"text": "x", "failure": "", "finish": "stop", "used": [1, 2]}
     transcript = {"request": {"model": "m"}, "most": [10, 20], "lost": 1, "response": reply}
     files = {

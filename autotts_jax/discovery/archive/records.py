@@ -87,7 +87,7 @@ def _is_opinion(value: Any) -> bool:
     )
 
 
-def _is_heat(value: Any) -> bool:
+def _is_rung(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(is_count, value))
 
 
@@ -134,7 +134,7 @@ _BEGUN: dict[str, Check] = {
     "seed": is_count,
     "max_branches": is_count,
     "critic": _or_null(is_name),
-    "heats": _list_of(_is_heat),
+    "rungs": _list_of(_is_rung),
 }
 
 
@@ -150,7 +150,7 @@ def problem_of_manifest(manifest: Any) -> str | None:
         if name in manifest and not check(manifest[name]):
             return f"{name} cannot be {manifest[name]!r:.40}"
     judged = manifest.get("critic") is not None
-    return "heats is missing" if judged and not manifest.get("heats") else None
+    return "rungs is missing" if judged and not manifest.get("rungs") else None
 
 
 def problem_of(record: Mapping[str, Any]) -> str | None:

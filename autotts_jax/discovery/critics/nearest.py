@@ -1,9 +1,9 @@
 """A critic that needs no model: candidates that behave alike fare alike.
 
 A program is described by what it would do in a few situations, which are always the same: what each of its
-slots says at a few values of β, and its dials. Nothing is played for it. A candidate's score is the share of
-the search's earlier candidates that reached the last heat, where near ones count more: their weight
-falls exponentially with distance. The better half of a round is accepted.
+slots says at a few values of β, and its hyperparameters. Nothing is played for it. A candidate's score is
+the share of the search's earlier candidates that reached the last rung, where near ones count more: their
+weight falls exponentially with distance. The better half of a round is accepted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotts_jax.discovery.programs.interpreter import BRANCH_SLOTS, decision_li
 from autotts_jax.discovery.programs.rules import (
     BRANCH_FEATURES,
     DEFAULTS,
-    DIALS,
+    HYPERPARAMETERS,
     POOL_FEATURES,
     SLOT_VALUES,
     SLOTS,
@@ -46,13 +46,13 @@ REMEMBERED = 2048
 SITUATIONS = 32
 """Situations that programs are described by."""
 
-DIAL_WEIGHT = 4.0
-"""What a dial counts for in a distance, in situations."""
+HYPERPARAMETER_WEIGHT = 4.0
+"""What a hyperparameter counts for in a distance, in situations."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Nearest:
-    """Accepts the half of a round's programs whose neighbours reached the last heat most often."""
+    """Accepts the half of a round's programs whose neighbours reached the last rung most often."""
 
     name: str = NEAREST
 
@@ -98,7 +98,7 @@ def behaviour(program: Program) -> Float[np.ndarray, " D"]:
         program: the program.
 
     Returns:
-        Numbers between 0 and 1, dials times their weight.
+        Numbers between 0 and 1, hyperparameters times their weight.
     """
     pool, branch = _situations()
     columns = []
@@ -114,8 +114,13 @@ def behaviour(program: Program) -> Float[np.ndarray, " D"]:
             for clause in reversed(range(len(holds))):
                 said = np.where(holds[clause], member.values[at, clause], said)
             columns.append(_scaled(said, SLOT_VALUES[slot].high))
-        dials = np.array([_scaled(program.dial(name, beta), DIALS[name].high) for name in DIALS])
-        columns.append(DIAL_WEIGHT * dials)
+        hyperparameters = np.array(
+            [
+                _scaled(program.hyperparameter(name, beta), HYPERPARAMETERS[name].high)
+                for name in HYPERPARAMETERS
+            ]
+        )
+        columns.append(HYPERPARAMETER_WEIGHT * hyperparameters)
     return np.concatenate(columns)
 
 

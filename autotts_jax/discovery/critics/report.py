@@ -1,6 +1,6 @@
 """Measures whether a critic helps, by how the candidates that it judged turned out.
 
-How a candidate turned out is known once it has been executed. A program succeeds if it reaches the last heat
+How a candidate turned out is known once it has been executed. A program succeeds if it reaches the last rung
 of its round; a file, if it is better than the best of those that its author was shown or, if there was none,
 if it does not fail. Lift is the success rate of accepted candidates over the success rate of all candidates.
 """
@@ -204,7 +204,7 @@ def report(name: str, rounds: Sequence[tuple[list[Record], float]], orders: Sequ
     Args:
         name: the critic.
         rounds: the candidates' records of each round, and the CPU seconds that the round took.
-        orders: branch orders that each heat of programs plays.
+        orders: branch orders that each rung of programs plays.
     """
     everything = [record for records, _ in rounds for record in records]
     opinions = [record["critic"] for record in everything if "critic" in record]
@@ -260,13 +260,13 @@ def read_report(folder: Path) -> CriticReport | None:
             candidates, before = [], record["cpu_seconds"]
         elif "proposer" in record:
             candidates.append(record)
-    return report(manifest["critic"], rounds, [orders for _, orders in manifest["heats"]])
+    return report(manifest["critic"], rounds, [orders for _, orders in manifest["rungs"]])
 
 
 def _part_of(rejected: Sequence[Record], records: Sequence[Record], orders: Sequence[int]) -> float:
     """What the rejected candidates cost, as a share of what the round cost.
 
-    A program that is not executed saves the first heat: in the others another one takes its place.
+    A program that is not executed saves the first rung: in the others another one takes its place.
     """
     if records[0]["kind"] == WRITTEN:
         return len(rejected) / max(sum("gated" not in record for record in records), 1)

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 import autotts_jax
-from autotts_jax.checks import number, whole
+from autotts_jax.checks import check_float, check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.controller import Family
 from autotts_jax.core.forks import refuse_forks
@@ -32,7 +32,7 @@ from autotts_jax.discovery.programs.published import cmc
 from autotts_jax.discovery.programs.rules import (
     BRANCH_FEATURES,
     DECIMALS,
-    DIALS,
+    HYPERPARAMETERS,
     POOL_FEATURES,
     Line,
     Program,
@@ -244,8 +244,11 @@ def distill(
             "that was trained without signals"
         )
     low, high = _trained_range(card) if gamma is None else _checked(gamma)
-    max_branches, iterations = whole("max_branches", max_branches, 1), whole("iterations", iterations, 1)
-    rng, data = np.random.default_rng(whole("seed", seed, 0)), loaded(data)
+    max_branches, iterations = (
+        check_int("max_branches", max_branches, 1),
+        check_int("iterations", iterations, 1),
+    )
+    rng, data = np.random.default_rng(check_int("seed", seed, 0)), loaded(data)
     orders = varied_orders(data.matrix, SEARCH_ORDERS, DIFFICULTY_STD, seed).first(max_branches)
 
     gamma_of = even_spending(learned, data.matrix, orders, (low, high))
@@ -265,8 +268,8 @@ def distill(
         for slot, examples in examples_of(parts[0], rng).items():
             best[slot] = fit(examples, best[slot], GENERATIONS, rng)
         rules: dict[str, Any] = {slot: clauses[0] for slot, clauses in best.items()}
-        dials = {**program.dials, "initial": _initial(parts[0], max_branches)}
-        program = dataclasses.replace(program, dials=dials, **rules)
+        hyperparameters = {**program.hyperparameters, "initial": _initial(parts[0], max_branches)}
+        program = dataclasses.replace(program, hyperparameters=hyperparameters, **rules)
         if on_iteration:
             on_iteration(iteration + 1)
     cells = ", ".join(f"{cell.model}/{cell.benchmark}" for cell in data.cells)
@@ -303,7 +306,7 @@ def _checked(gamma: Sequence[float]) -> tuple[float, float]:
     if not isinstance(gamma, Sequence) or len(gamma) != 2:
         raise InputError(f"gamma is {gamma!r:.60}, but it must be two numbers, the least and the largest γ")
     ends = zip(("least", "largest"), gamma, strict=True)
-    low, high = (number(f"the {end} γ", value, *GAMMA_LIMITS) for end, value in ends)
+    low, high = (check_float(f"the {end} γ", value, *GAMMA_LIMITS) for end, value in ends)
     if low >= high:
         raise InputError(f"gamma is {low:g} and {high:g}, but the first γ must be below the second")
     return low, high
@@ -343,13 +346,13 @@ def _joined(parts: Iterable[Decisions]) -> Decisions:
 def _first_program(max_branches: int) -> Program:
     """CMC's rules, with a moving average like the network's."""
     start = cmc()
-    dials = {
-        "max_branches": Line(min(max_branches, int(DIALS["max_branches"].high))),
+    hyperparameters = {
+        "max_branches": Line(min(max_branches, int(HYPERPARAMETERS["max_branches"].high))),
         "warm_up": Line(0),
         "alpha": Line(QUICK),
         "window": Line(WINDOW),
     }
-    return dataclasses.replace(start, dials={**start.dials, **dials})
+    return dataclasses.replace(start, hyperparameters={**start.hyperparameters, **hyperparameters})
 
 
 def _initial(seen: Decisions, max_branches: int) -> Line:
@@ -357,7 +360,7 @@ def _initial(seen: Decisions, max_branches: int) -> Line:
     first = np.flatnonzero(seen.at_end[:, list(POOL_FEATURES).index("opened")] == 0)
     beta, at = np.unique(seen.beta[first], return_index=True)  # it opens as many for each question
     opened = np.log(np.maximum(seen.opening[first[at]], 1))
-    ends = np.arange(1, 1 + min(max_branches, int(DIALS["initial"].high)))
+    ends = np.arange(1, 1 + min(max_branches, int(HYPERPARAMETERS["initial"].high)))
     lines = ends[:, None, None] + (ends[None, :, None] - ends[:, None, None]) * beta
     errors = np.square(np.log(lines) - opened).sum(axis=-1)
     at_0, at_1 = (int(ends[place]) for place in np.unravel_index(np.argmin(errors), errors.shape))

@@ -24,9 +24,9 @@ from autotts_jax.errors import InputError
 from autotts_jax.experiments.tracing import describe_steps, follow
 from autotts_jax.policies.player import ControllerPlayer, Play
 from autotts_jax.policies.players import of_code
-from autotts_jax.policies.sealed.cast import Sealing
 from autotts_jax.policies.sealed.player import SealedPlayer
 from autotts_jax.policies.sealed.program import ProgramPlayer
+from autotts_jax.policies.sealed.worker_pool import Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.orders import BranchOrders

@@ -21,7 +21,7 @@ from autotts_jax.core.controller import Family, check_beta
 from autotts_jax.discovery.programs.rules import (
     BRANCH_FEATURES,
     DEFAULTS,
-    DIALS,
+    HYPERPARAMETERS,
     MAX_CLAUSES,
     POOL_FEATURES,
     SLOT_VALUES,
@@ -133,9 +133,9 @@ def decision_list(program: Program, beta: float) -> DecisionList:
                     high[at, row, column] = min(high[at, row, column], bound)
     split = len(POOL_FEATURES)
     branches = [SLOTS.index(slot) for slot in BRANCH_SLOTS]
-    dials: dict[str, Any] = {name: program.dial(name, beta) for name in DIALS}
+    hyperparameters: dict[str, Any] = {name: program.hyperparameter(name, beta) for name in HYPERPARAMETERS}
     return DecisionList(
-        **dials,
+        **hyperparameters,
         pool_low=low[..., :split],
         pool_high=high[..., :split],
         branch_low=low[branches][..., split:],

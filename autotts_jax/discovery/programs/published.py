@@ -132,7 +132,7 @@ def cmc() -> Program:
 
 
 def _dials(**lines: Line) -> dict[str, Line]:
-    """All dials: those that are given, and neutral ones."""
+    """All hyperparameters: those that are given, and neutral ones."""
     neutral = {
         "initial": Line(4),
         "max_branches": Line(64),

@@ -130,7 +130,7 @@ MAX_CLAUSES = 3
 MAX_CONDITIONS = 5
 """The most conditions of a clause."""
 
-DIALS: dict[str, Range] = {
+HYPERPARAMETERS: dict[str, Range] = {
     "initial": Range(1, 64),
     "max_branches": Range(1, 64),
     "warm_up": Range(0, 64),
@@ -202,7 +202,7 @@ class Program:
     """A family of controllers over β, as data.
 
     Attributes:
-        dials: the numbers of `DIALS`.
+        hyperparameters: the numbers of `HYPERPARAMETERS`.
         open: how many branches to open at the end of a round.
         read: how many intervals to read of a live branch.
         prune: whether to prune a live branch, at the start of a round.
@@ -213,7 +213,7 @@ class Program:
         InputError: there is a clause, feature, operation or number that a program cannot have.
     """
 
-    dials: Mapping[str, Line]
+    hyperparameters: Mapping[str, Line]
     open: tuple[Clause, ...] = ()
     read: tuple[Clause, ...] = ()
     prune: tuple[Clause, ...] = ()
@@ -221,9 +221,12 @@ class Program:
     weigh: tuple[Clause, ...] = ()
 
     def __post_init__(self) -> None:
-        if set(self.dials) != set(DIALS):
-            raise InputError(f"a program has the dials {', '.join(DIALS)}, not {', '.join(self.dials)}")
-        lines = [(name, line) for name, line in self.dials.items()]
+        if set(self.hyperparameters) != set(HYPERPARAMETERS):
+            raise InputError(
+                f"a program has the hyperparameters {', '.join(HYPERPARAMETERS)}, "
+                f"not {', '.join(self.hyperparameters)}"
+            )
+        lines = [(name, line) for name, line in self.hyperparameters.items()]
         for slot in SLOTS:
             clauses = self.slot(slot)
             if len(clauses) > MAX_CLAUSES:
@@ -261,25 +264,25 @@ class Program:
         clauses: tuple[Clause, ...] = getattr(self, name)
         return clauses
 
-    def dial(self, name: str, beta: float) -> float:
-        """Returns a dial at β.
+    def hyperparameter(self, name: str, beta: float) -> float:
+        """Returns a hyperparameter at β.
 
         Args:
-            name: one of `DIALS`.
+            name: one of `HYPERPARAMETERS`.
             beta: β.
         """
-        return self.dials[name].at(check_beta(beta), DIALS[name])
+        return self.hyperparameters[name].at(check_beta(beta), HYPERPARAMETERS[name])
 
     @property
     def length(self) -> int:
         """The description length: clauses, conditions, and numbers that change with β."""
-        changing = sum(line.slope != 0 for line in self.dials.values())
+        changing = sum(line.slope != 0 for line in self.hyperparameters.values())
         return changing + sum(parts_of(self.slot(slot)) for slot in SLOTS)
 
     def to_tree(self) -> dict[str, Any]:
         """Returns the program as a JSON object."""
         slots = {slot: self.slot(slot) for slot in SLOTS if self.slot(slot)}
-        return {"dials": {name: self.dials[name] for name in DIALS}, **slots}
+        return {"hyperparameters": {name: self.hyperparameters[name] for name in HYPERPARAMETERS}, **slots}
 
     def to_json(self) -> str:
         """Writes the program as one line of JSON, the same for equal programs."""
@@ -297,11 +300,15 @@ class Program:
         """
         try:
             for key, _ in tree.items():
-                if key not in ("dials", *SLOTS):
-                    raise InputError(f"{key!r:.60} is none of dials, {', '.join(SLOTS)}")
-            slots: Any = {slot: tuple(map(_clause, of)) for slot, of in tree.items() if slot != "dials"}
-            dials = {name: Line(*map(float, line)) for name, line in tree["dials"].items()}
-            return cls(dials, **slots)
+                if key not in ("hyperparameters", *SLOTS):
+                    raise InputError(f"{key!r:.60} is none of hyperparameters, {', '.join(SLOTS)}")
+            slots: Any = {
+                slot: tuple(map(_clause, of)) for slot, of in tree.items() if slot != "hyperparameters"
+            }
+            hyperparameters = {
+                name: Line(*map(float, line)) for name, line in tree["hyperparameters"].items()
+            }
+            return cls(hyperparameters, **slots)
         except InputError as error:
             raise InputError(f"this is no program: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:

@@ -11,7 +11,7 @@ from autotts_jax.discovery.programs.rules import (
     COMPARE,
     DECIMALS,
     DEFAULTS,
-    DIALS,
+    HYPERPARAMETERS,
     SLOT_VALUES,
     SLOTS,
     Clause,
@@ -143,9 +143,16 @@ def source_of(
     export = _Export(program)
     methods = [export.method(slot) for slot in SLOTS if program.slot(slot) or slot == "weigh"] + list(extra)
     defaults = {field.name: repr(field.default) for field in dataclasses.fields(RuleController)}
-    dials = {dial: _expression(program.dials[dial], within) for dial, within in DIALS.items()}
-    dials = {dial: expression for dial, expression in dials.items() if expression != defaults[dial]}
-    made = dials | {field: expression for field, (_, expression) in export.fields.items()}
+    hyperparameters = {
+        hyperparameter: _expression(program.hyperparameters[hyperparameter], within)
+        for hyperparameter, within in HYPERPARAMETERS.items()
+    }
+    hyperparameters = {
+        hyperparameter: expression
+        for hyperparameter, expression in hyperparameters.items()
+        if expression != defaults[hyperparameter]
+    }
+    made = hyperparameters | {field: expression for field, (_, expression) in export.fields.items()}
     numpy = "import jax.numpy as jnp\n" if any("jnp." in method for method in methods) else ""
     return _FILE.format(
         doc=doc,

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from autotts_jax.discovery.programs.rules import (
-    DIALS,
+    HYPERPARAMETERS,
     MAX_CLAUSES,
     MAX_CONDITIONS,
     OPS,
@@ -53,7 +53,7 @@ def mutate(program: Program, rng: np.random.Generator) -> Program:
 
 
 def cross(one: Program, other: Program, rng: np.random.Generator) -> Program:
-    """Makes a program whose slots and dials are each those of one of two.
+    """Makes a program whose slots and hyperparameters are each those of one of two.
 
     Args:
         one: a program.
@@ -61,13 +61,13 @@ def cross(one: Program, other: Program, rng: np.random.Generator) -> Program:
         rng: the generator to draw with.
     """
     slots = {slot: (one, other)[rng.integers(2)].slot(slot) for slot in SLOTS}
-    # Width is one decision, and so is how confidence is averaged: these dials go together.
+    # Width is one decision, and so is how confidence is averaged: these hyperparameters go together.
     opening, voting = (one, other)[rng.integers(2)], (one, other)[rng.integers(2)]
-    dials = {
-        name: (opening if name in ("initial", "max_branches", "in_full") else voting).dials[name]
-        for name in DIALS
+    hyperparameters = {
+        name: (opening if name in ("initial", "max_branches", "in_full") else voting).hyperparameters[name]
+        for name in HYPERPARAMETERS
     }
-    return Program(dials, **slots)
+    return Program(hyperparameters, **slots)
 
 
 def random_program(rng: np.random.Generator) -> Program:
@@ -76,12 +76,12 @@ def random_program(rng: np.random.Generator) -> Program:
     Args:
         rng: the generator to draw with.
     """
-    dials = {name: _draw(within, rng) for name, within in DIALS.items()}
+    hyperparameters = {name: _draw(within, rng) for name, within in HYPERPARAMETERS.items()}
     slots = {
         slot: tuple(_random_clause(slot, rng) for _ in range(rng.integers(1, MAX_CLAUSES + 1)))
         for slot in SLOTS
     }
-    return Program(dials, **slots)
+    return Program(hyperparameters, **slots)
 
 
 def constant(program: Program) -> Program:
@@ -101,8 +101,8 @@ def constant(program: Program) -> Program:
         conditions = tuple(of._replace(number=middle(of.number)) for of in old.conditions)
         return Clause(conditions, middle(old.value))
 
-    dials = {name: middle(line) for name, line in program.dials.items()}
-    return Program(dials, **{slot: tuple(map(clause, program.slot(slot))) for slot in SLOTS})
+    hyperparameters = {name: middle(line) for name, line in program.hyperparameters.items()}
+    return Program(hyperparameters, **{slot: tuple(map(clause, program.slot(slot))) for slot in SLOTS})
 
 
 def _random_clause(slot: str, rng: np.random.Generator) -> Clause:
@@ -189,11 +189,15 @@ def _change_number(program: Program, rng: np.random.Generator) -> Program:
 
 
 def _change_dial(program: Program, rng: np.random.Generator) -> Program:
-    name = list(DIALS)[rng.integers(len(DIALS))]
-    within = DIALS[name]
+    name = list(HYPERPARAMETERS)[rng.integers(len(HYPERPARAMETERS))]
+    within = HYPERPARAMETERS[name]
     flag = within.whole and within.high == 1
-    line = Line(1 - program.dials[name].at_0) if flag else step(program.dials[name], within, rng)
-    return dataclasses.replace(program, dials={**program.dials, name: line})
+    line = (
+        Line(1 - program.hyperparameters[name].at_0)
+        if flag
+        else step(program.hyperparameters[name], within, rng)
+    )
+    return dataclasses.replace(program, hyperparameters={**program.hyperparameters, name: line})
 
 
 def _add_condition(program: Program, rng: np.random.Generator) -> Program:

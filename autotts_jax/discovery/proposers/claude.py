@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autotts_jax.checks import number, whole
+from autotts_jax.checks import check_float, check_int
 from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS, Transcript
 from autotts_jax.discovery.judging.measuring import MAX_SOURCE
 from autotts_jax.discovery.population import Written
@@ -90,9 +90,9 @@ class ClaudeProposer:
 
     def __post_init__(self) -> None:
         for name in ("count", "turns"):
-            whole(name, getattr(self, name), 1)
+            check_int(name, getattr(self, name), 1)
         for name in ("dollars", "max_dollars", "seconds"):
-            number(name, getattr(self, name), above=0)
+            check_float(name, getattr(self, name), above=0)
         if self.dollars > self.max_dollars:
             raise InputError(
                 f"dollars is {self.dollars:g}, but a run may pay {self.max_dollars:g} (max_dollars); one "

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from autotts_jax.discovery.population import Population
 from autotts_jax.discovery.programs.rules import (
     DECIMALS,
-    DIALS,
+    HYPERPARAMETERS,
     SLOT_VALUES,
     SLOTS,
     Clause,
@@ -192,7 +192,7 @@ class _Tuning:
 
 def _numbers(program: Program) -> Iterator[tuple[Line, Range]]:
     """The numbers that say how much, and not whether."""
-    every = [(program.dials[name], within) for name, within in DIALS.items()]
+    every = [(program.hyperparameters[name], within) for name, within in HYPERPARAMETERS.items()]
     for slot in SLOTS:
         for conditions, value in program.slot(slot):
             every += [(number, range_of(feature)) for feature, _, number in conditions]
@@ -210,7 +210,9 @@ def _with(program: Program, ends: Float[np.ndarray, "N 2"]) -> Program:
         first, last = next(left)
         return Line(round(first, DECIMALS), round(last - first, DECIMALS))
 
-    dials = {name: changed(program.dials[name], within) for name, within in DIALS.items()}
+    hyperparameters = {
+        name: changed(program.hyperparameters[name], within) for name, within in HYPERPARAMETERS.items()
+    }
     slots: dict[str, Any] = {
         slot: tuple(
             Clause(
@@ -221,7 +223,7 @@ def _with(program: Program, ends: Float[np.ndarray, "N 2"]) -> Program:
         )
         for slot in SLOTS
     }
-    return Program(dials, **slots)
+    return Program(hyperparameters, **slots)
 
 
 def _is_flag(within: Range) -> bool:

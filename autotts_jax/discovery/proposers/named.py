@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotts_jax.checks import text
+from autotts_jax.checks import check_text
 from autotts_jax.discovery.proposers.claude import CLAUDE, ClaudeProposer
 from autotts_jax.discovery.proposers.constants import CONSTANTS, Constants
 from autotts_jax.discovery.proposers.evolution import Random, Rules
@@ -30,7 +30,7 @@ def as_proposer(proposer: str | Proposer | Writer) -> Proposer | Writer:
                 f"a proposer is {proposer!r:.60}, but it must be a name, or an object that has a name and "
                 "propose or write"
             )
-        name = text("the name of a proposer", proposer.name)
+        name = check_text("the name of a proposer", proposer.name)
         if not (name and name.isprintable()) or PROPOSERS.get(name, proposer) != proposer:
             raise InputError(f"a proposer is called {name!r:.60}; give it a printable name that is not taken")
         return proposer

@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autotts_jax.checks import address, text, whole
+from autotts_jax.checks import check_address, check_int, check_text
 from autotts_jax.discovery.archive.transcripts import TRANSCRIPTS, Transcript
 from autotts_jax.discovery.population import Written
 from autotts_jax.discovery.proposers.prompts import code_of, prompt
@@ -114,15 +114,15 @@ class OpenAIProposer:
     pause: float = 1.0
 
     def __post_init__(self) -> None:
-        if not text("the model", self.model):
+        if not check_text("the model", self.model):
             raise InputError("there is no model; give one, as openai:MODEL")
         if self.base_url is not None:
-            address("base_url", self.base_url)
+            check_address("base_url", self.base_url)
         elif served := os.environ.get(BASE_URL):
-            address(BASE_URL, served)
-        whole("count", self.count, 1, MAX_FILES)
+            check_address(BASE_URL, served)
+        check_int("count", self.count, 1, MAX_FILES)
         for name in ("reply_tokens", "max_tokens"):
-            whole(name, getattr(self, name), 1)
+            check_int(name, getattr(self, name), 1)
         price = self.prices.get(self.model)
         if price is not None and not all(0 <= dollars < 1e6 for dollars in price):
             raise InputError(f"the price of {self.model} is {price}; give dollars for a million tokens")

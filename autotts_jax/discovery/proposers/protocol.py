@@ -68,7 +68,7 @@ class Trial(NamedTuple):
     Attributes:
         number: the candidate's number in the run.
         program: the program.
-        scores: its score in each heat that it reached; none where a critic kept it from being played.
+        scores: its score in each rung that it reached; none where a critic kept it from being played.
     """
 
     number: int
@@ -77,7 +77,7 @@ class Trial(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Larger for the better of two: for the one that reached a later heat, or scored higher in it."""
+        """Larger for the better of two: for the one that reached a later rung, or scored higher in it."""
         return len(self.scores), self.scores[-1] if self.scores else -np.inf
 
 

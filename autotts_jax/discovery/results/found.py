@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import RenderableType
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.core.controller import Family
 from autotts_jax.discovery.archive.archive import END, MANIFEST, RECORDS, Record, read_manifest, read_records
 from autotts_jax.discovery.archive.records import WRITTEN, is_name
@@ -24,7 +24,7 @@ from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
 from autotts_jax.files import destination, write_atomically
 from autotts_jax.pages.notebook import shown
-from autotts_jax.policies.sealed.cast import printable
+from autotts_jax.policies.sealed.worker_pool import printable
 from autotts_jax.terminal import styled
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class Discovery:
         )
 
     def _record(self, number: int | None) -> Record:
-        number = self.number if number is None else whole("number", number, 0)
+        number = self.number if number is None else check_int("number", number, 0)
         if not self.candidates:
             raise InputError(f"{self.folder} holds no candidate yet; let the run end a round")
         if number >= len(self.candidates):
@@ -334,7 +334,7 @@ class _Row(NamedTuple):
 
 
 def _row(record: Record) -> _Row | None:
-    """A program that reached the end of the last heat, or a file that did not fail; None for others."""
+    """A program that reached the end of the last rung, or a file that did not fail; None for others."""
     number, proposer = record["number"], record["proposer"]
     if record["kind"] == WRITTEN:
         written = written_of(record)

@@ -31,7 +31,7 @@ def lineage_figure(records: Sequence[Record], incumbent: str) -> Figure:
     """Draws a candidate and its ancestors by round and score, with an arrow from every parent.
 
     There is a panel for each search, because searches use different questions. A candidate that left its
-    round before the last heat has played other branch orders: it is hollow, and is drawn below the others.
+    round before the last rung has played other branch orders: it is hollow, and is drawn below the others.
 
     Args:
         records: the records of the candidate and of its ancestors, each with its round, the candidate's

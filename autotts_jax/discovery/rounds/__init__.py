@@ -1,1 +1,1 @@
-"""A round of the loop: heats of programs, and files that play sealed."""
+"""A round of the loop: rungs of programs, and files that play sealed."""

@@ -36,7 +36,7 @@ class FileRounds:
     Attributes:
         judge: the questions and branch orders.
         incumbent: the controller to beat.
-        num_orders: branch orders that a file plays, which are those of the last heat of programs.
+        num_orders: branch orders that a file plays, which are those of the last rung of programs.
         beta: whether candidates are families over β.
         traces: whether feedback shows episodes.
         gate: has a critic judge files before they are measured; None for no critic.

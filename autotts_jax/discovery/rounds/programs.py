@@ -1,4 +1,4 @@
-"""Rounds of programs: heats in which ever fewer candidates play ever more episodes."""
+"""Rounds of programs: rungs in which ever fewer candidates play ever more episodes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from autotts_jax.discovery.programs.variation import constant
 from autotts_jax.discovery.proposers.protocol import Proposal, Proposer, Trial
 from autotts_jax.errors import InputError
 
-HEATS = ((128, 1), (32, 4), (12, 12))
-"""Candidates that a round's heats play, the best of the heat before, and the branch orders that they play."""
+RUNGS = ((128, 1), (32, 4), (12, 12))
+"""Candidates that a round's rungs play, the best of the rung before, and the branch orders that they play."""
 
 FINAL_ORDERS = range(12, 44)
-"""The orders in which a search's finalists are compared. The last heat of every round plays those before."""
+"""The orders in which a search's finalists are compared. The last rung of every round plays those before."""
 
 FRESH_ORDERS = range(44, SEARCH_ORDERS)
-"""The orders that the other heats draw from."""
+"""The orders that the other rungs draw from."""
 
 LENGTH_PRICE = 2e-4
 """What a part of a program costs in accuracy: of equally good programs the shorter one."""
@@ -43,14 +43,14 @@ class ProgramRounds:
 
     Attributes:
         judge: has the questions.
-        heats: candidates and orders of each heat.
+        rungs: candidates and orders of each rung.
         seed: the seed that everything is drawn with.
         beta: whether candidates are families over β; else all of their numbers are constant.
         gate: judges candidates before they are played; None for nobody.
     """
 
     judge: Judge
-    heats: tuple[tuple[int, int], ...]
+    rungs: tuple[tuple[int, int], ...]
     seed: int
     beta: bool = True
     gate: Gate | None = None
@@ -58,7 +58,7 @@ class ProgramRounds:
     def play(
         self, search: Search, first: Sequence[Proposal], proposer: Proposer, round_number: int, number: int
     ) -> list[Record]:
-        """Proposes candidates and plays heats, each with the best of the one before.
+        """Proposes candidates and plays rungs, each with the best of the one before.
 
         Args:
             search: the search whose round it is.
@@ -79,7 +79,7 @@ class ProgramRounds:
             numbered = list(enumerate((proposal.program for proposal in first), number))
             distinct = {one.to_json(): Member(at, one, -np.inf, 1.0, 1.0) for at, one in reversed(numbered)}
             population = Population(list(distinct.values()))
-        rest = self.heats[0][0] - len(first)
+        rest = self.rungs[0][0] - len(first)
         given = proposer.propose(population, rest, rng)
         proposed = list(given) if isinstance(given, Iterable) else []
         if not 0 < len(proposed) <= rest or not all(map(_is_proposal, proposed)):
@@ -103,11 +103,11 @@ class ProgramRounds:
         if self.gate:
             self.gate.judge(records, round_number)
         left = [place for place, record in enumerate(records) if "gated" not in record]
-        for heat, (size, orders) in enumerate(self.heats):
+        for rung, (size, orders) in enumerate(self.rungs):
             left = left[:size]
             if not left:
                 break  # A critic has rejected all.
-            last = heat == len(self.heats) - 1
+            last = rung == len(self.rungs) - 1
             rows = range(orders) if last else rng.choice(FRESH_ORDERS, orders, replace=False).tolist()
             outcome, scores = self._play_heat([proposals[at].program for at in left], search.questions, rows)
             for at, place in enumerate(left):
@@ -130,7 +130,7 @@ class ProgramRounds:
         """
         if search.population.members:
             return []
-        share = self.heats[-1][0] // len(others) if search.fold is None else 0
+        share = self.rungs[-1][0] // len(others) if search.fold is None else 0
         found = [
             Proposal(member.program, (member.number,))
             for other in others
@@ -175,10 +175,10 @@ class ProgramRounds:
     def _play_heat(
         self, programs: Sequence[Program], questions: Int[np.ndarray, " used"], rows: Sequence[int]
     ) -> tuple[Outcome, np.ndarray]:
-        """Plays and scores a heat. Heats have as many controllers and episodes, and so one compilation."""
+        """Plays and scores a rung. Rungs have as many controllers and episodes, and so one compilation."""
         betas = SEARCH_BETAS if self.beta else ONE_BETA
         candidates = [_controllers(program, betas) for program in programs]
-        filling = [candidates[0][0]] * (len(betas) * (self.heats[0][0] - len(programs)))
+        filling = [candidates[0][0]] * (len(betas) * (self.rungs[0][0] - len(programs)))
         outcome = self.judge.play(candidates, questions, self.judge.search, rows, filling)
         length = np.array([program.length for program in programs])
         return outcome, outcome.objective(SEARCH_BETAS) - LENGTH_PRICE * length

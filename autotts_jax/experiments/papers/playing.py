@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.core.controller import Family
 from autotts_jax.experiments.summary import ALL_MODELS, Row
 from autotts_jax.policies.early_stopping import WINDOW
@@ -27,7 +27,7 @@ def common_width(dataset: ProbeDataset, max_branches: int) -> int:
     Returns:
         W.
     """
-    most = whole("max_branches", max_branches, 1)
+    most = check_int("max_branches", max_branches, 1)
     return min(most, *(cell.num_branches for cell in dataset.cells))
 
 

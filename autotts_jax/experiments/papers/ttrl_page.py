@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from autotts_jax.checks import whole
+from autotts_jax.checks import check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.experiments.evaluation import MAX_SEEDS, PROTOCOLS, branch_orders
 from autotts_jax.experiments.metrics import pass_at, vote_accuracy
@@ -51,7 +51,7 @@ def ttrl(data: Data = "synthetic", *, seeds: int = PROTOCOLS["repo100"], max_bra
         dataset,
         (
             _rewards(dataset),
-            _curves(dataset, whole("the number of seeds", seeds, 1, MAX_SEEDS), max_branches),
+            _curves(dataset, check_int("the number of seeds", seeds, 1, MAX_SEEDS), max_branches),
         ),
     )
 

@@ -155,10 +155,10 @@ def encode(
     """
     # Rounds since the step before.
     passed = (jnp.max(view.depth) > state.round).astype(jnp.int32) if atomic else 1
-    stand = observations.standing(view, state.tracker)
-    columns = observations.branch_columns(stand, state.tracker)
-    entries = observations.global_entries(stand, 0, 1, gamma)
-    disagrees = view.live & (stand.finals.voters > 0) & (columns["with_finals"] == 0)
+    counts = observations.vote_counts(view, state.tracker)
+    columns = observations.branch_columns(counts, state.tracker)
+    entries = observations.global_entries(counts, 0, 1, gamma)
+    disagrees = view.live & (counts.finals.voters > 0) & (columns["with_finals"] == 0)
     disagreement = jnp.where(disagrees, state.disagreement + passed, 0)
     confidence = entries["finals_confidence"]
     quick = state.quick + QUICK * passed * (confidence - state.quick)

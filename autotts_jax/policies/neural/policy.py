@@ -107,14 +107,14 @@ class NeuralPolicy(Controller):
 
     def answer(self, memory: NeuralMemory, view: View) -> Vote:
         tracker = memory.state.tracker
-        stand = observations.standing(view, tracker)
+        counts = observations.vote_counts(view, tracker)
         inputs = vote_inputs(view, tracker, self.signal_inputs)
-        weights = jax.nn.softmax(log_weights(self.parameters, inputs), where=stand.final)
-        weight = votes.weigh(stand.keys, weights)
+        weights = jax.nn.softmax(log_weights(self.parameters, inputs), where=counts.final)
+        weight = votes.weigh(counts.keys, weights)
         finals = votes.elect_heaviest(
-            stand.keys, stand.final_support, weight, stand.final, tracker.completion
+            counts.keys, counts.final_support, weight, counts.final, tracker.completion
         )
-        return finals.or_else(stand.latest)
+        return finals.or_else(counts.latest)
 
 
 def neural_family(policy: NeuralPolicy, name: str = "neural") -> Family:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from autotts_jax.checks import number, whole
+from autotts_jax.checks import check_float, check_int
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.files import destination, exists, write_atomically
 from autotts_jax.npz import Form, Npz
@@ -119,18 +119,18 @@ def _read_header(file: Path, archive: Npz) -> tuple[dict[str, Any], tuple[Signal
         header = parse_json(str(archive.read("header")))
         if header["format"] != FORMAT:
             raise ValueError(f"its format is {header['format']!r:.60}")
-        if whole("its version", header["version"], None) != VERSION:
+        if check_int("its version", header["version"], None) != VERSION:
             raise DataError(
                 file,
                 f"a policy of version {header['version']!r:.60}, but this package reads {VERSION}",
             )
-        number("its γ", header["gamma"], 0)
+        check_float("its γ", header["gamma"], 0)
         if not isinstance(header["architecture"], dict) or not isinstance(header["card"], dict):
             raise TypeError("its architecture or its card is no object")
         signal_inputs = _signal_inputs(header["architecture"])
         if (trained_on := header.get("trained_on")) is not None:
             for name, value in dataclasses.asdict(Scale(**trained_on)).items():
-                whole(f"its {name}", value, 1)
+                check_int(f"its {name}", value, 1)
     except DataError:
         raise
     except (ValueError, KeyError, TypeError) as error:
@@ -145,7 +145,9 @@ def _signal_inputs(architecture: Mapping[str, Any]) -> tuple[SignalInput, ...]:
     signals = [SignalInput(**signal) for signal in architecture.get("signals", [])]
     signal_names([signal.name for signal in signals])
     return tuple(
-        SignalInput(name, number(f"the mean of {name}", mean), number(f"the std of {name}", std, above=0))
+        SignalInput(
+            name, check_float(f"the mean of {name}", mean), check_float(f"the std of {name}", std, above=0)
+        )
         for name, mean, std in signals
     )
 

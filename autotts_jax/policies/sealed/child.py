@@ -73,16 +73,16 @@ def main(channel: Channel) -> None:
 def _solve(channel: Channel, program: type, says: Says) -> None:
     from autotts_jax.policies.sealed import solving
 
-    solving.play(channel, program, says["config"], says["width"], says["spelled"], says["seats"])
+    solving.play(channel, program, says["config"], says["width"], says["spelled"], says["slots"])
 
 
 def _player(found: Any, says: Says) -> Player:
     from autotts_jax.core import devices
 
     devices.configure(compilation_cache=False)
-    from autotts_jax.policies.objects import of_object
+    from autotts_jax.policies.objects import player_from_object
 
-    return of_object(found, says["code"]["path"], says["value"], says["gamma"])
+    return player_from_object(found, says["code"]["path"], says["value"], says["gamma"])
 
 
 def _services(channel: Channel, player: Player) -> dict[str, Callable[[Says, Arrays], None]]:

@@ -20,10 +20,10 @@ from autotts_jax.core.stepping import Decision, Ended, Executor
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, Player, Seal, all_episodes, answer_texts, check_branches_of
-from autotts_jax.policies.sealed.cast import Cast, fail_if_failed
 from autotts_jax.policies.sealed.lanes import Flight, LaneTable
 from autotts_jax.policies.sealed.playing import MOST_CONSTANTS, is_name
 from autotts_jax.policies.sealed.views import COUNTS, KEYS, LABELS, MASKS, REVEALED, Labels, Shape, named
+from autotts_jax.policies.sealed.worker_pool import WorkerPool, fail_if_failed
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -55,7 +55,7 @@ class SealedPlayer(Player):
 
     Attributes:
         name: the name in results.
-        cast: processes that have loaded the code.
+        pool: processes that have loaded the code.
         values: the value of each setting.
         value_name: what the values are called.
         width: branches that an episode can open, where the code says so.
@@ -63,7 +63,7 @@ class SealedPlayer(Player):
     """
 
     name: str
-    cast: Cast
+    pool: WorkerPool
     values: tuple[float | None, ...] = (None,)
     value_name: str = "value"
     width: int | None = None
@@ -81,7 +81,7 @@ class SealedPlayer(Player):
     ) -> Play:
         """Plays all episodes with a child that has played nothing before, and plays nothing afterwards."""
         self.check(orders.width, budget)
-        with self.cast.children(0, fresh=1) as (_, (child,)):
+        with self.pool.children(0, fresh=1) as (_, (child,)):
             child.resume()
             rollout = _Rollout(self, child, dataset, orders, budget, critical_path)
             return rollout.play({}, on_progress)
@@ -106,7 +106,7 @@ class SealedPlayer(Player):
         Raises:
             InputError: the player failed.
         """
-        with self.cast.child() as child:
+        with self.pool.child() as child:
             message = child.ask({"do": "constants"})
             fail_if_failed(message)
             rollout = _Rollout(self, child, dataset, orders, None, critical_path=False)
@@ -117,7 +117,7 @@ class SealedPlayer(Player):
     ) -> Ended:
         """Plays one episode with the controller in its process."""
         self.check_single()
-        with self.cast.child() as child:
+        with self.pool.child() as child:
             return stepping.play(_Decider(self, child, executor.view()), executor, on_decision)
 
     def check(self, width: int, budget: int | None = None) -> None:
@@ -130,7 +130,7 @@ class SealedPlayer(Player):
         if len(self.values) == 1:
             return (self,)
         return tuple(
-            dataclasses.replace(self, cast=self.cast.at(value), values=(value,)) for value in self.values
+            dataclasses.replace(self, pool=self.pool.at(value), values=(value,)) for value in self.values
         )
 
 

@@ -17,7 +17,6 @@ from autotts_jax.core.stepping import Decision, Ended, Executor, Stepper
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, Player, Seal, answer_texts
-from autotts_jax.policies.sealed.cast import SEALED, Cast, Sealing, place, printable
 from autotts_jax.policies.sealed.ledger import Bounded, Ledger, LedgerError, records
 from autotts_jax.policies.sealed.question import (
     BRANCHES,
@@ -30,6 +29,7 @@ from autotts_jax.policies.sealed.question import (
     SEQUENTIAL_TOKENS,
     TOKENS,
 )
+from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing, WorkerPool, place, printable
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.replay.orders import BranchOrders
@@ -38,7 +38,7 @@ from autotts_jax.sandbox.process import Child, SandboxError
 REPORTED = 64
 """Episodes between two reports of progress."""
 
-SEATS = 64
+SLOTS = 64
 """Episodes that a child plays in turns, at most."""
 
 LOOK_AFTER = 0.05
@@ -76,14 +76,14 @@ class ProgramPlayer(Player):
 
     Attributes:
         name: the name in results.
-        cast: processes that have loaded the program.
+        pool: processes that have loaded the program.
         values: β of each setting, which the class is given as ``{"beta": β}``; None for none.
         sealing: how it is run.
         config: what the class is given besides β; None and no β for no configuration at all.
     """
 
     name: str
-    cast: Cast
+    pool: WorkerPool
     values: tuple[float | None, ...] = (None,)
     sealing: Sealing = SEALED
     config: Mapping[str, Any] | None = None
@@ -112,8 +112,8 @@ class ProgramPlayer(Player):
         ]
         parts = []
         most = self.sealing.sandbox.memory // SHARE - len(self.values)
-        crew = max(1, min(processes, devices.usable_cores(), len(episodes), most))
-        with self.cast.children(crew, fresh=len(self.values)) as (children, fresh):
+        workers = max(1, min(processes, devices.usable_cores(), len(episodes), most))
+        with self.pool.children(workers, fresh=len(self.values)) as (children, fresh):
             runs = [_Run(self, dataset, orders, budget, value) for value in self.values]
             # First, while the others stand still: what has played a question could tell its answer.
             alone = [run.play_once(child, sample) for run, child in zip(runs, fresh, strict=True)]
@@ -148,12 +148,12 @@ class ProgramPlayer(Player):
         """Lets the program solve one question."""
         self.check_single()
         stepper = Stepper(executor, on_decision)
-        with self.cast.child() as child:
-            seating = Seating(child)
-            seat = _Stepped(stepper, self, seating.texts)
-            seating.seat([seat], self.job(self.values[0], executor.view().width))
-            serve([seating])
-            return seat.ended
+        with self.pool.child() as child:
+            scheduler = Scheduler(child)
+            slot = _Stepped(stepper, self, scheduler.texts)
+            scheduler.assign([slot], self.job(self.values[0], executor.view().width))
+            serve([scheduler])
+            return slot.ended
 
     def settings(self) -> tuple[Player, ...]:
         """Gives a player for each β."""
@@ -227,15 +227,15 @@ class _Run:
         """Plays episodes; a child that has ended one is given the next."""
         self.played = {name: np.zeros(len(episodes), np.int64) for name in _COLUMNS}
         self._queue, self._left, self._report = deque(episodes), len(episodes), on_progress
-        seats = min(SEATS, -(-len(episodes) // len(children)))
-        seatings = []
+        slots = min(SLOTS, -(-len(episodes) // len(children)))
+        schedulers = []
         for child in children:
-            seating = Seating(child)
-            seating.seat(
-                [_Replayed(self, seating.texts) for _ in range(min(seats, len(self._queue)))], self._job
+            scheduler = Scheduler(child)
+            scheduler.assign(
+                [_Replayed(self, scheduler.texts) for _ in range(min(slots, len(self._queue)))], self._job
             )
-            seatings.append(seating)
-        serve([seating for seating in seatings if not seating.empty])
+            schedulers.append(scheduler)
+        serve([scheduler for scheduler in schedulers if not scheduler.empty])
         return self.played
 
     def play_once(self, child: Child, episodes: Sequence[_Episode]) -> dict[str, np.ndarray]:
@@ -275,7 +275,7 @@ class _Run:
         return f"program {self.player.name!r} failed on {place(self.dataset, episode.question, episode.row)}"
 
 
-class Seat:
+class EpisodeSlot:
     """Where a child plays one episode after another.
 
     Attributes:
@@ -293,8 +293,8 @@ class Seat:
         raise NotImplementedError
 
 
-class Seating:
-    """The seats of a child, which plays their episodes in turns.
+class Scheduler:
+    """The slots of a child, which plays their episodes in turns.
 
     Args:
         child: the child.
@@ -310,27 +310,27 @@ class Seating:
 
     @property
     def empty(self) -> bool:
-        """Whether no seat has an episode any more."""
+        """Whether no slot has an episode any more."""
         return not self._turns
 
-    def seat(self, seats: Sequence[Seat], job: Mapping[str, Any]) -> None:
+    def assign(self, slots: Sequence[EpisodeSlot], job: Mapping[str, Any]) -> None:
         """Has the child begin.
 
         Args:
-            seats: what it plays.
+            slots: what it plays.
             job: what it is told to play.
         """
-        self._seats = seats
-        self._turns = deque(seats)
-        if seats:
-            self.child.send({**job, "seats": len(seats)})
-            self.child.answer([1] * len(seats))  # Each goes on with its first episode.
+        self._seats = slots
+        self._turns = deque(slots)
+        if slots:
+            self.child.send({**job, "slots": len(slots)})
+            self.child.answer([1] * len(slots))  # Each goes on with its first episode.
 
     def answer(self, requests: Sequence[int]) -> None:
         """Replies to what the child asks.
 
         Args:
-            requests: of one seat after another: who has been answered first asks first.
+            requests: of one slot after another: who has been answered first asks first.
 
         Raises:
             LedgerError: a request cannot be.
@@ -339,17 +339,17 @@ class Seating:
         for request in requests:
             if not turns:
                 raise LedgerError("an action of no episode")
-            seat = turns.popleft()
+            slot = turns.popleft()
             if request < END:
-                replies.append(seat.act(request))
+                replies.append(slot.act(request))
             elif request > END + BRANCHES:
                 raise LedgerError("an action that does not exist")
-            elif seat.end(request - END - 1):
+            elif slot.end(request - END - 1):
                 replies.append(1)
             else:
                 replies.append(0)
                 continue
-            turns.append(seat)
+            turns.append(slot)
         self.child.answer(replies)
         # The child reads them after the reply that is theirs.
         for text in self.texts:
@@ -362,40 +362,40 @@ class Seating:
         Args:
             says: what it says.
         """
-        number = says.get("seat")
+        number = says.get("slot")
         if not isinstance(number, int) or not 0 <= number < len(self._seats):
             return self.child.broke_protocol("a message that nobody asked for")
         return InputError(f"{self._seats[number].says()}:\n{printable(says['failed'])}")
 
 
-def serve(seatings: Sequence[Seating]) -> None:
-    """Answers what children ask, until no seat has a further episode.
+def serve(schedulers: Sequence[Scheduler]) -> None:
+    """Answers what children ask, until no slot has a further episode.
 
     Args:
-        seatings: what each of them plays.
+        schedulers: what each of them plays.
 
     Raises:
         InputError: a program raised.
         SandboxError: a child broke the protocol or a limit, or has ended.
     """
-    playing, due, waits = list(seatings), 0.0, Waits()
+    playing, due, waits = list(schedulers), 0.0, Waits()
     while playing:
         ready = waits.until_any(
-            [descriptor for seating in playing for descriptor in seating.child.descriptors]
+            [descriptor for scheduler in playing for descriptor in scheduler.child.descriptors]
         )
         look = time.monotonic() > due
-        for seating in list(playing):
-            words, messages = seating.child.descriptors
+        for scheduler in list(playing):
+            words, messages = scheduler.child.descriptors
             if words in ready:
                 try:
-                    if requests := seating.child.asked():
-                        seating.answer(requests)
+                    if requests := scheduler.child.asked():
+                        scheduler.answer(requests)
                 except LedgerError as error:
-                    raise seating.child.broke_protocol(str(error)) from error
-                if seating.empty:
-                    playing.remove(seating)
+                    raise scheduler.child.broke_protocol(str(error)) from error
+                if scheduler.empty:
+                    playing.remove(scheduler)
             if look or messages in ready:
-                _look_after(seating)
+                _look_after(scheduler)
         if look:
             due = time.monotonic() + LOOK_AFTER
 
@@ -435,21 +435,21 @@ class Waits:
         return ready
 
 
-def _look_after(seating: Seating) -> None:
+def _look_after(scheduler: Scheduler) -> None:
     """Notices a child that has failed or ended, or that takes too long."""
-    child = seating.child
+    child = scheduler.child
     if child.complete():
         says = child.take().says
         if "failed" not in says:
             raise child.broke_protocol("a message that nobody asked for")
-        raise seating.failed(says)
+        raise scheduler.failed(says)
 
 
-class _Replayed(Seat):
+class _Replayed(EpisodeSlot):
     """Episodes of recorded questions.
 
     Args:
-        run: has the episodes; there is one for this seat.
+        run: has the episodes; there is one for this slot.
         texts: takes spellings that the child is to be told.
     """
 
@@ -483,7 +483,7 @@ class _Replayed(Seat):
         return reply
 
 
-class _Stepped(Bounded, Seat):
+class _Stepped(Bounded, EpisodeSlot):
     """One episode, whose actions an executor carries out.
 
     Args:

@@ -17,7 +17,7 @@ from greenlet import getcurrent, greenlet
 
 from autotts_jax.policies.sealed.question import END, NO_ANSWER, SHOWING, Ask, ProgramQuestion, Replies
 from autotts_jax.sandbox.channel import Channel
-from autotts_jax.sandbox.words import Words
+from autotts_jax.sandbox.int_channel import IntChannel
 from autotts_jax.user_code import last_lines
 
 Makes = Callable[[Mapping[str, Any] | None], Any]
@@ -37,7 +37,7 @@ def play(
     config: Mapping[str, Any] | None,
     width: int,
     spelled: bool,
-    seats: int,
+    slots: int,
 ) -> None:
     """Plays a program's episodes until the parent has no further one.
 
@@ -47,11 +47,11 @@ def play(
         config: what each instance is constructed with; each gets a copy.
         width: W, branches that an episode can open.
         spelled: whether answers are shown as they are spelled.
-        seats: episodes that are under way at a time.
+        slots: episodes that are under way at a time.
     """
     turns = _Turns(channel.words)
 
-    def sit(seat: int) -> None:
+    def play_slot(slot: int) -> None:
         ask = turns.asker()
         goes_on = turns.first()
         while goes_on == 1:
@@ -68,11 +68,11 @@ def play(
                     )
             except BaseException as error:
                 own = error.__traceback__.tb_next if error.__traceback__ else None  # without the line above
-                channel.send({"failed": last_lines(error.with_traceback(own)), "seat": seat})
+                channel.send({"failed": last_lines(error.with_traceback(own)), "slot": slot})
                 channel.receive()  # The parent ends this process.
             goes_on = ask(END + _label(answer, spellings) + 1)
 
-    turns.take([functools.partial(sit, seat) for seat in range(seats)])
+    turns.take([functools.partial(play_slot, slot) for slot in range(slots)])
 
 
 class _Turns:
@@ -82,7 +82,7 @@ class _Turns:
         words: to the parent, which replies to requests in the order in which they are made.
     """
 
-    def __init__(self, words: Words):
+    def __init__(self, words: IntChannel):
         self._words = words
         self._waiting = deque[Callable[[int], int]]()
         self._requests: list[int] = []
@@ -93,9 +93,9 @@ class _Turns:
     def take(self, functions: Iterable[Callable[[], None]]) -> None:
         """Calls functions, each of which waits for its `first` reply, until all have returned."""
         for function in functions:
-            seat = greenlet(function)
-            seat.switch()  # Begun here, it is not on top of another's stack.
-            self._waiting.append(seat.switch)
+            slot = greenlet(function)
+            slot.switch()  # Begun here, it is not on top of another's stack.
+            self._waiting.append(slot.switch)
         while self._waiting:
             if not self._replies:
                 self._exchange()
@@ -107,12 +107,12 @@ class _Turns:
 
     def asker(self) -> Ask:
         """Gives the function that is running what it makes its requests with."""
-        seat, waiting = getcurrent().switch, self._waiting
+        slot, waiting = getcurrent().switch, self._waiting
         requests, replies = self._requests, self._replies
 
         def ask(request: int) -> int:
             requests.append(request)
-            waiting.append(seat)
+            waiting.append(slot)
             if not replies:
                 self._exchange()
             return waiting.popleft()(replies.pop())

@@ -16,11 +16,11 @@ from gymnasium.spaces import Dict, Discrete, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from jaxtyping import Int, Int32, PRNGKeyArray, UInt32
 
-from autotts_jax.checks import choice, nearest
+from autotts_jax.checks import check_choice, nearest
 from autotts_jax.core.costs import CostModel, EpisodeCost
 from autotts_jax.core.forks import FORKED
 from autotts_jax.envs.environment import Environment
-from autotts_jax.envs.gym_episodes import Chosen, Shown, Slot, view
+from autotts_jax.envs.gym_episodes import EnvConfig, ResetOptions, Slot, view
 from autotts_jax.envs.params import EnvState, cost_of_models, different_branches
 from autotts_jax.envs.spaces import Box
 from autotts_jax.errors import InputError
@@ -33,7 +33,7 @@ Data = str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix | None
 """What an environment replays: what `autotts_jax.replay.embedded.load` takes, or a dataset."""
 
 RENDER_MODES = ("ansi", "rgb_array")
-OPTIONS = Chosen._fields
+OPTIONS = ResetOptions._fields
 """Options of `reset`."""
 
 
@@ -48,14 +48,14 @@ class Snapshot(NamedTuple):
         ended: whether their episodes have ended.
     """
 
-    shown: Shown
+    shown: EnvConfig
     num_envs: int
     envs: Slot | None
     last: Any
     ended: Any
 
 
-class Face:
+class GymBase:
     """A functional environment with its data and parameters, and the checks of what comes from outside."""
 
     kind: type[Environment]
@@ -63,7 +63,7 @@ class Face:
 
     def _set_up(self, data: Data, encoding: str, render_mode: str | None, settings: dict[str, Any]) -> None:
         if render_mode is not None:
-            choice("render_mode", render_mode, RENDER_MODES)
+            check_choice("render_mode", render_mode, RENDER_MODES)
         _refuse_forked_workers()
         of_class, of_params = self.kind.split_settings(settings)
         self.environment = self.kind(**of_class)
@@ -76,7 +76,7 @@ class Face:
         self._space = _shown_space(self.environment, self.environment.observation_space(self.params))
         keep_history = render_mode is not None and self.environment.obs != "history"
         parts = tuple(self._space) if isinstance(self._space, Dict) else None
-        self._shown = Shown(self.environment, parts, keep_history)
+        self._shown = EnvConfig(self.environment, parts, keep_history)
 
     def _check_action(self, action: Any, space: gymnasium.Space[Any], shape: tuple[int, ...]) -> np.ndarray:
         """The action as int32; entries that are out of range stay so."""
@@ -87,7 +87,7 @@ class Face:
         sizes = space.n if isinstance(space, Discrete) else cast(MultiDiscrete, space).nvec
         return np.clip(array.astype(np.int64), -1, sizes).astype(np.int32)
 
-    def _check_options(self, options: Mapping[str, Any], envs: tuple[int, ...] = ()) -> Chosen:
+    def _check_options(self, options: Mapping[str, Any], envs: tuple[int, ...] = ()) -> ResetOptions:
         """What is asked for, for each environment of the shape ``envs``."""
         for name in options:
             if name not in OPTIONS:
@@ -111,7 +111,7 @@ class Face:
                 "a number of at least 0 that float32 can hold",
                 envs,
             )
-        return Chosen(
+        return ResetOptions(
             None if question is None else question.astype(np.int32),
             order,
             None if gamma is None else gamma.astype(np.float32),

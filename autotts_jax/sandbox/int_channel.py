@@ -14,7 +14,7 @@ _SIZE = array("q").itemsize
 _CHUNK = 1 << 16
 
 
-class Words:
+class IntChannel:
     """One end of the pipes.
 
     Args:

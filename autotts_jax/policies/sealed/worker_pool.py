@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autotts_jax.checks import flag
+from autotts_jax.checks import check_bool
 from autotts_jax.errors import InputError
 from autotts_jax.policies.sealed.child import LONGEST_FAILURE, PROGRAM
 from autotts_jax.replay.dataset import ProbeDataset
@@ -34,7 +34,7 @@ class Sealing:
     sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
 
     def __post_init__(self) -> None:
-        flag("spellings", self.spellings)
+        check_bool("spellings", self.spellings)
         if not isinstance(self.sandbox, Sandbox):
             raise InputError(f"sandbox is {self.sandbox!r:.60}, but it must be an autotts_jax.Sandbox")
 
@@ -44,7 +44,7 @@ SEALED = Sealing()
 
 
 _CHILDREN: weakref.WeakSet[Child] = weakref.WeakSet()
-"""Children of every cast."""
+"""Children of every pool."""
 
 _IDLE: weakref.WeakKeyDictionary[Child, bool] = weakref.WeakKeyDictionary()
 """Those of them that are not lent and stand still, in this order, and whether they have played."""
@@ -54,7 +54,7 @@ _LOCK = threading.Lock()
 
 
 class _Member(Child):
-    """A child of a cast. All that there are share one limit of memory."""
+    """A child of a pool. All that there are share one limit of memory."""
 
     def held_together(self) -> int:
         """Gives the bytes that all children hold; where these are too many, idle ones are ended first."""
@@ -68,7 +68,7 @@ class _Member(Child):
         return held
 
 
-class Cast:
+class WorkerPool:
     """Children that run one piece of code.
 
     A child ends with the thread that started it, so each thread is given those that it started itself.
@@ -89,17 +89,17 @@ class Cast:
         self._job = {"code": dataclasses.asdict(code), "value": value, "gamma": gamma}
         self._of_thread = threading.local()
 
-    def __reduce__(self) -> tuple[type[Cast], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[type[WorkerPool], tuple[object, ...]]:
         """Another process starts children of its own."""
-        return Cast, (self.code, self._sandbox, self._job["value"], self._gamma)
+        return WorkerPool, (self.code, self._sandbox, self._job["value"], self._gamma)
 
-    def at(self, value: float | None) -> Cast:
+    def at(self, value: float | None) -> WorkerPool:
         """Gives children of another setting.
 
         Args:
             value: the setting.
         """
-        return Cast(self.code, self._sandbox, value, self._gamma)
+        return WorkerPool(self.code, self._sandbox, value, self._gamma)
 
     @contextlib.contextmanager
     def children(self, number: int, *, fresh: int = 0) -> Iterator[tuple[list[Child], list[Child]]]:
@@ -108,7 +108,7 @@ class Cast:
         Args:
             number: how many.
             fresh: how many more. Where there are such, none of all has played before, all are ended
-                afterwards, and so, first, is every idle child that has played, of any cast: while it lives,
+                afterwards, and so, first, is every idle child that has played, of any pool: while it lives,
                 even one that stands still can be seen, and so can tell what it saw.
 
         Yields:
@@ -118,18 +118,18 @@ class Cast:
             InputError: the code cannot be loaded.
             SandboxError: the machine does not offer the sandbox.
         """
-        crew = self._lend(number + fresh, played=not fresh)
+        workers = self._lend(number + fresh, played=not fresh)
         try:
-            self._load(crew, number + fresh - len(crew))
+            self._load(workers, number + fresh - len(workers))
             until = self._sandbox.deadline()
-            for child in crew:
+            for child in workers:
                 child.until = until
-            yield crew[:number], crew[number:]
+            yield workers[:number], workers[number:]
         except BaseException:
-            for child in crew:
+            for child in workers:
                 child.close()
             raise
-        for child in crew:
+        for child in workers:
             if fresh:
                 child.close()
             else:
@@ -163,16 +163,16 @@ class Cast:
             self._rest(child, played=False)
         return says
 
-    def _load(self, crew: list[Child], number: int) -> list[Mapping[str, Any]]:
-        """Adds children to a crew, which load the code side by side and stop; gives what they say of it."""
+    def _load(self, workers: list[Child], number: int) -> list[Mapping[str, Any]]:
+        """Starts further workers, which load the code side by side and stop; gives what they say of it."""
         begun = [self._start() for _ in range(number)]
-        crew += begun
+        workers += begun
         for child in begun:
             child.begin().send(self._job)
         return [self._loaded(child) for child in begun]
 
     def _lend(self, number: int, played: bool) -> list[Child]:
-        """Takes idle children; those that have played are ended, of every cast, where they are not wanted."""
+        """Takes idle children; those that have played are ended, of every pool, where they are not wanted."""
         with _LOCK:
             if not played:
                 for child in [child for child, has_played in _IDLE.items() if has_played]:
