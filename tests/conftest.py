@@ -41,8 +41,8 @@ import pytest
 from hypothesis import settings
 
 from autotts_jax.cli.main import GC_THRESHOLD
-from autotts_jax.sandbox import Child, Sandbox, SandboxError
-from autotts_jax.sandbox.process import REMEDY
+from autotts_jax.sandbox import Child, Sandbox
+from autotts_jax.sandbox.process import UNCONFINED, LevelError
 
 # Before JAX is used: rollouts are tested on two devices.
 jax.config.update("jax_num_cpu_devices", 2)
@@ -113,7 +113,7 @@ def pytest_runtest_makereport(item, call):
     if report.failed:
         error = call.excinfo.value
         # A warning that is waited for in vain comes after the error.
-        if REMEDY in f"{error} {error.__context__}" and not confines():
+        if UNCONFINED in f"{error} {error.__context__}" and not confines():
             report.outcome = "skipped"
             report.longrepr = str(item.path), None, "the kernel confines no processes"
     return report
@@ -125,7 +125,7 @@ def confines():
     try:
         with Child("autotts_jax.policies.sealed.child", Sandbox()) as child:
             child.begin()
-    except SandboxError:
+    except LevelError:
         return False
     return True
 

@@ -347,23 +347,31 @@ def start(*arguments, **options):
     return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], **pipes | options)
 
 
-def test_a_program_that_fails_leaves_the_results_of_others(run, folder, tmp_path):
-    program, out = tmp_path / "fails.py", tmp_path / "out"
-    program.write_text(
-        "class Fails:\n    def __init__(self, config=None): pass\n    def solve(self, _): raise OSError\n"
-    )
+FAILURES = {
+    "plays": "class Fails:\n    def __init__(self, _=None): pass\n    def solve(self, _): raise OSError\n",
+    "loads": "import nowhere\n",
+    "ends": "import os\nos._exit(0)\n",
+    "is nothing": "Fails = 3\n",
+    "is not there": "Passes = 3\n",
+}
+"""Files whose ``Fails`` does not play, by what fails."""
+
+
+@pytest.mark.parametrize("how", FAILURES)
+def test_a_player_that_fails_leaves_the_results_of_others(run, folder, tmp_path, how):
+    player, out = tmp_path / "fails.py", tmp_path / "out"
+    player.write_text(FAILURES[how])
     status, shown, err = run(
-        *("evaluate", "--data", folder, "--controllers", f"{program}:Fails,sc@2", "--seeds", 2),
+        *("evaluate", "--data", folder, "--controllers", f"{player}:Fails,sc@2", "--seeds", 2),
         *("--max-branches", 8, "--out", out, "--time-limit", 100, "--memory-limit", 2),
     )
     assert status == 2
-    assert without_progress(err).startswith(
-        "autotts-jax: warning: Fails has no results: program 'Fails' failed"
-    )
+    called = "Fails" if how == "plays" else f"{player}:Fails"
+    assert without_progress(err).startswith(f"autotts-jax: warning: {called} has no results: ")
     assert "sc@2" in shown
     manifest = json.loads((out / "manifest.json").read_text())
     assert [controller["name"] for controller in manifest["controllers"]] == ["sc"]
-    assert list(manifest["refused"]) == ["Fails"]
+    assert list(manifest["refused"]) == [called]
 
 
 @pytest.mark.parametrize("command", ["evaluate", "bench", "discover"])

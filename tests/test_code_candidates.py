@@ -16,7 +16,7 @@ from autotts_jax.discovery.proposers.prompts import CONTRACT, code_of
 from autotts_jax.policies import select, self_consistency
 from autotts_jax.policies.players import as_player
 from autotts_jax.sandbox import Sandbox
-from autotts_jax.sandbox.process import SandboxError
+from autotts_jax.sandbox.process import LevelError
 
 BETAS = (0.0, 0.5, 1.0)
 BRANCHES = 8
@@ -181,8 +181,8 @@ def test_a_sandbox_that_the_machine_does_not_offer_is_an_error(judge, monkeypatc
     from autotts_jax.policies.sealed import worker_pool
 
     def refuse(*_, **__):
-        raise SandboxError("this machine does not confine processes by its kernel")
+        raise LevelError("this machine does not confine processes by its kernel")
 
     monkeypatch.setattr(worker_pool.WorkerPool, "describe", refuse)
-    with pytest.raises(SandboxError, match="does not confine"):
+    with pytest.raises(LevelError, match="does not confine"):
         Course.of(judge, select("cmc"), np.arange(10), range(2), BETAS)

@@ -23,7 +23,9 @@ from autotts_jax.collect import (
 )
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.live import answer
-from autotts_jax.sandbox import Child, Sandbox, SandboxError
+from autotts_jax.sandbox import Child, Sandbox
+from autotts_jax.sandbox.messages import Message
+from autotts_jax.sandbox.process import LevelError
 
 TESTS = """
 def check(function):
@@ -39,7 +41,7 @@ def confines():
     try:
         with Child("autotts_jax.collect.code_child", Sandbox()) as child:
             child.begin()
-    except SandboxError:
+    except LevelError:
         return False
     return True
 
@@ -133,15 +135,17 @@ def test_tests_that_are_none_are_refused(grader, tests, message):
         Plan("sim", "code", (Problem("Add.", tests),), num_branches=2, answers="code", grader="code")
 
 
-def test_a_machine_that_confines_nothing_runs_nothing(monkeypatch):
-    refused = "this machine does not confine processes by its kernel"
+def test_a_machine_that_confines_nothing_runs_nothing_unless_told(monkeypatch):
+    with monkeypatch.context() as patched:
+        says = {"level": "process", "reason": "it lacks Landlock"}
+        patched.setattr(Child, "receive", lambda _: Message(says, {}))
+        with pytest.raises(LevelError, match=r"say --grader code-process$"):
+            open_grader("code")
+    with open_grader("code-process") as grader:
+        assert grader.correct(TESTS, [RIGHT, PRODUCT]) == [True, False]
 
-    def begin(_):
-        raise SandboxError(refused)
 
-    monkeypatch.setattr(Child, "begin", begin)
-    with pytest.raises(SandboxError, match=refused):
-        open_grader("code")
+def test_a_grader_needs_a_worker():
     with pytest.raises(InputError, match="workers is 0"):
         CodeGrader(0)
 

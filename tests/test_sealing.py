@@ -36,7 +36,7 @@ from autotts_jax.policies.sealed import ledger, program, solving
 from autotts_jax.policies.sealed.ledger import Ledger
 from autotts_jax.replay import BranchOrders
 from autotts_jax.sandbox import Sandbox, process
-from autotts_jax.sandbox.process import Child, SandboxError
+from autotts_jax.sandbox.process import Child, LevelError, SandboxError
 from autotts_jax.user_code import UserCode, find_code
 
 # Cheats fork where nothing stops them, and JAX, which another module may have started, warns of it.
@@ -223,7 +223,7 @@ def kernel():
     try:
         with Child("autotts_jax.policies.sealed.child", Sandbox("kernel")) as child:
             child.begin()
-    except SandboxError as error:
+    except LevelError as error:
         pytest.skip(str(error))
 
 
@@ -1136,13 +1136,13 @@ program = struct.pack("HxxxxxxP", len(rules), ctypes.addressof(buffer))
 assert libc.prctl(38, ctypes.c_ulong(1), none, none, none) == 0
 assert libc.prctl(22, ctypes.c_ulong(2), program, none, none) == 0
 
-from autotts_jax.sandbox.process import Child, Sandbox, SandboxError
+from autotts_jax.sandbox.process import Child, LevelError, Sandbox
 
 for level in ("none", "process", "kernel"):
     try:
         with Child("autotts_jax.policies.sealed.child", Sandbox(level)) as child:
             print(child.begin().level)
-    except SandboxError as error:
+    except LevelError as error:
         print(error)
 """
 

@@ -689,16 +689,45 @@ def test_a_long_prompt_has_openais_code(address):
     assert refusal.value.code == "context_length_exceeded"
 
 
-def test_a_large_body_and_other_types_are_refused(address):
-    assert post(address, b" " * (service.MAX_BODY + 1)).status_code == 413
-    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
-    large = urllib.request.Request(
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (401, {"authorization": "Bearer wrong"}),
+        (413, {}),
+        (415, {"content-type": "text/plain"}),
+    ],
+)
+def test_clients_that_send_a_large_body_whole_can_read_why_it_is_refused(address, status, headers):
+    """As `urllib` does, which asks for the connection to be closed after the reply."""
+    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json", **headers}
+    request = urllib.request.Request(
         f"{address}/v1/chat/completions", data=b" " * (8 * service.MAX_BODY), headers=headers
     )
-    # It sends everything before it reads, and asks for the connection to be closed after the reply.
-    with pytest.raises(urllib.error.HTTPError, match="413"):
-        urllib.request.urlopen(large)
-    assert post(address, b"{}", **{"content-type": "text/plain"}).status_code == 415
+    with pytest.raises(urllib.error.HTTPError, match=str(status)) as refusal:
+        urllib.request.urlopen(request)
+    assert json.load(refusal.value)["error"]["message"]
+
+
+def test_other_hosts_are_refused_after_a_large_body(engine):
+    with served(engine, dataclasses.replace(SETTINGS, api_key=None)) as address:
+        request = urllib.request.Request(
+            f"{address}/v1/chat/completions",
+            data=b" " * (8 * service.MAX_BODY),
+            headers={"host": "example.org", "content-type": "application/json"},
+        )
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request)
+
+
+def test_a_request_that_does_not_end_is_refused_all_the_same(address):
+    host, port = address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(b"POST /v1/models HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n")
+        client.sendall(b" " * (connections.MAX_READ + (1 << 20)))
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 405 ")
+
+
+def test_a_page_that_is_not_there_is_said(address):
     missing = httpx.get(f"{address}/v2")
     assert (missing.status_code, missing.json()["error"]["message"]) == (404, "Not Found")
 

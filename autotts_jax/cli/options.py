@@ -14,7 +14,7 @@ import typer
 
 from autotts_jax import collect
 from autotts_jax.checks import check_float
-from autotts_jax.collect.graders import CODE
+from autotts_jax.collect.graders import BY_TESTS
 from autotts_jax.core.costs import CostModel, CostName
 from autotts_jax.errors import InputError
 from autotts_jax.parsing import parse_json
@@ -286,7 +286,8 @@ GraderOption = Annotated[
         parser=utf8,
         metavar="RULE",
         help="When answers are equal: as mathematics (math), the same with 9 * 3 being 27 (arithmetic), as "
-        "programs by the question's tests (code), or by module:function, which gives canonical forms.",
+        "programs by the question's tests (code; code-process where the kernel cannot confine them), or by "
+        "module:function, which gives canonical forms.",
     ),
 ]
 
@@ -326,7 +327,7 @@ class QuestionOptions:
             split=self.split,
             limit=self.limit,
             needs_gold=needs_gold,
-            whole_gold=grader == CODE,
+            whole_gold=grader in BY_TESTS,
         )
 
     def read_completions(
@@ -349,7 +350,7 @@ class QuestionOptions:
             completion_column=completion_column,
             split=self.split,
             limit=self.limit,
-            whole_gold=grader == CODE,
+            whole_gold=grader in BY_TESTS,
         )
 
 

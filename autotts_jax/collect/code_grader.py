@@ -23,6 +23,9 @@ from autotts_jax.sandbox.process import Child, Sandbox, SandboxError
 LIMITS = Sandbox(seconds=10, memory=1 << 30, wall_seconds=60)
 """A step is the program itself, or one test."""
 
+REMEDY = "if you trust the programs with your files, say --grader code-process"
+"""What to do where the kernel does not confine processes."""
+
 _SHOWN = 100
 """Tests of which a form says which are passed; of more, it has a hash of that."""
 
@@ -39,7 +42,7 @@ class CodeGrader(Grader):
 
     Raises:
         InputError: ``workers`` is below 1.
-        SandboxError: the machine does not offer the sandbox, so no program is run.
+        LevelError: the machine does not offer the sandbox, so no program is run.
     """
 
     def __init__(self, workers: int | None = None, sandbox: Sandbox = LIMITS):
@@ -97,7 +100,9 @@ class CodeGrader(Grader):
 
     def _child(self) -> Child:
         """A process that runs a program."""
-        return Child("autotts_jax.collect.code_child", self._sandbox, name="the program").begin()
+        return Child(
+            "autotts_jax.collect.code_child", self._sandbox, name="the program", remedy=REMEDY
+        ).begin()
 
     def _passed(self, program: str, steps: Sequence[tuple[str, bool]]) -> list[bool]:
         """Which tests a program passes."""

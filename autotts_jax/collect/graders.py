@@ -5,12 +5,15 @@
 | ``math`` | they are the same mathematics, number, choice or words |
 | ``arithmetic`` | the same, where unevaluated arithmetic such as ``9 * 3`` is an answer too, of its value |
 | ``code`` | they are programs that pass the same tests, which are the reference answer |
+| ``code-process`` | the same, on a machine whose kernel cannot confine the programs |
 | ``module.name:function``, ``path/to/file.py:function`` | a function gives the same canonical form for them |
 """
 
 from __future__ import annotations
 
-from autotts_jax.collect.code_grader import CodeGrader
+import dataclasses
+
+from autotts_jax.collect.code_grader import LIMITS, CodeGrader
 from autotts_jax.collect.grader import Form, FormGrader, Grader
 from autotts_jax.collect.grading import MathGrader
 from autotts_jax.errors import InputError
@@ -19,8 +22,12 @@ from autotts_jax.user_code import load_object
 MATH = "math"
 ARITHMETIC = "arithmetic"
 CODE = "code"
-GRADERS = (MATH, ARITHMETIC, CODE)
+CODE_PROCESS = "code-process"
+GRADERS = (MATH, ARITHMETIC, CODE, CODE_PROCESS)
 """Graders that come with the package."""
+
+BY_TESTS = (CODE, CODE_PROCESS)
+"""Those of them whose reference answers are tests."""
 
 
 def open_grader(spec: str | Form = MATH, workers: int | None = None) -> Grader:
@@ -37,8 +44,10 @@ def open_grader(spec: str | Form = MATH, workers: int | None = None) -> Grader:
         InputError: there is no such grader, it cannot be imported, or what it needs is not installed.
     """
     if isinstance(spec, str):
-        if spec == CODE:
-            return CodeGrader(workers)
+        if spec in BY_TESTS:
+            return CodeGrader(
+                workers, LIMITS if spec == CODE else dataclasses.replace(LIMITS, level="process")
+            )
         if spec in GRADERS:
             return MathGrader(workers, arithmetic=spec == ARITHMETIC)
         if ":" not in spec:

@@ -13,6 +13,7 @@ from autotts_jax.checks import check_bool, check_int, check_text
 from autotts_jax.collect.answers import CODE, MAX_CODE
 from autotts_jax.collect.code_grader import read_tests
 from autotts_jax.collect.engine import Finish
+from autotts_jax.collect.graders import BY_TESTS
 from autotts_jax.collect.problem import Problem
 from autotts_jax.collect.signals import FORCED
 from autotts_jax.collect.trajectories import Sampling, Usage, check_differing, last_depth, majority
@@ -131,7 +132,7 @@ class Plan:
         for question in self.questions:
             if not question.gold.strip():
                 raise InputError(f"{question.text!r:.60} has no reference answer; give one, or leave it out")
-            if self.grader == "code":
+            if self.grader in BY_TESTS:
                 read_tests(question.gold)
         depths = self.sampling.max_depth
         longest = max(self.sampling.max_tokens, self.sampling.interval * depths)

@@ -39,7 +39,7 @@ from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.parts import PARTS, part_of, select_part
 from autotts_jax.resampling import equal_weights, paired_bootstrap
-from autotts_jax.sandbox.process import LevelError, SandboxError
+from autotts_jax.sandbox.process import SandboxError
 from autotts_jax.terminal import styled
 
 PUBLISHED = ("sc", "asc", "esc", "parallel-probe", "cmc")
@@ -625,7 +625,7 @@ def _family(name: str, task: Task) -> Family:
 def _entries(
     players: Any, task: Task, dataset: ProbeDataset, sealing: Sealing, refused: MutableMapping[str, str]
 ) -> Iterator[_Entry]:
-    """Yields whom a user gives, with names that tell them apart, but for those that break a limit at once."""
+    """Yields whom a user gives, with names that tell them apart, but for those whose code does not load."""
     env, _ = make(task.environment, dataset, max_branches=task.max_branches, mask_in_obs=True)
     for name, steps, specs in _named(players, task):
         if len(specs) == 1 and isinstance(specs[0], str) and specs[0] == RANDOM:
@@ -633,8 +633,6 @@ def _entries(
             name = name or RANDOM
         try:
             runs = [_by_gamma(spec, task, env, sealing) for spec in specs]
-        except LevelError:
-            raise
         except SandboxError as error:
             refused[name or str(specs[0])] = str(error)
             warn_of_refusal(name or str(specs[0]), error)

@@ -28,7 +28,7 @@ from autotts_jax.collect.answers import extractor, source_sha256
 from autotts_jax.collect.code_grader import read_tests
 from autotts_jax.collect.engine import Engine
 from autotts_jax.collect.grader import Grader
-from autotts_jax.collect.graders import CODE, MATH, open_grader
+from autotts_jax.collect.graders import BY_TESTS, MATH, open_grader
 from autotts_jax.collect.loading import load
 from autotts_jax.collect.plan import EngineSpec
 from autotts_jax.collect.problem import Problem
@@ -217,7 +217,7 @@ def _check_questions(problems: Sequence[Problem], grader: str) -> None:
     if len({problem.text for problem in problems}) < len(problems):
         raise InputError("a question is there twice; keep one of them")
     for problem in problems:
-        if grader == CODE and problem.gold:
+        if grader in BY_TESTS and problem.gold:
             read_tests(problem.gold)
 
 

@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import h11
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_SECONDS = 10.0
 """What a request may take to arrive, from when the server is ready for it to its last byte."""
+
+MAX_READ = 1 << 24
+"""Bytes that are read of a request that is refused: most clients send all before they read why."""
 
 MAX_CONNECTIONS = 1000
 """Connections that may be open at once, where the process may have descriptors enough."""
@@ -30,6 +34,38 @@ _BARE_LINE = re.compile(rb"(?<!\r)\n")
 _SWEEP_SECONDS = 1.0
 _LOG_SECONDS = 60.0
 _LOG = logging.getLogger("uvicorn.error")
+
+
+class ReadRefused:
+    """Middleware that reads requests to their ends before it passes an error on, within `MAX_READ`.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request and its reply on."""
+        ended, size = False, 0
+
+        async def read() -> Message:
+            nonlocal ended, size
+            message = await receive()
+            ended = ended or not message.get("more_body", False)
+            size += len(message.get("body", b""))
+            return message
+
+        async def reply(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REQUEST_SECONDS):
+                        while not ended and size <= MAX_READ:
+                            await read()
+            await send(message)
+
+        await self._app(scope, read, reply)
 
 
 class Connections:

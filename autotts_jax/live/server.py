@@ -33,7 +33,7 @@ except ImportError as error:
     raise InputError("serving needs Starlette and uvicorn: pip install 'autotts-jax[serve]'") from error
 
 from autotts_jax.live.access import WellFormed
-from autotts_jax.live.connections import BACKLOG, Connections, most_connections
+from autotts_jax.live.connections import BACKLOG, Connections, ReadRefused, most_connections
 from autotts_jax.live.metrics import CountedReplies
 from autotts_jax.live.service import Service
 
@@ -130,7 +130,7 @@ def create_app(engine: Engine, settings: ServerSettings) -> Starlette:
 
 
 def _middleware(service: Service, settings: ServerSettings) -> list[Middleware]:
-    always = [Middleware(CountedReplies, service.counts), Middleware(WellFormed)]
+    always = [Middleware(CountedReplies, service.counts), Middleware(ReadRefused), Middleware(WellFormed)]
     if not settings.allowed_origins:
         return always
     shared = Middleware(

@@ -40,9 +40,6 @@ from autotts_jax.terminal import printable
 MAX_BODY = 1 << 20
 """Bytes that a request may have."""
 
-MAX_READ = 1 << 24
-"""Bytes that are read of one that has more, as most clients send all before they read why it is refused."""
-
 _LOG = logging.getLogger("uvicorn.error")
 
 
@@ -339,19 +336,15 @@ async def _body(request: Request, deadline: float) -> bytes:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         # Any page in a user's browser may send other types here.
         raise RequestError(415, "the content type must be application/json")
-    body, size = b"", 0
+    body = b""
     try:
         async with asyncio.timeout_at(deadline):
             async for part in request.stream():
-                size += len(part)
-                if size <= MAX_BODY:
-                    body += part
-                elif size > MAX_READ:
-                    break
+                body += part
+                if len(body) > MAX_BODY:
+                    raise RequestError(413, f"the request is larger than {MAX_BODY:,} bytes")
     except (TimeoutError, ClientDisconnect):
         raise RequestError(408, "the request did not come to its end") from None
-    if size > MAX_BODY:
-        raise RequestError(413, f"the request is larger than {MAX_BODY:,} bytes")
     return body
 
 

@@ -36,7 +36,7 @@ from autotts_jax.policies.sealed.program import ProgramPlayer
 from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing, WorkerPool, printable
 from autotts_jax.replay.signals import bad_name
 from autotts_jax.sandbox.confine import NONE
-from autotts_jax.sandbox.process import LevelError, SandboxError
+from autotts_jax.sandbox.process import SandboxError
 from autotts_jax.user_code import UserCode, find_code
 
 CONTROLLERS: dict[str, Family] = {
@@ -154,8 +154,8 @@ def as_players(
         players: whatever `as_player` takes, or an iterable of such.
         gamma: γ that policies for environments are shown.
         sealing: how programs, and code from files and modules, are run.
-        refused: is given the errors of those that broke a limit while they were loaded, by what they were
-            called; None to raise them.
+        refused: is given the errors of sealed code that failed or broke a limit while it was loaded, by what
+            it was called; None to raise them.
 
     Raises:
         InputError: there is none, or one of them is nothing that can play.
@@ -167,7 +167,7 @@ def as_players(
         try:
             made.append(as_player(player, gamma=gamma, sealing=sealing))
         except SandboxError as error:
-            if refused is None or isinstance(error, LevelError):
+            if refused is None:
                 raise
             refused[getattr(player, "__name__", str(player))] = error
     if not made and not refused:
@@ -198,7 +198,8 @@ def of_code(
         sealing: how the code is run.
 
     Raises:
-        InputError: the code cannot be loaded, or is nothing that can play.
+        SandboxError: the code cannot be loaded, or is nothing that can play.
+        LevelError: the machine does not offer the sandbox.
     """
     pool = WorkerPool(code, sealing.sandbox, value, gamma)
     says = pool.describe()
@@ -209,15 +210,15 @@ def of_code(
     numbers = isinstance(values, list) and 0 < len(values) <= MOST_VALUES and all(map(_is_value, values))
     numbers = numbers and (value is None or values == [value])
     if not numbers or not (width is None or (type(width) is int and 0 < width <= MOST_BRANCHES)):
-        raise InputError(f"player {code.path!r} does not say what its values are")
+        raise SandboxError(f"player {code.path!r} does not say what its values are")
     signals = says.get("signals")
     if not isinstance(signals, list) or len(signals) > MOST_SIGNALS:
-        raise InputError(
+        raise SandboxError(
             f"player {code.path!r}: its signals are {signals!r:.60}; make them a tuple of at most "
             f"{MOST_SIGNALS} names, as ('conf_low',)"
         )
     if problem := bad_name(signals):
-        raise InputError(f"player {code.path!r}: {problem}")
+        raise SandboxError(f"player {code.path!r}: {problem}")
     # With a name of its own choice it could pass for another player.
     name = said if isinstance(said, str) and said.replace("-", "_") == code.name else code.name
     value_name = printable(says.get("value_name"))[:20]

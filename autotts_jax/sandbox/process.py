@@ -67,11 +67,14 @@ class SandboxError(InputError):
     """What runs in a sandbox failed or broke a limit; the child has been ended."""
 
 
+UNCONFINED = "the kernel of this machine does not confine processes"
+"""What a `LevelError` says."""
+
 REMEDY = "if you trust it with your files, say --sandbox process, or Sandbox('process') in Python"
-"""What to do where the kernel does not confine processes."""
+"""What to do then."""
 
 
-class LevelError(SandboxError):
+class LevelError(InputError):
     """This machine does not offer the level of a sandbox."""
 
 
@@ -140,6 +143,7 @@ class Child:
         listable: further folders whose entries it may list.
         packages: file and folders of packages that it may import besides installed ones.
         name: what the child runs, for messages.
+        remedy: what to do where the kernel does not confine processes.
 
     Attributes:
         level: ``kernel`` or ``process``, once it has begun.
@@ -158,9 +162,10 @@ class Child:
         listable: Sequence[str | Path] = (),
         packages: Mapping[str, tuple[str, Sequence[str]]] | None = None,
         name: str = "the program",
+        remedy: str = REMEDY,
     ):
         self.name = name
-        self._sandbox = sandbox
+        self._sandbox, self._remedy = sandbox, remedy
         self._paused, self._weighed = False, -math.inf
         self.until = sandbox.deadline()
         self._frames = Frames()
@@ -223,8 +228,7 @@ class Child:
         if says.get("level") != self.level:
             self.close()
             raise LevelError(
-                f"{self.name} does not run, because the kernel of this machine does not confine processes "
-                f"({says.get('reason')}); {REMEDY}"
+                f"{self.name} does not run, because {UNCONFINED} ({says.get('reason')}); {self._remedy}"
             )
         return self
 

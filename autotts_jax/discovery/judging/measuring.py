@@ -139,7 +139,7 @@ class Course:
 
         Raises:
             InputError: constants are to be tuned, and what that needs is not installed.
-            SandboxError: the machine does not offer the sandbox.
+            LevelError: the machine does not offer the sandbox.
         """
         if tries:
             tuning.check_installed()

@@ -62,10 +62,9 @@ def main(channel: Channel) -> None:
             says, arrays = channel.receive()
             serve[says["do"]](says, arrays)
     except InputError as error:
-        exhausted = isinstance(error.__cause__, MemoryError)
-        channel.send({"failed": str(error)[-LONGEST_FAILURE:], "exhausted": exhausted})
+        channel.send({"failed": str(error)[-LONGEST_FAILURE:]})
     except MemoryError:
-        channel.send({"failed": "it ran out of memory", "exhausted": True})
+        channel.send({"failed": "it ran out of memory"})
     except BaseException as error:
         channel.send({"failed": last_lines(error)})
 

@@ -115,8 +115,8 @@ class WorkerPool:
             Those, and the fresh ones.
 
         Raises:
-            InputError: the code cannot be loaded.
-            SandboxError: the machine does not offer the sandbox.
+            SandboxError: the code cannot be loaded.
+            LevelError: the machine does not offer the sandbox.
         """
         workers = self._lend(number + fresh, played=not fresh)
         try:
@@ -147,8 +147,8 @@ class WorkerPool:
         """Loads the code in a child, and asks what it is.
 
         Raises:
-            InputError: the code cannot be loaded.
-            SandboxError: the machine does not offer the sandbox.
+            SandboxError: the code cannot be loaded.
+            LevelError: the machine does not offer the sandbox.
         """
         loaded: list[Child] = []
         try:
@@ -231,12 +231,10 @@ def fail_if_failed(message: Message) -> None:
         message: a message of a child.
 
     Raises:
-        SandboxError: it says that it has no more memory.
-        InputError: it says that something else failed.
+        SandboxError: it says so.
     """
     if "failed" in message.says:
-        kind = SandboxError if message.says.get("exhausted") is True else InputError
-        raise kind(printable(message.says["failed"]))
+        raise SandboxError(printable(message.says["failed"]))
 
 
 def printable(text: Any) -> str:
