@@ -71,7 +71,7 @@ def check_float(
     high = (least is None or plain >= least) and (above is None or plain > above)
     if not (math.isfinite(plain) and high and (most is None or plain <= most)):
         raise InputError(f"{name} is {value!r:.60}, but it must be a finite number{limit}")
-    return plain
+    return plain + 0.0  # 0 where it is -0
 
 
 def check_text(name: str, value: Any) -> str:

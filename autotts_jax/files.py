@@ -140,13 +140,15 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     """Writes a file completely or not at all: an interrupted write leaves ``path`` as it was.
 
     Args:
-        path: the file to write; an existing one is replaced.
+        path: the file to write; an existing one is replaced. Where it is a link, the file that it leads to.
         content: its new content.
 
     Raises:
         InputError: the file cannot be written.
     """
-    target = destination(path, "the file's path")
+    target = Path(os.path.realpath(destination(path, "the file's path")))
+    if target.is_symlink():
+        raise InputError(f"{path} is a link that leads back to itself; name a file")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         _write_new(temporary, content)

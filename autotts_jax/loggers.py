@@ -21,7 +21,7 @@ Log = Callable[[int, Mapping[str, float]], None]
 
 @runtime_checkable
 class Logger(Protocol):
-    """Takes the numbers of a run."""
+    """Takes the numbers of a run. Whatever it raises is a warning, and it is not told more."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Takes the numbers of a step.
@@ -32,7 +32,7 @@ class Logger(Protocol):
         """
 
     def close(self) -> None:
-        """Ends the log, with the run; what it raises is a warning."""
+        """Ends the log, with the run."""
 
 
 class TensorBoard:
@@ -174,8 +174,12 @@ def opened(loggers: Sequence[str | Logger], folder: Path, first: int) -> Iterato
             stack.callback(_close, made[-1])
 
         def log(step: int, metrics: Mapping[str, float]) -> None:
-            for logger in made:
-                logger.log(step, dict(metrics))  # what one does to it, no other sees
+            for logger in list(made):
+                try:
+                    logger.log(step, dict(metrics))  # what one does to it, no other sees
+                except Exception as error:
+                    made.remove(logger)
+                    _warn(logger, "failed, and is told no more", error)
 
         yield log
 
@@ -185,8 +189,13 @@ def _close(logger: Logger) -> None:
     try:
         logger.close()
     except Exception as error:
-        message = f"closing the logger {type(logger).__name__} failed: {quoted(error)}"
-        warnings.warn(message, InputWarning, stacklevel=2)
+        _warn(logger, "could not be closed", error)
+
+
+def _warn(logger: Logger, what: str, error: Exception) -> None:
+    """Warns of a logger, on which no run depends."""
+    message = f"the logger {type(logger).__name__} {what}: {quoted(error) or type(error).__name__}"
+    warnings.warn(message, InputWarning, stacklevel=3)
 
 
 def _installed(package: str) -> Any:

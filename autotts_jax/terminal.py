@@ -55,6 +55,15 @@ def counted(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
+def counted_branches(number: int) -> str:
+    """Writes a number of branches.
+
+    Args:
+        number: the number.
+    """
+    return counted(number, "branch", "branches")
+
+
 def quoted(text: object, most: int = QUOTED) -> str:
     """Shortens what comes from outside, to be a part of a message.
 

@@ -337,6 +337,8 @@ def roll(data, **arguments):
         (lambda _: at.Family("f", {1, 2}, CMC.of_beta), "the values of f are {1, 2}; give a tuple"),
         (lambda _: at.Family("f", b"12", CMC.of_beta), "the values of f are b'12'; give a tuple"),
         (lambda _: at.Objective(gamma=True), "gamma is True, but it must be a finite number of at least 0"),
+        (lambda _: at.Objective(gamma=1e308), r"gamma is 1e\+308, .* at most 1e\+12"),
+        (lambda data: at.evaluate(data, "neural@1e13", seeds=1), r"γ is .*, .* at most 1e\+12"),
         (lambda _: at.Objective(gamma="x" * 5000), "gamma is 'x+, but it must be a finite number"),
         (
             lambda data: at.make("WidthDepth-v0", data, mask_in_obs=[]),

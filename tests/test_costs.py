@@ -249,6 +249,11 @@ def test_frontiers_are_about_the_cost(played):
         ({"prompt_tokens": -1}, "prompt_tokens is -1"),
         ({"answer_tokens": 10**400}, "answer_tokens is 1000.*must be between 0 and 2147483647"),
         ({"hardware": Hardware(0.0, 1.0, 1.0)}, "hardware.flops is 0.0"),
+        (
+            {"hardware": Hardware(1e-300, 1.0, 1.0)},
+            "hardware.flops is 1e-300, .* of at least 0.001 and at most",
+        ),
+        ({"hardware": Hardware(1.0, 1.0, 1e300)}, "hardware.memory is 1e[+]300, "),
         ({"model": dataclasses.replace(MODEL, layers=-1)}, "model.layers is -1"),
     ],
 )

@@ -195,7 +195,7 @@ BAD_QUESTIONS = {
         both(drop(1, "each_branch", 1), drop(1, "final_answers_trace", 1)),
         1,
         None,
-        "1 branches, and 2 in question 0",
+        "1 branch, and 2 in question 0",
     ),
     "trace too short": (drop(1, "final_answers_trace", 1), 1, None, "final_answers_trace has 1 entries"),
     "trace disagrees": (trace(1, 1, "5"), 1, 1, "'4' in each_branch and '5' in final_answers_trace"),

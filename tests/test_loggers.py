@@ -100,10 +100,25 @@ def test_a_logger_that_cannot_be_closed_costs_nothing_else(tmp_path):
             raise ValueError("lost")
 
     kept = Kept()
-    warned = pytest.warns(InputWarning, match="closing the logger Fails failed: lost")
+    warned = pytest.warns(InputWarning, match="the logger Fails could not be closed: lost")
     with warned, opened([kept, Fails()], tmp_path, 0) as log:
         log(1, {"loss": 0.5})
     assert (kept.logged, kept.closed) == ([(1, {"loss": 0.5})], 1)
+
+
+def test_a_logger_that_fails_is_told_no_more_and_costs_nothing_else(tmp_path):
+    class Fails(Kept):
+        def log(self, step, metrics):
+            super().log(step, metrics)
+            raise KeyError
+
+    fails, kept = Fails(), Kept()
+    with pytest.warns(InputWarning, match="the logger Fails failed, and is told no more: KeyError") as warned:
+        train(tmp_path, Toy(), RunSettings(updates=2, validate_every=2, seed=5), loggers=(fails, kept))
+    assert len(warned) == 1
+    assert [step for step, _ in fails.logged] == [0]
+    assert [step for step, _ in kept.logged] == [0, 1, 2]
+    assert (fails.closed, kept.closed) == (1, 1)
 
 
 def test_what_a_logger_does_to_the_numbers_no_other_sees(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 import autotts_jax as at
 from autotts_jax import files
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.experiments import files as result_files
 from autotts_jax.experiments import papers
 from autotts_jax.experiments.evaluation import Evaluation
@@ -18,6 +18,7 @@ from autotts_jax.experiments.metrics import anytime, normalised_regret, pass_at,
 from autotts_jax.experiments.papers.autotts_page import FAMILIES, page
 from autotts_jax.experiments.papers.mrt_page import BUDGETS
 from autotts_jax.experiments.papers.page import Grid, Page, Section
+from autotts_jax.experiments.papers.playing import families
 from autotts_jax.experiments.papers.published import DIFFERENT, PUBLISHED
 from autotts_jax.pages import rendering
 from autotts_jax.policies import ControllerPlayer, Play
@@ -310,6 +311,14 @@ def test_the_command_writes_a_page_and_its_numbers(run, tmp_path):
     assert [int(row["n"]) for row in rows] == [1, 2, 4, 8, 16, 32, 64, 128]
     assert float(rows[0]["pass@n"]) == pytest.approx(float(rows[0]["mean@n"]))
     assert "# TTRL" in (tmp_path / "papers" / "ttrl.md").read_text(encoding="utf-8")
+
+
+def test_esc_is_left_out_with_a_word():
+    assert [family.name for family in families(("sc", "esc"), 8)] == ["sc", "esc"]
+    with pytest.warns(
+        InputWarning, match="ESC is left out: it looks at 8 branches at a time, and episodes open 7"
+    ):
+        assert [family.name for family in families(("sc", "esc"), 7)] == ["sc"]
 
 
 def test_branches_of_ttrl_are_limited(run, tmp_path):

@@ -276,6 +276,25 @@ def test_a_file_that_was_being_written_at_sigkill_is_as_before(tmp_path, monkeyp
     assert Path("file").read_text() == "newer"
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_link_stays_and_the_file_that_it_leads_to_is_written(tmp_path, there):
+    target, link = tmp_path / "folder" / "file", tmp_path / "link"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    if there:
+        target.write_text("old")
+    write_atomically(link, b"new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert [path.name for path in target.parent.iterdir()] == ["file"]
+
+
+def test_a_link_to_itself_is_one_message(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(at.InputError, match="loop is a link that leads back to itself"):
+        write_atomically(tmp_path / "loop", b"new")
+
+
 @pytest.mark.parametrize(
     ("moment", "left"), [("results", {"a": "old", "b": "old", "last": "old"}), ("appearing", {"a": "new"})]
 )

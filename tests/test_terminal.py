@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from autotts_jax.checks import check_float
 from autotts_jax.cli import ending
 from autotts_jax.cli import main as cli
 from autotts_jax.cli.console import say
+from autotts_jax.core.controller import check_beta
 from autotts_jax.errors import DataError
 from autotts_jax.experiments.tables import Table, add_row, difference, plain_table, points
 from autotts_jax.terminal import counted, printable, quoted, styled
@@ -161,3 +163,8 @@ def test_one_of_a_kind_is_counted_as_one():
 def test_nothing_is_written_as_less_than_nothing():
     assert points(-0.0001, -0.0001, 0.0) == "+0.0 [+0.0, +0.0]"
     assert difference(-0.0001, -0.5, 0.5) == "+0.000 [-0.500, +0.500]"
+    assert str(check_float("β", -0.0)) == str(check_beta(-0.0)) == "0.0"
+
+
+def test_objectives_far_below_0_are_short():
+    assert difference(-1.5e20, -999_999, 0) == "-1.500e+20 [-999999.000, +0.000]"

@@ -17,7 +17,7 @@ from autotts_jax.cli.options import EncodingOption, path, utf8
 from autotts_jax.errors import InputError
 from autotts_jax.replay import ProbeDataset
 from autotts_jax.replay.spelling import ERROR
-from autotts_jax.terminal import quoted
+from autotts_jax.terminal import counted, counted_branches, quoted
 
 app = typer.Typer(
     help="Describe, import, convert and check probe matrices.", no_args_is_help=True, rich_markup_mode=None
@@ -210,7 +210,10 @@ def import_(
     if out is None:
         return
     (cell, *_) = dataset.cells
-    say(f"wrote {out}: {len(dataset)} questions of {cell.num_branches} branches")
+    say(
+        f"wrote {out}: {counted(len(dataset), 'question', 'questions')} of "
+        f"{counted_branches(cell.num_branches)}"
+    )
     least = min(cell.num_branches for cell in dataset.cells)
     fewer = f" --max-branches {least}" if least < WIDTH else ""
     names = ",".join(f"{name}@{min(least, WIDTH)}" for name in ("sc", "asc"))

@@ -442,7 +442,7 @@ def check_beta(value: float) -> float:
     """
     if not isinstance(value, numbers.Real) or not 0.0 <= value <= 1.0:
         raise InputError(f"β is {value!r}, but it must be a number between 0 and 1")
-    return float(value)
+    return float(value) + 0.0  # 0 where it is -0
 
 
 def of_branches(kind: Callable[..., Made], value: float, least: int = 1, **fields: Any) -> Made:

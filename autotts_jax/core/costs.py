@@ -37,6 +37,9 @@ from autotts_jax.typing import Array
 
 CostName = Literal["intervals", "tokens", "latency", "flops", "kv", "usd"]
 
+MOST_GAMMA = 1e12
+"""The largest γ, the price of a unit of cost, with which float32 holds what an episode is worth."""
+
 UNITS: dict[CostName, str] = {
     "intervals": "intervals",
     "tokens": "tokens",

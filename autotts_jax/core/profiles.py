@@ -20,6 +20,10 @@ Number = float | Float[Array, "..."]
 """A number, or an array with one for each cell of a dataset."""
 
 
+LEAST, MOST = 1e-3, 1e18
+"""Bounds of a profile's numbers, within which no cost overflows."""
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Hardware:
@@ -109,10 +113,10 @@ def hardware_named(name: str | Hardware) -> Hardware:
         The profile.
 
     Raises:
-        InputError: there is none of this name, or it has a rate that is no positive number.
+        InputError: there is none of this name, or it has a rate that is out of range.
     """
     found = name if isinstance(name, Hardware) else Hardware(**_facts("hardware", name))
-    return _positive("hardware", found, zero=("step_seconds",))
+    return _in_range("hardware", found, zero=("step_seconds",))
 
 
 def model_named(name: str | ModelSize) -> ModelSize:
@@ -125,10 +129,10 @@ def model_named(name: str | ModelSize) -> ModelSize:
         The size.
 
     Raises:
-        InputError: there is none of this name, or it has a size that is no positive number.
+        InputError: there is none of this name, or it has a size that is out of range.
     """
     found = name if isinstance(name, ModelSize) else ModelSize(**_facts("model", name))
-    return _positive("model", found)
+    return _in_range("model", found)
 
 
 def _facts(kind: str, name: str) -> dict[str, Any]:
@@ -138,13 +142,10 @@ def _facts(kind: str, name: str) -> dict[str, Any]:
     return {field: value for field, value in known[name].items() if field != "source"}
 
 
-def _positive(kind: str, profile: Any, zero: tuple[str, ...] = ()) -> Any:
+def _in_range(kind: str, profile: Any, zero: tuple[str, ...] = ()) -> Any:
     for field in dataclasses.fields(profile):
-        value = getattr(profile, field.name)
-        if field.name in zero:
-            check_float(f"{kind}.{field.name}", value, least=0)
-        else:
-            check_float(f"{kind}.{field.name}", value, above=0)
+        least = 0 if field.name in zero else LEAST
+        check_float(f"{kind}.{field.name}", getattr(profile, field.name), least, most=MOST)
     return profile
 
 

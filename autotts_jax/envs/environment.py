@@ -46,6 +46,7 @@ from autotts_jax.replay import embedded
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.replay.signals import keep_signals, signal_names
+from autotts_jax.terminal import counted_branches
 from autotts_jax.typing import Array, Scalar
 
 Observation = Any
@@ -217,8 +218,8 @@ class Environment(abc.ABC):
         width = self.max_branches
         if branches.min() < width:
             raise InputError(
-                f"the matrix has {branches.min()} branches a question, fewer than the {width} that an "
-                f"episode can open; give max_branches={branches.min()} or less"
+                f"the matrix has {counted_branches(branches.min())} a question, fewer than the {width} that "
+                f"an episode can open; give max_branches={branches.min()} or less"
             )
         if mode == Reward.MAJORITY and branches.min() == width:
             raise InputError(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Int16, Int32, PRNGKeyArray
 
 from autotts_jax.checks import check_choice
-from autotts_jax.core.costs import CostModel, EpisodeCost, as_cost
+from autotts_jax.core.costs import MOST_GAMMA, CostModel, EpisodeCost, as_cost
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.envs.observations import History, Tracker
 from autotts_jax.envs.rewards import Reward
@@ -119,12 +119,11 @@ def gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
         given = np.asarray(None)
     if given.shape not in ((), (2,)) or given.dtype.kind not in "iuf":
         raise InputError(f"gamma is {gamma!r:.60}, but it must be a number or a range (low, high) of two")
-    with np.errstate(over="ignore"):
-        low, high = np.broadcast_to(given, 2).astype(np.float32)
-    if not (0 <= low <= high < np.inf) or (low == 0 and high > 0):
+    low, high = np.broadcast_to(given, 2).clip(-1, 2 * MOST_GAMMA).astype(np.float32)
+    if not (0 <= low <= high <= MOST_GAMMA) or (low == 0 and high > 0):
         raise InputError(
             f"gamma is {gamma!r:.60}, but it must be a number of at least 0, or a range of positive numbers, "
-            "that float32 can hold"
+            f"that float32 can hold, and at most {MOST_GAMMA:g}"
         )
     return float(low), float(high)
 

@@ -37,7 +37,7 @@ from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.resampling import paired_bootstrap
-from autotts_jax.terminal import printable, styled
+from autotts_jax.terminal import counted_branches, printable, styled
 
 ORACLE = "oracle"
 """The allocator that knows how the accuracy of each question grows with its branches."""
@@ -277,8 +277,8 @@ def evaluate_batch(
     for cell in data.cells:
         if cell.num_branches < max_branches:
             raise InputError(
-                f"{cell.name} has {cell.num_branches} branches a question, fewer than the {max_branches} "
-                f"that one can read; set max_branches to {cell.num_branches} or less"
+                f"{cell.name} has {counted_branches(cell.num_branches)} a question, fewer than the "
+                f"{max_branches} that one can read; set max_branches to {cell.num_branches} or less"
             )
     cells = [data.cell_questions(cell) for cell in range(len(data.cells))]
     played: dict[str, list[tuple[np.ndarray, ...]]] = {name: [] for name in chosen}

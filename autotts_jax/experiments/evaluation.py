@@ -58,6 +58,7 @@ from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders, paper64_orders, repo100_orders
 from autotts_jax.replay.scale import Scale
 from autotts_jax.replay.signals import keep_signals
+from autotts_jax.terminal import counted_branches
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -476,8 +477,8 @@ def check_width(dataset: ProbeDataset, player: Player, max_branches: int) -> int
             whose = f"{player.name} opens in its environment" if player.width else "an episode can open"
             where = "max_branches of that environment" if player.width else "max_branches"
             raise InputError(
-                f"{cell.name} has {cell.num_branches} branches a question, fewer than the {width} that "
-                f"{whose}; set {where} to {cell.num_branches} or less"
+                f"{cell.name} has {counted_branches(cell.num_branches)} a question, fewer than the {width} "
+                f"that {whose}; set {where} to {cell.num_branches} or less"
             )
     return width
 

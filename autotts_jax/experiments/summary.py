@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 
 from autotts_jax.checks import check_float
-from autotts_jax.core.costs import CostModel, Spent, as_cost, spent_by
+from autotts_jax.core.costs import MOST_GAMMA, CostModel, Spent, as_cost, spent_by
 from autotts_jax.errors import InputError
 from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
@@ -43,7 +43,7 @@ class Objective:
 
     def __post_init__(self) -> None:
         for name in ("gamma", "kappa_probe"):
-            object.__setattr__(self, name, check_float(name, getattr(self, name), least=0))
+            object.__setattr__(self, name, check_float(name, getattr(self, name), 0, most=MOST_GAMMA))
         if self.model.kind != "intervals" and self.kappa_probe:  # an unknown unit is refused in any case
             raise InputError(
                 f"kappa_probe is counted in intervals; leave it out where the cost is {self.model.kind}"

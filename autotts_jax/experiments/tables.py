@@ -226,8 +226,8 @@ def _objectives(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.T
     """The objective."""
 
     def cells(row: Row) -> tuple[str, ...]:
-        error = "" if math.isnan(row.objective_se) else f" ± {row.objective_se:.3f}"
-        return (f"{row.objective:z.3f}{error}",)
+        error = "" if math.isnan(row.objective_se) else f" ± {_shown(row.objective_se)}"
+        return (f"{_shown(row.objective)}{error}",)
 
     def gain(row: Row) -> str:
         return difference(row.objective_gain, row.objective_gain_low, row.objective_gain_high)
@@ -285,7 +285,12 @@ def difference(gain: float, low: float, high: float) -> str:
         low: lower end of its interval.
         high: upper end of it.
     """
-    return f"{gain:+z.3f} [{low:+z.3f}, {high:+z.3f}]"
+    return f"{_shown(gain, '+')} [{_shown(low, '+')}, {_shown(high, '+')}]"
+
+
+def _shown(objective: float, sign: str = "") -> str:
+    """Writes an objective; it is below 1, but can be far below 0."""
+    return format(objective, f"{sign}.3e" if abs(objective) >= 1e6 else f"{sign}z.3f")
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:

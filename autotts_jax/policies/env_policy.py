@@ -11,7 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Int32
 
+from autotts_jax.checks import check_float
 from autotts_jax.core.controller import Controller
+from autotts_jax.core.costs import MOST_GAMMA
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.envs import observations
@@ -255,10 +257,9 @@ def check_gamma(gamma: float) -> None:
         gamma: γ.
 
     Raises:
-        InputError: it is negative or not finite.
+        InputError: it is negative or too large.
     """
-    if not 0 <= gamma < np.inf:
-        raise InputError(f"γ is {gamma}, but it must be a finite number of at least 0")
+    check_float("γ", gamma, 0, most=MOST_GAMMA)
 
 
 def check_action(name: str, space: spaces.Space[Any], action: Any, batch: tuple[int, ...]) -> None:

@@ -34,6 +34,7 @@ from autotts_jax.replay.flat import FlatMatrix, flatten, pad, to_dataset
 from autotts_jax.replay.json_values import parse_values
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.signals import DTYPE
+from autotts_jax.terminal import counted_branches
 
 _FIELDS = {"question": str, "gold_answer": object, "probe_freq": int, "final_answers_trace": list}
 _AUTOTTS_FIELDS = _FIELDS | {"each_branch": list}
@@ -328,7 +329,7 @@ def _check_alike(file: object, questions: Sequence[_Question]) -> None:
         if len(question.tokens) != len(first.tokens):
             raise DataError(
                 file,
-                f"{len(question.tokens)} branches, and {len(first.tokens)} in question 0; "
+                f"{counted_branches(len(question.tokens))}, and {len(first.tokens)} in question 0; "
                 "give every question as many",
                 q,
             )

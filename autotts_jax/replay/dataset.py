@@ -13,6 +13,7 @@ from autotts_jax.checks import check_choice, check_float, check_int
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.matrix import MAX_ENTRIES, NONE, ProbeMatrix
 from autotts_jax.replay.signals import DTYPE, bad_name, first_gap, readable
+from autotts_jax.terminal import counted_branches
 
 EXACT = "exact"
 EQUIV = "equiv"
@@ -113,7 +114,9 @@ class ProbeDataset:
         return len(self.questions)
 
     def __repr__(self) -> str:
-        cells = ", ".join(f"{cell.name} ({cell.num_branches} branches)" for cell in self.cells[:CELLS_SHOWN])
+        cells = ", ".join(
+            f"{cell.name} ({counted_branches(cell.num_branches)})" for cell in self.cells[:CELLS_SHOWN]
+        )
         more = len(self.cells) - CELLS_SHOWN
         return f"ProbeDataset of {len(self)} questions: {cells}{f' and {more} more' if more > 0 else ''}"
 

@@ -29,6 +29,7 @@ from autotts_jax.envs import EnvParams
 from autotts_jax.errors import InputError
 from autotts_jax.policies.neural.network import SignalInput
 from autotts_jax.policies.neural.policy import NeuralPolicy, Parameters, apply_network, head_of
+from autotts_jax.terminal import counted_branches
 from autotts_jax.training.advantages import advantages
 from autotts_jax.training.critic import PrivilegedCritic, apply_critic
 from autotts_jax.training.experience import Lanes, Transition, Weights, begin_lanes, play
@@ -138,8 +139,8 @@ class PPO:
         branches = params.orders.width
         if branches < settings.max_branches:
             raise InputError(
-                f"max_branches is {settings.max_branches}, but the data has {branches} branches a question; "
-                "give a smaller number"
+                f"max_branches is {settings.max_branches}, but the data has {counted_branches(branches)} a "
+                "question; give a smaller number"
             )
         size = settings.num_envs * settings.num_steps // settings.minibatches
         for name, number in (("environments", settings.num_envs), ("steps of a minibatch", size)):

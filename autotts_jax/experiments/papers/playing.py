@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from autotts_jax.checks import check_int
 from autotts_jax.core.controller import Family
+from autotts_jax.errors import InputWarning
 from autotts_jax.experiments.summary import ALL_MODELS, Row
 from autotts_jax.policies.early_stopping import WINDOW
 from autotts_jax.policies.players import CONTROLLERS
@@ -36,7 +38,8 @@ def families(names: Sequence[str], width: int) -> Iterator[Family]:
 
     Args:
         names: names of `CONTROLLERS`.
-        width: W, branches that an episode can open; ESC is left out where they make no window.
+        width: W, branches that an episode can open. Where they make no window, ESC is left out, with a
+            warning.
 
     Yields:
         The families.
@@ -45,7 +48,13 @@ def families(names: Sequence[str], width: int) -> Iterator[Family]:
         family = CONTROLLERS[name]
         if family.value_name != "branches":
             yield family
-        elif name != "esc" or width >= WINDOW:
+        elif name == "esc" and width < WINDOW:
+            warnings.warn(
+                f"ESC is left out: it looks at {WINDOW} branches at a time, and episodes open {width}",
+                InputWarning,
+                stacklevel=2,
+            )
+        else:
             fewer = tuple(value for value in family.values if value < width)
             yield dataclasses.replace(family, values=(*fewer, width))
 
