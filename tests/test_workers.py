@@ -14,11 +14,11 @@ import pytest
 
 from autotts_jax.errors import InputError
 from autotts_jax.replay import workers
-from autotts_jax.replay.workers import Result, WorkerPool
+from autotts_jax.replay.workers import Result, LimitedWorkers
 
 
 def of(name, count=1, limit=0.2):
-    return WorkerPool(f"worker_functions:{name}", count, limit)
+    return LimitedWorkers(f"worker_functions:{name}", count, limit)
 
 
 def gone(processes):
@@ -105,8 +105,8 @@ def test_closing_ends_what_runs():
 
 
 SCRIPT = """
-from autotts_jax.replay.workers import WorkerPool
-with WorkerPool("worker_functions:sleep", 1, 5) as some:
+from autotts_jax.replay.workers import LimitedWorkers
+with LimitedWorkers("worker_functions:sleep", 1, 5) as some:
     print(some.map([(0,)])[0].value, flush=True)
     some.map([(600,)] if {busy} else [])
     input()

@@ -13,7 +13,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.replay.dataset import EXACT, ProbeDataset
 from autotts_jax.replay.forms import FormFinder
 from autotts_jax.replay.spelling import ERROR
-from autotts_jax.replay.workers import WorkerPool
+from autotts_jax.replay.workers import LimitedWorkers
 
 _AT_ONCE = 1000
 """Answers between two reports of progress."""
@@ -89,7 +89,7 @@ def check_grading(
     cores = os.cpu_count() or 1
     with (
         FormFinder(cores) as finder,
-        WorkerPool("autotts_jax.collect.grading_check:verdict", cores) as others,
+        LimitedWorkers("autotts_jax.collect.grading_check:verdict", cores) as others,
     ):
         golds = finder.find([(question.gold, True) for question in dataset.questions])
         for start in range(0, len(pairs), _AT_ONCE):

@@ -12,7 +12,7 @@ from typing import Self
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.replay.equivalence import simple_form, spelled_form
 from autotts_jax.replay.spelling import UnreadableError
-from autotts_jax.replay.workers import LIMIT, WorkerPool
+from autotts_jax.replay.workers import LIMIT, LimitedWorkers
 from autotts_jax.terminal import quoted
 
 _MOST_KNOWN = 100_000
@@ -20,7 +20,7 @@ _MOST_KNOWN = 100_000
 
 
 class FormFinder:
-    """Finds the canonical forms of answers, most of them in this process, the others in `WorkerPool`.
+    """Finds the canonical forms of answers, most of them in this process, the others in `LimitedWorkers`.
 
     Use it as a context manager; its methods may be called from many threads. An answer that exceeds the
     budget has its spelling for a form, and an answer with a part that is too large to be computed is written
@@ -38,7 +38,7 @@ class FormFinder:
         if importlib.util.find_spec("latex2sympy2_extended") is None:
             raise InputError("grading needs latex2sympy2_extended: pip install 'autotts-jax[equiv]'")
         count = workers or os.cpu_count() or 1
-        self._workers = WorkerPool("autotts_jax.replay.equivalence:computed_form", count, limit)
+        self._workers = LimitedWorkers("autotts_jax.replay.equivalence:computed_form", count, limit)
         self._exceeded: dict[str, None] = {}
         self._known: dict[tuple[str, bool], str | None] = {}  # of what was computed, which is so for good
         self._lock = threading.Lock()

@@ -72,7 +72,7 @@ class Result:
     exceeded: bool
 
 
-class WorkerPool:
+class LimitedWorkers:
     """Worker processes that call a function.
 
     Use them as a context manager; `map` may be called from many threads. Each worker is a fresh interpreter
