@@ -14,7 +14,7 @@ import pytest
 
 from autotts_jax.errors import InputError
 from autotts_jax.replay import workers
-from autotts_jax.replay.workers import Result, LimitedWorkers
+from autotts_jax.replay.workers import LimitedWorkers, Result
 
 
 def of(name, count=1, limit=0.2):
