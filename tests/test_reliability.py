@@ -57,6 +57,17 @@ LINES = {
     "answer": f"answer {SIMULATED} --controller sc@2 --max-branches 4 12+30",
 }
 WRITING = [name for name in LINES if name != "answer"]
+ORIGINAL = {
+    (at, "evaluate"): at.evaluate,
+    (at, "evaluate_batch"): at.evaluate_batch,
+    (at, "bench"): at.bench,
+    (at, "trace"): at.trace,
+    (at.papers, "ttrl"): at.papers.ttrl,
+    (distilling, "distill"): distilling.distill,
+    (discovery_entry, "DiscoveryRun"): discovery_entry.DiscoveryRun,
+}
+"""The functions in whose place tests put their results."""
+
 RESULTS = ["evaluate", "batch", "bench", "trace", "paper"]
 """Commands whose files appear together when they end."""
 
@@ -571,6 +582,101 @@ def test_an_answer_names_a_damaged_policy(run, monkeypatch):
     assert code == 2
     assert told.startswith("autotts-jax: error: bad.npz: ")
     assert told.count("\n") == 1
+
+
+# --- what is not there, or is of another kind -------------------------------------------------------------
+
+INPUTS = dict.fromkeys(LINES, "mine") | {
+    "collect": "questions.jsonl",
+    "train": "toy.toml",
+    "discover show": "found",
+    "discover export": "found",
+    "data import": "release",
+    "answer --questions": "questions.jsonl",
+    "answer": "policy.npz",
+}
+"""What each command is given to read."""
+
+
+@pytest.fixture
+def run_in_full(run, monkeypatch):
+    """Runs a command that is to fail before it has played anything; what it reads is a file."""
+    for (module, name), original in ORIGINAL.items():
+        monkeypatch.setattr(module, name, original)
+    for command in ("collect", "answer --questions"):
+        monkeypatch.setitem(LINES, command, LINES[command].replace("arithmetic:2:1", "questions.jsonl"))
+    monkeypatch.setitem(LINES, "answer", LINES["answer"].replace("sc@2", "neural:policy.npz@1e-5"))
+    return run
+
+
+@pytest.mark.parametrize("command", LINES)
+def test_input_that_is_missing_is_named(run_in_full, command):
+    given = Path(INPUTS[command])
+    if given.is_dir():
+        shutil.rmtree(given)
+    given.unlink(missing_ok=True)
+    code, told = run_in_full(command)
+    assert code == 2
+    assert re.fullmatch(rf"autotts-jax: error: .*{re.escape(str(given))}.*\n", told)
+    assert files_of_run() == unfinished() == []
+
+
+@pytest.mark.parametrize("command", LINES)
+def test_input_that_is_empty_is_named(run_in_full, command):
+    """A file without a byte, or a folder of such files."""
+    given = Path(INPUTS[command])
+    if not given.is_dir():
+        given.write_bytes(b"")
+    for file in given.rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    code, told = run_in_full(command)
+    assert code == 2
+    assert re.fullmatch(rf"autotts-jax: error: .*{re.escape(str(given))}.*\n", told)
+    assert files_of_run() == unfinished() == []
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_a_place_of_the_other_kind_is_left_as_it_is(run, command):
+    """A file where a folder is to be written, or a folder where a file is."""
+    out = Path(LINES[command].split()[-1])
+    if command in (*FOLDERS, "data import"):
+        out.write_text("mine")
+    else:
+        (out / "mine").mkdir(parents=True)
+    before = sorted(Path().rglob("out*"))
+    code, told = run(command)
+    assert code == 2
+    assert re.fullmatch(rf"autotts-jax: error: .*{re.escape(str(out))}.*\n", told)
+    assert [path for path in before if path.exists()] == before
+    assert unfinished() == []
+
+
+# --- output that nobody takes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", LINES)
+@pytest.mark.parametrize(("taker", "status"), [("a full disk", 2), ("nobody", 1)])
+def test_output_that_cannot_be_printed_costs_no_file(run, command, taker, status, monkeypatch):
+    run(command)
+    complete = files_of_run()
+    for written in Path().glob("out*"):
+        shutil.rmtree(written) if written.is_dir() else written.unlink()
+    if taker == "nobody":
+        reads, writes = os.pipe()
+        os.close(reads)
+    else:
+        writes = os.open("/dev/full", os.O_WRONLY)
+    stream = os.fdopen(writes, "w", 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", stream)
+        code, told = run(command)
+    with contextlib.suppress(OSError):
+        stream.close()
+    assert code == status
+    assert "Traceback" not in told
+    assert files_of_run() == complete
+    assert unfinished() == []
 
 
 # --- the page -------------------------------------------------------------------------------------------
