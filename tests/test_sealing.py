@@ -5,6 +5,7 @@ import builtins
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import gc
 import inspect
 import json
@@ -420,6 +421,69 @@ def test_time_and_memory_end(write, cheat, monkeypatch):
 def test_cpu_time_ends(write):
     limits = Sandbox(seconds=60, memory=1 << 30, cpu_seconds=2)
     assert "it took more than 2 s of CPU time" in refusal(write("wasting", "loop", DOES), limits)
+
+
+@functools.cache
+def listening():
+    """Notes what this process opens and starts; a hook stays for as long as the interpreter runs."""
+    noted = types.SimpleNamespace(events=None)
+
+    def note(event, arguments):
+        if noted.events is not None and event in ("open", "subprocess.Popen", "os.utime"):
+            noted.events.append((event, str(arguments[0])))
+
+    sys.addaudithook(note)
+    return noted
+
+
+@pytest.mark.usefixtures("kernel")
+def test_what_a_child_can_notice_tells_nothing_of_gold_or_of_what_is_checked(tmp_path, monkeypatch):
+    """Words, messages, opened files and processes are the same whatever the gold answers are.
+
+    Those of the child that plays are the same, too, when other episodes are checked.
+    """
+    file, noted, children, said = tmp_path / "plays.py", listening(), [], []
+    file.write_text(
+        "class Program:\n    def __init__(self, config=None): pass\n    def solve(self, question):\n"
+        "        shown = [question.probe_new()[0] for _ in range(3)]\n"
+        "        return max(shown, key=shown.count)\n"
+    )
+    start, answer, send = Child.__init__, Child.answer, Child.send
+
+    def started(child, *arguments, **options):
+        children.append(child)
+        said.append([])
+        start(child, *arguments, **options)
+
+    def answered(child, words):
+        said[children.index(child)] += words
+        answer(child, words)
+
+    def told(child, says, arrays=None):
+        said[children.index(child)].append(json.dumps(says))
+        send(child, says, arrays)
+
+    for name, noting in (("__init__", started), ("answer", answered), ("send", told)):
+        monkeypatch.setattr(Child, name, noting)
+    seen = []
+    gold = np.asarray(DATA.matrix.gold)
+    for of, seed in ((gold, 1), (np.where(gold, 0, 1), 1), (gold, 2)):
+        monkeypatch.setattr(secrets, "randbits", lambda _, seed=seed: seed)
+        data = dataclasses.replace(DATA, matrix=dataclasses.replace(DATA.matrix, gold=of))
+        children.clear()
+        said.clear()
+        player = select(f"{file}:Program", sealing=Sealing(sandbox=LIMITS))
+        noted.events = []
+        player.play(data, orders())
+        events, noted.events = noted.events, None
+        elsewhere = [(event, what) for event, what in events if not what.startswith("/proc/")]
+        seen.append((sorted(said, key=len), elsewhere))  # who checks plays fewer episodes
+    (checked, played), does = seen[0]
+    assert seen[1] == seen[0]
+    assert seen[2][0][1] == played
+    assert seen[2][0][0] != checked
+    assert len(seen[0][0]) == len(seen[2][0]) == 2
+    assert does == seen[2][1] == []
 
 
 def children_of(process):
