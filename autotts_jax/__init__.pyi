@@ -13,6 +13,7 @@ from .experiments import papers
 from .experiments.batch import BatchEvaluation, evaluate_batch
 from .experiments.benchmark import Agent, Benchmark, Task, bench
 from .experiments.evaluation import Evaluation, evaluate
+from .experiments.live_batch import answer_batch
 from .experiments.live_rows import LiveRun
 from .experiments.live_runs import answer_questions
 from .experiments.summary import Objective
@@ -45,6 +46,7 @@ __all__ = [
     "View",
     "Vote",
     "answer",
+    "answer_batch",
     "answer_questions",
     "bench",
     "discover",

@@ -271,7 +271,7 @@ def test_the_command_answers_a_file(command, tmp_path):
     ("line", "message"),
     [
         ("", "give a question, or --questions with --out"),
-        ("x --out out", "--out and --data belong to --questions"),
+        ("x --out out", "--out, --data and --allocator go with --questions"),
         ("--questions arithmetic:2", "--questions needs a folder to write to; give --out FOLDER"),
         ("x --questions arithmetic:2 --out out", "do not go with --questions"),
         ("--trace --questions arithmetic:2 --out out", "do not go with --questions"),

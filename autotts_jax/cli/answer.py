@@ -73,6 +73,15 @@ def answer(
         str, typer.Option(metavar="NAME[@VALUE]", help="A controller, as in evaluate.")
     ] = DEFAULT_CONTROLLER,
     beta: BetaOption = None,
+    allocator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --questions: --budget is for all of them, and this allocator shares it out, as in "
+            "batch.",
+            show_default="none",
+        ),
+    ] = None,
     sampling: SamplingOptions,
     answers: AnswersOption = "auto",
     grader: GraderOption = "math",
@@ -84,20 +93,25 @@ def answer(
     """Answer a question with a model under a controller, and print what it took.
 
     With --questions and --out: many questions, with accuracy, tokens and latency. answers.jsonl has a line
-    for each as soon as it is answered, so running the same command again resumes a stopped run.
+    for each as soon as it is answered, so running the same command again resumes a stopped run. With
+    --allocator too, all questions share one budget, and reads.jsonl has a line for each branch.
     """
     spec = controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}"
     if questions is None:
         if question is None:
             raise InputError("give a question, or --questions with --out")
-        if out is not None or data is not None:
-            raise InputError("--out and --data belong to --questions; leave them out, or give it")
+        if out is not None or data is not None or allocator is not None:
+            raise InputError("--out, --data and --allocator go with --questions; leave them out, or give it")
         _answer_one(question, engine, spec, sampling, answers, grader, limits, seal, trace, json_out)
         return
     if out is None:
         raise InputError("--questions needs a folder to write to; give --out FOLDER")
     if question is not None or trace:
         raise InputError("a question and --trace do not go with --questions; leave them out")
+    if allocator is not None and limits.budget is None:
+        raise InputError("--allocator shares out one budget; give --budget TOKENS, for all questions")
+    if allocator is not None and spec != DEFAULT_CONTROLLER:
+        raise InputError("--allocator says which question reads its next branch; leave --controller out")
     with working(f"what was answered is in {out}; run the same command to resume") as on_progress:
         from autotts_jax.collect.store import made_with
         from autotts_jax.core import devices
@@ -106,28 +120,35 @@ def answer(
         on_progress("reading data", 0, 0)
         problems = asked.read(questions, grader, needs_gold=False)
         on_progress("loading the model", 0, 0)
-        run = at.answer_questions(
-            engine.opener(),
-            problems,
-            spec,
-            out=out,
-            collection=data,
-            sampling=sampling.sampling(engine, collection=data),
-            answers=answers,
-            grader=grader,
-            max_branches=limits.max_branches,
-            budget=limits.budget,
-            at_once=at_once,
-            sealing=seal.sealing(),
-            spec=engine.spec(),
-            made_with=made_with(engine.engine, ["autotts-jax", *sys.argv[1:]]),
-            on_answer=_shown(on_progress),
-        )
+        settings: dict[str, Any] = {
+            "out": out,
+            "collection": data,
+            "sampling": sampling.sampling(engine, collection=data),
+            "answers": answers,
+            "grader": grader,
+            "max_branches": limits.max_branches,
+            "budget": limits.budget,
+            "at_once": at_once,
+            "spec": engine.spec(),
+            "made_with": made_with(engine.engine, ["autotts-jax", *sys.argv[1:]]),
+        }
+        if allocator is not None:
+
+            def on_read(spent: int, budget: int) -> None:
+                on_progress("answering", spent, budget, "tokens of the budget")
+
+            run = at.answer_batch(engine.opener(), problems, allocator, on_read=on_read, **settings)
+        else:
+            sealing, on_answer = seal.sealing(), _shown(on_progress)
+            run = at.answer_questions(
+                engine.opener(), problems, spec, sealing=sealing, on_answer=on_answer, **settings
+            )
     if json_out:
         say(json.dumps(run.summary(), ensure_ascii=False))
         return
     console().print(run.table())
-    say(f"wrote answers.jsonl{'' if data is None else ', replay.jsonl'} to {out}")
+    reads, replay = "" if allocator is None else ", reads.jsonl", "" if data is None else ", replay.jsonl"
+    say(f"wrote answers.jsonl{reads}{replay} to {out}")
 
 
 def _shown(on_progress: Callable[..., None]) -> Callable[[Sequence[Answered], int], None]:

@@ -1,4 +1,4 @@
-from .batch import Allocator, Readings, read_through, spend
+from .batch import Allocator, Readings, charge, look, most_urgent, read_through, spend
 from .compiling import COMPILER_OPTIONS, XLA_FLAGS
 from .controller import Controller, Family, Memory, check_beta, check_branches, first_of, keep_live, within
 from .costs import CostModel
@@ -37,11 +37,14 @@ __all__ = [
     "View",
     "Vote",
     "WeightedVote",
+    "charge",
     "check_beta",
     "check_branches",
     "first_of",
     "initialize",
     "keep_live",
+    "look",
+    "most_urgent",
     "read_through",
     "rollout",
     "spend",

@@ -26,7 +26,7 @@ from autotts_jax.errors import InputError
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.replay.signals import keep_signals
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 
 NEVER = np.iinfo(np.int32).max
 """In `Readings.paid`: the read is not carried out under any of the budgets."""
@@ -101,11 +101,73 @@ def read_through(allocator: Allocator, matrix: ProbeMatrix, orders: BranchOrders
     kind = kind_of(allocator)  # type: ignore[arg-type]
     urgency, answer, cost = map(np.asarray, _read_through(allocator, matrix, orders, kind=kind))
     if (missing := np.argwhere(np.isnan(urgency))).size:
-        raise InputError(
-            f"{name}.index returned NaN after {missing[0, -1]} reads; return a number, -inf to leave a "
-            "question as it is"
-        )
+        raise _no_number(name, missing[0, -1])
     return Readings(urgency, answer, cost)
+
+
+def look(allocator: Allocator, matrix: ProbeMatrix, reads: int) -> tuple[float, int]:
+    """Asks an allocator about a question of which some branches are known, the first ones.
+
+    Args:
+        allocator: the allocator.
+        matrix: the question alone, its W branches in the order in which they are read.
+        reads: how many of them are read.
+
+    Returns:
+        The index of the next read, ``-inf`` where none is left, and the id of the answer.
+
+    Raises:
+        InputError: the allocator returned something other than a number.
+    """
+    kind = kind_of(allocator)  # type: ignore[arg-type]
+    index, answer = _look_at_one(allocator, matrix, jnp.int32(reads), kind=kind)
+    if np.isnan(index):
+        raise _no_number(type(allocator).__name__, reads)
+    return -np.inf if reads == matrix.num_branches else float(index), int(answer)
+
+
+def _no_number(name: str, reads: int) -> InputError:
+    return InputError(
+        f"{name}.index returned NaN after {reads} reads; return a number, -inf to leave a question as it is"
+    )
+
+
+def _begin(
+    matrix: ProbeMatrix, question: Scalar, order: Int[Array, " W"], finals: Int[Array, "Q N"]
+) -> ReplayPool:
+    return ReplayPool.begin(
+        matrix,
+        question,
+        order,
+        labels=False,
+        revealed=False,
+        unprobed=False,
+        batches=False,
+        finals=finals,
+    )
+
+
+def _look(allocator: Allocator, pool: ReplayPool, reads: Scalar) -> tuple[Array, Array]:
+    """What an allocator says of a question after some reads, and what that answers."""
+    view = pool.step(Action(read=reads)).view(reads)
+    index = allocator.index(view)
+    if not is_array(index, np.floating) and not is_array(index, np.integer):
+        raise InputError(
+            f"{type(allocator).__name__}.index must return a number, shape (), not {described(index)}"
+        )
+    return jnp.asarray(index, jnp.float32), view.vote_finals().winner(view.answer_keys)
+
+
+@functools.partial(jax.jit, static_argnames="kind", compiler_options=COMPILER_OPTIONS)
+def _look_at_one(
+    allocator: Allocator,
+    matrix: ProbeMatrix,
+    reads: Int32[Array, ""],
+    *,
+    kind: Any,  # noqa: ARG001
+) -> tuple[Array, Array]:
+    order = jnp.arange(matrix.num_branches, dtype=jnp.int32)
+    return _look(allocator, _begin(matrix, 0, order, matrix.finals()), reads)
 
 
 @functools.partial(jax.jit, static_argnames="kind", compiler_options=COMPILER_OPTIONS)
@@ -119,27 +181,10 @@ def _read_through(
     questions, finals = jnp.arange(matrix.num_questions), matrix.finals()
 
     def of_question(question: Array, order: Array) -> tuple[Array, Array]:
-        pool = ReplayPool.begin(
-            matrix,
-            question,
-            order,
-            labels=False,
-            revealed=False,
-            unprobed=False,
-            batches=False,
-            finals=finals,
+        pool = _begin(matrix, question, order, finals)
+        return jax.lax.map(
+            lambda reads: _look(allocator, pool, reads), jnp.arange(orders.width + 1, dtype=jnp.int32)
         )
-
-        def after(reads: Array) -> tuple[Array, Array]:
-            view = pool.step(Action(read=reads)).view(reads)
-            index = allocator.index(view)
-            if not is_array(index, np.floating) and not is_array(index, np.integer):
-                raise InputError(
-                    f"{type(allocator).__name__}.index must return a number, shape (), not {described(index)}"
-                )
-            return jnp.asarray(index, jnp.float32), view.vote_finals().winner(view.answer_keys)
-
-        return jax.lax.map(after, jnp.arange(orders.width + 1))
 
     def of_seed(row: Array) -> tuple[Array, Array, Array]:
         order = jnp.asarray(orders.table)[jnp.asarray(orders.group), row]
@@ -175,22 +220,53 @@ def spend(readings: Readings, budgets: Int[np.ndarray, " B"], at_once: int = 1) 
     return np.stack([(paid <= budget).sum(axis=-1) for budget in budgets])
 
 
+def most_urgent(index: Float[Array, " Q"], at_once: int) -> tuple[Int[Array, " k"], Bool[Array, " k"]]:
+    """Chooses the questions whose turn it is.
+
+    Args:
+        index: what an allocator says of each question; ``-inf`` of those that it leaves.
+        at_once: k, how many questions read at a time (static).
+
+    Returns:
+        The k most urgent questions, of equals the earlier one first; and which of them are to read.
+    """
+    # Zeros of either sign are equal, as they are to everybody else.
+    urgency, chosen = jax.lax.top_k(jnp.where(index == 0, 0.0, index), at_once)
+    return chosen, urgency > -jnp.inf
+
+
+def charge(
+    cost: Int[Array, " k"], wanted: Bool[Array, " k"], spent: Scalar, budget: Scalar
+) -> tuple[Int32[Array, " k"], Bool[Array, " k"]]:
+    """Charges the reads of a round, in order of urgency, as long as the budget can pay them.
+
+    Args:
+        cost: tokens of each read.
+        wanted: which of the reads are to be carried out.
+        spent: tokens spent before.
+        budget: the token budget.
+
+    Returns:
+        Tokens spent after each read, and which reads are paid. The batch ends where one is not.
+    """
+    total = spent + jnp.cumsum(jnp.where(wanted, cost, 0), dtype=jnp.int32)
+    return total, wanted & (total <= budget)
+
+
 @functools.partial(jax.jit, static_argnames="at_once")
 def _spend(
     index: Float[Array, "S Q W"], cost: Int[Array, "S Q W"], budget: Int32[Array, ""], *, at_once: int
 ) -> Int32[Array, "S Q W"]:
     """Tokens spent in all once each read is paid, `NEVER` for reads that are not carried out."""
-    # Zeros of either sign are equal, as they are to everybody else; and nothing is left after the last read.
-    index = jnp.where(index == 0, 0.0, index)
+    # Nothing is left after the last read.
     index = jnp.pad(index, ((0, 0), (0, 0), (0, 1)), constant_values=-jnp.inf)
     seeds, questions, width = cost.shape
 
     def play(state: _Round, index: Array, cost: Array) -> _Round:
-        urgency, chosen = jax.lax.top_k(state.head, at_once)
+        chosen, wanted = most_urgent(state.head, at_once)
+        wanted &= state.running
         place = state.reads[chosen]
-        wanted = state.running & (urgency > -jnp.inf)
-        total = state.spent + jnp.cumsum(jnp.where(wanted, cost[chosen, place], 0), dtype=jnp.int32)
-        carried = wanted & (total <= budget)
+        total, carried = charge(cost[chosen, place], wanted, state.spent, budget)
         after = place + carried
         return _Round(
             head=state.head.at[chosen].set(index[chosen, after]),

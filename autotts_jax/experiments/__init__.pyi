@@ -12,8 +12,10 @@ from .frontier import (
     hypervolume,
     tokens_at,
 )
-from .live_rows import Answered, Compared, LiveRun
-from .live_runs import LiveSettings, answer_questions
+from .live_batch import answer_batch
+from .live_folder import LiveSettings
+from .live_rows import Answered, BranchRead, Compared, LiveRun
+from .live_runs import answer_questions
 from .metrics import Anytime, anytime, normalised_regret, pass_at, vote_accuracy
 from .summary import (
     ALL_MODELS,
@@ -40,6 +42,7 @@ __all__ = [
     "BatchPlay",
     "BatchRow",
     "Benchmark",
+    "BranchRead",
     "Compared",
     "Comparison",
     "Evaluation",
@@ -55,6 +58,7 @@ __all__ = [
     "Trace",
     "TraceStep",
     "accuracy_at",
+    "answer_batch",
     "answer_questions",
     "anytime",
     "bench",

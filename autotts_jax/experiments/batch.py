@@ -18,7 +18,6 @@ from rich.console import RenderableType
 from autotts_jax.checks import check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.batch import Allocator, Readings, read_through, spend
-from autotts_jax.core.controller import check_fields
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import MAX_SEED, MAX_SEEDS, branch_orders, provenance
@@ -32,7 +31,7 @@ from autotts_jax.experiments.files import (
     write_manifest,
 )
 from autotts_jax.experiments.tables import Table, add_row, numbers_table, points, thousands
-from autotts_jax.policies.allocators import ALLOCATORS, Uniform
+from autotts_jax.policies.allocators import Uniform, as_allocator
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -351,22 +350,10 @@ def _chosen(allocators: Any) -> dict[str, Allocator | None]:
     given = [allocators] if isinstance(allocators, str | Allocator) else allocators
     if not isinstance(given, Sequence) or not given:
         raise InputError(f"allocators is {allocators!r:.60}, but it must be a list of at least one allocator")
-    names = [type(one).__name__ if isinstance(one, Allocator) else one for one in given]
-    if twice := [name for name, count in Counter(map(str, names)).items() if count > 1]:
+    found = [(ORACLE, None) if one == ORACLE else as_allocator(one, [ORACLE]) for one in given]
+    if twice := [name for name, count in Counter(name for name, _ in found).items() if count > 1]:
         raise InputError(f"{', '.join(twice)}: given more than once; give each allocator once")
-    chosen: dict[str, Allocator | None] = {}
-    for name, one in zip(names, given, strict=True):
-        if isinstance(one, Allocator):
-            check_fields(one)  # type: ignore[arg-type]  # it has all that this looks at
-            chosen[name] = one
-        elif isinstance(one, str) and (one == ORACLE or one in ALLOCATORS):
-            chosen[name] = ALLOCATORS.get(one)
-        else:
-            raise InputError(
-                f"unknown allocator {one!r:.80}; known are {', '.join([*ALLOCATORS, ORACLE])}, and your own "
-                "as an object of a subclass of autotts_jax.core.Allocator"
-            )
-    return chosen
+    return dict(found)
 
 
 def _outcomes(readings: Readings, branches: Int[np.ndarray, "B S Q"]) -> tuple[np.ndarray, np.ndarray]:

@@ -69,6 +69,31 @@ class Answered:
 
 
 @dataclasses.dataclass(frozen=True)
+class BranchRead:
+    """A branch that a question of a batch has read live.
+
+    Attributes:
+        question: position of the question.
+        branch: number of the branch, from 0.
+        tokens: its tokens.
+        whole: whether it was read to its end; otherwise the budget ended first, and the branch has no vote.
+        answer: its answer as it was found, ``ERR`` for none.
+        forced: tokens of forced answers.
+        probes: number of forced answers.
+        seconds: wall-clock time that it took.
+    """
+
+    question: int
+    branch: int
+    tokens: int
+    whole: bool
+    answer: str
+    forced: int
+    probes: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Compared:
     """A question answered live and in the replay of a collection.
 

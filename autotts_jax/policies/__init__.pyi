@@ -9,6 +9,7 @@ from .allocators import (
     ShadowPrice,
     SmallestLead,
     Uniform,
+    as_allocator,
 )
 from .cisc import CISC
 from .cmc import CMC
@@ -79,6 +80,7 @@ __all__ = [
     "SingleBranch",
     "SmallestLead",
     "Uniform",
+    "as_allocator",
     "as_controller",
     "as_player",
     "load_policy",

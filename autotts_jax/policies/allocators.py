@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +18,9 @@ from jax.scipy.stats import norm
 from jaxtyping import Float, Float32
 
 from autotts_jax.core.batch import Allocator
-from autotts_jax.core.controller import within
+from autotts_jax.core.controller import check_fields, within
 from autotts_jax.core.view import View
+from autotts_jax.errors import InputError
 from autotts_jax.typing import Array
 
 
@@ -177,3 +180,27 @@ ALLOCATORS: dict[str, Allocator] = {
     "shadow-price": ShadowPrice(),
 }
 """The allocators of this package by their names."""
+
+
+def as_allocator(allocator: Any, also: Sequence[str] = ()) -> tuple[str, Allocator]:
+    """Finds an allocator.
+
+    Args:
+        allocator: its name, or the allocator itself.
+        also: names to list besides, where there is none of this name.
+
+    Returns:
+        What it is called, and the allocator.
+
+    Raises:
+        InputError: there is none of this name, or a field of it cannot be traced.
+    """
+    if isinstance(allocator, Allocator):
+        check_fields(allocator)  # type: ignore[arg-type]  # it has all that this looks at
+        return type(allocator).__name__, allocator
+    if isinstance(allocator, str) and allocator in ALLOCATORS:
+        return allocator, ALLOCATORS[allocator]
+    raise InputError(
+        f"unknown allocator {allocator!r:.80}; known are {', '.join([*ALLOCATORS, *also])}, and your own "
+        "as an object of a subclass of autotts_jax.core.Allocator"
+    )
