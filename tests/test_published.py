@@ -53,13 +53,29 @@ def short_m(m, branches, interval):
 
 
 def one_by_one(stops, branches, _interval):
+    """``stops`` is given the votes for each answer, largest first."""
+    return on_answers(lambda finals: stops(tuple(sorted(Counter(finals).values(), reverse=True))), branches)
+
+
+def on_answers(stops, branches, _interval=None):
     for number in range(1, len(branches) + 1):
         read = branches[:number]
         finals = [branch.answers[-1] for branch in read if branch.answers[-1] != NOBODY]
-        if finals and stops(tuple(sorted(Counter(finals).values(), reverse=True))):
+        if finals and stops(finals):
             break
     tokens = sum(branch.tokens for branch in read)
     return Outcome(majority(finals), tokens, tokens, number)
+
+
+def doubling(branches, _interval):
+    read, sequential = [], 0
+    while len(read) < len(branches):
+        step = branches[len(read) : 2 * len(read) or 2]
+        read, sequential = read + step, sequential + max(branch.tokens for branch in step)
+        finals = [branch.answers[-1] for branch in read if branch.answers[-1] != NOBODY]
+        if finals and max(Counter(finals).values()) >= 0.75 * len(finals):
+            break
+    return Outcome(majority(finals), sum(branch.tokens for branch in read), sequential, len(read))
 
 
 def sprt(counts, p1=0.5001, alpha=0.05, beta=0.949976):
@@ -75,13 +91,13 @@ def dirichlet(counts):
 @functools.cache
 def leads(counts):
     """The probability that the first of gamma variables is the largest."""
-    first, *others = (gamma(count) for count in counts)
+    first, *others = (gamma(count + 1) for count in counts)
     return scipy.integrate.trapezoid(first.density * math.prod(other.below for other in others), POINTS)
 
 
 @functools.cache
-def gamma(count):
-    variable = scipy.stats.gamma(count + 1)
+def gamma(shape):
+    variable = scipy.stats.gamma(shape)
     return Gamma(variable.pdf(POINTS), variable.cdf(POINTS))
 
 
@@ -95,6 +111,31 @@ def share(counts):
     return sum(counts) > 1 and counts[0] / sum(counts) >= 0.8
 
 
+def certified(finals, epsilon=0.05):
+    """Each answer is a bet on the one that led before it, against the runner-up and against the others."""
+    won, lost, others = 0, 0, 0
+    for number in range(1, len(finals)):
+        (leader, _), *rest = Counter(finals[:number]).most_common()
+        won += finals[number] == leader
+        against = finals[number] in [answer for answer, _ in rest[:1]]
+        lost += against
+        others += not against and finals[number] != leader
+    return min(paid(won, lost), paid(won, others)) >= 1 / epsilon
+
+
+@functools.cache
+def paid(won, lost):
+    return scipy.integrate.quad(lambda share: 2 * (2 * share) ** won * (2 - 2 * share) ** lost, 0.5, 1)[0]
+
+
+@functools.cache
+def best_of_infinity(counts, threshold=100):
+    leader, *others = (gamma(shape) for shape in (*counts, 0.3))
+    above = 1 - math.prod(other.below for other in others)
+    doubt = scipy.integrate.trapezoid(leader.density * above, POINTS)
+    return len(counts) * (1 - doubt) / doubt >= threshold
+
+
 RULES = {
     "short-m": lambda k: functools.partial(short_m, max(1, round(k / 4))),
     "first-finish": lambda _: functools.partial(short_m, 1),
@@ -102,6 +143,9 @@ RULES = {
     "asc-dirichlet": lambda _: functools.partial(one_by_one, dirichlet),
     "asc-entropy": lambda _: functools.partial(one_by_one, entropy),
     "asc-majority": lambda _: functools.partial(one_by_one, share),
+    "best-of-infinity": lambda _: functools.partial(one_by_one, best_of_infinity),
+    "certified-majority": lambda _: functools.partial(on_answers, certified),
+    "doubling-sc": lambda _: doubling,
 }
 """By the names of families: the play of a member on branches in the order in which they are opened, and Δ."""
 

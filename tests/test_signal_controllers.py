@@ -1,15 +1,18 @@
-"""Controllers that read signals: every episode against a few lines over plain lists."""
+"""Controllers that read signals or leave branches early: every episode against lines over plain lists."""
 
 import dataclasses
 import functools
+import itertools
 import math
 import random
+import statistics
 from collections import defaultdict
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from plain_lists import NOBODY, Outcome, majority
 
 import autotts_jax as at
@@ -23,13 +26,16 @@ from autotts_jax.policies import (
     DEER,
     EAT,
     AdaptiveConsistency,
+    BestOfN,
     DeepConf,
     DeepConfOffline,
     Dynasor,
     EarlyStopping,
+    ESCoT,
     ParallelProbe,
     SelfConsistency,
     ShortM,
+    WeightedMajority,
 )
 from autotts_jax.replay import SYNTHETIC_MODELS, cell_statistics, synthetic
 from autotts_jax.replay.generator import SIGNALS
@@ -66,6 +72,21 @@ def cisc(temperature, branches, _interval):
     sure = [(one.answers[-1], math.exp(one.signals["logprob_mean"][-1])) for one in branches]
     most = max(p for _, p in sure)
     return in_full(branches, weighed((answer, math.exp((p - most) / temperature)) for answer, p in sure))
+
+
+def weighted_majority(branches, _interval):
+    sums = defaultdict(lambda: (0, 0))  # of equally heavy answers the more frequent one wins
+    for one in branches:
+        score, count = sums[one.answers[-1]]
+        sums[one.answers[-1]] = score + one.signals["score"][-1], count + 1
+    sums.pop(NOBODY, None)
+    return in_full(branches, max(sums, key=sums.get, default=NOBODY))
+
+
+def best_of_n(branches, _interval):
+    scored = [(one.signals["score"][-1], one.answers[-1]) for one in branches if one.answers[-1] != NOBODY]
+    best = max(scored, default=(0, NOBODY))[0]
+    return in_full(branches, majority(answer for score, answer in scored if score == best))
 
 
 def deepconf_offline(keep, branches, _interval):
@@ -122,6 +143,20 @@ def calm(delta, branch, depth):
     return depth > 8 and variance < delta
 
 
+def jumps(least, branch, depth):
+    runs = [(answer, len(list(run))) for answer, run in itertools.groupby(branch.answers[:depth])]
+    *before, jump = np.diff([0, *(length for _, length in runs)]).tolist()
+    return runs[-1][0] != NOBODY and jump >= least and exceeds(before, jump)
+
+
+def exceeds(before, jump):
+    """A one-sided t-test at 5 %, left out where there are fewer than two observations."""
+    if len(before) < 2 or jump > max(before) == min(before):
+        return True
+    error = statistics.stdev(before) / math.sqrt(len(before))
+    return error > 0 and scipy.stats.t.sf((jump - statistics.mean(before)) / error, len(before) - 1) < 0.05
+
+
 def early(rule, *constants):
     return functools.partial(early_exit, functools.partial(rule, *constants))
 
@@ -140,6 +175,10 @@ PLAYED = {
     DEER(6, 0.8): early(sure, 0.8),
     EAT(1, 0.1): early(calm, 0.1),
     EAT(6, 0.03): early(calm, 0.03),
+    ESCoT(1): early(jumps, 10),
+    ESCoT(6, 2): early(jumps, 2),
+    WeightedMajority(16): weighted_majority,
+    BestOfN(16): best_of_n,
 }
 """By controllers: the play that each is to equal, on branches in opening order, and Δ."""
 
@@ -174,9 +213,17 @@ def assert_episodes_equal(data, seeds, controllers):
             assert ours == expected, f"{controller}, question {q}"
 
 
+def with_scores(data):
+    """Adds a score of each branch, coarse so that some are equal, and none below 0."""
+    matrix = data.matrix
+    score = np.round(4 * np.abs(np.asarray(matrix.signals["logprob_mean"], np.float32)))
+    return data.with_signals({**matrix.signals, "score": score.astype(np.float16)})
+
+
 @pytest.fixture(scope="module")
 def data():
-    return synthetic(seed=2, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32, signals=True)
+    made = synthetic(seed=2, models=SYNTHETIC_MODELS[1:2], questions=6, branches=32, signals=True)
+    return with_scores(made)
 
 
 @pytest.mark.parametrize("controller", PLAYED, ids=str)
@@ -187,7 +234,7 @@ def test_every_episode_equals_that_of_plain_lists(controller, data):
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["exact", pytest.param("equiv", marks=pytest.mark.nightly)])
 def test_every_synthetic_episode_equals_that_of_plain_lists(encoding):
-    data = at.load("synthetic-signals")
+    data = with_scores(at.load("synthetic-signals"))
     if encoding == "equiv":  # branches without an answer
         data = at.replay.merge_equivalent(data)
     assert_episodes_equal(data, 5, list(PLAYED))
@@ -197,13 +244,14 @@ NAMES = [name for name, family in CONTROLLERS.items() if family.make(family.valu
 
 
 def test_signals_are_read_by_these_alone():
-    assert NAMES == ["cisc", "deepconf-offline", "deepconf", "dynasor", "deer", "eat"]
-    assert set(CONTROLLERS) - set(PUBLISHED) == {"dynasor"}
+    own = ["cisc", "deepconf-offline", "deepconf", "dynasor", "deer", "eat"]
+    assert [*own, "weighted-majority", "best-of-n"] == NAMES
+    assert set(CONTROLLERS) - set(PUBLISHED) == {"dynasor", "weighted-majority", "best-of-n"}
 
 
 @pytest.mark.slow
 def test_a_family_decides_by_its_value(data):
-    for name in ("dynasor", "deer", "eat"):
+    for name in ("dynasor", "deer", "eat", "es-cot"):
         evaluation = at.evaluate(data, name, seeds=2, max_branches=1)
         tokens = [row.tokens for row in evaluation.rows]
         assert tokens == sorted(tokens), name

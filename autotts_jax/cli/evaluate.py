@@ -34,8 +34,9 @@ def evaluate(
             metavar="NAME@VALUE,...",
             help="What to play. The value is β where the controller has one, else its number of branches; a "
             "name alone is its whole family. Names: sc, asc, esc, parallel-probe, cmc, distilled, short-m, "
-            "first-finish, sprt, asc-dirichlet, asc-entropy, asc-majority, cisc, deepconf-offline, deepconf, "
-            "dynasor, deer, eat, single, neural.",
+            "first-finish, sprt, asc-dirichlet, asc-entropy, asc-majority, best-of-infinity, "
+            "certified-majority, doubling-sc, cisc, deepconf-offline, deepconf, dynasor, deer, eat, "
+            "weighted-majority, best-of-n, single, es-cot, neural.",
             show_default=DEFAULT_CONTROLLERS,
         ),
     ] = None,

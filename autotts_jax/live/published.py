@@ -11,6 +11,7 @@ from autotts_jax.policies.player import ControllerPlayer, Player
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, select
 from autotts_jax.policies.self_consistency import SelfConsistency
 from autotts_jax.policies.single_branch import SingleBranch
+from autotts_jax.replay.signals import SIGNALS
 
 DEFAULT = "cmc@0.5"
 """What answers where a client gives the model's name alone."""
@@ -18,12 +19,13 @@ DEFAULT = "cmc@0.5"
 PLAIN = "plain"
 """One branch, passed through as the model writes it."""
 
+_TOLD = set(SIGNALS) - {PROBE_HEDGE}
 _LIVE = tuple(
-    name for name, family in CONTROLLERS.items() if PROBE_HEDGE not in family.make(family.values[0]).signals
+    name for name, family in CONTROLLERS.items() if _TOLD.issuperset(family.make(family.values[0]).signals)
 )
 PUBLISHED = (*_LIVE, NEURAL, PLAIN)
-"""What a client can name, none that reads what follows a forced answer; import paths and files are for the
-command line."""
+"""What a client can name: none that reads a score, or what follows a forced answer; import paths and files
+are for the command line."""
 
 _LONGEST = 64
 """Characters of what a client can name; what is longer would fill the cache of `published`."""

@@ -11,15 +11,19 @@ from .allocators import (
     Uniform,
     as_allocator,
 )
+from .best_of_infinity import BestOfInfinity
+from .certified_majority import CertifiedMajority
 from .cisc import CISC
 from .cmc import CMC
 from .deepconf import DeepConf, DeepConfOffline
 from .deer import DEER
 from .distilled import DistilledRules
+from .doubling import Doubling
 from .dynasor import Dynasor
 from .early_stopping import EarlyStopping
 from .eat import EAT
 from .env_policy import EnvPolicy, PolicyController, as_controller
+from .es_cot import ESCoT
 from .host_policy import HostPlayer, HostPolicy
 from .neural.network import SignalInput
 from .neural.policy import NeuralPolicy, neural_family
@@ -29,6 +33,7 @@ from .player import ControllerPlayer, Play, Player, Seal
 from .players import CONTROLLERS, as_player, select
 from .rule_controller import RuleController, Seen
 from .scaling import tuned
+from .scored import BestOfN, WeightedMajority
 from .sealed.player import SealedPlayer
 from .sealed.program import ProgramPlayer
 from .sealed.worker_pool import Sealing
@@ -45,14 +50,19 @@ __all__ = [
     "DEER",
     "EAT",
     "AdaptiveConsistency",
+    "BestOfInfinity",
+    "BestOfN",
     "BlendASC",
+    "CertifiedMajority",
     "ControllerPlayer",
     "DeepConf",
     "DeepConfOffline",
     "DirichletConsistency",
     "DirichletGain",
     "DistilledRules",
+    "Doubling",
     "Dynasor",
+    "ESCoT",
     "EarlyStopping",
     "EntropyConsistency",
     "EnvPolicy",
@@ -80,6 +90,7 @@ __all__ = [
     "SingleBranch",
     "SmallestLead",
     "Uniform",
+    "WeightedMajority",
     "as_allocator",
     "as_controller",
     "as_player",

@@ -11,21 +11,18 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Bool, Float, Int32
+from jaxtyping import Bool, Int32
 
 from autotts_jax.core import votes
 from autotts_jax.core.controller import Family, of_branches
 from autotts_jax.core.view import View
+from autotts_jax.policies.dirichlet import probability_of_leader
 from autotts_jax.policies.one_by_one import OneByOne
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array
 
 LEADING = 5
 """Answers that the Dirichlet rule compares."""
-
-STEP = 0.1
-"""Distance of the square roots of the points at which the Dirichlet rule's integrand is evaluated."""
 
 
 @jax.tree_util.register_dataclass
@@ -111,41 +108,6 @@ def leading_counts(view: View) -> Int32[Array, " 5"]:
         counts.append(left[leader])
         rest = rest & (keys != keys[leader])
     return jnp.stack(counts)
-
-
-def probability_of_leader(counts: Int32[Array, " A"], width: int) -> Float[Array, ""]:
-    """Computes the probability that the first of some answers is the most frequent one.
-
-    Frequencies with a Dirichlet distribution are independent gamma variables, divided by their sum. So it is
-    the integral of the leader's density times the probabilities that the others are smaller.
-
-    Args:
-        counts: votes for each answer, largest first. An answer without votes is none, except that there is a
-            second one.
-        width: W, the largest number of votes (static).
-    """
-    density, below = (jnp.asarray(table, jnp.float32) for table in _gamma_tables(width))
-    others = jnp.where(
-        (counts[1:, None] > 0) | (jnp.arange(1, counts.size) == 1)[:, None], below[counts[1:]], 1
-    )
-    return jnp.sum(density[counts[0]] * jnp.prod(others, axis=0))
-
-
-@functools.lru_cache
-def _gamma_tables(width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tabulates gamma variables for 0 … W votes, at the midpoints of equal steps of their square roots.
-
-    There all of them are about equally wide, half a unit, so that one step serves all.
-
-    Returns:
-        The densities times the width of the step, and the probabilities to be smaller. Shape (W + 1, points).
-    """
-    import scipy.special  # here, as few need it and each sealed process would import it
-
-    root = np.arange(STEP / 2, np.sqrt(width + 1) + 6, STEP)
-    point, votes_ = root**2, np.arange(width + 1)[:, None]
-    density = np.exp(scipy.special.xlogy(votes_, point) - point - scipy.special.gammaln(votes_ + 1))
-    return density * 2 * root * STEP, scipy.special.gammainc(votes_ + 1, point)
 
 
 _VALUES = (4, 8, 16, 32, 64)

@@ -12,7 +12,7 @@ from autotts_jax.core.controller import Controller, first_of, within
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.core.votes import Vote
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.typing import Array
+from autotts_jax.typing import Array, Scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +44,31 @@ class OneByOne(Controller):
     def act(self, opened: Int32[Array, ""], view: View) -> tuple[Int32[Array, ""], Action]:
         """Reads the next branch, if the last one could be read; remembers how many there were before."""
         sure, more = self.sure(view)
-        stop = first_of(
-            (sure & (view.opened > 0), StopReason.DECIDED),
-            (view.opened >= self.branches, StopReason.STEP_LIMIT),
-            (view.opened == opened, StopReason.EXHAUSTED),
-        )
-        return view.opened, Action(stop, read=1, repeat=jnp.minimum(more, self.branches - view.opened))
+        return view.opened, read_next(view, opened, self.branches, sure, more)
 
     def answer(self, memory: Int32[Array, ""], view: View) -> Vote:  # noqa: ARG002
         return view.vote_finals()
+
+
+def read_next(
+    view: View,
+    before: Int32[Array, ""],
+    branches: Scalar,
+    sure: Bool[Array, ""],
+    more: Int32[Array, ""] | int = 1,
+) -> Action:
+    """Reads one more branch in full, unless it is time to answer.
+
+    Args:
+        view: the episode.
+        before: branches that were opened at the last look; ``NONE`` at the first.
+        branches: n, branches to read at most.
+        sure: whether to answer now.
+        more: where not, how many more branches it takes at least.
+    """
+    stop = first_of(
+        (sure & (view.opened > 0), StopReason.DECIDED),
+        (view.opened >= branches, StopReason.STEP_LIMIT),
+        (view.opened == before, StopReason.EXHAUSTED),
+    )
+    return Action(stop, read=1, repeat=jnp.minimum(more, branches - view.opened))

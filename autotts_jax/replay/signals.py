@@ -20,7 +20,10 @@ SIGNALS = (
     *("probe_p_mean", "probe_p_geo", "probe_hedge", "eat"),
 )
 """The signals that the published controllers read: those of DeepConf (arXiv 2508.15260), CISC (2502.06233),
-DEER (2504.15895), Dynasor-CoT (2412.20993) and EAT (2509.26522)."""
+DEER (2504.15895), Dynasor-CoT (2412.20993) and EAT (2509.26522). A model tells them."""
+
+SCORE = "score"
+"""The signal of a verifier or a reward model, of which the final depth counts. No model tells it itself."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
