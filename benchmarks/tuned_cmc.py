@@ -2,7 +2,7 @@
 
     python benchmarks/tuned_cmc.py --data 'path/to/*/aime24.json' --test 'path/to/*/aime25.json'
 
-This is the first step of training alone (docs/neural.md): each constant is a quadratic in log γ, fitted by
+This is the first step of training alone (docs/how-to/neural.md): each constant is a quadratic in log γ, fitted by
 CMA-ES on questions of varied difficulty. The result is CMC's code with other numbers, and no network.
 """
 

@@ -1,6 +1,6 @@
 """First finishers: read branches in parallel and answer once enough finished ones agree.
 
-``docs/controllers.md`` explains this controller.
+``docs/reference/controllers.md`` explains this controller.
 """
 
 import dataclasses

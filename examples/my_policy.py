@@ -1,6 +1,6 @@
 """First finishers as a policy for ``WidthDepthRounds``, which decides from features alone.
 
-``docs/controllers.md`` explains it; ``my_controller.py`` is the same idea as a controller.
+``docs/reference/controllers.md`` explains it; ``my_controller.py`` is the same idea as a controller.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def test_random_play_draws_uniformly_from_what_is_admissible(data, name):
 
 
 def test_the_reference_table_says_what_the_command_shown_above_it_prints():
-    page = (DOCS / "benchmark.md").read_text()
+    page = (DOCS / "reference" / "benchmark.md").read_text()
     printed = page.split("```console\n", 1)[1].split("```", 1)[0]
     rows = re.findall(r"^\| `laptop` \| (\S+) \| \S* *\| (.*) \|$", page, re.MULTILINE)
     assert len(rows) == 7

@@ -1024,7 +1024,7 @@ def test_a_matrix_with_too_few_branches_is_refused():
 
 
 def test_the_page_has_every_feature():
-    page = (Path(__file__).parents[1] / "docs" / "environment.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "environment.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| 0 … (\d+) \| (.+) \|$", page, re.MULTILINE)
     features = [*BRANCH_FEATURES, *GLOBAL_FEATURES]
     assert rows == [(feature.name, f"{feature.high:g}", feature.meaning) for feature in features]

@@ -35,7 +35,7 @@ from autotts_jax.files import locked, write_atomically
 from autotts_jax.pages import rendering
 from autotts_jax.training import entry as training_entry
 
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "reliability.md"
 SIMULATED = "--engine simulated --interval 20 --max-tokens 100"
 LINES = {
     "evaluate": "evaluate --data mine --controllers sc@2 --seeds 1 --max-branches 8 --out out",

@@ -44,7 +44,7 @@ from autotts_jax.live.settings import ServerSettings
 KEY = "secret"
 SAMPLING = Sampling(interval=20, max_tokens=160)
 SETTINGS = ServerSettings("sim", SAMPLING, max_branches=8, api_key=KEY)
-GUIDE = Path(__file__).parents[1] / "docs" / "serve.md"
+GUIDE = Path(__file__).parents[1] / "docs" / "how-to" / "serve.md"
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

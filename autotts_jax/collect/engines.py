@@ -21,6 +21,7 @@ from autotts_jax.keys import hidden
 from autotts_jax.parsing import parse_json
 
 ENGINES = ("vllm", "server", "simulated")
+"""Names of the engines that `open_engine` opens."""
 
 QUICK_TO_FAIL: Mapping[str, Any] = {"attempts": 3, "pause": 0.5}
 """Options of the engine server under which a server that is gone is an error within two seconds."""

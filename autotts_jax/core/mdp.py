@@ -59,7 +59,7 @@ class State:
         full: read by one full read, which is charged T_i. Shape (W,).
         shown: the deepest probed depth of each branch, 0 where none was. Shape (W,). None where it is not
             kept; then every action that reads reveals all it reads, and `deepest_probed` is the depth.
-        probed: how many depths of each branch were probed, its part of |Ω|. Shape (W,). None likewise.
+        probed: how many depths of each branch were probed, its part of #Ω. Shape (W,). None likewise.
         revealed: Ω as a bit set: bit k - 1 of branch i is set when depth k was probed. Shape (W, words). None
             where it is not kept; only looking back at past probes needs it.
     """
@@ -304,7 +304,7 @@ def _sequential_tokens_of_many(
 
 @checked
 def probes(state: State) -> Int32[Array, ""]:
-    """Counts the revealed probes, |Ω|.
+    """Counts the revealed probes, #Ω.
 
     Args:
         state: the state.
@@ -324,7 +324,7 @@ def intervals(state: State) -> Int32[Array, ""]:
 
 @checked
 def cost(state: State, kappa_probe: float | Num[Array, ""] = 0.0) -> Float[Array, ""]:
-    """Computes the cost C = Σ l_i + κ_probe·|Ω|, in intervals.
+    """Computes the cost C = Σ l_i + κ_probe·#Ω, in intervals.
 
     Args:
         state: the state.

@@ -335,7 +335,7 @@ class ReplayPool:
 
     @property
     def probes(self) -> Int32[Array, ""]:
-        """|Ω|."""
+        """The number of revealed answers."""
         return mdp.probes(self._state)
 
     @property

@@ -125,7 +125,7 @@ class Results(NamedTuple):
         correct: whether it is the gold answer.
         tokens: tokens charged.
         intervals: Σ l_i.
-        probes: |Ω|.
+        probes: number of revealed answers, #Ω.
         sequential_tokens: tokens generated one after another, a proxy for latency.
         branches: branches opened.
         rounds: rounds of the controller.

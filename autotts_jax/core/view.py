@@ -146,7 +146,7 @@ class View:
         revealed_depth: the deepest depth whose answer was revealed, 0 where none was. Shape (W,).
         answer_keys: key of the latest revealed answer, ``NONE`` where there is none. Equal answers have equal
             keys throughout an episode, in 0 … `num_keys` - 1. Compare them for equality only. Shape (W,).
-        probes: |Ω|, the number of revealed answers. Shape ().
+        probes: the number of revealed answers. Shape ().
         branch_tokens: tokens charged for each branch. Shape (W,).
         admissible: the admissible atomic actions.
         budget_spent: whether the budget, and nothing else, forbids every BRANCH and CONTINUE. Shape ().

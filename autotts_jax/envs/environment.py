@@ -53,6 +53,7 @@ Observation = Any
 """A dict of arrays, or one array for ``obs="flat"``."""
 
 OBSERVATIONS = ("features", "history", "flat")
+"""What ``obs`` can be."""
 
 
 class Environment(abc.ABC):
@@ -648,7 +649,7 @@ def _default_params(env: Environment) -> EnvParams:
 def _cost(
     pool: ReplayPool, params: EnvParams, question: Int[Array, ""], critical_path: Int[Array, ""] | None
 ) -> Float[Array, ""]:
-    """C = Σ l_i + κ_probe·|Ω|, or another cost, in intervals."""
+    """C = Σ l_i + κ_probe·#Ω, or another cost, in intervals."""
     if params.cost is None:
         return pool.intervals + params.kappa_probe * pool.probes
     cost = params.cost.of_cells(jnp.asarray(params.matrix.cell)[question])

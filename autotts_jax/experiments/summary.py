@@ -33,7 +33,7 @@ class Objective:
     Attributes:
         gamma: γ, the weight of a unit of cost.
         kappa_probe: κ_probe, intervals charged for a probe.
-        unit: what the cost C is: ``intervals`` (Σ l_i + κ_probe·|Ω|), ``tokens``, ``latency``, ``flops``,
+        unit: what the cost C is: ``intervals`` (Σ l_i + κ_probe·#Ω), ``tokens``, ``latency``, ``flops``,
             ``kv`` or ``usd``, or a `CostModel`, which says on which machine.
     """
 

@@ -1,6 +1,6 @@
 """The shipped network as rules: what `autotts-jax discover distill` wrote, but for name, imports and layout.
 
-How it was found, what it costs and where it fails is in docs/discovery-distill.md.
+How it was found, what it costs and where it fails is in docs/how-to/discovery-distill.md.
 """
 
 # Distilled by autotts_jax 0.1.0 from neural, seed 0, at most 64 branches.

@@ -224,7 +224,7 @@ class Play:
         correct: whether the answer is the gold answer.
         tokens: tokens charged.
         intervals: Σ l_i, intervals read on all branches.
-        probes: |Ω|, probes read.
+        probes: #Ω, probes read.
         sequential_tokens: tokens that have to be generated one after another, a proxy for latency.
         branches: branches opened.
         rounds: rounds of the controller; None for a released program, which has none.

@@ -3,8 +3,9 @@ from .compact import read_compact, write_compact
 from .dataset import ENCODINGS, EQUIV, EXACT, Cell, ProbeDataset, Question, stack
 from .embedded import load, smollm2
 from .encoding import merge_equivalent
+from .equivalence import NONE
 from .generator import SYNTHETIC_MODELS, SyntheticModel, synthetic
-from .matrix import NONE, ProbeMatrix
+from .matrix import ProbeMatrix
 from .orders import BranchOrders, paper64_orders, recorded_orders, repo100_orders
 from .parquet import read_parquet, write_parquet
 from .parts import PARTS, part_of, select_part

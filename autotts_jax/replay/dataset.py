@@ -16,8 +16,11 @@ from autotts_jax.replay.signals import DTYPE, bad_name, first_gap, readable
 from autotts_jax.terminal import counted_branches
 
 EXACT = "exact"
+"""The encoding in which answers are equal if they are spelled alike."""
 EQUIV = "equiv"
+"""The encoding in which answers are equal if they are mathematically equal."""
 ENCODINGS = (EXACT, EQUIV)
+"""All encodings."""
 
 CELLS_SHOWN = 3
 """Cells that the text of a dataset names."""

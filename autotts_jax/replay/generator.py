@@ -95,6 +95,7 @@ SYNTHETIC_MODELS = (
     SyntheticModel("synthetic-L", 3.4, 6.0, 23, 1.0, 0.45, 14, 17, 0.130, 0.60),
     SyntheticModel("synthetic-XL", 4.0, 6.0, 24, 1.0, 0.45, 15, 16, 0.060, 0.60),
 )
+"""The models of the synthetic data, from the weakest to the strongest."""
 
 
 @dataclasses.dataclass(frozen=True)

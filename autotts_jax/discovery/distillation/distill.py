@@ -218,7 +218,7 @@ def distill(
         on_iteration: called after each with its number, from 1 on.
 
     Returns:
-        The program, and the weights of votes: ``controller(beta)``, ``family()``, ``source()``.
+        The program with its vote weights, as ``controller(beta)``, ``family()`` or ``source()``.
 
     Raises:
         InputError: the policy cannot be read, reads signals, or takes atomic actions; or a number is out of

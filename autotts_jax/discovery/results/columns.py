@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
         "gated": pa.bool_(),
     }
 )
-"""The columns; `docs/discovery.md` explains them."""
+"""The columns; `docs/how-to/discovery.md` explains them."""
 
 
 def candidates_table(candidates: Sequence[Record]) -> pa.Table:

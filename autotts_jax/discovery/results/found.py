@@ -44,7 +44,7 @@ class Discovery:
         incumbent: the controller to beat.
         candidates: the record of every candidate, in order, with the number of its `round`; of `kind`
             ``candidate`` or ``code``.
-        test: the record of the last test; None before the first. See `docs/discovery.md`.
+        test: the record of the last test; None before the first. See `docs/how-to/discovery.md`.
         cpu_seconds: CPU time spent.
         begun: what the run was begun with, as its manifest says.
     """
@@ -195,7 +195,7 @@ class Discovery:
         return lineage_figure([self.candidates[one] for one in self.lineage(number)], self.incumbent)
 
     def to_arrow(self) -> pa.Table:
-        """Gives the candidates as a table, a row each; `docs/discovery.md` explains the columns.
+        """Gives the candidates as a table, a row each; `docs/how-to/discovery.md` explains the columns.
 
         Returns:
             An Arrow table.
@@ -205,7 +205,7 @@ class Discovery:
         return candidates_table(self.candidates)
 
     def to_parquet(self, path: str | Path) -> None:
-        """Writes the candidates as a Parquet file, a row each; `docs/discovery.md` explains the columns.
+        """Writes the candidates as a Parquet file, a row each; `docs/how-to/discovery.md` explains the columns.
 
         Args:
             path: the file; an existing one is replaced.

@@ -1,0 +1,55 @@
+"""Counts the words of the site's pages, against the outline: ``python docs/words.py``.
+
+Counted is prose as it is read: code blocks, tables' rules and addresses of links are left out. The reference of
+names and commands is generated and not counted.
+"""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TOTAL = 28_000
+OUTLINE = {
+    "README.md": 700,
+    "docs/tutorials": 2_700,
+    "docs/explanation/replay.md": 500,
+    "docs/alternatives.md": 400,
+    "docs/glossary.md": 400,
+    "docs/faq.md": 600,
+    "CHANGELOG.md": 400,
+}
+"""The most words of a page, or of the pages of a folder, for which the outline has a number."""
+GENERATED = ("docs/_build/", "docs/reference/api/", "docs/reference/cli.md")
+
+
+def words(text: str) -> int:
+    """The words of a page."""
+    text = re.sub(r"^(```|~~~).*?^\1\s*$", " ", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\]\([^)\s]*\)", "] ", text)
+    return sum(any(letter.isalnum() for letter in word) for word in re.split(r"[\s|]+", text))
+
+
+def pages() -> dict[str, int]:
+    """The words of each page, by its path."""
+    files = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+    named = {file.relative_to(ROOT).as_posix(): file for file in files}
+    return {
+        name: words(file.read_text(encoding="utf-8"))
+        for name, file in named.items()
+        if not name.startswith(GENERATED)
+    }
+
+
+def main() -> None:
+    """Prints the words of each page, and what the outline allows."""
+    counted = pages()
+    for name, count in counted.items():
+        print(f"{count:7,}  {name}")
+    print(f"{sum(counted.values()):7,}  in all, of {TOTAL:,}")
+    for part, most in OUTLINE.items():
+        count = sum(number for name, number in counted.items() if name == part or name.startswith(f"{part}/"))
+        print(f"{count:7,}  {part}, of {most:,}{'' if count <= most else ': too many'}")
+
+
+if __name__ == "__main__":
+    main()
