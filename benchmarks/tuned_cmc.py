@@ -2,8 +2,9 @@
 
     python benchmarks/tuned_cmc.py --data 'path/to/*/aime24.json' --test 'path/to/*/aime25.json'
 
-This is the first step of training alone (docs/how-to/neural.md): each constant is a quadratic in log γ, fitted by
-CMA-ES on questions of varied difficulty. The result is CMC's code with other numbers, and no network.
+This is the first step of training alone (docs/how-to/neural.md): each constant is a quadratic in log γ,
+fitted by CMA-ES on questions of varied difficulty. The result is CMC's code with other numbers and no
+network.
 """
 
 from __future__ import annotations

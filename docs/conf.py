@@ -1,7 +1,11 @@
-"""Builds the site: ``make docs``. The reference of names and commands is written from docstrings and options."""
+"""Settings of the site, which ``make docs`` builds.
+
+The reference of names and commands is written from docstrings and options.
+"""
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 import typing
@@ -41,6 +45,8 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 
 HERE = Path(__file__).parent
+# Notebooks import the scripts in examples, as their readers do who start them there.
+os.environ["PYTHONPATH"] = str(HERE.parent / "examples")
 MODULES = ["", *sorted(file.parent.name for file in HERE.parent.glob("autotts_jax/*/__init__.pyi"))]
 """What exports names: the package and its public modules."""
 
@@ -76,7 +82,8 @@ def write_names() -> None:
         elsewhere = {
             name
             for name, value in values.items()
-            if isinstance(value, type(sys)) or (module and name in top and value is getattr(autotts_jax, name))
+            if isinstance(value, type(sys))
+            or (module and name in top and value is getattr(autotts_jax, name))
         }
         text = f"``{dotted}``\n{'=' * (len(dotted) + 4)}\n\n.. automodule:: {dotted}\n\n"
         if module and elsewhere:

@@ -2,8 +2,8 @@
 
     python docs/episode.py ../shared/replay/Qwen3-8B/aime24.json
 
-``make pictures`` calls it. A row is a branch and a column an interval; the colour of a square is the answer that
-the branch gave there. Without animation the picture shows the end of the episode.
+``make pictures`` calls it. A row is a branch and a column an interval; the colour of a square is the answer
+that the branch gave there. Without animation the picture shows the end of the episode.
 """
 
 from html import escape
@@ -21,13 +21,14 @@ WIDTH = 500
 ROUND_SECONDS, HOLD_SECONDS = 0.2, 3.0
 RIGHT, WRONG, OTHER = "#0072B2", "#E69F00", "#B8B8B8"  # Okabe and Ito's blue and orange
 LIVE = "#222222"
+PICTURE = Path(__file__).with_name("episode.svg")
 
 
 def main(
     data: Annotated[Path, typer.Argument(help="Qwen3-8B/aime24.json of the released data.")],
     question: Annotated[int, typer.Option(help="Question.")] = 10,
     controller: Annotated[str, typer.Option(help="Controller.")] = "cmc@0.2",
-    out: Annotated[Path, typer.Option(help="File.")] = Path(__file__).with_name("episode.svg"),
+    out: Annotated[Path, typer.Option(help="File.")] = PICTURE,
 ) -> None:
     """Plays the episode, and draws it."""
     episode = at.trace(at.load(data), controller, question=question)
@@ -67,7 +68,7 @@ def picture(episode: at.Trace, controller: str) -> str:
         f'height="{height}" font-family="sans-serif" font-size="12" role="img">',
         f"<title>{escape(episode.title)}</title>",
         f'<rect width="{width}" height="{height}" rx="6" fill="#FFFFFF"/>',
-        text(12, 20, f"{controller} on one AIME24 question, replayed from recorded branches of Qwen3-8B", LIVE),
+        text(12, 20, f"{controller} on a question of AIME24, replayed from branches of Qwen3-8B", LIVE),
         *key([(RIGHT, f"{episode.gold} (right)"), (WRONG, wrong), (OTHER, "others")]),
         text(12, TOP + SIDE * len(depth) / 2, "width", LIVE),
         text(LEFT, height - 22, "depth: 500 tokens a square →    ● finished    × pruned", LIVE),
@@ -78,9 +79,7 @@ def picture(episode: at.Trace, controller: str) -> str:
         end = following[0] if following else None
         if end != start:
             opacity = "" if end is None else ' opacity="0"'
-            parts.append(
-                f"<g{opacity}>{appears(start, end, length)}{text(LEFT, height - 6, line, LIVE)}</g>"
-            )
+            parts.append(f"<g{opacity}>{appears(start, end, length)}{text(LEFT, height - 6, line, LIVE)}</g>")
     return "\n".join([*parts, "</svg>\n"])
 
 

@@ -64,12 +64,12 @@ def checkout(tmp_path, monkeypatch):
     """A working directory with a configuration, in which the checkout's own files are found."""
     for name in ("examples", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.syspath_prepend(ROOT / "examples")  # as docs/conf.py does for notebooks
     (tmp_path / "config.toml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     # JAX is in use already, and tests leave no cache behind.
     monkeypatch.setattr(devices, "configure", lambda *_: None)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
 
 
 def marks(name):
@@ -160,7 +160,14 @@ def run(command, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     "document",
-    sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("research/*.md"), *ROOT.glob("autotts_jax/**/*.md")]),
+    sorted(
+        [
+            *ROOT.glob("*.md"),
+            *ROOT.glob("docs/**/*.md"),
+            *ROOT.glob("research/*.md"),
+            *ROOT.glob("autotts_jax/**/*.md"),
+        ]
+    ),
     ids=lambda path: path.name,
 )
 def test_links_lead_somewhere(document):

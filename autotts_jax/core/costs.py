@@ -1,7 +1,7 @@
 """What an episode costs: tokens, seconds, FLOP, byte-seconds of keys and values, or US dollars.
 
 Every cost is a function of what an episode records (`Spent`), the same for NumPy arrays of finished episodes
-and for traced values inside an environment. docs/how-to/costs.md explains the formulas and where they approximate.
+and for traced values inside an environment. docs/how-to/costs.md explains the formulas and their limits.
 
 The time of a step is a roofline (Williams et al., doi 10.1145/1498765.1498785): the larger of the time that
 its FLOP and that its bytes take. A forward pass has 2·N FLOP a token, and attention on top (Kaplan et al.,

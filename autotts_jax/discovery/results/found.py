@@ -205,7 +205,7 @@ class Discovery:
         return candidates_table(self.candidates)
 
     def to_parquet(self, path: str | Path) -> None:
-        """Writes the candidates as a Parquet file, a row each; `docs/how-to/discovery.md` explains the columns.
+        """Writes the candidates as a Parquet file, a row each; see `docs/how-to/discovery.md`.
 
         Args:
             path: the file; an existing one is replaced.
