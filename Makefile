@@ -3,13 +3,13 @@
 # make bench-gpu     times everything on a GPU and on the CPU beside it, with the released data at DATA: docs/how-to/gpu.md
 # make test          runs the tests without the slow ones
 # make test-changed  runs the slow tests that what differs from the commit BASE can reach
-# make check         runs all tests, also with others' clients, lint and types, tries the built wheel outside this
+# make check         runs all tests, also with third-party clients, lint and types, tries the built wheel outside this
 #                    checkout, and writes the commit to .ci/passed
 # make fuzz          reads 100,000 changed files of every kind; INPUTS=1000 fewer
 # make test-collect  runs the tests with a real vLLM on a CPU, in an environment of its own (3.5 GB)
 # make test-shinka   runs the test with ShinkaEvolve, in an environment of its own (1.6 GB)
 # make docs          builds the site in docs/_build/html, in an environment of its own; warnings are errors
-# make test-clients  runs the tests with others' trainers and clients, in an environment of its own (2.5 GB)
+# make test-clients  runs the tests with third-party trainers and clients, in an environment of its own (2.5 GB)
 # make resolve       checks that all extras can be installed with the pinned versions, without installing anything
 # Hosted CI runs the last five every night. CONSTRAINTS names the file of pinned versions; an empty file allows the latest.
 PYTHON ?= python3

@@ -58,7 +58,7 @@ def check_float(
         The number as a Python float.
 
     Raises:
-        InputError: it is no finite number, or out of range.
+        InputError: it is not a finite number, or out of range.
     """
     limit = "" if least is None else f" of at least {least:g}"
     limit += "" if above is None else f" above {above:g}"
@@ -85,7 +85,7 @@ def check_text(name: str, value: Any) -> str:
         The text.
 
     Raises:
-        InputError: it is no text, or holds half of a surrogate pair.
+        InputError: it is not text, or holds half of a surrogate pair.
     """
     if not isinstance(value, str):
         raise InputError(f"{name} is {value!r:.60}, but it must be text")
@@ -107,7 +107,7 @@ def check_address(name: str, value: Any) -> str:
         The address.
 
     Raises:
-        InputError: it is no address that HTTP can be spoken to. The message leaves secrets out.
+        InputError: it is not an address that HTTP can be spoken to. The message leaves secrets out.
     """
     value = check_text(name, value)
     try:
@@ -135,7 +135,7 @@ def check_label(name: str, value: Any, most: int = 1000) -> str:
         The text.
 
     Raises:
-        InputError: it is no text, empty, too long, or holds what cannot be printed.
+        InputError: it is not text, empty, too long, or holds what cannot be printed.
     """
     value = check_text(name, value)
     if not (0 < len(value) <= most and value.isprintable()):
@@ -203,7 +203,7 @@ def check_callback(name: str, function: Callable[..., Any] | None, *given: str) 
         *given: what each positional argument of a call is, for the message.
 
     Raises:
-        InputError: it is no function, or takes other arguments.
+        InputError: it is not a function, or takes other arguments.
     """
     if function is None:
         return

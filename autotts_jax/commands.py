@@ -20,7 +20,7 @@ _OPTION = re.compile(r"--?[\w.-]+")
 _ASSIGNED = re.compile(r"(-{0,2})([\w.-]+)=(.*)", re.DOTALL)
 # Nothing tells where a password ends but the last @.
 _USER = re.compile(r"(?<=://).*@", re.DOTALL)
-# Of file.py:Name@0.5, which is no address, a number follows.
+# Of file.py:Name@0.5, which is not an address, a number follows.
 _USER_ALONE = re.compile(r"[^\s/:@]+:(?!//).*@(?=[A-Za-z\[]|\d+\.\d+\.\d+\.)", re.DOTALL)
 _QUERY = re.compile(r"(://[^?#]*[?#]|^[^\s?#]+[?#](?=\S*=)).+", re.DOTALL)
 _BEARER = re.compile(r"\b(bearer)\s+\S+", re.IGNORECASE)

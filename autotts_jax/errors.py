@@ -18,7 +18,7 @@ class TooLargeError(InputError):
 
 
 class InputWarning(UserWarning):
-    """Something about the input that a user should know, although it is no error.
+    """Something about the input that a user should know, although it is not an error.
 
     The command line prints the message alone.
     """

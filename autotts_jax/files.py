@@ -100,7 +100,7 @@ def destination(path: str | Path, name: str = "out") -> Path:
         The path.
 
     Raises:
-        InputError: it is no path, is empty, which would be the current folder, or is impossible.
+        InputError: it is not a path, is empty, which would be the current folder, or is impossible.
     """
     if not isinstance(path, str | Path):
         raise InputError(f"{name} is {path!r:.60}, but it must be a path")

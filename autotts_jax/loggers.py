@@ -136,7 +136,7 @@ def check_loggers(loggers: Any) -> tuple[str | Logger, ...]:
         loggers: names of `LOGGERS`, and loggers.
 
     Raises:
-        InputError: they are no list, one is neither, or what one needs is not installed.
+        InputError: they are not a list, one is neither, or what one needs is not installed.
     """
     if isinstance(loggers, str | bytes) or not isinstance(loggers, Sequence):
         raise InputError(f"loggers is {loggers!r:.60}, but it must be a list, as ['tensorboard']")

@@ -100,7 +100,7 @@ class Npz:
 
     def _form(self, entry: zipfile.ZipInfo) -> Form:
         if not entry.filename.endswith(".npy"):
-            raise ValueError(f"{entry.filename!r:.60} is no array")
+            raise ValueError(f"{entry.filename!r:.60} is not an array")
         # The other methods of compression unpack without a limit, and numpy does not use them.
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"{entry.filename!r:.60} is compressed in another way than numpy does")

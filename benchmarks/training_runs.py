@@ -35,7 +35,7 @@ HELD_OUT = "held out"
 CURVES = {
     "validation/objective": ("objective", 1),
     "validation/accuracy": ("accuracy, %", 100),
-    "validation/tokens": ("tokens an episode, thousands", 1e-3),
+    "validation/tokens": ("tokens per episode, thousands", 1e-3),
 }
 
 

@@ -470,7 +470,7 @@ def select(base: str, folder: str) -> tuple[list[str], str]:
     try:
         git("merge-base", "--is-ancestor", base, "HEAD")
     except subprocess.CalledProcessError:
-        return [folder], f"{base or 'nothing'} is no ancestor"
+        return [folder], f"{base or 'nothing'} is not an ancestor"
     new = git("ls-files", "--others", "--exclude-standard").splitlines()
     paths = [*git("diff", "--name-only", "--no-renames", base).splitlines(), *new]
     paths = [path for path in paths if not matches(path, SEEN_BY_NO_TEST)]

@@ -475,7 +475,7 @@ NO_ANSWER = [
     ),
     *("(2+3, 4)", "1 + 2, 3", r"\{1+1, 3\}", "17 + 16 = 17 + 16", "200 + 4", "4*(2+)"),
 ]
-"""What is no answer, and equal to nothing."""
+"""What is not an answer, and equal to nothing."""
 
 
 def pairs():

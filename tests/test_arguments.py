@@ -96,7 +96,7 @@ def test_text_that_utf8_cannot_write_is_refused(name):
 
 
 def test_options_that_are_no_json_are_refused():
-    with pytest.raises(InputError, match="options are no JSON"):
+    with pytest.raises(InputError, match="options are not JSON"):
         EngineSpec("vllm", "m", {"a": object()})
 
 

@@ -124,7 +124,7 @@ def test_tests_with_an_environment_of_their_own_are_apart(graph):
 def test_where_nothing_is_known_everything_is_run(repository):
     base = repository(SOURCES)
     for unknown in ("", "0" * 40, base[:-1] + "x"):
-        assert select(unknown, "tests") == (["tests"], f"{unknown or 'nothing'} is no ancestor")
+        assert select(unknown, "tests") == (["tests"], f"{unknown or 'nothing'} is not an ancestor")
     later = repository({"tests/conftest.py": ""})
     assert select(base, "tests") == (["tests"], "tests/conftest.py differs")
     repository({"autotts_jax/room/other.bin": "?"})

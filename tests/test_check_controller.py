@@ -215,7 +215,7 @@ def test_a_member_of_a_family_is_named(data):
 
 def test_what_is_no_pytree_or_no_family_is_refused(data):
     plain = dataclasses.dataclass(frozen=True)(type("Plain", (Opens,), {}))
-    assert "class Plain is no pytree" in failure(plain(), data)
+    assert "class Plain is not a pytree" in failure(plain(), data)
     assert "has no values" in failure(Family("none", (), Opens), data)
     with pytest.raises(InputError, match="episodes is 0"):
         check_controller(Opens(), data, episodes=0)

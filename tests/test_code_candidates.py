@@ -177,7 +177,7 @@ def test_odd_texts_are_failures(course, source):
 
 
 def test_a_sandbox_that_the_machine_does_not_offer_is_an_error(judge, monkeypatch):
-    """It is no failure of the candidates, all of which would fail."""
+    """It is not a failure of the candidates, all of which would fail."""
     from autotts_jax.policies.sealed import worker_pool
 
     def refuse(*_, **__):

@@ -135,7 +135,7 @@ def test_proposers_by_name(tmp_path):
     with pytest.raises(at.InputError, match="cannot be read"):
         as_proposer("constants:nowhere.json")
     file.write_text("{}")
-    with pytest.raises(at.InputError, match=r"program.json: this is no program"):
+    with pytest.raises(at.InputError, match=r"program.json: this is not a program"):
         as_proposer(f"constants:{file}")
 
 

@@ -181,13 +181,13 @@ def test_a_program_is_json(program):
         ({"stop": [[[["round", "==", [1, 0]]], [1, 0]]]}, "by '=='"),
         ({"stop": [[[["round", ">=", [1e999, 0]]], [1, 0]]]}, "must be finite"),
         ({"stop": [[[["round", ">=", [1e308, 1e308]]], [1, 0]]]}, "must be finite"),
-        ({"stop": [[[["round", ">=", [10**400, 0]]], [1, 0]]]}, "this is no program"),
-        ({"stop": [[[["round", "==", [1, 0]]], [1, 0]]]}, "^this is no program: stop cannot compare"),
+        ({"stop": [[[["round", ">=", [10**400, 0]]], [1, 0]]]}, "this is not a program"),
+        ({"stop": [[[["round", "==", [1, 0]]], [1, 0]]]}, "^this is not a program: stop cannot compare"),
         ({"open": [[[], [1, 0]]] * 4}, "at most 3"),
         ({"hyperparameters": {}}, "a program has the hyperparameters"),
         ({"go": []}, "'go' is none of hyperparameters, open, read, prune, stop, weigh"),
         ({"go": 1}, "'go' is none of hyperparameters"),
-        ({"read": [1]}, "this is no program"),
+        ({"read": [1]}, "this is not a program"),
     ],
 )
 def test_what_is_no_program_is_refused(change, message):
@@ -203,7 +203,7 @@ def test_a_line_of_what_is_no_number_is_refused(number):
 
 
 def test_json_without_end_is_no_program():
-    with pytest.raises(at.InputError, match="this is no program"):
+    with pytest.raises(at.InputError, match="this is not a program"):
         Program.from_json("[" * 100_000)
 
 
@@ -449,7 +449,7 @@ def test_a_damaged_archive_is_not_read(searched, tmp_path):
         (tmp_path / name).write_bytes((searched / name).read_bytes())
     lines = (tmp_path / "archive.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "archive.jsonl").write_bytes(b"".join([*lines[:3], b"garbage\n", *lines[3:]]))
-    with pytest.raises(at.InputError, match="line 4 is no JSON"):
+    with pytest.raises(at.InputError, match="line 4 is not JSON"):
         at.read_run(tmp_path)
 
 
@@ -457,7 +457,7 @@ def test_a_damaged_last_round_is_not_cut_off(tmp_path):
     ended = json.dumps(ENDED) + "\n"
     damaged = ended + ended.replace("{", "[")
     (tmp_path / "archive.jsonl").write_text(damaged)
-    with pytest.raises(at.InputError, match="line 2 is no JSON"):
+    with pytest.raises(at.InputError, match="line 2 is not JSON"):
         Archive(tmp_path, {})
     assert (tmp_path / "archive.jsonl").read_text() == damaged
 
@@ -574,9 +574,9 @@ def test_what_is_no_run_at_all_is_refused(tmp_path):
     written_by_hand(tmp_path)
     (tmp_path / "archive.jsonl").unlink()
     os.mkfifo(tmp_path / "archive.jsonl")
-    with pytest.raises(at.InputError, match="is no file"):
+    with pytest.raises(at.InputError, match="is not a file"):
         at.read_run(tmp_path)
-    with pytest.raises(at.InputError, match="is no file"):
+    with pytest.raises(at.InputError, match="is not a file"):
         Archive(tmp_path, {})
 
 

@@ -140,7 +140,7 @@ def test_engines_that_break_the_contract_are_caught(engine, rule):
     ("change", "rule"),
     [
         ({"vocab_size": 64}, "tokens are from 0 to vocab_size - 1"),
-        ({"end": 49}, "the end of a text is no text"),
+        ({"end": 49}, "the end of a text is not text"),
     ],
 )
 def test_tokenizers_that_break_the_contract_are_caught(change, rule):

@@ -63,7 +63,7 @@ def actions(matrix, orders, episodes):
         results = rollout([controller], matrix, orders, episodes, hooks=hooks)
         assert (results.stop_reason != StopReason.RUNNING).all()
         found[method] = [
-            # The look at which an episode ends is no round.
+            # The look at which an episode ends is not a round.
             atomic_actions(depth[: rounds + 1], active[: rounds + 1], read=method == "asc64")
             for depth, active, rounds in zip(*results.records, results.rounds, strict=True)
         ]

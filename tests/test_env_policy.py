@@ -210,7 +210,7 @@ def test_what_is_no_action_is_refused_by_the_name_of_the_player(matrix, actions,
 
 
 def test_numbers_that_int32_does_not_hold_are_out_of_range(matrix):
-    """2³² + 1 is no ANSWER, as it is none in Gymnasium."""
+    """2³² + 1 is not ANSWER, as it is none in Gymnasium."""
     actions = OPENING.copy()
     actions[:, 0] = np.resize([2**32 + 1, 2**31, -1, 1 - 2**32], len(actions))
     played = HostPlayer(Acting(actions), GAMMA).rollout(matrix, ORDERS, EPISODES)

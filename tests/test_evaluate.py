@@ -447,7 +447,7 @@ def test_a_controller_must_be_a_pytree(tmp_path):
         "class Sub(SelfConsistency):\n    pass\n"
         "mine = at.Family('mine', (), lambda branches: Sub(int(branches)), 'branches')\n"
     )
-    with pytest.raises(InputError, match="class Sub is no pytree; decorate it"):
+    with pytest.raises(InputError, match="class Sub is not a pytree; decorate it"):
         select(f"{file}:mine@1")
 
 

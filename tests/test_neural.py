@@ -347,8 +347,8 @@ def edit(path, change):
             ),
             "another network",
         ),
-        (lambda header, _: header.update(card=[]), "its card is no object"),
-        (lambda header, _: header.update(architecture="wide"), "its architecture or its card is no object"),
+        (lambda header, _: header.update(card=[]), "its card is not an object"),
+        (lambda header, _: header.update(architecture="wide"), "architecture or its card is not an object"),
         *[
             (lambda header, _, hidden=hidden: header["architecture"].update(hidden=hidden), "another network")
             for hidden in (0, -1, 4.0, True, "4", 10**30)

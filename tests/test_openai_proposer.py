@@ -217,7 +217,7 @@ def test_a_count_of_tokens_that_is_none_counts_as_the_dearest(server, tmp_path, 
 def test_a_reply_that_is_no_json_is_a_failure_that_is_paid_for(server, tmp_path, content):
     server.script = lambda _: (200, content)
     (draft,) = proposer(server, count=1).write([], tmp_path, 0, 16)
-    assert (draft.source, draft.failure) == (None, "the server's reply is no chat completion")
+    assert (draft.source, draft.failure) == (None, "the server's reply is not a chat completion")
     assert draft.tokens == proposer(server).paid(tmp_path).tokens > 1000
 
 

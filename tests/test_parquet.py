@@ -569,7 +569,7 @@ def test_commands_take_datasets_of_the_hub(run, folder):
 )
 def test_addresses_that_nothing_can_have(address):
     with pytest.raises(
-        InputError, match=r"is no address of a dataset; write hf://ORG/NAME\[@REVISION\]\[/PATH\]"
+        InputError, match=r"is not an address of a dataset; write hf://ORG/NAME\[@REVISION\]\[/PATH\]"
     ):
         at.load(address)
 

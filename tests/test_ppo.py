@@ -326,7 +326,7 @@ def test_the_clip_stops_what_has_gone_far_enough(played, batch):
         assert (steepest > 0) == (bound in (np.e, 1 / np.e))
         assert metrics["clip_fraction"] == 1
         assert metrics["kl"] == pytest.approx(np.exp(shift) - 1 - shift, rel=1e-4)
-    # So far off that the ratio is no number, the gradient still is one.
+    # So far off that the ratio is not a number, the gradient still is one.
     far = batch._replace(step=likelier(batch, 500), advantage=ones)
     (total, _), gradient = loss_and_gradient(settings, weights, far)
     assert np.isfinite(total)

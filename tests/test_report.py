@@ -227,8 +227,8 @@ def test_a_browser_shows_an_evaluation(browser, results, width):
     # The cost that was asked for is on the axis, and another can be.
     axis = page.locator("figure:visible [data-chart=frontier] .role-axis-title").first
     expect(axis).to_have_text("latency an episode, s")
-    page.get_by_label("Cost on the axis").select_option("sequential tokens an episode")
-    expect(page.get_by_text("sequential tokens an episode").locator("visible=true").first).to_be_visible()
+    page.get_by_label("Cost on the axis").select_option("sequential tokens per episode")
+    expect(page.get_by_text("sequential tokens per episode").locator("visible=true").first).to_be_visible()
     marks.first.hover()
     expect(page.locator("#vg-tooltip-element")).to_contain_text("accuracy, %")
     assert fits()

@@ -696,7 +696,7 @@ class Program:
         os.write(channel._write, {data})
         time.sleep(1)
 """
-# test_sandbox has more of what is no message.
+# test_sandbox has more of what is not a message.
 OUT_OF_PROTOCOL = {
     "b'\\xff' * 4096": "is too large",
     "frame(pickled)": "no message",

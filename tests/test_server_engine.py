@@ -126,7 +126,7 @@ TROUBLES = {
     "negative tokens": choice(text="12", finish_reason="stop", token_ids=[49, -50]),
     "tokens that are none": choice(text="12", finish_reason="stop", token_ids=[49, 300]),
     "tokens that overflow": choice(text="12", finish_reason="stop", token_ids=[49, 10**30]),
-    "cached tokens that are no number": one_token(cached='"x"'),
+    "cached tokens that are not a number": one_token(cached='"x"'),
     "fewer than no cached tokens": one_token(cached="-1"),
     "more cached tokens than the prompt has": one_token(cached="1" + "0" * 400),
     "infinite log-probabilities": one_token(logprobs="[1e999, -1e999]"),

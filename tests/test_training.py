@@ -617,7 +617,7 @@ def test_a_run_belongs_to_the_main_thread(tmp_path):
 
 def test_what_is_no_checkpoint_is_named(copy):
     (copy / "checkpoints" / "9x").mkdir()
-    with pytest.raises(InputError, match="9x is no checkpoint of this run; move it elsewhere"):
+    with pytest.raises(InputError, match="9x is not a checkpoint of this run; move it away"):
         train(copy, resume=True)
 
 

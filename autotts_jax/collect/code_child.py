@@ -15,7 +15,7 @@ def main(channel: Channel) -> None:
     Args:
         channel: to the parent.
     """
-    # Not "__main__": what a program does when it is run alone is no part of the answer.
+    # Not "__main__": what a program does when it is run alone is not part of the answer.
     namespace: dict[str, Any] = {"__name__": "answer"}
     while True:
         says, _ = channel.receive()

@@ -109,7 +109,7 @@ class ChatMessage:
         content: its text.
 
     Raises:
-        InputError: the content is no text that UTF-8 can write.
+        InputError: the content is not text that UTF-8 can write.
     """
 
     role: Literal["system", "user", "assistant"]

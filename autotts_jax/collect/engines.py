@@ -60,7 +60,7 @@ def engine_spec(
         The description, which holds no secret.
 
     Raises:
-        InputError: an option is no JSON, or a file of a local model cannot be read.
+        InputError: an option is not JSON, or a file of a local model cannot be read.
     """
     if name == "vllm" and model is not None and Path(model).is_dir():
         model = str(Path(model).resolve())

@@ -225,7 +225,7 @@ class Gatherer:
 def _extracted(text: str, find: Extractor) -> str:
     thinking, said = TAGS.split(text)
     if not thinking and TAGS.start in text and TAGS.end not in text:
-        find = extractor("boxed")  # the thinking has no end: its numbers are no answers
+        find = extractor("boxed")  # the thinking has no end: its numbers are not answers
     answer = extract(said, find)
     return answer if answer != ERROR or said == text else extract(text, extractor("boxed"))
 

@@ -11,7 +11,7 @@ from autotts_jax.replay.spelling import ERROR, MAX_LENGTH
 from autotts_jax.user_code import last_lines
 
 Form = Callable[[str], str | None]
-"""A function from an answer to its canonical form; None for what is no answer."""
+"""A function from an answer to its canonical form; None for what is not an answer."""
 
 
 class Grader(abc.ABC):
@@ -31,7 +31,7 @@ class Grader(abc.ABC):
             gold: the question's reference answer, on which forms may depend; None if there is none.
 
         Returns:
-            The form of each of the S answers, ``ERR`` for what is no answer.
+            The form of each of the S answers, ``ERR`` for what is not an answer.
 
         Raises:
             InputError: the grader cannot go on.
@@ -81,7 +81,7 @@ class FormGrader(Grader):
     """Compares answers by a function that gives their canonical forms.
 
     Args:
-        function: gives the form of an answer, None for what is no answer. It is called in this process, from
+        function: gives the form of an answer, None if it is not one. It is called in this process, from
             many threads, also with the reference answer, and never with ``ERR``.
     """
 

@@ -62,7 +62,7 @@ class MathGrader(Grader):
             gold: not used.
 
         Returns:
-            The form of each of the S answers, ``ERR`` for what is no answer.
+            The form of each of the S answers, ``ERR`` for what is not an answer.
 
         Raises:
             InputError: the grader is closed, or its workers do not start.

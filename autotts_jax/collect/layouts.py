@@ -119,7 +119,7 @@ def parse_path(name: str, path: str) -> FieldPath:
         end = match.end()
     if not steps or end != len(path):
         raise InputError(
-            f"{name} is {path!r:.60}, which is no field path; write one as doc.question or resps[*][0]"
+            f"{name} is {path!r:.60}, which is not a field path; write one as doc.question or resps[*][0]"
         )
     return tuple(steps)
 

@@ -37,7 +37,7 @@ class EngineSpec:
             computes it; None if they are in none.
 
     Raises:
-        InputError: something is no text that UTF-8 can write, or no JSON.
+        InputError: something is not text that UTF-8 can write, or no JSON.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class EngineSpec:
         try:
             check_text("an engine option", json.dumps(self.options, ensure_ascii=False))
         except (TypeError, ValueError) as error:
-            raise InputError(f"the engine's options are no JSON: {error}") from error
+            raise InputError(f"the engine's options are not JSON: {error}") from error
 
     def without_secrets(self) -> EngineSpec:
         """Leaves the secrets out of the options.

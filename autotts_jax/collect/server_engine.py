@@ -364,7 +364,7 @@ def read_models(content: bytes) -> dict[str, int | None]:
         The context length of each model, None if the server does not tell.
 
     Raises:
-        SchemaError: it is no list of models.
+        SchemaError: it is not a list of models.
     """
     listed = parse_as(_ModelList, content, closed=False)
     for model in listed.data:
@@ -385,7 +385,7 @@ def read_completion(request: Request, content: bytes, tokenizer: Tokenizer) -> C
         The completion.
 
     Raises:
-        SchemaError: it is no completion of the request.
+        SchemaError: it is not a completion of the request.
     """
     reply = parse_as(_Reply, content, closed=False)
     (choice,) = reply.choices
@@ -422,7 +422,7 @@ def _probabilities(request: Request, said: _Logprobs) -> dict[str, tuple[float, 
     if request.top_logprobs and top and by_id and all(len(place) == TOP for place in top):
         told["confidences"], told["entropies"] = reduce_top(np.array(top))
     if not all(math.isfinite(x) and x <= 0 for x in told.get("logprobs", ())):
-        raise SchemaError("token_logprobs: one is no log-probability")
+        raise SchemaError("token_logprobs: one is not a log-probability")
     if not all(math.isfinite(x) for values in told.values() for x in values):
         raise SchemaError("top_logprobs: one is not finite")
     return told if request.logprobs else {}

@@ -62,7 +62,7 @@ class SimulatedEngine:
         mean_tokens: approximate mean length of a text.
 
     Raises:
-        InputError: that is no whole number from 1 on.
+        InputError: that is not a whole number from 1 on.
     """
 
     model = "simulated"

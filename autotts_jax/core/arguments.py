@@ -47,7 +47,7 @@ def is_array(value: Any, kind: Any, *shape: int) -> bool:
 
     Args:
         value: anything.
-        kind: a kind of dtypes, such as ``np.integer``; a Python bool is no integer.
+        kind: a kind of dtypes, such as ``np.integer``; a Python bool is not an integer.
         *shape: the shape.
     """
     given = type_of(value)

@@ -171,7 +171,7 @@ def within(
         The field.
 
     Raises:
-        InputError: a limit is no finite number.
+        InputError: a limit is not a finite number.
     """
     limits = {"least": least, "most": most, "above": above}
     for name, limit in limits.items():
@@ -188,7 +188,7 @@ def check_fields(controller: Controller) -> None:
 
     Raises:
         InputError: one is neither a number nor an array, is NaN, is more than int32 holds, or is not
-            `within` its limits or a float where that declares an ``int``; or its signals are no tuple of
+            `within` its limits or a float where that declares an ``int``; or its signals are not a tuple of
             names.
     """
     kind, signals = type(controller).__name__, controller.signals

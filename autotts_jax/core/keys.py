@@ -45,7 +45,7 @@ def bits(key: PRNGKeyArray, count: int) -> UInt32[Array, " n"]:
 
 
 def _is_threefry(key: PRNGKeyArray) -> bool:
-    """Whether a key is typed and JAX would draw from it as here; an `InputError` for what is no key."""
+    """Whether a key is typed and JAX would draw from it as here; an `InputError` for what is not a key."""
     if not isinstance(key, jax.Array):
         raise InputError(f"the key is {key!r:.60}, but it must be a random key, as jax.random.key(0)")
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):

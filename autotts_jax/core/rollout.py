@@ -71,7 +71,7 @@ With two threads sharing takes longer at 1,024 lanes and less time at 4,096.
 """
 
 NO_LEADER = np.iinfo(np.int32).min
-"""In the column of answers: the leader of the controller's vote is no opened branch."""
+"""In the column of answers: the leader of the controller's vote is not an opened branch."""
 
 FOREVER = np.int32(np.iinfo(np.int32).max)
 """Rounds that no rollout has."""
@@ -666,7 +666,7 @@ def _lane_play(
     def end(lane: Lane) -> tuple[Int32[Array, " C"], Any, Int32[Array, ""] | None]:
         controller, memory, pool = opened(lane)
         extra = None if hooks.at_end is None else hooks.at_end(controller, memory, pool)
-        # The look at which the episode has ended was no round.
+        # The look at which the episode has ended was not a round.
         row = _result_row(controller, memory, pool, lane.rounds - 1, lane.stop_reason)
         return row, extra, lane.body.critical_path
 

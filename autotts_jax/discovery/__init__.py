@@ -1,4 +1,4 @@
-"""Controllers that nobody wrote: the space of programs, proposers, the judge, the archive, the loop."""
+"""New controllers: the space of programs, proposers, the judge, the archive, the loop."""
 
 import lazy_loader
 

@@ -337,7 +337,7 @@ class Environment(abc.ABC):
 
         Raises:
             InputError: the parameters are of another width, ``order`` is not W branches, or ``question`` or
-                ``gamma`` is out of range (known when it is no array).
+                ``gamma`` is out of range (known when it is not an array).
         """
         return self.reset_env(key, params or self.default_params, question, order, gamma)
 
@@ -563,7 +563,7 @@ class Environment(abc.ABC):
             self._check_order(order, params.matrix.num_branches)
 
     def _check_order(self, order: Any, recorded: int) -> None:
-        """Checks branches in opening order; which ones they are is known when they are no array of JAX."""
+        """Checks branches in opening order; which ones they are is known when they are not a JAX array."""
         width, known = self.max_branches, not isinstance(order, jax.Array)
         array = np.asarray(order) if known else order
         if array.shape != (width,) or not jnp.issubdtype(array.dtype, jnp.integer):

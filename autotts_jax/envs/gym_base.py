@@ -170,7 +170,7 @@ def as_options(options: Any) -> dict[str, Any]:
         A copy.
 
     Raises:
-        InputError: they are no mapping.
+        InputError: they are not a mapping.
     """
     if options is not None and not isinstance(options, Mapping):
         raise InputError(f"options is {options!r:.60}, but it must be a dict, as {{'question': 0}}")

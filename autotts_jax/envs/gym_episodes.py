@@ -26,7 +26,7 @@ class EnvConfig(NamedTuple):
 
     Attributes:
         env: the environment.
-        parts: names of the parts of an observation; None where observations are no dicts.
+        parts: names of the parts of an observation; None where observations are not dicts.
         keep_history: keep what an episode reveals for rendering, where that is not observed.
     """
 

@@ -33,7 +33,7 @@ class WidthDepthMacro(InRounds):
     ==================  =======  ============================================================
 
     A branch agrees if its latest answer leads the vote of the active branches' latest answers; ties go to the
-    branch opened first. While nobody has voted, no branch agrees or disagrees. Reading goes on by
+    branch opened first. While nobody has voted, no branch agrees or disagrees. Branches advance by
     ``max_advance`` intervals, to a branch's end at most, and probes each.
 
     An action that would do nothing is inadmissible, as is opening more branches than there is room for.

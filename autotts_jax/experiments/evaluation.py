@@ -438,7 +438,7 @@ def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], wi
         The orders, a row a seed.
 
     Raises:
-        InputError: there is no such protocol, a seed is no whole number from 0 on, or a question has fewer
+        InputError: there is no such protocol, a seed is not a whole number from 0 on, or a question has fewer
             branches.
     """
     _check_protocol(protocol)

@@ -34,7 +34,7 @@ class Frontier(NamedTuple):
     frontiers ``...`` (one for each resample, say) is one array.
 
     Attributes:
-        tokens: mean tokens an episode. Shape (..., K).
+        tokens: mean tokens per episode. Shape (..., K).
         accuracy: in 0 … 1. Shape (..., K).
     """
 
@@ -46,11 +46,11 @@ def frontier_of(tokens: np.ndarray, accuracy: np.ndarray) -> Frontier:
     """Computes the monotone upper envelope of K settings, of one controller or of a set of them.
 
     Args:
-        tokens: mean tokens an episode of each setting, in any order. Shape (..., K).
+        tokens: mean tokens per episode of each setting, in any order. Shape (..., K).
         accuracy: its accuracy, in 0 … 1. Shape (..., K).
 
     Raises:
-        InputError: there is no setting, shapes differ, or a figure is no number.
+        InputError: there is no setting, shapes differ, or a figure is not a number.
     """
     tokens, accuracy = np.asarray(tokens, float), np.asarray(accuracy, float)
     if tokens.shape != accuracy.shape or not tokens.ndim or not tokens.shape[-1]:

@@ -228,7 +228,7 @@ class _Question:
         self.index, self._answer = look(allocator, self._matrix, self.reads)
 
     def add(self, row: BranchRead) -> None:
-        """Adds a branch; one that was not read to its end is no part of what is known."""
+        """Adds a branch; one that was not read to its end is not part of what is known."""
         self._rows.append(row)
         if not row.whole:
             return

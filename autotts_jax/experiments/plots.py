@@ -65,7 +65,7 @@ def frontier_figure(rows: Sequence[Row]) -> Figure:
             panel.set_axis_off()
     for column in panels.T:
         lowest = [panel for panel in column if panel.axison][-1]
-        lowest.set_xlabel("tokens an episode, thousands")
+        lowest.set_xlabel("tokens per episode, thousands")
     _add_legend(figure, *panels[0, 0].get_legend_handles_labels())
     return figure
 

@@ -126,8 +126,8 @@ class Row:
         accuracy: mean of 1{correct}, in 0 … 1.
         accuracy_se: standard error of it over seeds; NaN with one seed.
         accuracy_question_se: standard error of it over questions, each the mean of its seeds.
-        tokens: mean tokens an episode.
-        sequential_tokens: mean sequential tokens an episode.
+        tokens: mean tokens per episode.
+        sequential_tokens: mean sequential tokens per episode.
         cost: mean cost of an episode, in the unit of the objective.
         objective: mean objective of an episode.
         objective_se: standard error of it over seeds; NaN with one seed.

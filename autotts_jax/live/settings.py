@@ -79,6 +79,6 @@ class ServerSettings:
             )
         if origin != "*" and not _ORIGIN.fullmatch(origin):
             raise InputError(
-                f"{origin!r:.80} is no origin of web pages; give the scheme, the host and, if there is one, "
+                f"{origin!r:.80} is not an origin of web pages; give the scheme, the host and, if any, "
                 "the port, as https://chat.example"
             )

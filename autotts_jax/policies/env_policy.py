@@ -62,7 +62,7 @@ class PolicyMemory(NamedTuple):
 
 @jax.tree_util.register_static
 class _Constant:
-    """A policy that is no pytree: to JAX all that it holds is constant."""
+    """A policy that is not a pytree: to JAX all that it holds is constant."""
 
     def __init__(self, policy: EnvPolicy):
         self.policy = policy
@@ -207,7 +207,7 @@ def as_controller(policy: EnvPolicy, gamma: float, max_steps: int | None = None)
         max_steps: the step limit; the environment's own for the data when None.
 
     Raises:
-        InputError: the policy lacks something, or γ is no price.
+        InputError: the policy lacks something, or γ is not a price.
     """
     check_policy(policy, "act")
     check_gamma(gamma)

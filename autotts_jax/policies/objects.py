@@ -114,7 +114,7 @@ def _pytrees(controllers: tuple[Controller, ...]) -> tuple[Controller, ...]:
     """The controllers, if JAX knows their class."""
     if jax.tree_util.all_leaves(controllers):
         raise InputError(
-            f"class {type(controllers[0]).__name__} is no pytree; decorate it with "
+            f"class {type(controllers[0]).__name__} is not a pytree; decorate it with "
             "@jax.tree_util.register_dataclass above @dataclasses.dataclass(frozen=True)"
         )
     return controllers

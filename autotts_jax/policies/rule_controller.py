@@ -277,7 +277,7 @@ class RuleController(Controller):
         weights = self.weigh_answer(self.see(memory, view))
         if weights is None:
             return held
-        # What is no weight counts nothing. As shares of the largest, sums neither overflow nor vanish.
+        # What is not a weight counts nothing. As shares of the largest, sums neither overflow nor vanish.
         weights = jnp.nan_to_num(jnp.asarray(weights, jnp.float32), nan=0.0, posinf=HEAVIEST)
         weights = jnp.clip(weights, 0, HEAVIEST)
         voters = view.active & (memory.keys != NONE) & (weights >= LIGHTEST)

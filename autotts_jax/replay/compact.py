@@ -3,7 +3,7 @@
 ======== ===== =====================================================================================
 name     dtype content
 ======== ===== =====================================================================================
-answers  int16 ids at every readable depth, by question, branch and depth; ``NONE`` (-1) is no answer
+answers  int16 ids at every readable depth, by question, branch and depth; ``NONE`` (-1) stands for no answer
 lengths  int32 probes of each branch, by question and branch
 tokens   int32 tokens of each branch, likewise
 gold     int16 id of the reference answer of each question

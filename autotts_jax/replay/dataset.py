@@ -223,7 +223,7 @@ class ProbeDataset:
             A dataset of the same questions.
 
         Raises:
-            InputError: the seed is no whole number of at least 0.
+            InputError: the seed is not a whole number of at least 0.
         """
         seed = check_int("seed", seed)
         return self.select(np.random.default_rng(seed).permutation(len(self)))
@@ -242,7 +242,7 @@ class ProbeDataset:
             The two sides.
 
         Raises:
-            InputError: a side would be empty, or the seed or the fraction is no number that can be one.
+            InputError: a side would be empty, or the seed or the fraction is not a number that can be one.
         """
         seed, fraction = check_int("seed", seed), check_float("fraction", fraction)
         texts = sorted({question.text for question in self.questions})

@@ -201,7 +201,7 @@ def _plain(text: str, arithmetic: bool) -> str | None:
     """The form of what needs no mathematics."""
     if text in _NAMED or text.casefold() in _NAMED:
         return _NAMED.get(text) or _NAMED[text.casefold()]
-    if (words := text_form(text)) is not None:  # before numbers: 10:30 is no ratio
+    if (words := text_form(text)) is not None:  # before numbers: 10:30 is not a ratio
         return words
     if (value := number(text, arithmetic)) is not None:
         return written(value)

@@ -80,7 +80,7 @@ def formula(text: str, other: str | None = None) -> str:
         The form.
 
     Raises:
-        UnreadableError: it is no formula.
+        UnreadableError: it is not a formula.
         OversizeError: it is one that is too large.
     """
     if text in _own and other is None:

@@ -40,7 +40,7 @@ def hub_files(address: str) -> list[Path]:
     path = parts["path"] or "" if parts else ".."
     if parts is None or ".." in path.split("/"):
         raise InputError(
-            f"{address!r:.200} is no address of a dataset; write hf://ORG/NAME[@REVISION][/PATH]"
+            f"{address!r:.200} is not an address of a dataset; write hf://ORG/NAME[@REVISION][/PATH]"
         )
     name, revision = parts["name"], parts["revision"]
     with needs("collecting", f"{address}: downloading a dataset"):

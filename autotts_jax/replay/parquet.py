@@ -87,7 +87,7 @@ def write_parquet(dataset: ProbeDataset, folder: str | Path, licence: str | None
     Raises:
         TooLargeError: a file would be larger than `read_parquet` reads.
         InputError: the dataset has another encoding or an answer `NONE`, two cells would be one file, the
-            licence is no identifier, or the folder has files or cannot be written.
+            licence is not an identifier, or the folder has files or cannot be written.
     """
     named = isinstance(licence, str) and re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", licence)
     if licence is not None and not named:

@@ -20,7 +20,7 @@ ERROR = "ERR"
 
 
 class NoAnswerError(ValueError):
-    """What was written is no answer, such as arithmetic that is still to be done."""
+    """What was written is not an answer, such as arithmetic that is still to be done."""
 
 
 class UnreadableError(ValueError):
@@ -273,7 +273,7 @@ def is_arithmetic(text: str) -> bool:
     """Tells whether a spelling is arithmetic with plain numbers that is still to be done.
 
     Args:
-        text: a spelling that is no plain number.
+        text: a spelling that is not a plain number.
 
     Returns:
         Whether it holds nothing but numbers, brackets, and operators for sums, differences, products and

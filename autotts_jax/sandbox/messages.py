@@ -29,7 +29,7 @@ _SIZES = struct.Struct("<II")
 
 
 class MessageError(ValueError):
-    """Bytes that are no message."""
+    """Bytes that are not a message."""
 
 
 class Message(NamedTuple):

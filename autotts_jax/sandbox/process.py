@@ -314,7 +314,7 @@ class Child:
         """Takes the message that is complete; the child has its time again for the next one.
 
         Raises:
-            SandboxError: it is no message.
+            SandboxError: it is not a message.
         """
         self._asked = time.monotonic()
         try:

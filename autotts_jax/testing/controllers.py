@@ -124,7 +124,7 @@ def _check_one_compilation(members: dict[str, Controller]) -> None:
     kind = type(first).__name__
     if jax.tree_util.all_leaves((first,)):
         raise AssertionError(
-            f"{name} fails the compilation check: class {kind} is no pytree; decorate it with "
+            f"{name} fails the compilation check: class {kind} is not a pytree; decorate it with "
             "@jax.tree_util.register_dataclass above @dataclasses.dataclass(frozen=True)"
         )
     structure: Callable[[Any], Any] = jax.tree.structure

@@ -41,7 +41,7 @@ def check_engine(
 
     Raises:
         AssertionError: the engine breaks the contract; the message says how.
-        InputError: it is no engine.
+        InputError: it is not an engine.
 
     Example:
         >>> from autotts_jax.collect import SimulatedEngine
@@ -79,7 +79,7 @@ def _check_tokenizer(engine: Engine, prompt: tuple[int, ...]) -> None:
     _require(len(prompt) > 0, "a chat has tokens")
     _require(all(isinstance(token, int) for token in prompt), "tokens are integers")
     _require(0 <= min(prompt) <= max(prompt) < tokenizer.vocab_size, "tokens are from 0 to vocab_size - 1")
-    _require(tokenizer.end is None or not tokenizer.decode([tokenizer.end]), "the end of a text is no text")
+    _require(tokenizer.end is None or not tokenizer.decode([tokenizer.end]), "the end of a text is not text")
     text = "The final answer is \\boxed{12}"
     _require(tokenizer.decode(tokenizer.encode(text)) == text, "decode returns the text that was encoded")
 

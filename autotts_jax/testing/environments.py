@@ -80,7 +80,7 @@ def check_functional_env(
 
     Raises:
         AssertionError: something does not hold; the message says what, and what to look at.
-        InputError: ``env`` is no environment, or a setting is wrong.
+        InputError: ``env`` is not an environment, or a setting is wrong.
     """
     if not isinstance(env, Environment):
         raise InputError(f"env is {env!r:.60}, but it must be an autotts_jax.envs.Environment")

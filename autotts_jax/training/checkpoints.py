@@ -65,7 +65,7 @@ class Checkpoints:
         foreign = set(self._folder.glob("[0-9]*")) - set(_complete(self._folder))
         for path in sorted(foreign):
             if "orbax-checkpoint-tmp" not in path.name:
-                raise InputError(f"{path} is no checkpoint of this run; move it elsewhere and resume again")
+                raise InputError(f"{path} is not a checkpoint of this run; move it away and resume again")
         own = jax.process_index()
         alone = ocp.options.MultiprocessingOptions(
             primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"process {own}"

@@ -171,7 +171,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         value = parse_json(content)
         if not isinstance(value, dict):
-            raise TypeError("it is no object")
+            raise TypeError("it is not an object")
     except (ValueError, TypeError) as error:
         raise DataError(
             path, f"the file is damaged: {quoted(error)}; start a new run in another folder"

@@ -93,7 +93,7 @@ class Archive:
             The records.
 
         Raises:
-            DataError: a line is no record.
+            DataError: a line is not a record.
         """
         yield from read_records(self.folder)
 
@@ -124,7 +124,7 @@ def read_records(folder: Path) -> Iterator[Record]:
         The records.
 
     Raises:
-        DataError: a line is no record.
+        DataError: a line is not a record.
     """
     path = folder / RECORDS
     if not _is_there(path):
@@ -153,9 +153,9 @@ def _record_of(path: Path, number: int, line: bytes) -> Record:
     try:
         record = parse_json(line)
     except ValueError as error:
-        raise DataError(path, f"line {number} is no JSON: {quoted(error)}; the file is damaged") from error
+        raise DataError(path, f"line {number} is not JSON: {quoted(error)}; the file is damaged") from error
     if not isinstance(record, dict) or "kind" not in record:
-        raise DataError(path, f"line {number} is no record; the file is damaged")
+        raise DataError(path, f"line {number} is not a record; the file is damaged")
     return record
 
 
@@ -174,7 +174,7 @@ def _line_of(record: Record) -> str:
 def _is_there(path: Path) -> bool:
     """Whether there is an archive; a device or a pipe is none, and could be read for ever."""
     if path.exists() and not path.is_file():
-        raise DataError(path, "is no file; begin the run anew in another folder")
+        raise DataError(path, "is not a file; begin the run anew in another folder")
     return path.exists()
 
 
@@ -194,7 +194,7 @@ def read_manifest(folder: Path) -> Record:
     try:
         manifest = parse_json(read_bytes(path))
     except ValueError as error:
-        raise DataError(path, f"is no JSON: {quoted(error)}; begin the run anew in another folder") from error
+        raise DataError(path, f"is not JSON: {quoted(error)}; start again in another folder") from error
     if problem := problem_of_manifest(manifest):
         raise DataError(path, f"is damaged: {problem}; begin the run anew in another folder")
     return manifest

@@ -145,7 +145,7 @@ def problem_of_manifest(manifest: Any) -> str | None:
         manifest: the JSON.
     """
     if not isinstance(manifest, dict):
-        return "it is no JSON object"
+        return "it is not JSON object"
     for name, check in _BEGUN.items():
         if name in manifest and not check(manifest[name]):
             return f"{name} cannot be {manifest[name]!r:.40}"

@@ -104,9 +104,9 @@ class Transcript:
             fields = parse_json(read_bytes(path))
             read = cls(fields["request"], tuple(fields["most"]), fields["lost"], fields["response"])
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(path, "is no transcript; restore the file") from error
+            raise DataError(path, "is not a transcript; restore the file") from error
         if not read._can_be():
-            raise DataError(path, "is no transcript, or damaged; restore the file")
+            raise DataError(path, "is not a transcript, or damaged; restore the file")
         return read
 
     def _can_be(self) -> bool:

@@ -296,7 +296,7 @@ class Program:
             tree: the JSON object.
 
         Raises:
-            InputError: it is no program.
+            InputError: it is not a program.
         """
         try:
             for key, _ in tree.items():
@@ -310,9 +310,9 @@ class Program:
             }
             return cls(hyperparameters, **slots)
         except InputError as error:
-            raise InputError(f"this is no program: {error}") from error
+            raise InputError(f"this is not a program: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            raise InputError(f"this is no program: {error!r:.100}; got {tree!r:.200}") from error
+            raise InputError(f"this is not a program: {error!r:.100}; got {tree!r:.200}") from error
 
     @classmethod
     def from_json(cls, text: str) -> Program:
@@ -322,12 +322,12 @@ class Program:
             text: the JSON.
 
         Raises:
-            InputError: it is no program.
+            InputError: it is not a program.
         """
         try:
             tree = parse_json(text)
         except ValueError as error:
-            raise InputError(f"this is no program: {error}; got {text:.200}") from error
+            raise InputError(f"this is not a program: {error}; got {text:.200}") from error
         return cls.from_tree(tree)
 
 

@@ -106,7 +106,7 @@ def check_class_name(name: str) -> None:
         or keyword.iskeyword(name)
         or not name[0].isupper()
     ):
-        raise InputError(f"{name!r} is no name of a class; give one like FirstFinishers")
+        raise InputError(f"{name!r} is not a name of a class; give one like FirstFinishers")
     if name in _TAKEN:
         raise InputError(f"{name} is what the file calls something else; give a name like FirstFinishers")
     check_unknown(name)

@@ -329,7 +329,7 @@ def refusal(tool: Any, asked: Any, place: Path) -> str | None:
     try:
         path = (place / name).resolve()
     except (OSError, ValueError, RuntimeError):
-        return "this is no file"
+        return "this is not a file"
     if tool == "Read":
         return None if path.parent == place else "only the files in this folder can be read"
     return None if path == place / FILE else f"only {FILE} can be edited"

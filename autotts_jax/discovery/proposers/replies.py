@@ -1,7 +1,7 @@
 """One call of a language model behind an OpenAI-compatible server, whatever that replies.
 
 The client gives up where a server is silent for too long, but not where it says a byte now and then, and what
-it cannot read it raises in many ways. Here a call ends in time, and what is no reply is a failure.
+it cannot read it raises in many ways. Here a call ends in time, and what is not a reply is a failure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_TEXT = 1 << 20
 _UNSENT = ("ConnectError", "ConnectTimeout", "UnsupportedProtocol")
 """What the client's transport, which differs between its versions, calls requests that were never sent."""
 
-_NO_COMPLETION = {"failure": "the server's reply is no chat completion", "used": None}
+_NO_COMPLETION = {"failure": "the server's reply is not a chat completion", "used": None}
 
 
 def api_key() -> str:
@@ -94,7 +94,7 @@ def ask(
             if attempt == ATTEMPTS - 1:
                 raise
             time.sleep(pause * 2**attempt)
-        except (ValueError, RecursionError):  # It is no JSON.
+        except (ValueError, RecursionError):  # It is not JSON.
             return _NO_COMPLETION
     return _kept(reply, key, most)
 

@@ -71,7 +71,7 @@ class ProgramRounds:
             The records of the candidates.
 
         Raises:
-            InputError: what is proposed are no programs, or more than were asked for.
+            InputError: what is proposed are not programs, or more than were asked for.
         """
         rng = np.random.default_rng([self.seed, 1, round_number])
         population = search.population

@@ -166,7 +166,7 @@ def _table1(lines: Sequence[_Line]) -> Section:
     return Section(
         "table1",
         "Table 1",
-        "Accuracy in percent/tokens an episode. A star marks a cell in which the paper "
+        "Accuracy in percent/tokens per episode. A star marks a cell in which the paper "
         "prints another figure than its released evaluator gives; ours follow the "
         "evaluator.",
         grids,

@@ -16,7 +16,7 @@ class Published(NamedTuple):
         controller: the controller's name.
         value: β or number of branches.
         accuracy: in percent, with one digit.
-        ktokens: thousands of tokens an episode, with one digit.
+        ktokens: thousands of tokens per episode, with one digit.
         source: who has published it: the paper, or the evaluator that was released with it.
         in_paper: whether the paper prints the same; it prints another figure in six cells, see `DIFFERENT`.
     """

@@ -61,8 +61,8 @@ def axes(cost: CostName) -> list[Axis]:
         cost: the unit of its objective.
     """
     tokens = [
-        Axis("tokens", "tokens an episode", "~s"),
-        Axis("sequential_tokens", "sequential tokens an episode", "~s"),
+        Axis("tokens", "tokens per episode", "~s"),
+        Axis("sequential_tokens", "sequential tokens per episode", "~s"),
     ]
     if cost == "tokens":
         return tokens

@@ -115,7 +115,7 @@ def _read_header(file: Path, archive: Npz) -> tuple[dict[str, Any], tuple[Signal
     """The header, its fields checked but for the architecture, and the signals in that."""
     try:
         if archive.forms["header"].dtype.kind != "U":
-            raise ValueError("its header is no text")
+            raise ValueError("its header is not text")
         header = parse_json(str(archive.read("header")))
         if header["format"] != FORMAT:
             raise ValueError(f"its format is {header['format']!r:.60}")
@@ -126,7 +126,7 @@ def _read_header(file: Path, archive: Npz) -> tuple[dict[str, Any], tuple[Signal
             )
         check_float("its γ", header["gamma"], 0)
         if not isinstance(header["architecture"], dict) or not isinstance(header["card"], dict):
-            raise TypeError("its architecture or its card is no object")
+            raise TypeError("its architecture or its card is not an object")
         signal_inputs = _signal_inputs(header["architecture"])
         if (trained_on := header.get("trained_on")) is not None:
             for name, value in dataclasses.asdict(Scale(**trained_on)).items():

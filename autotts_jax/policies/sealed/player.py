@@ -92,7 +92,7 @@ class SealedPlayer(Player):
     ) -> Iterator[tuple[tuple[str, ...], Callable[[Mapping[str, float]], Play]]]:
         """Lends a process that plays all episodes with other constants, without another compilation.
 
-        As it has played the same episodes before, what it comes to is no result; see
+        As it has played the same episodes before, what it comes to is not a result; see
         `autotts_jax.policies.scaling` for how constants change.
 
         Args:
@@ -100,7 +100,7 @@ class SealedPlayer(Player):
             orders: branch orders of each question.
 
         Yields:
-            Names of the constants, none where the code is no controller; and a function that plays with a
+            Names of the constants, none where the code is not a controller; and a function that plays with a
             factor for each of them.
 
         Raises:

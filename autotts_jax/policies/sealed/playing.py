@@ -181,7 +181,7 @@ def constants_of(player: Player) -> tuple[str, ...]:
         player: the player.
 
     Returns:
-        At most `MOST_CONSTANTS` names, of which all can be shown; none of a player that is no controller.
+        At most `MOST_CONSTANTS` names, of which all can be shown; none of a player that is not a controller.
     """
     names = constants(player.controllers[0]) if isinstance(player, ControllerPlayer) else ()
     return tuple(filter(is_name, names))[:MOST_CONSTANTS]

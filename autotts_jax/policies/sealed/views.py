@@ -196,7 +196,7 @@ class Labels:
         return {**fields, KEYS: self._of(fields[KEYS])} if KEYS in fields else dict(fields)
 
     def _of(self, ids: Int[np.ndarray, "L ..."]) -> Int[np.ndarray, "L ..."]:
-        """Labels of ids, where most are as they were the last time; what is no id stays."""
+        """Labels of ids, where most are as they were the last time; what is not an id stays."""
         flat = ids.reshape(len(ids), -1)
         if self._before is None:
             self._before = np.full_like(flat, NONE), np.full_like(flat, NONE)
