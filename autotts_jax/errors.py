@@ -13,6 +13,13 @@ class InputError(ValueError):
     """
 
 
+class UnknownSettingError(InputError, TypeError):
+    """A keyword argument has a name that is not known.
+
+    Also a TypeError, in the words of Python's own: trainers try arguments that not every environment has.
+    """
+
+
 class TooLargeError(InputError):
     """A file would be larger than this package reads; it was not written."""
 

@@ -782,7 +782,7 @@ def test_an_environment_takes_keys_and_actions_for_what_they_are(data):
     key = jax.random.key(0)
     _, state = env.reset(key, params)
     for action in (0.5, True):
-        with pytest.raises(at.InputError, match=f"an action must be of integers, but it is {action}"):
+        with pytest.raises(at.InputError, match=f"an action must be an integer, but it is {action}"):
             env.step(key, state, action, params)
 
 

@@ -853,6 +853,67 @@ def test_random_words_are_those_of_jax(key):
     assert np.array_equal(keys.bits(key, 3), jax.random.bits(key, (3,)))
 
 
+@pytest.fixture(scope="module", params=["WidthDepth-v0", "WidthDepthRounds-v0", "WidthDepthMacro-v0"])
+def begun(request):
+    """An environment with an episode under way, made without ``jit``, and an action."""
+    data = synthetic(questions=4, branches=8)
+    env, params = at.make(request.param, data, max_branches=4, obs="history", budget=30_000)
+    _, state = env.reset(jax.random.key(0), params)
+    return env, params, state, jnp.zeros(env.action_space().shape, jnp.int32)
+
+
+def test_states_can_be_donated(begun):
+    """Every leaf of a state is an array of its own, and none belongs to the parameters."""
+    env, params, state, action = begun
+    after = env.step(jax.random.key(0), state, action, params)[1]
+    others = {leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(params)}
+    for one in (state, after):
+        leaves = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(one)]
+        assert len(set(leaves)) == len(leaves)
+        assert others.isdisjoint(leaves)
+    _, donated = env.reset(jax.random.key(0), params)
+    step = jax.jit(env.step, donate_argnums=1)
+    assert jax.tree.all(
+        jax.tree.map(jnp.array_equal, step(jax.random.key(0), donated, action, params)[1], after)
+    )
+    env.reset(jax.random.key(0), params)
+
+
+def test_flax_writes_and_reads_states(begun):
+    serialization = pytest.importorskip("flax.serialization")
+    env, params, state, action = begun
+    after = env.step(jax.random.key(0), state, action, params)[1]
+    again = serialization.from_bytes(state, serialization.to_bytes(after))
+    assert jax.tree.all(jax.tree.map(np.array_equal, again, after))
+    with pytest.raises(InputError, match="not a state of the same environment"):
+        serialization.from_state_dict(state, {"time": 0})
+
+
+def test_states_have_replace(begun):
+    _, _, state, _ = begun
+    assert state.replace(time=jnp.int32(3)).time == 3
+
+
+def test_dtypes_are_promoted_as_ever_where_the_caller_is_strict(begun):
+    env, params, state, action = begun
+    expected = env.step(jax.random.key(0), state, action, params)
+    with jax.numpy_dtype_promotion("strict"):
+        _, strict = jax.jit(env.reset)(jax.random.key(0), params)
+        found = jax.jit(env.step)(jax.random.key(0), strict, action, params)
+    assert jax.tree.map(jnp.result_type, found) == jax.tree.map(jnp.result_type, expected)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_actions_of_another_shape_are_refused(begun):
+    env, params, state, action = begun
+    wrong = action[None] if action.shape == () else action[:1]
+    with pytest.raises(InputError, match="an action must be "):
+        env.step(jax.random.key(0), state, wrong, params)
+    with pytest.raises(InputError, match="an action must be "):
+        jax.jit(env.step)(jax.random.key(0), state, wrong, params)
+
+
 def test_default_parameters_are_made_once_also_under_jit():
     env = WidthDepth(3, fused=True)
     shapes = jax.eval_shape(env.reset, KEY)

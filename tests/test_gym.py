@@ -265,6 +265,59 @@ def test_the_step_limit_truncates(make):
     assert env.step(BRANCH)[2:4] == (False, True)
 
 
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("registered", [False, True])
+def test_vectors_take_max_episode_steps_as_single_environments_do(make_vec, registered, mode):
+    limit = {"max_episode_steps": 2}
+    spec = dataclasses.replace(gymnasium.spec(ATOMIC), **limit) if registered else ATOMIC
+    given = {} if registered else limit
+    vector = make_vec(spec, autoreset_mode=mode, **given)
+    single = {"vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": mode}}
+    if registered:
+        sync = make_vec(spec, **single)
+    else:
+        sync = SyncVectorEnv(
+            [lambda: gymnasium.make(ATOMIC, data=vector.params.matrix, max_branches=WIDTH, **limit)] * LANES,
+            autoreset_mode=mode,
+        )
+    same(vector.reset(seed=0), sync.reset(seed=0))
+    ends = []
+    for action in ([BRANCH, BRANCH, ANSWER], [BRANCH, ANSWER, BRANCH], [BRANCH] * 3, [2, 2, 2]):
+        results = vector.step(np.array(action))
+        same(results, sync.step(np.array(action)))
+        ends.append((results[2] & results[3]).any())
+    assert any(ends)  # a limit that an answer reaches is said, too
+
+
+def test_bad_max_episode_steps(data):
+    with pytest.raises(InputError, match="max_episode_steps is 0"):
+        WidthDepthVectorEnv(data, max_branches=WIDTH, max_episode_steps=0)
+    assert WidthDepthVectorEnv(data, max_branches=WIDTH, max_episode_steps=-1).num_envs == 1
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_gymnasium_records_the_statistics_of_episodes(make_vec, mode, request):
+    if mode is AutoresetMode.SAME_STEP and gymnasium.__version__ < "1.4":
+        request.applymarker(pytest.mark.xfail(reason="Gymnasium #1624", strict=True))
+    envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(make_vec(autoreset_mode=mode, gamma=0.01))
+    envs.reset(seed=0)
+    rng = np.random.default_rng(0)
+    total, length, begun = np.zeros(LANES), np.zeros(LANES, int), np.zeros(LANES, bool)
+    seen = 0
+    for _ in range(40):
+        _, reward, terminated, truncated, infos = envs.step(rng.choice([BRANCH, ANSWER, 2], LANES))
+        counted = ~begun if mode is AutoresetMode.NEXT_STEP else np.ones(LANES, bool)
+        total[counted] += reward[counted]
+        length[counted] += 1
+        ended = terminated | truncated
+        if ended.any():
+            np.testing.assert_allclose(infos["episode"]["r"][ended], total[ended])
+            np.testing.assert_array_equal(infos["episode"]["l"][ended], length[ended])
+        total[ended], length[ended], begun = 0, 0, ended
+        seen += ended.sum()
+    assert seen > 20
+
+
 @pytest.mark.parametrize("last", [ANSWER, BRANCH])
 def test_no_step_without_an_episode(make, last):
     env = make(max_steps=1)
@@ -869,6 +922,14 @@ def test_nothing_is_rendered_without_a_mode(make, make_vec):
 # --- arguments ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("make_one", [gymnasium.make, gymnasium.make_vec])
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_an_unknown_argument_is_a_type_error_in_the_words_of_python(make_one, name):
+    """TorchRL gives ``frameskip`` on trial, and looks for these words."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'frameskip'"):
+        make_one(name, frameskip=4)
+
+
 @pytest.mark.parametrize("kind", [WidthDepthEnv, WidthDepthVectorEnv])
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -886,7 +947,7 @@ def test_nothing_is_rendered_without_a_mode(make, make_vec):
         ({"data": 3}, "data is 3, but it must be"),
         ({"max_branches": 4.0}, "max_branches is 4.0, but it must be a whole number"),
         ({"seed": "a"}, "seed is 'a', but it must be a whole number"),
-        ({"max_branch": 4}, "no setting 'max_branch'; did you mean 'max_branches'?"),
+        ({"max_branch": 4}, "unexpected keyword argument 'max_branch'; did you mean 'max_branches'?"),
     ],
 )
 def test_bad_arguments(kind, data, arguments, message):
@@ -899,7 +960,7 @@ def test_bad_arguments_of_a_vector(data):
         WidthDepthVectorEnv(data, num_envs=0)
     with pytest.raises(InputError, match="unknown autoreset_mode 'Never'; there are NextStep, "):
         WidthDepthVectorEnv(data, autoreset_mode="Never")
-    with pytest.raises(InputError, match="WidthDepth has no setting 'gama'"):
+    with pytest.raises(InputError, match="WidthDepth got an unexpected keyword argument 'gama'"):
         WidthDepthVectorEnv(data, gama=1.0, max_branches=WIDTH)
 
 

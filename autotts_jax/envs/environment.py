@@ -10,8 +10,8 @@ import abc
 import dataclasses
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,12 +36,14 @@ from autotts_jax.envs.params import (
     different_branches,
     draw_orders,
     gamma_range,
+    register_with_flax,
     reward_mode,
+    with_own_buffers,
 )
 from autotts_jax.envs.rewards import Reward, reward
 from autotts_jax.envs.spaces import Box, Dict
 from autotts_jax.envs.targets import majority_target, majority_targets
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, UnknownSettingError
 from autotts_jax.replay import embedded
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -54,6 +56,21 @@ Observation = Any
 
 OBSERVATIONS = ("features", "history", "flat")
 """What ``obs`` can be."""
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _in_standard_promotion(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Runs a method with JAX's usual promotion of dtypes, whatever the caller has set."""
+
+    @functools.wraps(method)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with jax.numpy_dtype_promotion("standard"):
+            return method(*args, **kwargs)
+
+    return run
 
 
 class Environment(abc.ABC):
@@ -141,14 +158,16 @@ class Environment(abc.ABC):
             The arguments of the class, and those of `make_params`.
 
         Raises:
-            InputError: there is no such setting.
+            UnknownSettingError: there is no such setting.
         """
         of_class = list(inspect.signature(cls).parameters)
         of_params = list(inspect.signature(cls.make_params).parameters)[2:]  # after self and the matrix
         known = [*of_class, *of_params]
         for name in settings:
             if name not in known:
-                raise InputError(f"{cls.__name__} has no setting {name!r}; {nearest(name, known)}")
+                raise UnknownSettingError(
+                    f"{cls.__name__} got an unexpected keyword argument {name!r}; {nearest(name, known)}"
+                )
         return (
             {name: value for name, value in settings.items() if name in of_class},
             {name: value for name, value in settings.items() if name in of_params},
@@ -156,6 +175,7 @@ class Environment(abc.ABC):
 
     # --- parameters and spaces ---------------------------------------------------------------------------
 
+    @_in_standard_promotion
     def make_params(
         self,
         matrix: ProbeMatrix,
@@ -341,6 +361,7 @@ class Environment(abc.ABC):
         """
         return self.reset_env(key, params or self.default_params, question, order, gamma)
 
+    @_in_standard_promotion
     def step(
         self, key: PRNGKeyArray, state: EnvState, action: Array, params: EnvParams | None = None
     ) -> tuple[Observation, EnvState, Array, Array, Array, dict[str, Any]]:
@@ -366,6 +387,7 @@ class Environment(abc.ABC):
         info |= {"terminated": terminated, "truncated": truncated, "final_observation": final}
         return self.get_obs(state, params), state, reward, terminated, truncated, info
 
+    @_in_standard_promotion
     def reset_env(
         self,
         key: PRNGKeyArray,
@@ -387,6 +409,7 @@ class Environment(abc.ABC):
             InputError: see `reset`.
         """
         self._check(params, question, order, gamma)
+        register_with_flax()
         matrix = params.matrix
         # One draw of three words; the bias of a remainder is below 1e-6 for fewer than 4,000 questions.
         word = keys.bits(key, 3)
@@ -428,8 +451,10 @@ class Environment(abc.ABC):
             time=jnp.int32(0),
             critical_path=jnp.int32(0) if params.cost is not None and params.cost.waits else None,
         )
+        state = with_own_buffers(state)
         return self._first_observation(state, params), state
 
+    @_in_standard_promotion
     def step_env(
         self,
         key: PRNGKeyArray,  # noqa: ARG002
@@ -457,8 +482,12 @@ class Environment(abc.ABC):
                 f"the state has {state.pool.width} branches, but the environment {self.max_branches}; step "
                 "with the environment that reset was called on"
             )
-        if not jnp.issubdtype(jnp.result_type(action), jnp.integer):
-            raise InputError(f"an action must be of integers, but it is {action!r:.60}")
+        shape = self.action_space(params).shape or ()
+        if not jnp.issubdtype(jnp.result_type(action), jnp.integer) or jnp.shape(action) != shape:
+            raise InputError(
+                f"an action must be {f'integers of shape {shape}' if shape else 'an integer'}, but it is "
+                f"{action!r:.60}"
+            )
         before = state.pool.with_matrix(params.matrix)
         looked = before.view(state.time)
         decoded, invalid = self.decode(looked, action)
@@ -510,8 +539,10 @@ class Environment(abc.ABC):
             "action_mask": self.action_mask(view),
         }
         worth -= jnp.where(invalid, params.invalid_penalty, 0.0)
+        stepped = with_own_buffers(stepped)
         return self.get_obs(stepped, params), stepped, worth, answered, info
 
+    @_in_standard_promotion
     def get_obs(self, state: EnvState, params: EnvParams) -> Observation:
         """Makes the observation of a state.
 

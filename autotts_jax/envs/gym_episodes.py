@@ -28,11 +28,14 @@ class EnvConfig(NamedTuple):
         env: the environment.
         parts: names of the parts of an observation; None where observations are not dicts.
         keep_history: keep what an episode reveals for rendering, where that is not observed.
+        max_episode_steps: steps after which an episode is truncated as by `gymnasium.wrappers.TimeLimit`,
+            which observations do not show; None for no such limit.
     """
 
     env: Environment
     parts: tuple[str, ...] | None
     keep_history: bool
+    max_episode_steps: int | None = None
 
 
 class Slot(NamedTuple):
@@ -121,6 +124,8 @@ def _play(
     env = shown.env
     obs, state, reward, terminated, info = env.step_env(lane.key, lane.state, action, params)
     truncated = ~terminated & env.is_truncated(state, params)
+    if shown.max_episode_steps is not None:
+        truncated |= state.time >= shown.max_episode_steps
     played, step = Slot(lane.key, state), _step(shown, obs, reward, terminated, truncated, info)
     if mode is AutoresetMode.DISABLED:
         return played, step, None

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, PRNGKeyArray
 
-from autotts_jax.checks import check_choice
+from autotts_jax.checks import check_choice, check_int
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.envs.gym import WidthDepthEnv
 from autotts_jax.envs.gym_base import (
@@ -47,6 +47,8 @@ class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
         data: see `WidthDepthEnv`.
         num_envs: number of environments.
         encoding: see `WidthDepthEnv`.
+        max_episode_steps: steps after which an episode is truncated, as `gymnasium.make` and an id's spec
+            have it; None for no limit beside ``max_steps``.
         autoreset_mode: when an ended episode is followed by the next: ``NextStep``, ``SameStep`` or
             ``Disabled``, or the `AutoresetMode` itself.
         render_mode: see `WidthDepthEnv`.
@@ -65,6 +67,7 @@ class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
         *,
         num_envs: int = 1,
         encoding: str = EXACT,
+        max_episode_steps: int | None = None,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
         **settings: Any,
@@ -73,7 +76,12 @@ class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
             raise InputError(f"num_envs is {num_envs!r}, but it must be an integer of at least 1")
         if not isinstance(autoreset_mode, AutoresetMode):
             check_choice("autoreset_mode", autoreset_mode, [mode.value for mode in AutoresetMode])
+        if max_episode_steps == -1:  # as Gymnasium says that there is no limit
+            max_episode_steps = None
+        if max_episode_steps is not None:
+            check_int("max_episode_steps", max_episode_steps, 1)
         self._set_up(data, encoding, render_mode, settings)
+        self._shown = self._shown._replace(max_episode_steps=max_episode_steps)
         self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = self.metadata | {"autoreset_mode": self.autoreset_mode}

@@ -133,7 +133,10 @@ class GymnaxEnv(environment.Environment):  # type: ignore[misc]
 
 
 class OldGymnaxEnv(GymnaxEnv):
-    """The same with the step of gymnax before 1.0: one flag for both kinds of ends."""
+    """The same with the step of gymnax before 1.0: one flag for both kinds of ends.
+
+    `gymnax.wrappers.LegacyStepAPIWrapper` does the like, but cannot be copied, and rejax copies environments.
+    """
 
     def step(self, key: jax.Array, state: EnvState, action: Array, params: EnvParams | None = None) -> Any:
         """Takes a step; an episode that ends with it is followed by the first state of the next one.
@@ -145,12 +148,11 @@ class OldGymnaxEnv(GymnaxEnv):
             params: the parameters.
 
         Returns:
-            Observation, state, reward, done and info. Trainers keep the info of every step, so it has the
-            numbers alone, neither mask nor final observation.
+            Observation, state, reward, done and info, in which ``truncated`` and ``final_observation`` tell
+            what to bootstrap from.
         """
         obs, state, reward, terminated, truncated, info = super().step(key, state, action, params)
-        numbers = {name: value for name, value in info.items() if getattr(value, "shape", None) == ()}
-        return obs, state, reward, terminated | truncated, numbers
+        return obs, state, reward, terminated | truncated, info
 
 
 class MultiDiscrete(spaces.Space):  # type: ignore[misc]

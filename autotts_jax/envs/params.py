@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -26,9 +27,21 @@ ORDERS = 1024
 """Branch orders that episodes draw from."""
 
 
+class _Replaceable:
+    """A dataclass of which copies with other values can be made, as of flax's."""
+
+    def replace(self, **changes: Any) -> Self:
+        """Replaces some values.
+
+        Args:
+            changes: new values by name.
+        """
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)  # arrays cannot say whether they are equal
-class EnvParams:
+class EnvParams(_Replaceable):
     """The parameters of an environment. Every leaf is traced, and all but the data can be batched.
 
     Attributes:
@@ -66,18 +79,10 @@ class EnvParams:
 
     __repr__ = brief
 
-    def replace(self, **changes: Any) -> Self:
-        """Replaces some parameters.
-
-        Args:
-            changes: new values by name.
-        """
-        return dataclasses.replace(self, **changes)
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class EnvState:
+class EnvState(_Replaceable):
     """An episode under way.
 
     Attributes:
@@ -102,6 +107,43 @@ class EnvState:
     gamma: Float[Array, ""]
     time: Int32[Array, ""]
     critical_path: Int32[Array, ""] | None
+
+
+@functools.cache
+def register_with_flax() -> None:
+    """Lets `flax.serialization` write and read states; called before there is one, as flax takes time."""
+    from flax import serialization
+
+    def to_dict(state: EnvState) -> dict[str, Array]:
+        leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+        return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+
+    def from_dict(state: EnvState, values: dict[str, Array]) -> EnvState:
+        names = to_dict(state)
+        if names.keys() != values.keys():
+            raise InputError(
+                "this is not a state of the same environment: it has "
+                f"{', '.join(sorted(names.keys() ^ values.keys())):.200} more or fewer"
+            )
+        return jax.tree.unflatten(jax.tree.structure(state), [values[name] for name in names])
+
+    serialization.register_serialization_state(EnvState, to_dict, from_dict)
+
+
+def with_own_buffers(state: EnvState) -> EnvState:
+    """Copies what leaves may share with one another or with parameters, so that a state can be donated.
+
+    Args:
+        state: the state. Under ``jit`` only what is twice in it is copied, as outputs share nothing else.
+    """
+    seen = set()
+
+    def own(leaf: Array) -> Array:
+        shared = id(leaf) in seen or not isinstance(leaf, jax.core.Tracer)
+        seen.add(id(leaf))
+        return jnp.copy(leaf) if shared else leaf
+
+    return jax.tree.map(own, state)
 
 
 def gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:

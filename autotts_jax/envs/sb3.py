@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from autotts_jax.envs.gym_base import as_options
 from autotts_jax.envs.gym_vector import WidthDepthVectorEnv
+from autotts_jax.errors import InputError
 from autotts_jax.extras import needs
 
 with needs("sb3", "a vector environment for Stable-Baselines3"):
@@ -39,9 +41,11 @@ class SB3VecEnv(VecEnv):
         return cls(cast(WidthDepthVectorEnv, envs), reward_scale)
 
     def reset(self) -> VecEnvObs:
-        """Starts an episode in every environment."""
-        obs, _ = self.envs.reset(seed=list(self._seeds))
+        """Starts an episode in every environment, with the options of `set_options`."""
+        obs, infos = self.envs.reset(seed=list(self._seeds), options=_together(self._options, self.num_envs))
+        self.reset_infos = _apart(infos, self.num_envs)
         self._reset_seeds()
+        self._reset_options()
         return obs
 
     def step_async(self, actions: np.ndarray) -> None:
@@ -51,12 +55,16 @@ class SB3VecEnv(VecEnv):
     def step_wait(self) -> VecEnvStepReturn:
         """Plays them; an episode that ends with them is followed by the next one's first observation."""
         obs, reward, terminated, truncated, infos = self.envs.step(self._actions)
-        done = terminated | truncated
-        told: list[dict[str, Any]] = [{} for _ in done]
-        for lane in np.flatnonzero(done):
-            last = infos["final_obs"][lane]
-            told[lane] = {"terminal_observation": last, "TimeLimit.truncated": bool(truncated[lane])}
-        return obs, reward * self.reward_scale, done, told
+        last = infos.pop("final_obs", None), infos.pop("final_info", {})
+        told = _apart(infos, self.num_envs)
+        if last[0] is not None:
+            ended = _apart(last[1], self.num_envs)
+            for lane in np.flatnonzero(terminated | truncated):
+                self.reset_infos[lane] = told[lane]
+                told[lane] = ended[lane] | {"terminal_observation": last[0][lane]}
+        for info, cut in zip(told, (truncated & ~terminated).tolist(), strict=True):
+            info["TimeLimit.truncated"] = cut
+        return obs, reward * self.reward_scale, terminated | truncated, told
 
     def get_images(self) -> Sequence[np.ndarray | None]:
         """Draws each environment, if its render mode is ``rgb_array``."""
@@ -74,8 +82,9 @@ class SB3VecEnv(VecEnv):
         return [rows[lane] for lane in self._get_indices(indices)]
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """Gives an attribute, which all environments share."""
-        return [getattr(self.envs, attr_name) for _ in self._get_indices(indices)]
+        """Gives an attribute, which all environments share; of spaces, that of one environment."""
+        name = f"single_{attr_name}" if attr_name in ("action_space", "observation_space") else attr_name
+        return [getattr(self.envs, name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:  # noqa: ARG002
         """Sets an attribute of all environments."""
@@ -92,3 +101,35 @@ class SB3VecEnv(VecEnv):
     def close(self) -> None:
         """Closes the environments."""
         self.envs.close()
+
+
+def _together(options: Sequence[Any], num_envs: int) -> dict[str, Any]:
+    """The options of all environments as those of one reset: one value for all, or an array for each."""
+    each = [as_options(of_one) for of_one in options]
+    if len(each) != num_envs or any(of_one.keys() != each[0].keys() for of_one in each):
+        raise InputError(
+            f"set_options must give each of {num_envs} environments options, and all of them options of the "
+            f"same names, but it gives {[sorted(of_one) for of_one in each]!r:.100}"
+        )
+    together = {}
+    for name in each[0]:
+        values = [of_one[name] for of_one in each]
+        same = all(np.array_equal(value, values[0]) for value in values)
+        if name == "order" and not same and np.ndim(values[0]) == 0:
+            raise InputError("option 'order' is another seed for each environment; give each its branches")
+        together[name] = values[0] if same else values
+    return together
+
+
+def _apart(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any]]:
+    """The infos of each environment, numbers as Python's own."""
+    columns = {name: column for name, column in infos.items() if not name.startswith("_")}
+    rows = {
+        name: _apart(column, num_envs)
+        if isinstance(column, Mapping)
+        else column.tolist()
+        if column.ndim == 1
+        else list(column)
+        for name, column in columns.items()
+    }
+    return [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]

@@ -93,6 +93,18 @@ def test_log_wrapper_takes_rounds_too(make):
     assert terminated.any()
 
 
+def test_the_old_step_is_todays_with_one_flag(make):
+    (obs, (reward, terminated, truncated, info)), (obs_old, (reward_old, done, info_old)) = (
+        play(make(old_step=old, max_steps=5)) for old in (False, True)
+    )
+    assert (terminated & ~truncated).any()
+    assert truncated.any()
+    for given, expected in ((obs_old, obs), (reward_old, reward), (done, terminated | truncated)):
+        np.testing.assert_array_equal(given, expected)
+    assert {"final_observation", "action_mask", "truncated"} <= info_old.keys()
+    jax.tree.map(np.testing.assert_array_equal, info_old, info)
+
+
 def test_ppo_of_rejax_runs(make):
     rejax = pytest.importorskip("rejax")
     algorithm = rejax.PPO.create(
@@ -114,10 +126,12 @@ def test_ppo_of_purejaxrl_runs(make, monkeypatch):
     if "PUREJAXRL" not in os.environ:
         pytest.skip("set PUREJAXRL to a clone of luchris429/purejaxrl")
     monkeypatch.syspath_prepend(os.environ["PUREJAXRL"])
-    if importlib.util.find_spec("brax") is None:  # its wrappers import it for environments of brax
-        brax = types.ModuleType("brax")
-        brax.envs = types.ModuleType("brax.envs")
-        monkeypatch.setitem(sys.modules, "brax", brax)
+    training = types.ModuleType("brax.envs.wrappers.training")  # its wrappers import brax and navix
+    training.EpisodeWrapper = training.AutoResetWrapper = object
+    for name in ("brax", "brax.envs", "brax.envs.wrappers", "navix"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, training.__name__, training)
+    sys.modules["brax"].envs = sys.modules["brax.envs"]
     ppo = importlib.import_module("purejaxrl.ppo")
     gymnax.register("WidthDepth", lambda: make(old_step=True))
     config = {

@@ -9,6 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from autotts_jax.envs import ENVIRONMENTS
+
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed; make test-clients has an environment with it"
 )
@@ -59,11 +61,11 @@ def test_ppo_of_cleanrl_trains_by_id(tmp_path, name):
         assert np.isfinite(values).all()
 
 
-@pytest.mark.parametrize("name", [ROUNDS, MACRO, ATOMIC])
+@pytest.mark.parametrize("name", [f"autotts_jax:{name}" for name in ENVIRONMENTS])
 def test_specs_of_torchrl_hold(name):
     libs = pytest.importorskip("torchrl.envs.libs.gym")
     utils = pytest.importorskip("torchrl.envs.utils")
-    env = libs.GymWrapper(gym.make(name), device="cpu")
+    env = libs.GymEnv(name, device="cpu")
     utils.check_env_specs(env, seed=0)
     played = env.rollout(20)
     assert played["next", "reward"].shape == (len(played), 1)
