@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +19,26 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
-import uvicorn
-from prometheus_client.parser import text_string_to_metric_families
+from serving import (
+    KEY,
+    SAMPLING,
+    SETTINGS,
+    Engine,
+    ask,
+    client,
+    counted,
+    free_port,
+    health,
+    post,
+    served,
+    until,
+    user,
+)
 
 from autotts_jax import live
 from autotts_jax.cli import main as cli
 from autotts_jax.cli.options import EngineOptions
-from autotts_jax.collect import Cancelled, EngineError, MathGrader, Sampling, SimulatedEngine
+from autotts_jax.collect import Cancelled, MathGrader, Sampling, SimulatedEngine
 from autotts_jax.collect.engine import Finish
 from autotts_jax.collect.simulated import ByteTokenizer
 from autotts_jax.collect.thinking import CHANNELS, TAGS
@@ -41,82 +53,9 @@ from autotts_jax.live.metrics import tokens_saved
 from autotts_jax.live.server import create_app, serve
 from autotts_jax.live.settings import ServerSettings
 
-KEY = "secret"
-SAMPLING = Sampling(interval=20, max_tokens=160)
-SETTINGS = ServerSettings("sim", SAMPLING, max_branches=8, api_key=KEY)
 GUIDE = Path(__file__).parents[1] / "docs" / "how-to" / "serve.md"
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-
-class Engine(SimulatedEngine):
-    """Counts what it works on; a question that says "wait" is not continued for long."""
-
-    max_model_len = 1000
-
-    def __init__(self):
-        super().__init__(mean_tokens=80)
-        self._lock = threading.Lock()
-        self._running = 0
-        self.cancelled = 0
-        self.most = 0
-        self.broken = False
-        self.prompts = []
-
-    @property
-    def running(self):
-        return self._running
-
-    def generate(self, requests, cancel=None):
-        if self.broken:
-            raise EngineError("the engine ran out of memory at 0xdeadbeef")
-        self.prompts += map(self._text, requests)
-        with self._counted(len(requests)):
-            time.sleep(0.01)
-            if any(r.temperature and len(r.prompt) > 40 and "wait" in self._text(r) for r in requests):
-                assert cancel.wait(60), "nobody cancelled what waits"
-            return super().generate(requests, cancel)
-
-    def _text(self, request):
-        return self.tokenizer.decode(request.prompt)
-
-    @contextlib.contextmanager
-    def _counted(self, count):
-        with self._lock:
-            self._running += count
-            self.most = max(self.most, self._running)
-        try:
-            yield
-        except Cancelled:
-            with self._lock:
-                self.cancelled += 1
-            raise
-        finally:
-            with self._lock:
-                self._running -= count
-
-
-@contextlib.contextmanager
-def served(engine, settings=SETTINGS):
-    """The address of a server in a thread."""
-    app = create_app(engine, settings)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        until(lambda: server.started or not thread.is_alive())
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
-def until(holds, seconds=120):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -149,19 +88,6 @@ def compiled(address):  # noqa: ARG001
     until(lambda: not any(thread.name == "compile" for thread in threading.enumerate()))
 
 
-def client(address, key=KEY, **options):
-    return openai.OpenAI(base_url=f"{address}/v1", api_key=key, max_retries=0, **options)
-
-
-def ask(address, question, model="sim:cmc@0.2", **parameters):
-    with client(address) as asking:
-        return asking.chat.completions.create(model=model, messages=user(question), **parameters)
-
-
-def user(question):
-    return [{"role": "user", "content": question}]
-
-
 @contextlib.contextmanager
 def stream(address, question, **parameters):
     with client(address) as asking:
@@ -180,16 +106,6 @@ def told(address, question):
 
 def idle(engine, address):
     return health(address)["requests"] == engine.running == 0
-
-
-def health(address):
-    return httpx.get(f"{address}/health").json()
-
-
-def post(address, body, **headers):
-    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json", **headers}
-    content = body if isinstance(body, bytes) else httpx.Request("POST", address, json=body).read()
-    return httpx.post(f"{address}/v1/chat/completions", content=content, headers=headers)
 
 
 @pytest.fixture(scope="module")
@@ -334,7 +250,7 @@ def test_thinking_is_apart_from_the_content(directly, thinking, text):
     answer = dataclasses.replace(directly("2 + 2"), text=text)
     message = Reply("sim", "branch", thinking=thinking).whole(answer)["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("First 4.", "The answer is 4.")
-    parts = Reply("sim", "branch", thinking=thinking).end(answer, usage=False).split("data: ")[1:3]
+    parts = Reply("sim", "branch", thinking=thinking).end(answer).split("data: ")[1:3]
     deltas = [json.loads(part)["choices"][0]["delta"] for part in parts]
     assert deltas == [{name: message[name]} for name in ("reasoning_content", "content")]
 
@@ -480,8 +396,9 @@ def test_parameters_without_effect_are_accepted_and_named(address, parameters, i
 @pytest.mark.parametrize(
     ("parameters", "named"),
     [
-        ({"n": 2}, "n "),
-        ({"logprobs": True}, "logprobs"),
+        ({"n": 0}, "n: "),
+        ({"n": 2, "model": "sim:single"}, "single branch"),
+        ({"logprobs": True}, "logprobs is not supported; sim:plain passes it on where"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"stop": 3}, "stop"),
         ({"autotts": {"reply": "all"}}, "autotts.reply"),
@@ -504,9 +421,16 @@ def test_parameters_without_effect_are_accepted_and_named(address, parameters, i
         ({"messages": [*user("2 + 2"), {"role": "assistant", "content": "4"}]}, "user message"),
         ({"messages": [{"role": "system", "content": "2 + 2"}]}, "user message"),
         ({"messages": user(" ")}, "with a text"),
-        ({"messages": [{"role": "tool", "content": "4"}, *user("why?")]}, "messages.0.role"),
-        ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}, *user("?")]}, "tool_calls"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "content"),
+        ({"messages": [{"role": "tool", "content": "4"}, *user("why?")]}, "messages.0: turns of tools"),
+        (
+            {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}, *user("?")]},
+            "turns of tools",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "'image_url' are not",
+        ),
+        ({"messages": [{"role": "tool", "content": None}, *user("why?")]}, "messages.0: turns of tools"),
         ({"model": None}, "model"),
         ({"messages": user("9" * 900)}, "902 tokens"),
     ],
@@ -608,11 +532,7 @@ def test_metrics_count_what_was_done():
         assert httpx.get(f"{address}/nowhere").status_code == 404
         told = httpx.get(f"{address}/metrics", headers={"authorization": f"Bearer {KEY}"})
     assert told.headers["content-type"].startswith("text/plain")
-    found = {
-        (sample.name.removeprefix("autotts_"), *sorted(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(told.text)
-        for sample in family.samples
-    }
+    found = counted(told.text)
     assert found["requests_total", "200", "chat"] == 3
     assert found["requests_total", "400", "chat"] == found["requests_total", "404", "chat"] == 1
     assert found["requests_total", "401", "metrics"] == found["requests_total", "404", "none"] == 1
@@ -686,7 +606,7 @@ def test_an_empty_key_in_the_environment_is_refused(monkeypatch, capsys):
 def test_a_long_prompt_has_openais_code(address):
     with pytest.raises(openai.BadRequestError) as refusal, stream(address, "9" * 900):
         pass
-    assert refusal.value.code == "context_length_exceeded"
+    assert (refusal.value.code, refusal.value.param) == ("context_length_exceeded", "messages")
 
 
 @pytest.mark.parametrize(
@@ -987,11 +907,6 @@ def test_the_command_writes_nothing_and_minds_no_full_disk(tmp_path):
         again.send_signal(signal.SIGTERM)
         assert again.wait() == 0
     assert list(tmp_path.iterdir()) == []
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def reachable(address):

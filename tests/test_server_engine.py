@@ -2,26 +2,30 @@
 
 import asyncio
 import contextlib
+import datetime
 import gzip
 import select
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import format_datetime
 
 import pytest
 from completions_server import Server
 
 from autotts_jax.collect import (
+    BusyError,
     Cancelled,
     EngineError,
     Finish,
+    RefusedError,
     Request,
     ServerEngine,
-    server_engine,
+    upstream,
 )
 from autotts_jax.collect.simulated import END, ByteTokenizer
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.testing import check_engine
 
 httpx = pytest.importorskip("httpx")
@@ -66,8 +70,8 @@ def trickle(handler):
             time.sleep(0.05)
 
 
-def say(status, content):
-    return lambda handler: handler.say(status, content)
+def say(status, content, **headers):
+    return lambda handler: handler.say(status, content, **headers)
 
 
 def say_packed(status, content):
@@ -286,6 +290,33 @@ def test_a_context_that_the_server_does_not_tell(connect):
     assert connect(model="letters", max_model_len=123).max_model_len == 123
 
 
+@pytest.mark.parametrize(
+    ("entry", "pages"),
+    [
+        ({"max_model_len": 512}, {}),  # vLLM, SGLang
+        ({"meta": {"n_ctx": 512, "n_ctx_train": 4096}}, {}),  # llama.cpp
+        ({"meta": {"n_ctx_train": 4096}}, {"/props": {"default_generation_settings": {"n_ctx": 512}}}),
+        ({"context_length": 512}, {}),
+        ({}, {"/info": {"max_total_tokens": 512, "max_input_tokens": 500}}),  # TGI
+        ({}, {"/api/ps": {"models": [{"name": "other"}, {"name": "digits", "context_length": 512}]}}),
+    ],
+)
+def test_each_server_tells_its_context_in_its_own_way(server, connect, recwarn, entry, pages):
+    server.models = [{"id": "digits", **entry}]
+    server.pages = pages
+    assert connect().max_model_len == 512
+    assert connect(max_model_len=100).max_model_len == 100
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("page", [b"", b"[]", {"models": 3}, {"max_total_tokens": "1"}, {"models": [3, {}]}])
+def test_what_is_assumed_of_the_context_is_said(server, connect, page):
+    server.models = [{"id": "digits", "meta": {"n_ctx_train": 4096}}]
+    server.pages = dict.fromkeys(("/props", "/info", "/api/ps"), page)
+    with pytest.warns(InputWarning, match=r"digits has; 32,768 are assumed. .* max_model_len=N"):
+        assert connect().max_model_len == 32_768
+
+
 def test_no_more_calls_at_once_than_allowed(server, connect):
     engine = connect(max_connections=3)
     server.delay = 0.05
@@ -332,6 +363,75 @@ def test_each_pause_is_twice_the_one_before_up_to_chance(server, connect, monkey
     assert all(4 <= pause / 2**n <= 8 for n, pause in enumerate(pauses))
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_asks_to_wait_is_waited_for(server, connect, monkeypatch, status):
+    engine, pauses = connect(), []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    soon = format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=40), usegmt=True)
+    server.troubles = [say(status, {}, Retry_After=after) for after in ("7", soon)]
+    assert engine.generate([thought(5)])[0].tokens
+    assert pauses[0] == 7
+    assert 30 < pauses[1] <= 40
+
+
+def test_a_server_that_asks_to_wait_for_long_is_not(server, connect):
+    engine = connect()
+    server.troubles = [say(429, {"message": "no more today"}, Retry_After="3600")]
+    with pytest.raises(BusyError, match=r"failed 1 time, .* no more today") as busy:
+        engine.generate([thought(5)])
+    assert busy.value.retry_after == 3600
+    server.troubles = [say(429, {}, Retry_After="soon")] * 3
+    with pytest.raises(BusyError, match="failed 3 times") as busy:
+        engine.generate([thought(5)])
+    assert busy.value.retry_after is None
+
+
+CONTEXT = "the request exceeds the available context size. try increasing the context size"
+TOO_LONG = {
+    "vLLM": (
+        400,
+        {"error": {"message": "This model's maximum context length is 512 tokens. However", "code": 400}},
+    ),
+    "SGLang": (
+        400,
+        {"object": "error", "message": "The input is longer than the model's context"},
+    ),
+    "llama.cpp": (400, {"error": {"code": 400, "message": CONTEXT, "type": "exceed_context_size_error"}}),
+    "llama.cpp of before": (500, {"error": {"code": 500, "message": CONTEXT, "type": "server_error"}}),
+    "llama-cpp-python": (500, {"error": {"message": "Requested tokens (600) exceed context window of 512"}}),
+    "TGI": (
+        422,
+        {"error": "`inputs` tokens + `max_new_tokens` must be <= 512. Given: 600"},
+    ),
+    "OpenAI": (400, {"error": {"message": "Too many", "code": "context_length_exceeded"}}),
+}
+
+
+@pytest.mark.parametrize(("status", "said"), TOO_LONG.values(), ids=TOO_LONG)
+def test_a_prompt_that_is_too_long_is_told_from_a_failure(server, connect, status, said):
+    engine = connect()
+    server.troubles = [say(status, said)]
+    with pytest.raises(RefusedError) as refused:
+        engine.generate([thought(5)])
+    assert refused.value.too_long
+    assert server.url not in refused.value.reason
+    assert server.calls == 1
+
+
+@pytest.mark.parametrize(("status", "refused"), [(400, True), (422, True), (401, False), (404, False)])
+def test_what_is_about_the_request_is_told_from_what_is_about_the_server(server, connect, status, refused):
+    engine = connect()
+    server.troubles = [say(status, {"error": {"message": "no"}})]
+    with pytest.raises(EngineError) as failure:
+        engine.generate([thought(5)])
+    assert isinstance(failure.value, RefusedError) == refused
+    assert server.calls == 1
+
+
 def test_what_the_server_says_of_its_failure_is_told(server, connect):
     engine = connect()
     server.troubles = [TROUBLES["500"]] * 3
@@ -353,7 +453,7 @@ def test_what_a_server_says_is_quoted_where_it_makes_no_sense(server, connect):
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "plain"])
 def test_a_reply_that_is_too_large_is_not_read_to_its_end(server, connect, monkeypatch, status, packed):
     """The limit counts bytes of what is unpacked; what is left is a whole completion all the same."""
-    monkeypatch.setattr(server_engine, "MAX_REPLY", 10_000)
+    monkeypatch.setattr(upstream, "MAX_REPLY", 10_000)
     engine = connect()
     text = b'{"choices": [{"text": "1", "finish_reason": "stop", "token_ids": [49]}]}'
     replies = [text + b" " * (size - len(text)) for size in (10_000, 10_001)]
@@ -465,10 +565,12 @@ def test_an_address_of_something_else(server, connect):
         connect()
 
 
-def test_a_server_that_does_not_take_tokens(server, connect):
-    server.troubles = [say(400, {"detail": "prompt must be a string"})] * 2
+@pytest.mark.parametrize("status", [400, 422, 500])
+def test_a_server_that_does_not_take_tokens(server, connect, status):
+    server.troubles = [say(status, {"detail": "prompt must be a string"})] * 6
     with pytest.raises(InputError, match="prompt must be a string"):
-        connect()
+        connect(attempts=7)
+    assert 2 <= server.calls <= 3, "nobody waits for long to be told"
 
 
 # --- who asked goes away ---------------------------------------------------------------------------------

@@ -3,12 +3,14 @@ from .code_grader import CodeGrader
 from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
 from .completions import Completions, Given, read_completions
 from .engine import (
+    BusyError,
     Cancelled,
     ChatMessage,
     Completion,
     Engine,
     EngineError,
     Finish,
+    RefusedError,
     Request,
     Tokenizer,
     Tokens,
@@ -47,6 +49,7 @@ __all__ = [
     "GRADERS",
     "QUICK_TO_FAIL",
     "Branch",
+    "BusyError",
     "Cancelled",
     "ChatMessage",
     "CodeGrader",
@@ -76,6 +79,7 @@ __all__ = [
     "Problem",
     "QuestionLook",
     "RayWorkers",
+    "RefusedError",
     "Request",
     "Sampling",
     "ServerEngine",

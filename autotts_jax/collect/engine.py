@@ -96,6 +96,32 @@ class EngineError(InputError):
     """The engine cannot continue; the message says why and what to do."""
 
 
+class RefusedError(EngineError):
+    """The engine refuses a request; others are not affected.
+
+    Attributes:
+        reason: why, in the words of the engine.
+        too_long: whether the prompt and its completion are longer than the model's context.
+    """
+
+    def __init__(self, message: str, reason: str = "", too_long: bool = False):
+        super().__init__(message)
+        self.reason = reason
+        self.too_long = too_long
+
+
+class BusyError(EngineError):
+    """The engine has too much to do; it takes the request later.
+
+    Attributes:
+        retry_after: seconds after which it may, None if it does not say.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None):
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class Cancelled(Exception):  # noqa: N818
     """The caller cancelled; the engine has dropped the requests."""
 
@@ -227,8 +253,10 @@ class Engine(Protocol):
 
         Raises:
             Cancelled: ``cancel`` was set.
-            EngineError: the engine cannot continue, refuses a request, or was closed. The message should say
-                that what was collected is kept.
+            RefusedError: the engine refuses a request.
+            BusyError: the engine has too much to do.
+            EngineError: the engine cannot continue, or was closed. The message should say that what was
+                collected is kept.
         """
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from autotts_jax.checks import check_float, check_int, check_text
@@ -273,10 +273,13 @@ class Trajectories:
         extractor: finds the answer in a text.
         cancel: once this is set, requests are dropped and methods raise `Cancelled`.
         given: the tokens of the branches, if they exist already instead of being sampled.
+        stop: strings with which a branch ends.
+        on_text: called with what is added to the text of the first branch.
 
     Attributes:
         usage: what the engine did so far.
         model: the model's name.
+        thinking_begun: whether the prompt has begun the thinking.
 
     Raises:
         ContextError: the question and the longest trajectory do not fit into the model's context.
@@ -291,6 +294,8 @@ class Trajectories:
         extractor: Extractor,
         cancel: threading.Event | None = None,
         given: Mapping[int, Tokens] | None = None,
+        stop: tuple[str, ...] = (),
+        on_text: Callable[[str], None] | None = None,
     ):
         self._engine = engine
         self.model = engine.model
@@ -298,6 +303,9 @@ class Trajectories:
         self._extractor = extractor
         self._cancel = cancel
         self._given = given
+        self._stop = stop
+        self._on_text = on_text
+        self._told = 0
         self._question = question
         *before, last = (ChatMessage("user", question),) if isinstance(question, str) else question
         system = (ChatMessage("system", sampling.system),) if sampling.system else ()
@@ -308,6 +316,8 @@ class Trajectories:
         self._thinks = engine.tokenizer.thinking is not None or end in (sampling.suffix or "")
         if engine.tokenizer.decode(self._prompt).rstrip().endswith(end):
             self._thinks = False  # the prompt has ended it
+        begun = engine.tokenizer.decode(self._prompt).rstrip()
+        self.thinking_begun = self._thinks and bool(start := self._thinking.start) and begun.endswith(start)
         self._boxed = (sampling.suffix or ANSWER).endswith(BOX)
         self._fenced = _BEGINS_CODE.search(sampling.suffix or "") is not None
         self._signals = frozenset(sampling.signals)
@@ -486,6 +496,19 @@ class Trajectories:
             trajectory.signals.append(self._interval_signals(trajectory, completion))
         if completion.finish is Finish.stop or len(trajectory.tokens) >= trajectory.limit:
             trajectory.ended = completion.finish
+        if self._stop and any(stop in self.text(branch) for stop in self._stop):
+            trajectory.ended = Finish.stop
+        if self._on_text is not None and branch == 0:
+            self._tell(self._on_text)
+
+    def _tell(self, on_text: Callable[[str], None]) -> None:
+        """Tells what is new of the text of the first branch."""
+        text = self.text(0)
+        # The bytes of a letter may come with two tokens.
+        text = text if self[0].ended else text.rstrip("\ufffd")
+        more, self._told = text[self._told :], max(len(text), self._told)
+        if more:
+            on_text(more)
 
     def _interval_signals(self, trajectory: Trajectory, completion: Completion) -> dict[str, float]:
         told: dict[str, float] = {}
@@ -538,6 +561,7 @@ class Trajectories:
             top_k=self._sampling.top_k,
             min_p=self._sampling.min_p,
             seed=self._seed(branch, self.depth(branch)),
+            stop=self._stop,
             logprobs=bool((CONFIDENCES | {LOGPROB_MEAN}) & self._signals),
             top_logprobs=bool(CONFIDENCES & self._signals),
         )

@@ -14,7 +14,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,6 +64,18 @@ class Votes:
     count: int
 
 
+class Found(NamedTuple):
+    """An answer with a branch that gives it.
+
+    Attributes:
+        answer: the answer.
+        text: the text of the branch as far as it was read, followed by the answer if it was forced.
+    """
+
+    answer: str
+    text: str
+
+
 def telling_signals(sampling: Sampling, player: Player) -> Sampling:
     """Has a model tell the signals that a player reads.
 
@@ -109,6 +121,7 @@ class Answer:
             for another + 1)``; 0 without an answer.
         texts: the text of each opened branch, in opening order.
         ends: why each of them ended; None where it was not read to its end.
+        found: each answer that has votes, the most frequent first.
     """
 
     answer: str | None
@@ -124,6 +137,7 @@ class Answer:
     confidence: float
     texts: list[str]
     ends: list[Finish | None]
+    found: list[Found]
 
 
 def answer(
@@ -139,7 +153,9 @@ def answer(
     gold: str | None = None,
     grader: Grader | str | Form = MATH,
     sealing: Sealing = SEALED,
+    stop: tuple[str, ...] = (),
     on_decision: Callable[[Decision], None] | None = None,
+    on_text: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Answer:
     """Answers a question with a language model under a controller.
@@ -162,7 +178,9 @@ def answer(
             canonical form. An open `autotts_jax.collect.Grader` is left open.
         gold: the reference answer, for graders that compare answers by it; no controller sees it.
         sealing: how code from files and modules is run, as in `autotts_jax.evaluate`.
+        stop: strings with which a branch ends.
         on_decision: called after each decision.
+        on_text: called with what is added to the text of the first branch, while it is written.
         cancel: when it is set, the engine drops what is under way.
 
     Returns:
@@ -192,6 +210,7 @@ def answer(
     if budget == 0:
         raise NoBudgetError("a budget of 0 tokens is enough for no branch; give 1 at least")
     check_callback("on_decision", on_decision, "the `Decision`")
+    check_callback("on_text", on_text, "a text")
     fall_back = check_bool("fall_back", fall_back)
     if gold is not None:
         check_text("gold", gold)
@@ -211,7 +230,9 @@ def answer(
         check_differing(sampling)
     asked = question if isinstance(question, str) else tuple(question)
     last = asked if isinstance(asked, str) else asked[-1].content
-    trajectories = Trajectories(engine, asked, sampling, extractor(answers, last), cancel)
+    trajectories = Trajectories(
+        engine, asked, sampling, extractor(answers, last), cancel, stop=stop, on_text=on_text
+    )
     decisions: list[Decision] = []
 
     def note(decision: Decision) -> None:
@@ -227,7 +248,7 @@ def answer(
         if executor.limited and not executor.pool.opened:
             stepper.carry_out(Action(read=1))
             tokens = int(executor.view().tokens)
-            ended = Ended(executor.answers([0])[0], 0, StopReason.BUDGET, ended.rounds, tokens)
+            ended = Ended(executor.answers([0])[0], 0, StopReason.BUDGET, ended.rounds + 1, tokens)
         given = None if ended.answer == ERROR else ended.answer
         shown = _shown_branch(executor.pool, ended.leader)
         if fall_back and given is None and shown is not None:
@@ -249,7 +270,16 @@ def answer(
         confidence=_confidence(votes, given, width),
         texts=[trajectories.text(b) for b in opened],
         ends=[trajectories[b].ended for b in opened],
+        found=_found(trajectories, executor, votes),
     )
+
+
+def _found(trajectories: Trajectories, executor: LiveExecutor, votes: Sequence[Votes]) -> list[Found]:
+    """Each answer of the votes with the first branch that gives it."""
+    latest = executor.answers(range(int(executor.pool.opened)))
+    depths = np.asarray(executor.pool.revealed_depth)
+    leaders = {vote.answer: latest.index(vote.answer) for vote in votes if vote.answer is not None}
+    return [Found(text, trajectories.answered(b, int(depths[b]), text)) for text, b in leaders.items()]
 
 
 def _shown_branch(pool: ReplayPool, leader: int) -> int | None:

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import time
 import uuid
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any, Literal, Self
 
 from autotts_jax.collect.engine import ChatMessage, Finish
 from autotts_jax.collect.thinking import TAGS, Thinking
@@ -14,6 +15,7 @@ from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.answering import Answer
 from autotts_jax.live.settings import ReplyForm
+from autotts_jax.live.structured import JsonForm, read_form
 from autotts_jax.parsing import parse_json
 from autotts_jax.terminal import quoted
 
@@ -37,6 +39,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "repetition_penalty": (1,),
     "logit_bias": ({},),
+    "echo": (False,),
+    "suffix": ("",),
 }
 """Values of parameters that ask for nothing."""
 
@@ -58,6 +62,14 @@ IGNORED_HEADER = "x-autotts-ignored"
 DONE = "data: [DONE]\n\n"
 """The end of a stream."""
 
+ALIVE = ": alive\n\n"
+"""A comment in a stream, so that nothing between the server and its client takes them for silent."""
+
+NO_ANSWER = "no answer was found that the schema allows"
+
+MOST_CHOICES = 128
+"""Choices that a client can ask for, as in OpenAI's API."""
+
 _LARGEST_SEED = 2**63 - 1
 
 
@@ -71,14 +83,40 @@ class RequestError(Exception):
     """
 
     def __init__(
-        self, status: int, message: str, code: str | None = None, headers: dict[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+        param: str | None = None,
     ):
         super().__init__(message)
         kinds = {429: "rate_limit_error"}
         kind = kinds.get(status, "server_error" if status >= 500 else "invalid_request_error")
         self.status = status
-        self.body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
         self.headers = headers
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Reads the body of a request.
+
+    Args:
+        body: the body.
+
+    Returns:
+        The JSON object that it consists of.
+
+    Raises:
+        RequestError: it is none.
+    """
+    try:
+        given = parse_json(body)
+    except ValueError as error:
+        raise RequestError(400, f"the body is not JSON: {quoted(error)}") from None
+    if not isinstance(given, dict):
+        raise RequestError(400, "the body is not a JSON object")
+    return given
 
 
 class _Strict(BaseModel):
@@ -88,6 +126,14 @@ class _Strict(BaseModel):
 class _Part(_Strict):
     type: Literal["text"]
     text: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_alone(cls, given: Any) -> Any:
+        kind = given.get("type") if isinstance(given, dict) else None
+        if isinstance(kind, str) and kind != "text":
+            raise ValueError(f"parts of the type {kind!r:.40} are not supported, only text")
+        return given
 
 
 class _Message(_Strict):
@@ -102,6 +148,8 @@ class _Message(_Strict):
     def _without_nothing(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
+        if given.get("tool_calls") or given.get("role") in ("tool", "function"):
+            raise ValueError("turns of tools are not supported")
         return {name: value for name, value in given.items() if value is not None and value != []}
 
     @property
@@ -120,9 +168,58 @@ class _Extension(_Strict):
     reply: ReplyForm | None = None
     budget: int | None = Field(default=None, ge=0)
     decisions: bool = False
+    field: str | None = None
+    """The field of `Chat.response_format` that is voted on."""
 
 
-class Chat(_Strict):
+class Asked(_Strict):
+    """A request, without what asks for nothing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_neutral(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {
+            name: value
+            for name, value in given.items()
+            if value is not None and value not in NEUTRAL.get(name, ())
+        }
+
+    @classmethod
+    def read(cls, body: bytes, way_out: str) -> Self:
+        """Reads the body of a request.
+
+        Args:
+            body: the body, JSON.
+            way_out: what takes what is not supported, for the message.
+
+        Raises:
+            RequestError: it is not JSON, or asks for something that is not supported.
+        """
+        read_object(body)
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError as error:
+            raise _refusal(error, way_out) from None
+
+
+def _refusal(error: ValidationError, way_out: str) -> RequestError:
+    """What a client is told of a request that is none."""
+    errors = error.errors()
+    first = next((found for found in errors if found["type"] == "value_error"), errors[0])
+    # Of several forms that a field may have, the names of the forms say nothing to a client.
+    names = [str(name) for name in first["loc"] if name != "str" and not str(name).startswith("list[")]
+    place, problem = ".".join(names), first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = f"{place} is not supported" + ("" if names[0] == "autotts" else f"; {way_out}")
+        return RequestError(400, message, "unsupported_parameter", param=place)
+    if first["type"] == "value_error":
+        problem += f"; {way_out}"
+    return RequestError(400, f"{place}: {problem}" if place else problem, param=place or None)
+
+
+class Chat(Asked):
     """A request for a reply to a conversation."""
 
     model: str
@@ -138,6 +235,8 @@ class Chat(_Strict):
     autotts: _Extension = _Extension()
     top_k: int | None = Field(None, ge=-1)
     min_p: float | None = Field(None, ge=0, le=1)
+    n: int = Field(1, ge=1, le=MOST_CHOICES)
+    response_format: dict[str, Any] | None = None
     user: Any = None
     metadata: Any = None
     store: Any = None
@@ -146,43 +245,32 @@ class Chat(_Strict):
     prompt_cache_key: Any = None
     parallel_tool_calls: Any = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _without_neutral(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return {
-            name: value
-            for name, value in given.items()
-            if value is not None and value not in NEUTRAL.get(name, ())
-        }
-
-    @classmethod
-    def read(cls, body: bytes) -> Chat:
-        """Reads the body of a request.
-
-        Args:
-            body: the body, JSON.
-
-        Raises:
-            RequestError: it is not JSON, or asks for something that is not supported.
-        """
-        try:
-            parse_json(body)
-        except ValueError as error:
-            raise RequestError(400, f"the body is not JSON: {quoted(error)}") from None
-        try:
-            chat = cls.model_validate_json(body)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            if first["type"] == "extra_forbidden":
-                raise RequestError(400, f"{place} is not supported", "unsupported_parameter") from None
-            raise RequestError(400, f"{place}: {first['msg']}" if place else first["msg"]) from None
+    def read(cls, body: bytes, way_out: str) -> Chat:
+        """Reads the body of a request, as of `Asked`, for a reply to a user."""
+        chat = super().read(body, way_out)
         last = chat.messages[-1]
         if last.role != "user" or not last.text.strip():
-            raise RequestError(400, "the last of messages has to be a user message with a text")
+            message = "the last of messages has to be a user message with a text"
+            raise RequestError(400, message, param="messages")
         return chat
+
+    def form(self, way_out: str) -> JsonForm | None:
+        """The JSON that the reply consists of, None where it is text.
+
+        Args:
+            way_out: what takes a form that is not supported, for the message.
+
+        Raises:
+            RequestError: no answer of a controller can have the form.
+        """
+        if self.response_format is None:
+            return None
+        try:
+            return read_form(self.response_format, self.autotts.field)
+        except InputError as error:
+            message = f"response_format: {error}; {way_out}"
+            raise RequestError(400, message, "unsupported_parameter", param="response_format") from None
 
     @property
     def system(self) -> str | None:
@@ -239,6 +327,9 @@ class Reply:
         ignored: parameters of the request that have no effect.
         plain: whether it is a single branch as it is, and not one that was chosen for its answer.
         stops: where the text of a plain branch ends.
+        json: the JSON that it consists of, None for text.
+        choices: how many it has, each with another answer.
+        usage: whether a stream ends with the usage.
         thinking: how the thinking that is put apart is marked.
         id: of the reply.
         created: time in seconds.
@@ -250,6 +341,9 @@ class Reply:
     ignored: tuple[str, ...] = ()
     plain: bool = False
     stops: tuple[str, ...] = ()
+    json: JsonForm | None = None
+    choices: int = 1
+    usage: bool = False
     thinking: Thinking = TAGS
     id: str = dataclasses.field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
@@ -265,19 +359,39 @@ class Reply:
         Args:
             answer: the answer.
         """
-        message = {"role": "assistant", "refusal": None, **self._said(answer)}
         finish = self._finish_reason(answer)
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+        messages = [
+            {"role": "assistant", "content": None, "refusal": None, **said} for said in self._said(answer)
+        ]
         return {
             **self._envelope("chat.completion"),
-            "choices": [choice],
+            "choices": [
+                {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
+                for index, message in enumerate(messages)
+            ],
             "usage": _usage(answer),
             "autotts": self._account(answer),
         }
 
     def begin(self) -> str:
-        """Makes the first part of a stream."""
-        return event(self._chunk({"role": "assistant", "content": ""}))
+        """Makes the first part of a stream, which goes out before anything is known."""
+        return ALIVE + event(self._chunk({"role": "assistant", "content": ""}))
+
+    def speech(self, begun: bool) -> Speech:
+        """Makes what tells the text of a plain branch while it is written.
+
+        Args:
+            begun: whether the prompt has begun the thinking.
+        """
+        return Speech(self.thinking, self.stops, begun)
+
+    def more(self, deltas: Iterable[tuple[str, str]]) -> str:
+        """Tells a further part of the text.
+
+        Args:
+            deltas: the fields, and what is added to each.
+        """
+        return "".join(event(self._chunk({name: text})) for name, text in deltas)
 
     def progress(self, decision: Decision) -> str:
         """Reports a decision as a line of reasoning: ``advance 0, 2: 12, ERR (1,500 tokens)``.
@@ -287,35 +401,56 @@ class Reply:
         Args:
             decision: the decision.
         """
+        told = {"autotts": {"decision": dataclasses.asdict(decision)}} if self.decisions else {}
+        if self.plain:  # whose text is told as it comes
+            return event({**self._chunk({}), **told}) if told else ""
         branches = ", ".join(map(str, decision.branches))
         answers = ", ".join("-" if answer is None else answer for answer in decision.answers)
         line = f"{decision.action} {branches}: {answers} ({decision.tokens:,} tokens)\n"
-        told = {"autotts": {"decision": dataclasses.asdict(decision)}} if self.decisions else {}
         return event({**self._chunk({"reasoning_content": line}), **told})
 
-    def end(self, answer: Answer, usage: bool) -> str:
+    def end(self, answer: Answer, told: bool = False) -> str:
         """Makes the parts of a stream from the answer on.
 
         Args:
             answer: the answer.
-            usage: whether the client asked for the usage.
+            told: whether the text has been told already.
         """
-        said = "".join(event(self._chunk({name: text})) for name, text in self._said(answer).items())
-        ended = {**self._chunk({}, self._finish_reason(answer)), "autotts": self._account(answer)}
+        said = [
+            event(self._chunk({name: text}, index=index))
+            for index, deltas in enumerate([] if told else self._said(answer))
+            for name, text in deltas.items()
+        ]
+        finish = self._finish_reason(answer)
+        ended = [self._chunk({}, finish, index) for index in range(len(self._said(answer)))]
+        ended[-1] |= {"autotts": self._account(answer)}
         used = {**self._envelope("chat.completion.chunk"), "choices": [], "usage": _usage(answer)}
-        return said + event(ended) + (event(used) if usage else "") + DONE
+        return "".join([*said, *map(event, ended), event(used) if self.usage else "", DONE])
 
-    def _chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return {**self._envelope("chat.completion.chunk"), "choices": [choice]}
+    def _chunk(
+        self, delta: dict[str, str], finish_reason: str | None = None, index: int = 0
+    ) -> dict[str, Any]:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        chunk = {**self._envelope("chat.completion.chunk"), "choices": [choice]}
+        return {**chunk, "usage": None} if self.usage else chunk
 
-    def _said(self, answer: Answer) -> dict[str, str]:
-        """The content, and the thinking before it where there is any."""
-        if self.form == "answer" and answer.answer is not None:
-            return {"content": answer.answer}
-        text = answer.texts[0] if self.plain else answer.text
+    def _said(self, answer: Answer) -> list[dict[str, str]]:
+        """What each choice says: the content, and the thinking before it where there is any."""
+        if self.plain and self.form == "branch":
+            return [self._told(answer.answer, answer.texts[0])]
+        others = [(found.answer, found.text) for found in answer.found if found.answer != answer.answer]
+        return [
+            self._told(found, text) for found, text in [(answer.answer, answer.text), *others][: self.choices]
+        ]
+
+    def _told(self, answer: str | None, text: str) -> dict[str, str]:
+        if self.json is not None:
+            content = self.json.write(answer, self.thinking.split(text)[1])
+            return {"refusal": NO_ANSWER} if content is None else {"content": content}
+        if self.form == "answer" and answer is not None:
+            return {"content": answer}
         thought, said = self.thinking.split(text)
-        content = _cut(said, self.stops)
+        content = cut(said, self.stops)
         return {"reasoning_content": thought, "content": content} if thought else {"content": content}
 
     def _finish_reason(self, answer: Answer) -> str:
@@ -354,9 +489,62 @@ def event(data: dict[str, Any]) -> str:
     return f"data: {json.dumps(data)}\n\n"
 
 
-def _cut(text: str, stops: tuple[str, ...]) -> str:
-    """The text up to the first stop string in it."""
+def cut(text: str, stops: Iterable[str]) -> str:
+    """Cuts a text off before the first stop string in it.
+
+    Args:
+        text: the text.
+        stops: the strings.
+    """
     return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
+
+
+class Speech:
+    """The text of a branch while it is written, its thinking apart from what is said.
+
+    What may be the beginning of a mark or of a stop string is held back until more is known.
+
+    Args:
+        thinking: how the thinking is marked.
+        stops: strings before which the text ends.
+        begun: whether the prompt has begun the thinking.
+    """
+
+    def __init__(self, thinking: Thinking, stops: tuple[str, ...], begun: bool):
+        self._thinking = thinking
+        self._stops = stops
+        self._begun = begun
+        self._text = ""
+        self._told = {"reasoning_content": 0, "content": 0}
+
+    def add(self, piece: str, last: bool = False) -> list[tuple[str, str]]:
+        """Adds a piece of text.
+
+        Args:
+            piece: the piece.
+            last: whether it is the last, so that nothing is held back any more.
+
+        Returns:
+            The fields, and what is added to each.
+        """
+        self._text += piece
+        thought, said = self._thinking.split(self._text)
+        if self._thinks() and self._thinking.end not in self._text and not last:
+            begun = self._text.lstrip().removeprefix(self._thinking.start).lstrip()
+            return self._further("reasoning_content", begun, self._thinking.close)
+        told = self._further("reasoning_content", thought, "")
+        held = "" if last else max(self._stops, key=len, default="")
+        return told + self._further("content", cut(said, self._stops), held)
+
+    def _thinks(self) -> bool:
+        """Whether the text begins with thinking, or may once more of it is there."""
+        text, mark = self._text.lstrip(), self._thinking.start
+        return self._begun or text.startswith(mark) or mark.startswith(text)
+
+    def _further(self, field: str, text: str, held: str) -> list[tuple[str, str]]:
+        until = max(len(text) - max(len(held) - 1, 0), self._told[field])
+        more, self._told[field] = text[self._told[field] : until], until
+        return [(field, more)] if more else []
 
 
 def _usage(answer: Answer) -> dict[str, Any]:

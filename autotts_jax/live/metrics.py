@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import Counter as Tally
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -58,7 +59,7 @@ class Metrics:
 
         Args:
             controller: name of the controller.
-            outcome: ``answered``, ``cancelled``, ``refused`` or ``failed``.
+            outcome: ``answered``, ``left``, ``timed_out``, ``dropped``, ``refused`` or ``failed``.
         """
         self._questions.labels(controller, outcome).inc()
 
@@ -77,6 +78,22 @@ class Metrics:
         usage = answer.usage
         for kind in ("prompted", "cached", "generated", "forced"):
             self._engine.labels(kind).inc(getattr(usage, kind))
+
+    def passed(self, controller: str, usage: Mapping[str, Any]) -> None:
+        """Counts what a reply took that another server has made.
+
+        Args:
+            controller: name of what was asked for.
+            usage: the usage of the reply, as far as it has one.
+        """
+        kinds = {"prompt_tokens": "prompted", "completion_tokens": "generated"}
+        counts = {kind: usage.get(name) for name, kind in kinds.items()}
+        for kind, count in counts.items():
+            if type(count) is int and count >= 0:
+                self._engine.labels(kind).inc(count)
+        self._branches.labels(controller).inc()
+        if type(count := counts["generated"]) is int and count >= 0:
+            self._charged.labels(controller).inc(count)
 
     def text(self) -> Response:
         """Gives all counts."""

@@ -115,8 +115,10 @@ def create_app(engine: Engine, settings: ServerSettings) -> Starlette:
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", service.chat, methods=["POST"]),
+            Route("/v1/completions", service.completions, methods=["POST"]),
             Route("/v1/models", service.models),
             Route("/v1/models/{name:path}", service.model),
+            Route("/live", service.live),
             Route("/health", service.health),
             Route("/metrics", service.metrics),
             Route("/", service.page),

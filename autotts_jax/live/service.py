@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import threading
 import time
 import traceback
@@ -18,27 +19,42 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from autotts_jax.checks import check_text
 from autotts_jax.collect.answers import extractor
-from autotts_jax.collect.engine import Cancelled, ChatMessage, Engine, EngineError
+from autotts_jax.collect.engine import BusyError, Cancelled, ChatMessage, Engine, EngineError, RefusedError
 from autotts_jax.collect.graders import open_grader
+from autotts_jax.collect.server_engine import ServerEngine
 from autotts_jax.collect.thinking import TAGS
 from autotts_jax.collect.trajectories import ContextError, Sampling, Trajectories
+from autotts_jax.collect.upstream import Upstream
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.access import check_access, check_host
-from autotts_jax.live.answering import Answer, NoBudgetError, answer
-from autotts_jax.live.chat import Chat, Reply, RequestError, event
+from autotts_jax.live.answering import Answer, answer
+from autotts_jax.live.chat import ALIVE, DONE, Chat, Reply, RequestError, Speech, event, read_object
 from autotts_jax.live.compiling import Compiler
 from autotts_jax.live.metrics import Metrics
 from autotts_jax.live.page import page
+from autotts_jax.live.passing import Passed, body_for, pass_on
 from autotts_jax.live.published import DEFAULT, PLAIN, PUBLISHED, published
+from autotts_jax.live.readiness import Readiness
 from autotts_jax.live.settings import ServerSettings
+from autotts_jax.live.texts import Text, complete
 from autotts_jax.policies.player import Player
 from autotts_jax.terminal import printable
 
 MAX_BODY = 1 << 20
 """Bytes that a request may have."""
+
+ALIVE_SECONDS = 10.0
+"""After so long without news a stream says that it is alive: proxies cut silent connections."""
+
+STREAMED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+"""Headers of streams, so that proxies pass on each part as it comes."""
+
+LEFT = 499
+"""The status, as proxies have it, that is counted where a client left before its reply; nobody gets it."""
 
 _LOG = logging.getLogger("uvicorn.error")
 
@@ -51,6 +67,35 @@ class _Task:
     player: Player
     sampling: Sampling
     budget: int
+    stops: tuple[str, ...] = ()
+
+
+class _Work:
+    """A question under way, in a thread.
+
+    Args:
+        controller: what answers.
+        work: answers it, and tells of it meanwhile.
+        threads: where it runs.
+    """
+
+    def __init__(
+        self,
+        controller: str,
+        work: Callable[[Callable[[Any], None], threading.Event], Any],
+        threads: ThreadPoolExecutor,
+    ):
+        loop = asyncio.get_running_loop()
+        self.controller = controller
+        self.cancel = threading.Event()
+        self.left = self.late = False
+        self.news: asyncio.Queue[Any] = asyncio.Queue()
+
+        def tell(latest: Any) -> None:
+            loop.call_soon_threadsafe(self.news.put_nowait, latest)
+
+        self.future = loop.run_in_executor(threads, work, tell, self.cancel)
+        self.future.add_done_callback(self.news.put_nowait)
 
 
 class Service:
@@ -69,14 +114,14 @@ class Service:
         self._settings = settings
         self._grader = open_grader(settings.grader)
         self._threads = ThreadPoolExecutor(settings.max_requests, "answer")
-        self._under_way: set[threading.Event] = set()  # what cancels each
+        self._under_way: set[_Work] = set()
         self._ending = False
-        self._engine_failed = False
+        self._readiness = Readiness(engine)
         self._compiler = Compiler(settings, self._grader)
         self.counts = Metrics(lambda: len(self._under_way), lambda: engine.running)
         self._begun = int(time.time())
         self._names: list[str] = []
-        self._check_length("", settings.sampling)
+        self._trajectories("", settings.sampling)
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
@@ -86,29 +131,35 @@ class Service:
             await asyncio.to_thread(self._compiler.compile, player)
             self._names = await asyncio.to_thread(self._find_names)
             with self._compiler:
-                yield
-                self.stop()
-                await asyncio.to_thread(self._threads.shutdown)
+                async with self._readiness.watching():
+                    yield
+                    self.stop()
+                    await asyncio.to_thread(self._threads.shutdown)
 
     def stop(self) -> None:
         """Drops the questions under way, and refuses others."""
         self._ending = True
         self._compiler.stop()
-        for cancel in self._under_way:
-            cancel.set()
+        for work in self._under_way:
+            work.cancel.set()
 
     # --- endpoints -----------------------------------------------------------------------------------
 
+    async def live(self, _request: Request) -> Response:
+        """That this process serves, whatever its engine does."""
+        return JSONResponse({"status": "ok"})
+
     async def health(self, _request: Request) -> Response:
-        """How much is under way, and whether the engine failed when it was last asked."""
+        """How much is under way, and whether the engine answers."""
+        ready = self._readiness.look()
         status = {
-            "status": "engine failed" if self._engine_failed else "ok",
+            "status": "ok" if ready else "engine failed",
             "api_key": self._settings.api_key is not None,
             "requests": len(self._under_way),
             "max_requests": self._settings.max_requests,
             "engine_requests": self._engine.running,
         }
-        return JSONResponse(status, 503 if self._engine_failed else 200)
+        return JSONResponse(status, 200 if ready else 503)
 
     async def page(self, request: Request) -> Response:
         """A page that asks and shows what becomes of the branches; it brings no key and needs none."""
@@ -148,34 +199,114 @@ class Service:
         """Answers a question."""
         check_access(request, self._settings)
         deadline = asyncio.get_running_loop().time() + self._settings.timeout
-        chat = Chat.read(await _body(request, deadline))
-        player = self._player(chat.model)
+        body = await _body(request, deadline)
+        given = read_object(body)
+        player = self._player(given.get("model"))
+        if player.name == PLAIN and self._upstream is not None:
+            return await self._pass_on(self._upstream, given, request, deadline)
+        chat = Chat.read(body, self._way_out)
         several = player.width != 1
-        task = _Task(chat.question, player, self._sampling(chat, several), self._budget(chat))
+        if chat.n > 1 and not several:
+            message = f"n: {chat.model!r:.80} opens a single branch; ask a controller that opens several"
+            raise RequestError(400, message, param="n")
+        plain = player.name == PLAIN
+        task = _Task(
+            chat.question,
+            player,
+            self._sampling(chat, several),
+            self._budget(chat),
+            chat.stops if plain else (),
+        )
         reply = self._reply(chat, player, several)
-        news = self._answered(task, request, deadline)
-        # What fails before the first decision is told by the status.
-        first = await anext(news)
+        try:
+            speech = reply.speech(await asyncio.to_thread(self._check, task))
+        except RequestError:
+            self.counts.ended(player.name, "refused")
+            raise
+        # What fails from here on is told in the stream, if there is one: its head goes out at once.
+        work = self._begin(player.name, functools.partial(self._answer, task))
+        news = self._followed(work, request, deadline)
         if chat.stream:
-            sent = _stream(reply, first, news, chat.stream_options.include_usage)
-            return StreamingResponse(sent, media_type="text/event-stream", headers=reply.headers)
-        *_, answer = [first, *[later async for later in news]]
-        assert isinstance(answer, Answer)
+            sent = _stream(reply, speech, news)
+            return StreamingResponse(sent, media_type="text/event-stream", headers=STREAMED | reply.headers)
+        *_, answer = [latest async for latest in news]
         return JSONResponse(reply.whole(answer), headers=reply.headers)
+
+    async def completions(self, request: Request) -> Response:
+        """Continues a prompt with the model alone."""
+        check_access(request, self._settings)
+        deadline = asyncio.get_running_loop().time() + self._settings.timeout
+        body = await _body(request, deadline)
+        given = read_object(body)
+        if self._player(given.get("model")).name != PLAIN:
+            message = (
+                f"a controller answers chats alone, at /v1/chat/completions; for a completion, ask "
+                f"{self._settings.name}:{PLAIN}"
+            )
+            raise RequestError(400, message, param="model")
+        if self._upstream is not None:
+            return await self._pass_on(self._upstream, given, request, deadline)
+        asked = Text.read(body, self._way_out)
+        settings = self._settings
+
+        def work(tell: Callable[[Any], None], cancel: threading.Event) -> Passed:
+            reply = complete(self._engine, asked, settings.sampling, settings.budget, cancel)
+            tell(event(reply) + DONE)
+            return Passed(reply, reply["usage"])
+
+        return await self._passed(self._begin(PLAIN, work), asked.stream, request, deadline)
+
+    async def _pass_on(
+        self, upstream: Upstream, given: dict[str, Any], request: Request, deadline: float
+    ) -> Response:
+        """Has the server behind the engine answer."""
+        body = body_for(given, self._engine.model, self._settings)
+
+        def work(tell: Callable[[Any], None], cancel: threading.Event) -> Passed:
+            return pass_on(upstream, request.url.path, body, given["model"], tell, cancel)
+
+        return await self._passed(self._begin(PLAIN, work), bool(body.get("stream")), request, deadline)
+
+    async def _passed(self, work: _Work, streamed: bool, request: Request, deadline: float) -> Response:
+        news = self._followed(work, request, deadline)
+        if streamed:
+            return StreamingResponse(_passed_stream(news), media_type="text/event-stream", headers=STREAMED)
+        *_, passed = [latest async for latest in news]
+        return JSONResponse(passed.reply)
 
     # --- what is asked -------------------------------------------------------------------------------
 
-    def _player(self, model: str) -> Player:
+    @property
+    def _way_out(self) -> str:
+        """What takes what a controller does not."""
+        plain = f"{self._settings.name}:{PLAIN}"
+        if self._upstream is not None:
+            return f"ask {plain}, which passes it on to the model's server"
+        return f"{plain} passes it on where the model is behind --engine server or chat"
+
+    @property
+    def _upstream(self) -> Upstream | None:
+        """The server that answers for the model alone."""
+        return self._engine.upstream if isinstance(self._engine, ServerEngine) else None
+
+    def _player(self, model: Any) -> Player:
         """The player that is named."""
         known, width = self._settings.name, self._settings.max_branches
+        try:
+            check_text("model", model)
+        except InputError as error:
+            raise RequestError(400, f"{error}; GET /v1/models lists them", param="model") from None
         if model != known and not model.startswith(f"{known}:"):
             raise RequestError(
-                404, f"there is no model {model!r:.80}; GET /v1/models lists them", "model_not_found"
+                404,
+                f"there is no model {model!r:.80}; GET /v1/models lists them",
+                "model_not_found",
+                param="model",
             )
         try:
             return published(model[len(known) + 1 :] or DEFAULT, width)
         except InputError as error:
-            raise RequestError(404, str(error), "model_not_found") from None
+            raise RequestError(404, str(error), "model_not_found", param="model") from None
 
     def _reply(self, chat: Chat, player: Player, several: bool) -> Reply:
         plain = player.name == PLAIN
@@ -186,6 +317,9 @@ class Service:
             ignored=chat.ignored(several, plain),
             plain=plain,
             stops=chat.stops if plain else (),
+            json=chat.form(self._way_out),
+            choices=chat.n,
+            usage=chat.stream_options.include_usage,
             thinking=self._engine.tokenizer.thinking or TAGS,
         )
 
@@ -212,93 +346,107 @@ class Service:
 
     # --- answering -----------------------------------------------------------------------------------
 
-    async def _answered(
-        self, task: _Task, request: Request, deadline: float
-    ) -> AsyncGenerator[Decision | Answer, None]:
-        """The decisions when they are taken, and then the answer."""
+    def _begin(self, controller: str, work: Callable[[Callable[[Any], None], threading.Event], Any]) -> _Work:
+        """Begins to answer a question, unless there are too many."""
         if self._ending:
             raise RequestError(503, "the server is ending")
         if len(self._under_way) >= self._settings.max_requests:
             message = f"{len(self._under_way)} questions are being answered, and that is the limit; try again"
             raise RequestError(429, message, "rate_limit_exceeded", {"Retry-After": "1"})
-        loop = asyncio.get_running_loop()
-        cancel = threading.Event()
-        news: asyncio.Queue[Decision | asyncio.Future[Answer]] = asyncio.Queue()
+        begun = _Work(controller, work, self._threads)
+        self._under_way.add(begun)
+        begun.future.add_done_callback(functools.partial(self._finish, begun))
+        return begun
 
-        def tell(decision: Decision) -> None:
-            loop.call_soon_threadsafe(news.put_nowait, decision)
-
-        self._under_way.add(cancel)
-        work = loop.run_in_executor(self._threads, self._answer, task, tell, cancel)
-        work.add_done_callback(functools.partial(self._finish, task, cancel))
-        work.add_done_callback(news.put_nowait)
+    async def _followed(self, work: _Work, request: Request, deadline: float) -> AsyncGenerator[Any, None]:
+        """The news of a question, None where there is none for long, and then what it comes to."""
+        clock = asyncio.get_running_loop().time
         left = asyncio.create_task(_left(request))
-        left.add_done_callback(lambda _: cancel.set())
+        left.add_done_callback(functools.partial(_leave, work))
         try:
             while True:
-                async with asyncio.timeout_at(deadline):
-                    latest = await news.get()
+                try:
+                    async with asyncio.timeout_at(min(deadline, clock() + ALIVE_SECONDS)):
+                        latest = await work.news.get()
+                except TimeoutError:
+                    if clock() >= deadline:
+                        raise
+                    latest = None
                 if isinstance(latest, asyncio.Future):
                     break
                 yield latest
             yield latest.result()
         except Exception as error:
-            raise self._error(error) from error
+            work.late = isinstance(error, TimeoutError)
+            raise self._error(work, error) from error
         finally:
-            cancel.set()
+            work.left |= not (work.late or work.future.done())  # whoever follows a stream gave it up
+            work.cancel.set()
             left.cancel()
 
-    def _answer(self, task: _Task, tell: Callable[[Decision], None], cancel: threading.Event) -> Answer:
+    def _answer(self, task: _Task, tell: Callable[[Any], None], cancel: threading.Event) -> Answer:
         """Answers a question, in a thread."""
-        try:
-            self._check_length(task.question, task.sampling)
-        except ContextError as error:
-            raise RequestError(400, str(error), "context_length_exceeded") from None
-        except InputError as error:
-            raise RequestError(400, str(error)) from None
         self._compiler.compile(task.player)
+        return answer(
+            self._engine,
+            task.question,
+            task.player,
+            grader=self._grader,
+            sampling=task.sampling,
+            answers=self._settings.answers,
+            max_branches=self._settings.max_branches,
+            budget=task.budget,
+            fall_back=True,
+            stop=task.stops,
+            on_decision=tell,
+            on_text=tell if task.player.name == PLAIN else None,
+            cancel=cancel,
+        )
+
+    def _check(self, task: _Task) -> bool:
+        """Raises an error if the model does not take a question; tells whether its prompt begins to think."""
+        if task.budget == 0:
+            message = "a budget of 0 tokens is enough for no branch; give 1 at least, as max_tokens"
+            raise RequestError(400, message, "budget_too_small", param="max_tokens")
         try:
-            return answer(
-                self._engine,
-                task.question,
-                task.player,
-                grader=self._grader,
-                sampling=task.sampling,
-                answers=self._settings.answers,
-                max_branches=self._settings.max_branches,
-                budget=task.budget,
-                fall_back=True,
-                on_decision=tell,
-                cancel=cancel,
-            )
-        except NoBudgetError as error:
-            raise RequestError(400, f"{error}, as max_tokens", "budget_too_small") from None
+            return self._trajectories(task.question, task.sampling).thinking_begun
+        except ContextError as error:
+            raise RequestError(400, str(error), "context_length_exceeded", param="messages") from None
+        except InputError as error:
+            raise RequestError(400, str(error), param="messages") from None
 
-    def _check_length(self, question: str | tuple[ChatMessage, ...], sampling: Sampling) -> None:
-        """Raises an `InputError` if the model's context or its chat template does not take a question."""
-        Trajectories(self._engine, question, sampling, extractor(self._settings.answers))
+    def _trajectories(self, question: str | tuple[ChatMessage, ...], sampling: Sampling) -> Trajectories:
+        return Trajectories(self._engine, question, sampling, extractor(self._settings.answers))
 
-    def _finish(self, task: _Task, cancel: threading.Event, work: asyncio.Future[Answer]) -> None:
+    def _finish(self, work: _Work, done: asyncio.Future[Any]) -> None:
         """Counts a question as done, which it is when its thread is, and not when its client is told."""
-        self._under_way.discard(cancel)
-        controller, outcome, error = task.player.name, "failed", work.exception()
+        self._under_way.discard(work)
+        outcome, error = "failed", done.exception()
         if error is None:
             outcome = "answered"
-            self._engine_failed = False
-            self.counts.answered(controller, work.result(), task.sampling.interval)
-        elif isinstance(error, EngineError):
-            self._engine_failed = True
-            _LOG.error("the engine failed: %s", printable(error))
-        elif isinstance(error, Cancelled):
-            outcome = "cancelled"
+            self._readiness.heard()
+            if isinstance(found := done.result(), Answer):
+                self.counts.answered(work.controller, found, self._settings.sampling.interval)
+            elif isinstance(found, Passed):
+                self.counts.passed(work.controller, found.usage)
         elif isinstance(error, RequestError):
             outcome = "refused"
+        elif isinstance(error, RefusedError | BusyError):
+            outcome = "refused"
+            self._readiness.heard()
+        elif isinstance(error, EngineError):
+            self._readiness.doubt()
+            _LOG.error("the engine failed: %s", printable(error))
+        elif isinstance(error, Cancelled):
+            outcome = "left" if work.left else "timed_out" if work.late else "dropped"
+            if work.late:
+                self._readiness.doubt()
         else:
             how = "".join(traceback.format_exception(error))
             _LOG.error("a question could not be answered:\n%s", printable(how, lines=True))
-        self.counts.ended(controller, outcome)
+        self.counts.ended(work.controller, outcome)
 
-    def _error(self, error: Exception) -> RequestError:
+    def _error(self, work: _Work, error: Exception) -> RequestError:
         """What a client is told of an error."""
         match error:
             case RequestError():
@@ -308,27 +456,59 @@ class Service:
                 # A client that tried again would wait for as long again.
                 return RequestError(504, message, "timeout", {"x-should-retry": "false"})
             case Cancelled():
+                if work.left:
+                    return RequestError(LEFT, "the client left before there was an answer")
                 return RequestError(503, "the server is ending")
+            case RefusedError():
+                code = "context_length_exceeded" if error.too_long else None
+                return RequestError(400, f"the model's server refuses the request: {error.reason}", code)
+            case BusyError():
+                seconds = math.ceil(1.0 if error.retry_after is None else error.retry_after)
+                message = f"the model's server has too much to do; try again in {seconds} s"
+                return RequestError(429, message, "rate_limit_exceeded", {"Retry-After": str(seconds)})
             case EngineError():
                 return RequestError(503, "the engine failed; the server's log says why", "engine_failed")
         return RequestError(500, "the question could not be answered; the server's log says why")
 
 
-async def _stream(
-    reply: Reply, first: Decision | Answer, news: AsyncGenerator[Decision | Answer, None], usage: bool
-) -> AsyncIterator[str]:
-    """Server-sent events: the decisions as reasoning, and then the answer as content."""
+def _leave(work: _Work, left: asyncio.Task[None]) -> None:
+    """Gives a question up because its client has left."""
+    work.left |= not left.cancelled()
+    work.cancel.set()
+
+
+async def _stream(reply: Reply, speech: Speech, news: AsyncGenerator[Any, None]) -> AsyncIterator[str]:
+    """Server-sent events: what is done meanwhile, and then the answer."""
     yield reply.begin()
-    latest = first
+    told = False
     async with contextlib.aclosing(news):
         try:
-            while isinstance(latest, Decision):
-                yield reply.progress(latest)
-                latest = await anext(news)
+            async for latest in news:
+                match latest:
+                    case Answer():
+                        rest = reply.more(speech.add("", last=True)) if told else ""
+                        yield rest + reply.end(latest, told)
+                    case Decision():
+                        yield reply.progress(latest)
+                    case str():
+                        told = True
+                        yield reply.more(speech.add(latest))
+                    case _:
+                        yield ALIVE
         except RequestError as error:
             yield event(error.body)
-            return
-    yield reply.end(latest, usage)
+
+
+async def _passed_stream(news: AsyncGenerator[Any, None]) -> AsyncIterator[str]:
+    """The stream of another server as it comes."""
+    yield ALIVE
+    async with contextlib.aclosing(news):
+        try:
+            async for latest in news:
+                if not isinstance(latest, Passed):
+                    yield latest or ALIVE
+        except RequestError as error:
+            yield event(error.body)
 
 
 async def _body(request: Request, deadline: float) -> bytes:

@@ -28,9 +28,11 @@ from autotts_jax.collect import (
     read_completions,
     read_questions,
 )
+from autotts_jax.collect.limits import read_models
 from autotts_jax.collect.schema import SchemaError
-from autotts_jax.collect.server_engine import read_completion, read_models, read_problem
+from autotts_jax.collect.server_engine import read_completion
 from autotts_jax.collect.simulated import ByteTokenizer
+from autotts_jax.collect.upstream import read_problem
 from autotts_jax.discovery import cmc, read_run
 from autotts_jax.discovery.archive.transcripts import Transcript
 from autotts_jax.discovery.critics.report import read_report

@@ -1,0 +1,90 @@
+"""OpenAI's completions of a prompt, by a model in this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from typing import Any
+
+from pydantic import Field
+
+from autotts_jax.collect.engine import Engine, Request
+from autotts_jax.collect.trajectories import MAX_SEED, Sampling
+from autotts_jax.live.chat import Asked, RequestError, cut
+
+
+class Text(Asked):
+    """A request to continue a prompt."""
+
+    model: str
+    prompt: str | list[int] = Field(min_length=1)
+    max_tokens: int = Field(16, ge=1)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=-1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    seed: int | None = None
+    stop: str | list[str] = Field(default_factory=list)
+    stream: bool = False
+    user: Any = None
+
+
+def complete(
+    engine: Engine, asked: Text, sampling: Sampling, budget: int | None, cancel: threading.Event
+) -> dict[str, Any]:
+    """Continues a prompt as it is.
+
+    Args:
+        engine: the model.
+        asked: the request.
+        sampling: how tokens are drawn where the request does not say.
+        budget: tokens at most.
+        cancel: once this is set, the request is dropped.
+
+    Returns:
+        The reply, which is the only part of a stream too.
+
+    Raises:
+        RequestError: the prompt does not fit into the model's context.
+        Cancelled: ``cancel`` was set.
+        EngineError: the engine failed.
+    """
+    prompt = engine.tokenizer.encode(asked.prompt) if isinstance(asked.prompt, str) else tuple(asked.prompt)
+    if not prompt or not all(0 <= token < engine.tokenizer.vocab_size for token in prompt):
+        raise RequestError(
+            400, "prompt: it has no tokens, or some that are none of the model's", param="prompt"
+        )
+    most = min(asked.max_tokens, asked.max_tokens if budget is None else max(budget, 1))
+    if len(prompt) + most > engine.max_model_len:
+        message = (
+            f"the prompt has {len(prompt)} tokens, which makes {len(prompt) + most} with max_tokens, and "
+            f"{engine.model} takes {engine.max_model_len}"
+        )
+        raise RequestError(400, message, "context_length_exceeded", param="prompt")
+    stops = tuple(filter(None, [asked.stop] if isinstance(asked.stop, str) else asked.stop))
+    wanted: dict[str, Any] = {
+        "temperature": asked.temperature,
+        "top_p": asked.top_p,
+        "top_k": None if asked.top_k is None else max(asked.top_k, 0),
+        "min_p": asked.min_p,
+        "seed": None if asked.seed is None else asked.seed & MAX_SEED,
+    }
+    drawn: dict[str, Any] = {
+        name: getattr(sampling, name) if value is None else value for name, value in wanted.items()
+    }
+    (written,) = engine.generate([Request(prompt, most, stop=stops, **drawn)], cancel)
+    count = len(written.tokens)
+    text, finish = cut(written.text, stops), written.finish.value
+    return {
+        "id": f"cmpl-{uuid.uuid4().hex}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": asked.model,
+        "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": finish}],
+        "usage": {
+            "prompt_tokens": len(prompt),
+            "completion_tokens": count,
+            "total_tokens": len(prompt) + count,
+        },
+    }
