@@ -125,7 +125,7 @@ def read_models(content: bytes) -> dict[str, int | None]:
         The context length of each model, None if the list does not tell.
 
     Raises:
-        SchemaError: it is no list of models.
+        SchemaError: it is not a list of models.
     """
     return {model.id: _told(model) for model in parse_as(_ModelList, content, closed=False).data}
 

@@ -36,7 +36,7 @@ def body_for(given: dict[str, Any], model: str, settings: ServerSettings) -> dic
         settings: the sampling and the limits, where the request does not say otherwise.
 
     Raises:
-        RequestError: a limit is no number of tokens.
+        RequestError: a limit is not a number of tokens.
     """
     sampling = settings.sampling
     body = {name: value for name, value in given.items() if name != "autotts" and value is not None}
