@@ -250,7 +250,7 @@ def test_of_different_numbers_the_least_is_used_and_that_is_said(tmp_path):
 
 
 BAD = {
-    "no rows": ([], "holds no completions; give it at least one"),
+    "no rows": ([], "is empty; name a file with rows"),
     "no question": ([{"completion": "1"}], "has the columns completion, and none of question, .*text_column"),
     "no completion": (
         [{"question": "A?", "answer": "2"}],
@@ -311,8 +311,8 @@ def test_a_bad_file_is_refused_and_says_where(tmp_path, case):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.jsonl", b"PAR1\0", "line 1, column 1 is not JSON"),
-        ("x.parquet", b'{"question": "A?"}', "not a complete Parquet file"),
+        ("x.jsonl", b"PAR1\0", "not a complete Parquet file"),
+        ("x.parquet", b"A?", "line 1, column 1 is not JSON"),
         ("x.txt", b"A?", "its ending is unknown; name a file that ends in .jsonl, .* org/name:config$"),
     ],
 )
@@ -327,7 +327,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path, name, content, message):
 def test_lists_that_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
     path = write_rows(tmp_path / "x.parquet", [row(completion=[5] * 1000)])
     assert len(read_completions(path).given["A?"][0].completion) == 1000
-    monkeypatch.setattr("autotts_jax.collect.rows.MAX_VALUES", 1001)
+    monkeypatch.setattr("autotts_jax.collect.records.MAX_VALUES", 1001)
     with pytest.raises(DataError, match="has 1,002 values, more than 1,001; split it"):
         read_completions(path)
 

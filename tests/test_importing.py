@@ -784,7 +784,7 @@ ROW, LISTS = LAYOUTS["rows"][0], LAYOUTS["lists"][0]
             [{"question": "q?", "completion": "It is \\boxed{7}."}],
             "can be recognised as the reference answer",
         ),
-        ([7], "the object is '7', and a record has named values"),
+        ([7], "line 1 is '7', and a record has named values"),
         (
             [LAYOUTS["rows"][0], {**LAYOUTS["rows"][1], "answer": "8"}],
             "line 2 has the reference answer '8', and",

@@ -1,6 +1,7 @@
 """Questions: what every kind of source gives, what is said of bad ones, and that made-up ones are right."""
 
 import ast
+import gzip
 import hashlib
 import json
 import operator
@@ -69,6 +70,8 @@ FILES = {
     "d.json": lines(*ROWS),
     "e.csv": CSV,
     "f.csv": "\ufeff" + CSV.replace("?\",7\n", "?\",7\r\n"),
+    "f.jsonl.gz": gzip.compress(lines(*ROWS).encode()),
+    "f.yaml": json.dumps(ROWS),
     "g.parquet": parquet(question=[row["question"] for row in ROWS], answer=[row["answer"] for row in ROWS]),
 }  # fmt: skip
 
@@ -135,7 +138,7 @@ TWICE = as_parquet(
 )
 MANY = parquet(question=repeated("x" * 2**20, 300), answer=repeated("1", 300))
 BAD = {
-    "no rows": ("q.jsonl", "\n", "holds no questions"),
+    "no rows": ("q.jsonl", "\n", "is empty; name a file with rows"),
     "no rows in a list": ("q.json", "[]", "holds no questions"),
     "no rows in CSV": ("q.csv", "question,answer\n", "holds no questions"),
     "an empty CSV": ("q.csv", "", "holds no questions"),
@@ -162,13 +165,13 @@ BAD = {
     "an unclosed box": ("q.jsonl", lines(GOOD | {"answer": "\\boxed{{1}"}), "line 1 has no answer in"),
     "an empty box": ("q.jsonl", lines(GOOD | {"answer": "so \\boxed{ }"}), "line 1 has no answer in"),
     "the same question": ("q.jsonl", lines(GOOD) + "\n\n" + lines(GOOD), "line 3 has the same.* as line 1"),
-    "half a line": ("q.jsonl", lines(GOOD, GOOD)[:-4], "line 2, column .* is not JSON.*get the whole file"),
-    "half a list": ("q.json", json.dumps([GOOD, GOOD], indent=1)[:-9], "line 8, column .* is not JSON"),
-    "deep nesting": ("q.jsonl", "[" * 200_000, "is not readable as JSON"),
-    "no objects": ("q.jsonl", "1\n2", "line 1 is '1'; make it an object"),
-    "one object of columns": ("q.json", json.dumps([["a", "1"]]), r"row 1 is \['a', '1'\]; make it"),
+    "half a line": ("q.jsonl", lines(GOOD, GOOD)[:-4], "line 2, column .* is not JSON.*get the file again"),
+    "half a list": ("q.json", json.dumps([GOOD, GOOD], indent=1)[:-9], "row 2 of its list is not JSON"),
+    "deep nesting": ("q.jsonl", "[" * 200_000, "row 1 of its list is not JSON: it is nested"),
+    "no objects": ("q.jsonl", "1\n2", "line 1 is '1', .* make it an object"),
+    "one object of columns": ("q.json", json.dumps([["a", "1"]]), r"row 1 is \['a', '1'\], .* make it"),
     "not UTF-8": ("q.jsonl", lines(GOOD).encode() + b"\n\xff", "line 2 is not UTF-8"),
-    "Windows text": ("q.csv", "question,answer\nWieviel für 1 €?,1".encode("cp1252"), "line 2 is not UTF-8"),
+    "Windows text": ("q.csv", "question,answer\nFür 1 €?,1".encode("cp1252"), "line 1 or a later one is not"),
     "a column twice": ("q.csv", "question,answer,answer\na,1,2\n", "has the column 'answer' twice"),
     "a column of Parquet twice": ("q.parquet", TWICE, "has the column 'answer' twice"),
     "a text in many rows": ("q.parquet", MANY, "unpacks to more than 268,435,456 bytes; split it"),
@@ -221,7 +224,7 @@ def test_answers_may_be_missing_where_they_are_not_needed(write):
         ("none.txt", "'none.txt': no such file; name a file that ends in .jsonl"),
         (
             "there.txt",
-            "'there.txt': its ending is unknown; name a file that ends in .jsonl, .json, .csv, .parq",
+            "'there.txt': its ending is unknown; name a file that ends in .jsonl, .json, .ndjson, .parq",
         ),
         ("folder/there.txt", "its ending is unknown"),
         ("arithmetic:ten", "'arithmetic:ten': no such file; .* or arithmetic:COUNT:SEED"),

@@ -39,7 +39,7 @@ def collect(
         str | None,
         typer.Option(
             metavar="SOURCE",
-            help="JSONL, CSV or Parquet file, Hugging Face dataset id, or arithmetic[:COUNT[:SEED]].",
+            help="JSONL, YAML, CSV or Parquet file, Hugging Face dataset id, or arithmetic[:COUNT[:SEED]].",
             show_default=False,
         ),
     ] = None,

@@ -17,15 +17,14 @@ import json
 import re
 import reprlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from autotts_jax.collect.rows import whole_rows
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
 from autotts_jax.files import exists, files_below, opened
-from autotts_jax.parsing import MAX_DEPTH, MAX_JSON, parse_json, parse_next
+from autotts_jax.parsing import MAX_DEPTH, MAX_JSON, MAX_VALUES, parse_json, parse_next
 from autotts_jax.terminal import quoted
 
 SUFFIXES = (".jsonl", ".json", ".ndjson", ".parquet", ".yaml", ".yml", ".csv")
@@ -214,7 +213,7 @@ def _json_records(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     first = _first_line(stream)
     opening = first.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not opening:
-        raise DataError(file, "is empty; name a file with completions")
+        raise DataError(file, "is empty; name a file with rows")
     if opening.startswith(b"["):
         yield from _listed(file, opening, stream)
         return
@@ -229,7 +228,7 @@ def _json_records(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     lines = enumerate(iter(lambda: stream.readline(MAX_JSON + 1), b""), 2)
     second = next((numbered for numbered in lines if numbered[1].strip()), None)
     if second is None:
-        yield from _unwrapped(value)
+        yield from _unwrapped(value, "line 1")
         return
     yield "line 1", value
     for n, line in itertools.chain([second], lines):
@@ -308,7 +307,7 @@ class _Joined(io.RawIOBase):
         return len(content)
 
 
-def _unwrapped(value: Any) -> Iterator[tuple[str, Any]]:
+def _unwrapped(value: Any, place: str = "the object") -> Iterator[tuple[str, Any]]:
     """The records of a file that is one object: by a key each, by columns, or itself."""
     inner = list(value.values()) if type(value) is dict else []
     alike = inner and all(type(one) is dict for one in inner) and set.intersection(*map(set, inner))
@@ -321,7 +320,7 @@ def _unwrapped(value: Any) -> Iterator[tuple[str, Any]]:
         for n, row in enumerate(zip(*lists, strict=True), 1):
             yield f"row {n}", dict(zip(value, row, strict=True))
         return
-    yield "the object", value
+    yield place, value
 
 
 # --- YAML, CSV and Parquet
@@ -361,14 +360,29 @@ def _csv_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     text = io.TextIOWrapper(io.BufferedReader(_Joined(b"", stream), _CHUNK), "utf-8-sig", newline="")
     reader = csv.DictReader(text, strict=True)
     try:
-        for place, row in whole_rows(file, reader):
+        _check_columns(file, reader.fieldnames or ())
+        for row in reader:
+            place = f"line {reader.line_num}"
+            if None in row or None in row.values():
+                raise DataError(
+                    file,
+                    f"{place} has not as many values as the header has columns; "
+                    "put values with commas or line breaks in double quotes",
+                )
             yield place, {name: _number(value) for name, value in row.items()}
     except UnicodeDecodeError as error:
         raise DataError(
             file, f"line {reader.line_num + 1} or a later one is not UTF-8; save it as UTF-8"
         ) from error
     except csv.Error as error:
-        raise DataError(file, f"line {reader.line_num} is not CSV: {quoted(error)}; {_AGAIN}") from error
+        line = reader.reader.line_num
+        raise DataError(file, f"line {line} is not CSV: {quoted(error)}; {_AGAIN}") from error
+
+
+def _check_columns(file: Path, names: Sequence[str]) -> None:
+    """Checks that no column would hide another one."""
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise DataError(file, f"has the column {repeated[0]!r:.60} twice; rename one")
 
 
 def _number(value: str) -> str:
@@ -382,15 +396,32 @@ def _parquet_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
 
     try:
         table = pq.ParquetFile(pa.PythonFile(stream, "r"))
-        names = table.schema_arrow.names
-        if repeated := [name for name in names if names.count(name) > 1]:
-            raise DataError(file, f"has the column {repeated[0]!r:.60} twice; rename one")
-        number = 0
-        for batch in table.iter_batches(batch_size=_BATCH):
-            for row in batch.to_pylist():
-                number += 1
-                yield f"row {number}", row
-    except UnicodeDecodeError as error:
-        raise DataError(file, "holds text that is not UTF-8; write it again") from error
+        _check_columns(file, table.schema_arrow.names)
+        # A list may hold one value millions of times, and is unpacked whole.
+        for group in map(table.metadata.row_group, range(table.num_row_groups)):
+            values = sum(group.column(column).num_values for column in range(group.num_columns))
+            if values > MAX_VALUES * max(1, group.num_rows / _BATCH):
+                raise DataError(file, f"has {values:,} values, more than {MAX_VALUES:,}; split it")
+        yield from arrow_rows(file, table.iter_batches(batch_size=_BATCH))
     except (pa.ArrowException, OSError) as error:
         raise DataError(file, f"is not a complete Parquet file: {quoted(error)}; get it again") from error
+
+
+def arrow_rows(source: object, batches: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Reads the rows of a table.
+
+    Args:
+        source: where it comes from, for messages.
+        batches: parts of the table, as Arrow has them.
+
+    Yields:
+        Where a row stands, as "row 3", and its values by column.
+
+    Raises:
+        DataError: a text is not UTF-8.
+    """
+    try:
+        for n, row in enumerate(itertools.chain.from_iterable(batch.to_pylist() for batch in batches), 1):
+            yield f"row {n}", row
+    except UnicodeDecodeError as error:
+        raise DataError(source, "holds text that is not UTF-8; write it again") from error

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
 import math
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from autotts_jax.collect.answers import extractor
+from autotts_jax.collect.records import SUFFIXES, arrow_rows, is_record_file, read_records
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.extras import needs
-from autotts_jax.files import exists, read_bytes
-from autotts_jax.parsing import MAX_JSON, MAX_VALUES
+from autotts_jax.files import exists
+from autotts_jax.parsing import MAX_JSON
 from autotts_jax.replay.equivalence import plain_form
-from autotts_jax.replay.json_values import decode, parse_values
 from autotts_jax.replay.spelling import ERROR
 from autotts_jax.terminal import quoted
 
@@ -47,14 +44,24 @@ def read_rows(source: str, split: str, or_else: str = "") -> Iterable[Row]:
         DataError: the source cannot be read.
     """
     path, there = Path(source), exists(source)
-    if path.suffix.lower() in _READERS and not path.is_dir():
-        return _READERS[path.suffix.lower()](source, read_bytes(path))
+    if is_record_file(path) and not path.is_dir():
+        return _file_rows(path)
     if path.is_dir() or (_HUB_ID.fullmatch(source) and not there):
         return _dataset_rows(source, split)
     raise InputError(
         f"{source!r}: {'its ending is unknown' if there else 'no such file'}; name a file that ends "
-        f"in {', '.join(_READERS)} or a Hugging Face dataset as org/name or org/name:config{or_else}"
+        f"in {', '.join(SUFFIXES)} or a Hugging Face dataset as org/name or org/name:config{or_else}"
     )
+
+
+def _file_rows(file: Path) -> Iterator[Row]:
+    """The rows of a file, which are kept together."""
+    size = 0
+    for record in read_records([file]):
+        size += sum(len(value) if isinstance(value, str) else 8 for value in record.value.values())
+        if size > MAX_JSON:
+            raise DataError(file, f"unpacks to more than {MAX_JSON:,} bytes; split it")
+        yield record.place, record.value
 
 
 def _dataset_rows(source: str, split: str) -> Iterator[Row]:
@@ -76,95 +83,8 @@ def _dataset_rows(source: str, split: str) -> Iterator[Row]:
             f"{quoted(error)}; check the name, the split and the connection"
         ) from error
     # From the Arrow table, because the dataset's own rows decode images and sounds.
-    return _arrow_rows(source, table.with_format("arrow")[:].to_batches(max_chunksize=1000))
+    return arrow_rows(source, table.with_format("arrow")[:].to_batches(max_chunksize=1000))
 
-
-def _json_rows(source: str, content: bytes) -> Iterator[Row]:
-    for place, item in parse_values(source, content, parse_number=str):  # numbers stay as they are written
-        if type(item) is not dict:
-            raise DataError(source, f"{place} is {reprlib.repr(item)}; make it an object with named values")
-        yield place, item
-
-
-def whole_rows(source: str | Path, reader: csv.DictReader[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Reads the rows of a CSV file.
-
-    Args:
-        source: the file, for the message.
-        reader: reads the file.
-
-    Raises:
-        DataError: a row has more or fewer values than the header.
-    """
-    for row in reader:
-        place = f"line {reader.line_num}"
-        if None in row or None in row.values():
-            raise DataError(
-                source,
-                f"{place} has not as many values as the header has columns; "
-                "put values with commas or line breaks in double quotes",
-            )
-        yield place, row
-
-
-def _csv_rows(source: str, content: bytes) -> Iterator[Row]:
-    reader = csv.DictReader(io.StringIO(decode(source, content), newline=""), strict=True)
-    try:
-        _check_columns(source, reader.fieldnames or ())
-        yield from whole_rows(source, reader)
-    except csv.Error as error:
-        raise DataError(
-            source, f"line {reader.reader.line_num} is not CSV: {quoted(error)}; fix it"
-        ) from error
-
-
-def _parquet_rows(source: str, content: bytes) -> Iterator[Row]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    size = 0
-    try:
-        file = pq.ParquetFile(pa.BufferReader(content))
-        _check_columns(source, file.schema_arrow.names)
-        # A list may hold one value millions of times, and is unpacked whole.
-        groups = [file.metadata.row_group(g) for g in range(file.num_row_groups)]
-        values = sum(group.column(c).num_values for group in groups for c in range(group.num_columns))
-        if values > MAX_VALUES:
-            raise DataError(source, f"has {values:,} values, more than {MAX_VALUES:,}; split it")
-        # What the file holds once may stand in millions of rows, so few are unpacked at a time.
-        for place, row in _arrow_rows(source, file.iter_batches(batch_size=16)):
-            size += sum(len(value) if isinstance(value, str) else 8 for value in row.values())
-            if size > MAX_JSON:
-                raise DataError(source, f"unpacks to more than {MAX_JSON:,} bytes; split it")
-            yield place, row
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(source, f"not a complete Parquet file: {quoted(error)}; get it again") from error
-
-
-def _check_columns(source: str, names: Sequence[str]) -> None:
-    """Checks that no column would hide another one."""
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise DataError(source, f"has the column {repeated[0]!r:.60} twice; rename one")
-
-
-def _arrow_rows(source: str, batches: Iterable[Any]) -> Iterator[Row]:
-    try:
-        for n, row in enumerate(itertools.chain.from_iterable(batch.to_pylist() for batch in batches), 1):
-            yield f"row {n}", row
-    except UnicodeDecodeError as error:
-        raise DataError(source, "holds text that is not UTF-8; write it again") from error
-
-
-_READERS: dict[str, Callable[[str, bytes], Iterable[Row]]] = {
-    ".jsonl": _json_rows,
-    ".json": _json_rows,
-    ".csv": _csv_rows,
-    ".parquet": _parquet_rows,
-}
-
-
-READ = tuple(_READERS)
-"""The endings of files that are read."""
 
 # --- columns
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from autotts_jax.collect.layouts import SAMPLE, Layout, filtered, recognise, spelled, spoken, values
 from autotts_jax.collect.prompts import question_in
 from autotts_jax.collect.records import FileRecord, find_sources, is_record_file, read_records
-from autotts_jax.collect.rows import READ, Row, is_missing
+from autotts_jax.collect.rows import Row, is_missing
 from autotts_jax.collect.thinking import TAGS
 from autotts_jax.errors import DataError
 
@@ -30,15 +30,13 @@ def usual_rows(source: str) -> Iterator[Row] | None:
     Raises:
         DataError: a file is damaged, or its layout is not recognised.
     """
-    plain = Path(source).suffix.lower() in READ
+    plain = is_record_file(Path(source))
     try:
         records = read_records(find_sources(source))
         sample = list(itertools.islice(records, SAMPLE))
         layout = recognise(sample, {}) if sample else None
     except ValueError:
-        if plain or not is_record_file(Path(source)):
-            return None
-        raise
+        return None
     if layout is None or layout.probes or layout.given or (plain and _has_usual_values(sample[0], layout)):
         return None
     return _rows(layout, itertools.chain(sample, records))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from autotts_jax.errors import DataError
@@ -30,15 +30,12 @@ def decode(file: object, content: bytes) -> str:
         raise DataError(file, f"line {line} is not UTF-8; save the file as UTF-8 text") from error
 
 
-def parse_values(
-    file: object, content: bytes, parse_number: Callable[[str], Any] | None = None
-) -> Iterator[tuple[str, Any]]:
+def parse_values(file: object, content: bytes) -> Iterator[tuple[str, Any]]:
     """Parses the entries of a JSON list, or one JSON value a line; the content tells which it is.
 
     Args:
         file: where the content comes from, for messages.
         content: the file's bytes.
-        parse_number: makes a value of a number's text; by default an `int` or a `float`.
 
     Yields:
         Where a value stands ("row 3" of a list, or "line 3"), and the value. Lines are parsed one by one.
@@ -52,18 +49,18 @@ def parse_values(
         raise DataError(file, str(error)) from error
     text = decode(file, content)
     if text.lstrip().startswith("["):
-        for n, value in enumerate(_parse(file, text, 1, parse_number), 1):
+        for n, value in enumerate(_parse(file, text, 1), 1):
             yield f"row {n}", value
         return
     # Not splitlines, which would also split at a line separator inside a string.
     for n, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield f"line {n}", _parse(file, line, n, parse_number)
+            yield f"line {n}", _parse(file, line, n)
 
 
-def _parse(file: object, text: str, first_line: int, parse_number: Callable[[str], Any] | None) -> Any:
+def _parse(file: object, text: str, first_line: int) -> Any:
     try:
-        return parse_json(text, parse_number)
+        return parse_json(text)
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise DataError(
