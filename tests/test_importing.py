@@ -7,6 +7,7 @@ import json
 import re
 import warnings
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,12 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotts_jax import load
+from autotts_jax import discover, load, make
 from autotts_jax.collect import import_answers, read_completions
 from autotts_jax.collect.layouts import entries, parse_path, spelled, values
 from autotts_jax.collect.prompts import question_in
 from autotts_jax.collect.trajectories import last_depth
 from autotts_jax.core.pool import ReplayPool
+from autotts_jax.discovery import ablate, distill
 from autotts_jax.errors import DataError, InputError, InputWarning
 from autotts_jax.experiments.evaluation import evaluate
 from autotts_jax.experiments.tracing import trace
@@ -630,6 +632,17 @@ def test_a_matrix_without_probes_says_so_and_refuses_to_be_probed(tmp_path):
             evaluate(again, name, max_branches=2, seeds=1)
     with pytest.raises(InputError, match="cmc decides by answers before the end"):
         trace(again, "cmc@0.5", max_branches=2)
+    with pytest.raises(InputError, match=r"discover looks for controllers .* m/b has none"):
+        discover(again, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"discover ablate looks for controllers .* m/b has none"):
+        ablate(again, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(InputError, match=r"distill watches a policy .* m/b has none"):
+        distill("neural", again, max_branches=2)
+    with pytest.warns(InputWarning, match=r"m/b holds final answers .* no answer before the end"):
+        make("WidthDepth-v0", again, max_branches=2)
+    with pytest.warns(InputWarning, match="m/b holds final answers"):
+        gymnasium.make("autotts_jax:WidthDepth-v0", data=again, max_branches=2, disable_env_checker=True)
 
 
 def test_what_a_controller_looks_at_says_whether_it_decides_by_probes():

@@ -167,6 +167,7 @@ def ablate(
     folder = destination(out)
     check_int("seeds", seeds, 1)
     data = loaded(data)
+    data.check_probes("discover ablate looks for controllers that decide by")
     proposers = [as_proposer(proposer) for proposer in proposers]
     switches: dict[str, dict[str, Any]] = {
         DEFAULT: {},

@@ -121,6 +121,7 @@ def discover(
         )
     loggers = check_loggers(loggers)
     data = loaded(data)
+    data.check_probes("discover looks for controllers that decide by")
     with locked(folder):
         for transcripts in (folder / TRANSCRIPTS).glob("**/"):
             remove_unfinished(transcripts)

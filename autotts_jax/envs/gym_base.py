@@ -210,6 +210,7 @@ def _load(
         return data, np.full(data.num_questions, data.num_branches), None
     if not isinstance(data, ProbeDataset):
         data = embedded.load(data, encoding)
+    data.warn_without_probes()
     branches = np.array([cell.num_branches for cell in data.cells])
     return data.matrix, branches[data.matrix.cell], [cell.model for cell in data.cells]
 

@@ -56,6 +56,7 @@ def make(
     """
     registered = find_environment(name)
     dataset = data if isinstance(data, ProbeDataset) else load(data)
+    dataset.warn_without_probes()
     kind = KINDS[registered.kind]
     of_class, of_params = kind.split_settings({**registered.settings, **settings})
     if "cost" in of_params:

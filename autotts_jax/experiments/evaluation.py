@@ -493,8 +493,7 @@ def check_probes(dataset: ProbeDataset, player: Player) -> None:
     Raises:
         InputError: a cell has answers and lengths alone, and what the player does depends on probes.
     """
-    bare = [cell.name for cell in dataset.cells if not cell.probes]
-    if not bare:
+    if dataset.without_probes is None:
         return
     width = player.width or dataset.matrix.num_branches
 
@@ -502,11 +501,7 @@ def check_probes(dataset: ProbeDataset, player: Player) -> None:
         return ReplayPool.begin(matrix, 0, np.arange(width)).view(detached=True)
 
     if player.decides_by_probes(jax.eval_shape(begin, dataset.matrix)):
-        raise InputError(
-            f"{player.name} decides by answers before the end of a branch, and {bare[0]} has none: it holds "
-            "final answers and lengths. Choose controllers that read branches to their ends, or have the "
-            "model probe the texts: autotts-jax collect --from-texts"
-        )
+        dataset.check_probes(f"{player.name} decides by")
 
 
 def warn_of_refusal(name: str, problem: InputError) -> None:

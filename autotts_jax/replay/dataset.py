@@ -123,6 +123,38 @@ class ProbeDataset:
         more = len(self.cells) - CELLS_SHOWN
         return f"ProbeDataset of {len(self)} questions: {cells}{f' and {more} more' if more > 0 else ''}"
 
+    @property
+    def without_probes(self) -> str | None:
+        """The first cell that holds final answers and lengths alone; None where there is none."""
+        return next((cell.name for cell in self.cells if not cell.probes), None)
+
+    def check_probes(self, what: str) -> None:
+        """Checks that all cells have probes.
+
+        Args:
+            what: what needs them, and for what, as the beginning of a message.
+
+        Raises:
+            InputError: a cell has none.
+        """
+        if self.without_probes is not None:
+            raise InputError(
+                f"{what} answers before the end of a branch, and {self.without_probes} has none: it holds "
+                "final answers and lengths. Choose controllers that read branches to their ends, or have the "
+                "model probe the texts: autotts-jax collect --from-texts"
+            )
+
+    def warn_without_probes(self) -> None:
+        """Warns that an environment has little to show, where a cell has no probes."""
+        if self.without_probes is not None:
+            warnings.warn(
+                f"{self.without_probes} holds final answers and lengths alone, so an environment shows no "
+                "answer before the end of a branch; for more, have the model probe the texts: autotts-jax "
+                "collect --from-texts",
+                InputWarning,
+                stacklevel=3,
+            )
+
     def select(self, questions: Sequence[int] | np.ndarray) -> ProbeDataset:
         """Selects questions; cells of which none is selected are left out.
 

@@ -106,6 +106,7 @@ def make_params(config: Config, dataset: ProbeDataset, seed: int) -> EnvParams:
     """
     objective, max_branches, signals = config.objective, config.trainer.max_branches, config.network.signals
     check_signals(signals, dataset.matrix.signals, "the network", "the data has")
+    dataset.warn_without_probes()
     environment = HEADS[config.network.actions].environment(max_branches, signals)
     cost = cost_of_models(objective.cost_charged, [cell.model for cell in dataset.cells])
     params = environment.make_params(

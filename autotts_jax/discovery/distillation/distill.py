@@ -249,6 +249,7 @@ def distill(
         check_int("iterations", iterations, 1),
     )
     rng, data = np.random.default_rng(check_int("seed", seed, 0)), loaded(data)
+    data.check_probes("distill watches a policy that decides by")
     orders = varied_orders(data.matrix, SEARCH_ORDERS, DIFFICULTY_STD, seed).first(max_branches)
 
     gamma_of = even_spending(learned, data.matrix, orders, (low, high))
