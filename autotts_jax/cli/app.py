@@ -19,6 +19,7 @@ from autotts_jax.cli.evaluate import evaluate
 from autotts_jax.cli.options import with_options
 from autotts_jax.cli.paper import paper
 from autotts_jax.cli.serve import serve
+from autotts_jax.cli.summaries import SUMMARIES, GroupedGroup, summarise
 from autotts_jax.cli.trace import trace
 from autotts_jax.cli.train import train
 
@@ -51,5 +52,8 @@ for command in (evaluate, batch, bench, trace, paper, train, collect, answer, se
     app.command()(with_options(command))
 discover.app.command()(with_options(ablate))
 discover.app.command()(with_options(distill))
-app.add_typer(discover.app, name="discover")
-app.add_typer(data.app, name="data")
+for group in (discover, data):
+    short, example = SUMMARIES[group.app.info.name]
+    app.add_typer(group.app, cls=GroupedGroup, short_help=short, epilog=f"\b\nExample:\n  {example}")
+for application in (app, discover.app, data.app):
+    summarise(application)

@@ -20,7 +20,10 @@ from autotts_jax.replay.spelling import ERROR
 from autotts_jax.terminal import counted, counted_branches, quoted
 
 app = typer.Typer(
-    help="Describe, import, convert and check probe matrices.", no_args_is_help=True, rich_markup_mode=None
+    name="data",
+    help="Describe, import, convert and check probe matrices.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 RaggedName = Literal["cut", "keep", "refuse"]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from autotts_jax.discovery import Member, OpenAIProposer, SearchProgress, Written
 
 app = typer.Typer(
+    name="discover",
     help="Search for a controller that is better than CMC, or show what a search has found.",
     invoke_without_command=True,
     rich_markup_mode=None,

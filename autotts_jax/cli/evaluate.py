@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
 import autotts_jax as at
-from autotts_jax.cli.console import check_folder, console, print_written, working
+from autotts_jax.cli.console import check_folder, console, print_written, say, working
 from autotts_jax.cli.options import (
     BetaOption,
     BranchesOption,
@@ -96,6 +97,8 @@ def evaluate(
         on_progress("reading data", 0, 0)
         dataset = at.load(data or "synthetic", encoding)
         devices.pin_devices()
+        on_progress("compiling", 0, 0)
+        began = time.perf_counter()
         evaluation = at.evaluate(
             dataset,
             players,
@@ -108,6 +111,7 @@ def evaluate(
             sealing=seal.sealing(),
             on_progress=on_progress,
         )
+        seconds = time.perf_counter() - began
         on_progress("summary", 0, 0)
         frontier = evaluation.frontier()
         files = evaluation.save(out) if out is not None else []
@@ -115,6 +119,8 @@ def evaluate(
     if frontier.comparisons:
         console().print(frontier.table())
     print_written(files, report=True)
+    episodes = sum(play.correct.size for play in evaluation.plays)
+    say(f"{episodes:,} episodes in {seconds:.1f} s, compilation included")
     if evaluation.refused:
         raise typer.Exit(2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import inspect
@@ -46,7 +47,8 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         if name in groups:
             fields = typing.get_type_hints(groups[name], include_extras=True)
             spread = [
-                (field.name, field.default, fields[field.name]) for field in dataclasses.fields(groups[name])
+                (field.name, field.default, _in_panel(fields[field.name], groups[name]))
+                for field in dataclasses.fields(groups[name])
             ]
         else:
             spread = [(name, parameter.default, hints[name])]
@@ -64,6 +66,14 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _in_panel(hint: Any, group: type) -> Any:
+    """The annotation of an option, which is listed under the name of its group."""
+    kind, option = typing.get_args(hint)
+    listed = copy.copy(option)
+    listed.rich_help_panel = f"{group.__name__.removesuffix('Options')} options"
+    return Annotated[kind, listed]
 
 
 def utf8(text: str) -> str:
