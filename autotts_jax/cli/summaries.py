@@ -96,7 +96,7 @@ def summarise(app: typer.Typer) -> None:
         app: the application; those below it are left as they are.
     """
     for command in app.registered_commands:
-        name = command.name or getattr(command.callback, "__name__", "")
+        name = str(command.name or getattr(command.callback, "__name__", ""))
         command.cls = GroupedCommand
         command.short_help, example = SUMMARIES[name]
         command.epilog = f"\b\nExample:\n  {example}"
