@@ -34,7 +34,7 @@ myst_enable_extensions = ["attrs_inline", "deflist"]
 myst_heading_anchors = 4
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 240
+nb_execution_timeout = 600
 nb_merge_streams = True
 
 autodoc_member_order = "bysource"
