@@ -22,7 +22,7 @@ SUMMARIES = {
         "autotts-jax trace --data smollm2 --controller cmc@0.5 --question 3",
     ),
     "paper": ("Tables and figures of a paper.", "autotts-jax paper autotts --data smollm2 --seeds 5"),
-    "train": ("Train a policy.", "autotts-jax train --config examples/train.toml --out runs/policy"),
+    "train": ("Train a policy.", "autotts-jax train --config examples/quickstart.toml --out runs/policy"),
     "collect": (
         "Sample and probe a model.",
         "autotts-jax collect --model Qwen/Qwen3-0.6B --questions arithmetic:40 --out runs/mine",
