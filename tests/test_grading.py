@@ -82,6 +82,8 @@ def test_the_question_again_is_no_answer(grader):
     # An option says otherwise, and a reference answer may be arithmetic.
     with MathGrader(1, arithmetic=True) as evaluating:
         assert evaluating.forms(["7 + 5", "9 * 3", "x = 9 * 3"]) == ["12", "27", "27"]
+        products = ["2(3)", "(2)(3)", r"2\left(3\right)", "3(4)(5)", "2(3 + 1)", r"\log_2(8)"]
+        assert evaluating.forms(products) == ["6", "6", "6", "60", "8", "3"]
     assert grader.correct("7 + 5", ["12", "7 + 5"]) == [True, False]
 
 

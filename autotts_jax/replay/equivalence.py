@@ -181,6 +181,7 @@ _NAME = re.compile(
 )
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
 _COORDINATE = re.compile(r"(?<![A-Za-z\\])[xyz](?![A-Za-z])")
+_PRODUCT = re.compile(r"[xyz](?: ?(?:\\cdot)? ?[xyz])+")
 _MATRIX = re.compile(
     r"(?P<open>\\?[(\[{|.])? ?\\begin ?\{(?P<kind>[a-zA-Z]*matrix\*?|array)\}"
     r"(?: ?\[[lcr]\]| ?\{[lcr| ]*\})?(?P<cells>.*)\\end ?\{(?P=kind)\} ?(?P<close>\\?[)\]}|.])?"
@@ -297,7 +298,7 @@ class _Reader:
             raise NoAnswerError
         if len(sides) == 2:
             named = _VARIABLE.fullmatch(left) or not _NAME.fullmatch(left)  # which f(x, y) and (x, y) are not
-            if named and len({*_COORDINATE.findall(f"{left} {right}")}) > 1:
+            if named and len({*_COORDINATE.findall(f"{left} {right}")}) > 1 or _PRODUCT.fullmatch(left):
                 return self._formula(left, right)
             if not _NAME.fullmatch(left):
                 if _VARIABLE.fullmatch(right):

@@ -25,6 +25,8 @@ _FUNCTION = re.compile("(?:arc)?(?:sin|cos|tan)|(?:sin|cos|tan)h|cot|sec|csc|log
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _SMALL_WORD = re.compile("as|at|be|by|do|he|if|in|is|it|me|my|no|of|on|or|so|to|up|we", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+ *[0-9]")  # x2, which may be x_2 or x^2; 5 ft 3 in; CO2
+_BESIDE = re.compile(r"(?:(?<![\w\\^}.])[0-9]+(?:\.[0-9]+)?|\)) ?(?=(?:\\left ?)?\()")
+"""A factor before one in brackets, as in 2(3), which the parser would take for a mixed number."""
 _SUBSCRIPT = re.compile(r"(?P<base>.+?)_\{?(?P<place>[^{}]+)\}?")
 _POSITIVE = re.compile(r"[kmn](?:_.*)?")
 """Names of positive integers."""
@@ -153,7 +155,7 @@ def _parsed(text: str) -> Any:
     """
     from sympy import Expr, nan, zoo
 
-    found = _parser()(is_real=True).parse(text)
+    found = _parser()(is_real=True).parse(_BESIDE.sub(r"\g<0> \\cdot ", text))
     if not isinstance(found, Expr) or found.has(nan, zoo):
         raise UnreadableError
     return found
