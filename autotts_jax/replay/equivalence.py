@@ -298,7 +298,7 @@ class _Reader:
             raise NoAnswerError
         if len(sides) == 2:
             named = _VARIABLE.fullmatch(left) or not _NAME.fullmatch(left)  # which f(x, y) and (x, y) are not
-            if named and len({*_COORDINATE.findall(f"{left} {right}")}) > 1 or _PRODUCT.fullmatch(left):
+            if (named and len({*_COORDINATE.findall(f"{left} {right}")}) > 1) or _PRODUCT.fullmatch(left):
                 return self._formula(left, right)
             if not _NAME.fullmatch(left):
                 if _VARIABLE.fullmatch(right):
