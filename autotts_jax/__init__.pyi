@@ -12,6 +12,7 @@ from .errors import InputError
 from .experiments import papers
 from .experiments.batch import BatchEvaluation, evaluate_batch
 from .experiments.benchmark import Agent, Benchmark, Task, bench
+from .experiments.certificates import Certification, certify
 from .experiments.evaluation import Evaluation, evaluate
 from .experiments.live_batch import answer_batch
 from .experiments.live_rows import LiveRun
@@ -29,6 +30,7 @@ __all__ = [
     "Agent",
     "BatchEvaluation",
     "Benchmark",
+    "Certification",
     "Controller",
     "Discovery",
     "Evaluation",
@@ -49,6 +51,7 @@ __all__ = [
     "answer_batch",
     "answer_questions",
     "bench",
+    "certify",
     "discover",
     "evaluate",
     "evaluate_batch",

@@ -16,6 +16,7 @@ import typer
 
 import autotts_jax as at
 from autotts_jax import policies
+from autotts_jax.cli.certify import certified_setting
 from autotts_jax.cli.console import console, say, working
 from autotts_jax.cli.options import (
     AnswersOption,
@@ -27,6 +28,7 @@ from autotts_jax.cli.options import (
     QuestionOptions,
     SamplingOptions,
     SealOptions,
+    SettingOption,
     path,
 )
 from autotts_jax.errors import InputError
@@ -73,6 +75,7 @@ def answer(
         str, typer.Option(metavar="NAME[@VALUE]", help="A controller, as in evaluate.")
     ] = DEFAULT_CONTROLLER,
     beta: BetaOption = None,
+    setting: SettingOption = None,
     allocator: Annotated[
         str | None,
         typer.Option(
@@ -97,6 +100,10 @@ def answer(
     --allocator too, all questions share one budget, and reads.jsonl has a line for each branch.
     """
     spec = controller if beta is None else f"{controller.partition('@')[0]}@{beta!r}"
+    if setting is not None:
+        if controller != DEFAULT_CONTROLLER or beta is not None or allocator is not None:
+            raise InputError("--setting says what answers; leave --controller, --beta and --allocator out")
+        spec = certified_setting(setting, engine, sampling, grader, limits)
     if questions is None:
         if question is None:
             raise InputError("give a question, or --questions with --out")

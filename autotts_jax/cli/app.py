@@ -12,6 +12,7 @@ from autotts_jax.cli.ablate import ablate
 from autotts_jax.cli.answer import answer
 from autotts_jax.cli.batch import batch
 from autotts_jax.cli.bench import bench
+from autotts_jax.cli.certify import certify
 from autotts_jax.cli.collect import collect
 from autotts_jax.cli.console import say
 from autotts_jax.cli.distill import distill
@@ -48,7 +49,7 @@ def start(
     """Replay controllers of test-time scaling over recorded probe matrices."""
 
 
-for command in (evaluate, batch, bench, trace, paper, train, collect, answer, serve):
+for command in (evaluate, batch, certify, bench, trace, paper, train, collect, answer, serve):
     app.command()(with_options(command))
 discover.app.command()(with_options(ablate))
 discover.app.command()(with_options(distill))

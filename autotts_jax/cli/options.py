@@ -127,6 +127,16 @@ BudgetOption = Annotated[
 ]
 BranchesOption = Annotated[int, typer.Option(metavar="W", help="Branches that an episode can open.", min=1)]
 BetaOption = Annotated[float | None, typer.Option(metavar="β", help="β of --controller.", show_default=False)]
+SettingOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--setting",
+        metavar="FILE",
+        help="Play the setting of this certificate, as certify writes it.",
+        show_default=False,
+        parser=path,
+    ),
+]
 OutOption = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Write results here.", show_default="no files", parser=path),

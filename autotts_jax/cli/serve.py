@@ -9,8 +9,16 @@ from typing import Annotated, Literal
 import typer
 
 from autotts_jax import live
+from autotts_jax.cli.certify import certified_setting
 from autotts_jax.cli.console import working
-from autotts_jax.cli.options import AnswersOption, EngineOptions, GraderOption, LimitOptions, SamplingOptions
+from autotts_jax.cli.options import (
+    AnswersOption,
+    EngineOptions,
+    GraderOption,
+    LimitOptions,
+    SamplingOptions,
+    SettingOption,
+)
 
 ReplyName = Literal["branch", "answer"]
 
@@ -58,6 +66,7 @@ def serve(
         int, typer.Option(metavar="N", help="Questions that are answered at once; more get 429.", min=1)
     ] = 32,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of a question.")] = 600,
+    setting: SettingOption = None,
     sampling: SamplingOptions,
     answers: AnswersOption = "auto",
     grader: GraderOption = "math",
@@ -72,8 +81,14 @@ def serve(
         from autotts_jax.core import devices
 
         devices.configure()
+        controller = (
+            {}
+            if setting is None
+            else {"controller": certified_setting(setting, engine, sampling, grader, limits)}
+        )
         settings = live.ServerSettings(
             name=name or engine.model_name,
+            **controller,
             sampling=sampling.sampling(engine),
             answers=answers,
             grader=grader,

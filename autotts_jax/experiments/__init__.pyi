@@ -1,6 +1,7 @@
 from . import papers
 from .batch import ORACLE, BatchEvaluation, BatchPlay, BatchRow, evaluate_batch
 from .benchmark import TASKS, Agent, Benchmark, Score, Task, bench
+from .certificates import Certificate, Certification, Tested, certify, read_certificate
 from .evaluation import PROTOCOLS, Evaluation, Frontiers, branch_orders, evaluate
 from .frontier import (
     REFERENCE,
@@ -43,6 +44,8 @@ __all__ = [
     "BatchRow",
     "Benchmark",
     "BranchRead",
+    "Certificate",
+    "Certification",
     "Compared",
     "Comparison",
     "Evaluation",
@@ -55,6 +58,7 @@ __all__ = [
     "Score",
     "Table",
     "Task",
+    "Tested",
     "Trace",
     "TraceStep",
     "accuracy_at",
@@ -63,6 +67,7 @@ __all__ = [
     "anytime",
     "bench",
     "branch_orders",
+    "certify",
     "collection_table",
     "controller_regret",
     "estimate_table",
@@ -76,6 +81,7 @@ __all__ = [
     "papers",
     "pass_at",
     "questions_table",
+    "read_certificate",
     "resampled_means",
     "standard_error",
     "statistics_table",

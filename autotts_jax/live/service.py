@@ -37,7 +37,7 @@ from autotts_jax.live.compiling import Compiler
 from autotts_jax.live.metrics import Metrics
 from autotts_jax.live.page import page
 from autotts_jax.live.passing import Passed, body_for, pass_on
-from autotts_jax.live.published import DEFAULT, PLAIN, PUBLISHED, published
+from autotts_jax.live.published import PLAIN, PUBLISHED, published
 from autotts_jax.live.readiness import Readiness
 from autotts_jax.live.settings import ServerSettings
 from autotts_jax.live.texts import Text, complete
@@ -126,7 +126,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         """Compiles before the first request comes; at the end no thread and no process is left."""
-        player = published(DEFAULT, self._settings.max_branches)
+        player = published(self._settings.controller, self._settings.max_branches)
         with self._grader:
             await asyncio.to_thread(self._compiler.compile, player)
             self._names = await asyncio.to_thread(self._find_names)
@@ -304,7 +304,7 @@ class Service:
                 param="model",
             )
         try:
-            return published(model[len(known) + 1 :] or DEFAULT, width)
+            return published(model[len(known) + 1 :] or self._settings.controller, width)
         except InputError as error:
             raise RequestError(404, str(error), "model_not_found", param="model") from None
 

@@ -13,6 +13,7 @@ from autotts_jax.collect.graders import MATH
 from autotts_jax.collect.trajectories import Sampling, check_differing
 from autotts_jax.core.rollout import check_budget
 from autotts_jax.errors import InputError
+from autotts_jax.live.published import DEFAULT, published
 
 ReplyForm = Literal["branch", "answer"]
 """What a reply says: the text of a branch that gives the answer, or the answer alone."""
@@ -29,6 +30,7 @@ class ServerSettings:
         sampling: how branches are sampled and probed, where a request does not say otherwise.
         answers: finds the answer in a text, as `answers.extractor` takes it.
         grader: which answers are equal, as `autotts_jax.answer` takes it by name or as a function.
+        controller: what answers where a client gives the model's name alone.
         reply: what a reply says, where a request does not say otherwise.
         max_branches: W.
         budget: tokens that a request may be charged; None for no limit.
@@ -45,6 +47,7 @@ class ServerSettings:
     sampling: Sampling = dataclasses.field(default_factory=Sampling)
     answers: str | Extractor = "auto"
     grader: str | Form = MATH
+    controller: str = DEFAULT
     reply: ReplyForm = "branch"
     max_branches: int = 64
     budget: int | None = None
@@ -58,6 +61,7 @@ class ServerSettings:
         for name in ("max_branches", "max_requests"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        published(self.controller, self.max_branches)
         check_differing(self.sampling)
         if self.reply not in get_args(ReplyForm):
             raise InputError(f"reply is {self.reply!r}; it must be one of {', '.join(get_args(ReplyForm))}")
