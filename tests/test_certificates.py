@@ -163,6 +163,7 @@ def test_one_question_certifies_nothing(data):
         ({"seeds": 0}, "the number of seeds is 0"),
         ({"family": []}, "there are no settings"),
         ({"family": "nobody"}, "unknown player 'nobody'"),
+        ({"family": ["sc@8", "sc@4"]}, "the cheapest first, but sc@4 takes fewer tokens than sc@8; turn"),
         ({"family": ["sc@4", "sc@4"]}, "sc@4: given more than once"),
         ({"calibration": "synthetic"}, "a certificate is about one model, and the data has synthetic-S/"),
     ],
@@ -308,7 +309,7 @@ def test_certify_prints_and_writes(run, tmp_path):
     status, shown, problem = run("certify", *arguments, "--epsilon", 0.01, "--seeds", 2, "--out", path)
     assert status == 2
     assert "No setting can be certified" in shown
-    assert "there is no certificate to write" in problem
+    assert "nothing is certified, so" in problem
     assert not path.exists()
 
 

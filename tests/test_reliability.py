@@ -40,6 +40,8 @@ SIMULATED = "--engine simulated --interval 20 --max-tokens 100"
 LINES = {
     "evaluate": "evaluate --data mine --controllers sc@2 --seeds 1 --max-branches 8 --out out",
     "batch": "batch --data mine --allocators uniform --budgets 99 --seeds 1 --max-branches 8 --out out",
+    "certify": "certify --data mine --controllers sc@8 --max-branches 8 --seeds 1 --epsilon 0.9 --delta 0.5 "
+    "--out out.json",
     "bench": "bench --task recorded --data mine --controllers sc --out out",
     "trace": "trace --data mine --controller sc@2 --max-branches 8 --out out",
     "paper": "paper ttrl --data mine --out out",
@@ -60,6 +62,7 @@ WRITING = [name for name in LINES if name != "answer"]
 ORIGINAL = {
     (at, "evaluate"): at.evaluate,
     (at, "evaluate_batch"): at.evaluate_batch,
+    (at, "certify"): at.certify,
     (at, "bench"): at.bench,
     (at, "trace"): at.trace,
     (at.papers, "ttrl"): at.papers.ttrl,
@@ -107,6 +110,7 @@ def prepared(folder):
     return {
         (at, "evaluate"): evaluated,
         (at, "evaluate_batch"): at.evaluate_batch(data, "uniform", budgets=[99], seeds=1, max_branches=8),
+        (at, "certify"): at.certify(data, "sc@8", epsilon=0.9, delta=0.5, seeds=1, max_branches=8),
         (at, "bench"): Benchmark(TASKS["laptop"], "test", 2, scores, evaluated),
         (at, "trace"): at.trace(data, "sc@2", max_branches=8),
         (at.papers, "ttrl"): at.papers.ttrl(data, seeds=1),
@@ -521,6 +525,7 @@ def test_two_processes_that_begin_at_once_leave_what_one_does(inputs, run, tmp_p
 READ = {
     "evaluate": "mine/matrix.npz",
     "batch": "mine/matrix.npz",
+    "certify": "mine/matrix.npz",
     "trace": "mine/matrix.npz",
     "paper": "mine/matrix.npz",
     "collect": "out/collection.json",

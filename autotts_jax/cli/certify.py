@@ -20,6 +20,7 @@ from autotts_jax.cli.options import (
     path,
     utf8,
 )
+from autotts_jax.errors import InputError
 
 LossName = Literal["disagreement", "accuracy"]
 
@@ -87,9 +88,15 @@ def certify(
             sealing=seal.sealing(),
             on_progress=on_progress,
         )
+        if out is not None and result.setting is not None:
+            result.save(out)
     console().print(result.table())
+    if out is not None and result.setting is None:
+        raise InputError(
+            f"nothing is certified, so {out} is not written; allow a larger ε, or give more data"
+        )
     if out is not None:
-        say(f"wrote {result.save(out)}")
+        say(f"wrote {out}")
 
 
 def certified_setting(

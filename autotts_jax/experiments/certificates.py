@@ -262,7 +262,7 @@ class Certification:
         return self.table().html()
 
     def _parts(self, _: int) -> Iterator[RenderableType]:
-        title = f"{self.loss}, {len(self.dataset)} questions, ε = {self.epsilon:g}, δ = {self.delta:g}"
+        title = f"{self.loss}, ε = {self.epsilon:g}, δ = {self.delta:g}"
         table = numbers_table(title, ["loss, %", "ktokens", "p-value", "certified"])
         for test in self.tests:
             add_row(
@@ -315,14 +315,14 @@ def certify(
         The certification: ``setting``, ``claim``, ``table()``, ``summary()`` and ``save(file)``.
 
     Raises:
-        InputError: the arguments do not fit together, the questions are of several models or Δ, or one of
-            them comes twice; or a setting failed.
+        InputError: the arguments do not fit together, the cheapest setting is not the first, the questions
+            are of several models or Δ, one of them comes twice, or a setting failed.
 
     Example:
         >>> import autotts_jax as at
-        >>> found = at.certify("synthetic", ["sc@4", "asc@16", "asc@64"], epsilon=0.3, seeds=10)
+        >>> found = at.certify("smollm2", ["sc@4", "asc@16", "asc@64"], epsilon=0.3, seeds=10)
         >>> print(found.setting)
-        asc@16
+        asc@64
     """
     data = loaded(calibration)
     epsilon, delta = (_check_share(name, value) for name, value in (("epsilon", epsilon), ("delta", delta)))
@@ -349,6 +349,11 @@ def certify(
     names = [name for one, player in zip(given, players, strict=True) for name in _names(one, player)]
     losses = np.concatenate([_losses(play, reference, loss) for play in plays])
     tokens = np.concatenate([play.tokens.mean(axis=(1, 2)) for play in plays])
+    if tokens[-1] < tokens[0]:
+        raise InputError(
+            f"settings come in order of cost, the cheapest first, but {names[-1]} takes fewer tokens than "
+            f"{names[0]}; turn them round"
+        )
     p_value = test_of(loss, result.seeds, epsilon, delta)
     tests = []
     for name, lost, spent, p, certified in zip(
