@@ -27,7 +27,7 @@ GIB = 2**30
 
 EncodingName = Literal["exact", "equiv"]
 ProtocolName = Literal["repo100", "paper64"]
-EngineName = Literal["vllm", "server", "simulated"]
+EngineName = Literal["vllm", "server", "chat", "simulated"]
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -390,8 +390,8 @@ class EngineOptions:
     engine: Annotated[
         EngineName,
         typer.Option(
-            help="vLLM in this process, a server with OpenAI's completions (--base-url), or simulated: no "
-            "model, to try things."
+            help="vLLM in this process, a server with OpenAI's completions or only its chat completions "
+            "(--base-url), or simulated: no model, to try things."
         ),
     ] = "vllm"
     base_url: Annotated[
@@ -470,7 +470,7 @@ class EngineOptions:
             InputError: an engine option is not written as NAME=VALUE, or the chat arguments are not JSON.
         """
         options = self._arguments()
-        if self.engine == "server" and waited_for:
+        if self.engine in ("server", "chat") and waited_for:
             options = {**collect.QUICK_TO_FAIL, **options}
         return functools.partial(
             collect.open_engine, self.engine, self.model, options, self.base_url, self.api_key

@@ -1,4 +1,5 @@
 from .answers import Extractor, extract, extractor
+from .chat_engine import ChatEngine
 from .code_grader import CodeGrader
 from .collector import CollectionProgress, LocalWorkers, Workers, collect, collect_missing, collect_unit
 from .completions import Completions, Given, read_completions
@@ -51,6 +52,7 @@ __all__ = [
     "Branch",
     "BusyError",
     "Cancelled",
+    "ChatEngine",
     "ChatMessage",
     "CodeGrader",
     "Collected",

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from autotts_jax.checks import check_callback
 from autotts_jax.collect.answers import extractor
 from autotts_jax.collect.completions import Completions
-from autotts_jax.collect.engine import Engine
+from autotts_jax.collect.engine import Engine, writes_whole
 from autotts_jax.collect.plan import Branch, Collected, Plan, Unit
 from autotts_jax.collect.side_by_side import side_by_side
 from autotts_jax.collect.store import Store
@@ -177,6 +177,11 @@ def collect_unit(
         )
     given = completions.tokens(question, unit.branches, engine.tokenizer) if completions else None
     found = extractor(plan.answers, question)
+    if writes_whole(engine):
+        raise InputError(
+            f"the engine of {engine.model} writes whole branches by chat completions, and a collection needs "
+            "probes on the way; use the engine vllm or server"
+        )
     trajectories = Trajectories(engine, question, plan.sampling, found, cancel, given)
     trajectories.read(dict.fromkeys(unit.branches, plan.sampling.max_depth))
     return Collected(unit, [_branch(trajectories, plan, b) for b in unit.branches], trajectories.usage)

@@ -210,6 +210,15 @@ def check_is_engine(engine: object) -> None:
         )
 
 
+def writes_whole(engine: object) -> bool:
+    """Tells whether an engine writes whole branches, and continues none.
+
+    Args:
+        engine: the engine. It says so by an attribute ``whole_branches``.
+    """
+    return getattr(engine, "whole_branches", False) is True
+
+
 class Engine(Protocol):
     """A language model that continues prompts.
 

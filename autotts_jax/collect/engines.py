@@ -20,8 +20,11 @@ from autotts_jax.files import files_below, read_bytes
 from autotts_jax.keys import hidden
 from autotts_jax.parsing import parse_json
 
-ENGINES = ("vllm", "server", "simulated")
+ENGINES = ("vllm", "server", "chat", "simulated")
 """Names of the engines that `open_engine` opens."""
+
+BEHIND_HTTP = ("server", "chat")
+"""Engines of these that call a server."""
 
 QUICK_TO_FAIL: Mapping[str, Any] = {"attempts": 3, "pause": 0.5}
 """Options of the engine server under which a server that is gone is an error within two seconds."""
@@ -115,7 +118,7 @@ def context_length(
         from autotts_jax.collect.vllm_engine import find_context
 
         return find_context(model, dict(options or {}))
-    if name == "server":  # nothing is lost by being told at once that it is gone
+    if name in BEHIND_HTTP:  # nothing is lost by being told at once that it is gone
         options = {**QUICK_TO_FAIL, **(options or {})}
     with contextlib.closing(open_engine(name, model, options, base_url, api_key)) as engine:
         return engine.max_model_len
@@ -158,10 +161,14 @@ def open_engine(
 
         chat = {name: options.pop(name) for name in CHAT if name in options}
         return VLLMEngine(model, options, **chat)
+    if base_url is None:
+        raise InputError(f"the engine {name} needs an address; give --base-url http://HOST:PORT/v1")
+    if name == "chat":
+        from autotts_jax.collect.chat_engine import ChatEngine
+
+        return _open(ChatEngine, {"base_url": base_url, "model": model, "api_key": api_key, **options})
     from autotts_jax.collect.server_engine import ServerEngine
 
-    if base_url is None:
-        raise InputError("the engine server needs an address; give --base-url http://HOST:PORT/v1")
     return _open(ServerEngine, {"base_url": base_url, "model": model, "api_key": api_key, **options})
 
 

@@ -17,7 +17,16 @@ from typing import NamedTuple
 
 from autotts_jax.checks import check_float, check_int, check_text
 from autotts_jax.collect.answers import FENCE, Extractor, extract
-from autotts_jax.collect.engine import ChatMessage, Completion, Engine, EngineError, Finish, Request, Tokens
+from autotts_jax.collect.engine import (
+    ChatMessage,
+    Completion,
+    Engine,
+    EngineError,
+    Finish,
+    Request,
+    Tokens,
+    writes_whole,
+)
 from autotts_jax.collect.signals import (
     CONFIDENCES,
     EAT,
@@ -34,6 +43,7 @@ from autotts_jax.collect.signals import (
 )
 from autotts_jax.collect.thinking import TAGS
 from autotts_jax.errors import InputError
+from autotts_jax.replay.spelling import ERROR
 
 BOX = "\\boxed{"
 ANSWER = f"The final answer is {BOX}"
@@ -303,6 +313,7 @@ class Trajectories:
         self._extractor = extractor
         self._cancel = cancel
         self._given = given
+        self._whole = writes_whole(engine)
         self._stop = stop
         self._on_text = on_text
         self._told = 0
@@ -442,8 +453,10 @@ class Trajectories:
         """
         for b in branches:
             trajectory = self[b]
-            if trajectory.ended is Finish.stop and trajectory.final is None:
-                answer = extract(self._thinking.split(self.text(b))[1], self._extractor)
+            if (trajectory.ended is Finish.stop or self._whole) and trajectory.final is None:
+                thought, said = self._thinking.split(self.text(b))
+                cut = not thought and said.startswith(self._thinking.start or "\0")
+                answer = ERROR if cut else extract(said, self._extractor)
                 trajectory.final = Probe(answer, (answer,), 0)
         # What is forced at the end of a branch that has ended by itself does not replace its answer.
         self._step([], [b for b in branches if not self._complete(self.at(b, self.depth(b)))])
@@ -495,6 +508,8 @@ class Trajectories:
         if completion.tokens:
             trajectory.signals.append(self._interval_signals(trajectory, completion))
         if completion.finish is Finish.stop or len(trajectory.tokens) >= trajectory.limit:
+            trajectory.ended = completion.finish
+        if self._whole:  # whatever it wrote is all
             trajectory.ended = completion.finish
         if self._stop and any(stop in self.text(branch) for stop in self._stop):
             trajectory.ended = Finish.stop
@@ -569,6 +584,8 @@ class Trajectories:
     def _next_tokens(self, branch: int) -> int:
         """Tokens that the next interval of a branch has at most."""
         written, interval = len(self[branch].tokens), self._sampling.interval
+        if self._whole:
+            return self[branch].limit
         # Up to the next multiple of Δ: an engine that returns text without tokens may be off by some.
         return min(interval - written % interval, self[branch].limit - written)
 

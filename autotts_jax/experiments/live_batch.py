@@ -22,7 +22,7 @@ import numpy as np
 from autotts_jax import files
 from autotts_jax.checks import check_callback, check_int
 from autotts_jax.collect.answers import extractor, source_sha256
-from autotts_jax.collect.engine import Engine, Finish
+from autotts_jax.collect.engine import Engine, Finish, writes_whole
 from autotts_jax.collect.grader import Grader
 from autotts_jax.collect.graders import MATH, open_grader
 from autotts_jax.collect.plan import EngineSpec
@@ -321,6 +321,10 @@ class _Reader:
         (place, number), began, settings = branch, time.monotonic(), self._settings
         text = self._problems[place].text
         find = extractor(settings.answers, text)
+        if writes_whole(engine):
+            raise InputError(
+                "answers under one budget need an engine that continues branches: vllm or server"
+            )
         trajectories = Trajectories(engine, text, settings.sampling, find, cancel)
         written = trajectories[number]
         written.limit = limit

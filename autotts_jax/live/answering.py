@@ -23,7 +23,7 @@ from jaxtyping import Int
 
 from autotts_jax.checks import check_bool, check_callback, check_int, check_text
 from autotts_jax.collect.answers import Extractor, extractor
-from autotts_jax.collect.engine import ChatMessage, Engine, EngineError, Finish, check_is_engine
+from autotts_jax.collect.engine import ChatMessage, Engine, EngineError, Finish, check_is_engine, writes_whole
 from autotts_jax.collect.grader import Form, Grader
 from autotts_jax.collect.graders import MATH, open_grader
 from autotts_jax.collect.trajectories import (
@@ -93,6 +93,28 @@ def telling_signals(sampling: Sampling, player: Player) -> Sampling:
         return dataclasses.replace(sampling, signals=tuple(player.signals))
     except InputError as error:
         raise InputError(f"{player.name} reads what live branches do not show: {error}") from error
+
+
+class ProbingError(InputError):
+    """A controller decides by what an engine does not tell on the way."""
+
+
+def check_continues(engine: Engine, player: Player, executor: LiveExecutor) -> None:
+    """Checks that a player needs no more than whole branches, where the engine writes no others.
+
+    Args:
+        engine: the model.
+        player: the player.
+        executor: an episode that has not begun.
+
+    Raises:
+        ProbingError: it decides by answers or signals on the way.
+    """
+    if writes_whole(engine) and (player.signals or player.decides_by_probes(executor.view())):
+        raise ProbingError(
+            f"{player.name} decides by answers on the way, and the engine of {engine.model} writes whole "
+            "branches by chat completions; use sc, asc, esc, sprt or short-m, or the engine vllm or server"
+        )
 
 
 class NoBudgetError(InputError):
@@ -243,6 +265,7 @@ def answer(
     grading = contextlib.nullcontext(grader) if isinstance(grader, Grader) else open_grader(grader, 1)
     with grading as equal:
         executor = LiveExecutor(trajectories, sampling, equal, width, budget, gold, playing.signals)
+        check_continues(engine, playing, executor)
         ended = playing.play_episode(executor, note)
         stepper = Stepper(executor, note)
         if executor.limited and not executor.pool.opened:

@@ -21,7 +21,16 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from autotts_jax.checks import check_text
 from autotts_jax.collect.answers import extractor
-from autotts_jax.collect.engine import BusyError, Cancelled, ChatMessage, Engine, EngineError, RefusedError
+from autotts_jax.collect.chat_engine import ChatEngine
+from autotts_jax.collect.engine import (
+    BusyError,
+    Cancelled,
+    ChatMessage,
+    Engine,
+    EngineError,
+    RefusedError,
+    writes_whole,
+)
 from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.server_engine import ServerEngine
 from autotts_jax.collect.thinking import TAGS
@@ -31,7 +40,7 @@ from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.stepping import Decision
 from autotts_jax.errors import InputError
 from autotts_jax.live.access import check_access, check_host
-from autotts_jax.live.answering import Answer, answer
+from autotts_jax.live.answering import Answer, LiveExecutor, ProbingError, answer, check_continues
 from autotts_jax.live.chat import ALIVE, DONE, Chat, Reply, RequestError, Speech, event, read_object
 from autotts_jax.live.compiling import Compiler
 from autotts_jax.live.metrics import Metrics
@@ -191,7 +200,8 @@ class Service:
         names = [self._settings.name]
         for controller in PUBLISHED:
             with contextlib.suppress(InputError):
-                published(controller, self._settings.max_branches)
+                player = published(controller, self._settings.max_branches)
+                self._check_continues(player, self._trajectories("", self._settings.sampling))
                 names.append(f"{self._settings.name}:{controller}")
         return names
 
@@ -287,7 +297,7 @@ class Service:
     @property
     def _upstream(self) -> Upstream | None:
         """The server that answers for the model alone."""
-        return self._engine.upstream if isinstance(self._engine, ServerEngine) else None
+        return self._engine.upstream if isinstance(self._engine, ServerEngine | ChatEngine) else None
 
     def _player(self, model: Any) -> Player:
         """The player that is named."""
@@ -409,11 +419,22 @@ class Service:
             message = "a budget of 0 tokens is enough for no branch; give 1 at least, as max_tokens"
             raise RequestError(400, message, "budget_too_small", param="max_tokens")
         try:
-            return self._trajectories(task.question, task.sampling).thinking_begun
+            trajectories = self._trajectories(task.question, task.sampling)
+            self._check_continues(task.player, trajectories)
+            return trajectories.thinking_begun
+        except ProbingError as error:
+            raise RequestError(400, str(error), "unsupported_controller", param="model") from None
         except ContextError as error:
             raise RequestError(400, str(error), "context_length_exceeded", param="messages") from None
         except InputError as error:
             raise RequestError(400, str(error), param="messages") from None
+
+    def _check_continues(self, player: Player, trajectories: Trajectories) -> None:
+        """Raises a `ProbingError` for a player that needs more than the engine writes."""
+        if writes_whole(self._engine):
+            width = player.width or self._settings.max_branches
+            executor = LiveExecutor(trajectories, self._settings.sampling, self._grader, width, None)
+            check_continues(self._engine, player, executor)
 
     def _trajectories(self, question: str | tuple[ChatMessage, ...], sampling: Sampling) -> Trajectories:
         return Trajectories(self._engine, question, sampling, extractor(self._settings.answers))
