@@ -219,7 +219,7 @@ def test_a_closed_engine_refuses_requests():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "oracle"}, "unknown engine 'oracle'; there are vllm, server, simulated"),
+        ({"name": "oracle"}, "unknown engine 'oracle'; there are vllm, server, chat, simulated"),
         ({"name": "vllm"}, "the engine vllm needs a model"),
         ({"name": "server", "model": "m"}, "the engine server needs an address"),
         ({"name": "simulated", "options": {"speed": 9}}, "does not know an option: .*'speed'"),
