@@ -13,7 +13,7 @@ from autotts_jax.experiments import TASKS
 
 TASK = TASKS["laptop"]
 
-FLAT: dict[str, Any] = TASK.settings("train") | {"obs": "flat", "mask_in_obs": False}
+FLAT: dict[str, Any] = TASK.settings("train", obs="flat")
 """For networks that take one vector; the masks of actions are in ``info``."""
 
 ENVS, ROUNDS, EPOCHS, MINIBATCHES = 128, 32, 4, 4

@@ -11,10 +11,28 @@ import gymnasium as gym
 import minari
 
 from autotts_jax.envs import play_in_environment
-from autotts_jax.experiments import TASKS
+from autotts_jax.envs.registry import TASK_SETTINGS
 from autotts_jax.policies import as_player
 
 RANDOM = "random"
+
+
+class InStep(gym.Wrapper[Any, Any, Any, Any]):
+    """What a controller plays in, which sees histories; what is recorded plays the same episodes in step."""
+
+    def __init__(self, env: gym.Env[Any, Any], recorded: gym.Env[Any, Any]):
+        super().__init__(env)
+        self.recorded = recorded
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Starts the same episode in both."""
+        self.recorded.reset(seed=seed, options=options)
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        """Plays the same action in both."""
+        self.recorded.step(action)
+        return self.env.step(action)
 
 
 def play_at_random(env: gym.Env[Any, Any], seed: int, most: int = 10_000) -> None:
@@ -28,14 +46,12 @@ def play_at_random(env: gym.Env[Any, Any], seed: int, most: int = 10_000) -> Non
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--task", choices=[name for name, task in TASKS.items() if task.data], default="laptop"
-    )
+    parser.add_argument("--task", choices=TASK_SETTINGS, default="laptop")
     parser.add_argument("--players", nargs="+", default=[RANDOM, "cmc@0.5", "neural@1e-4"])
     parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="seed of the first episode")
     arguments = parser.parse_args()
-    settings = TASKS[arguments.task].settings("train") | {"obs": "history"}
+    name_of_env = f"WidthDepth-{arguments.task.title()}-Train-v0"
     names = {
         player: f"autotts-jax/{arguments.task}-{player.partition('@')[0]}-v0" for player in arguments.players
     }
@@ -44,14 +60,16 @@ def main() -> None:
             f"{', '.join(there)} exists; delete it with minari.delete_dataset, or leave its player out"
         )
     for player, name in names.items():
-        env = minari.DataCollector(gym.make("autotts_jax:WidthDepth-v0", **settings))
+        env = minari.DataCollector(gym.make(name_of_env), record_infos=True)
+        seen = InStep(gym.make(name_of_env, obs="history"), env)
         env.action_space.seed(arguments.seed)
         for seed in range(arguments.seed, arguments.seed + arguments.episodes):
             if player == RANDOM:
                 play_at_random(env, seed)
             else:
-                play_in_environment(as_player(player).controllers[0], env, seed=seed)
-        env.create_dataset(dataset_id=name, algorithm_name=player)
+                play_in_environment(as_player(player).controllers[0], seen, seed=seed)
+        test = gym.spec(name_of_env.replace("Train", "Test"))
+        env.create_dataset(dataset_id=name, algorithm_name=player, eval_env=test)
         print(f"{name}: {arguments.episodes} episodes")
 
 

@@ -284,6 +284,14 @@ def test_settings_of_a_task_make_its_environment(data):
     assert (float(params.gamma_low), float(params.gamma_high)) == pytest.approx(GAMMA)
 
 
+@pytest.mark.parametrize("name", ["laptop", "arithmetic", "frontier"])
+def test_settings_of_a_task_are_plain_json(name):
+    task = TASKS[name]
+    assert json.loads(json.dumps(task.settings("test"))) == task.settings("test")
+    env, params = at.make(task.environment, **task.settings("train", obs="flat"))
+    assert env.observation_space(params).shape == (task.max_branches * 12 + 18,)
+
+
 def test_no_score_where_the_best_published_controller_is_no_better(data):
     free = dataclasses.replace(TINY, gamma=(1.0, 1.0))
     found = bench(free, data=data, seeds=SEEDS)

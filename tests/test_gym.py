@@ -25,6 +25,7 @@ import autotts_jax
 from autotts_jax.envs import (
     ENVIRONMENTS,
     OBSERVATIONS,
+    TASK_ENVIRONMENTS,
     WidthDepth,
     WidthDepthEnv,
     WidthDepthRounds,
@@ -35,7 +36,7 @@ from autotts_jax.envs import (
 )
 from autotts_jax.envs.observations import BRANCH_FEATURES
 from autotts_jax.errors import InputError
-from autotts_jax.replay import SYNTHETIC_MODELS, embedded, synthetic, write_compact
+from autotts_jax.replay import SYNTHETIC_MODELS, embedded, part_of, synthetic, write_compact
 from autotts_jax.replay.orders import repo100_orders
 
 ATOMIC, ROUNDS, MACRO = "WidthDepth-v0", "WidthDepthRounds-v0", "WidthDepthMacro-v0"
@@ -81,7 +82,8 @@ def some_action(name, rng):
 def test_import_registers_all_ids_without_jax():
     code = "import autotts_jax, gymnasium, sys; assert 'jax' not in sys.modules; print(*gymnasium.registry)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {*ENVIRONMENTS, *(f"autotts_jax/{name}" for name in ENVIRONMENTS)} <= set(done.stdout.split())
+    names = {**ENVIRONMENTS, **TASK_ENVIRONMENTS}
+    assert {*names, *(f"autotts_jax/{name}" for name in names)} <= set(done.stdout.split())
 
 
 @pytest.mark.parametrize("prefix", ["", "autotts_jax:", "autotts_jax/", "autotts_jax:autotts_jax/"])
@@ -132,6 +134,46 @@ def test_specs_survive_json(name, data, tmp_path):
     assert many_again.num_envs == 2
     assert many_again.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert data_equivalence(many_again.reset(seed=3), many.reset(seed=3))
+
+
+@pytest.mark.parametrize("make_one", [gymnasium.make, gymnasium.make_vec])
+@pytest.mark.parametrize("part", ["Train", "Test"])
+def test_specs_of_tasks_survive_json(make_one, part):
+    env = make_one(f"autotts_jax:WidthDepthMacro-Laptop-{part}-v0")
+    again = make_one(EnvSpec.from_json(env.spec.to_json()))
+    assert again.spec == env.spec
+    assert data_equivalence(env.reset(seed=3), again.reset(seed=3))
+    for action in (0, 2, 0, 2, 3, 1):
+        given = action if make_one is gymnasium.make else np.array([action])
+        assert data_equivalence(list(env.step(given)), list(again.step(given)))
+
+
+def test_ids_of_tasks_play_the_questions_of_their_part():
+    laptop = autotts_jax.load("synthetic")
+    parts = part_of(laptop)
+    for part in ("train", "validation", "test"):
+        name = f"WidthDepthRounds-Laptop-{part.title()}-v0"
+        expected = laptop.select(np.flatnonzero(parts == part)).matrix
+        _, params = autotts_jax.make(name)
+        for matrix in (gymnasium.make(name).unwrapped.params.matrix, params.matrix):
+            np.testing.assert_array_equal(matrix.lengths, expected.lengths)
+
+
+def test_an_id_of_a_task_takes_other_settings():
+    name = "WidthDepth-Laptop-Train-v0"
+    assert gymnasium.make(name, obs="history").observation_space["history"].shape[0] == 8
+    other = gymnasium.make(name, part="test").unwrapped
+    assert not np.array_equal(other.params.matrix.gold, gymnasium.make(name).unwrapped.params.matrix.gold)
+    more = synthetic(questions=10, branches=4)
+    env, params = autotts_jax.make(name, more, part="test", max_branches=3)
+    assert (env.max_branches, params.matrix.num_questions) == (3, 16)
+
+
+def test_bad_parts(make, data):
+    with pytest.raises(InputError, match="unknown part 'dev'"):
+        gymnasium.make("WidthDepth-Laptop-Train-v0", part="dev")
+    with pytest.raises(InputError, match="data is a matrix, whose questions have no texts"):
+        make(data=data.matrix, part="train")
 
 
 def run_async(folder, context, timeout):

@@ -7,7 +7,7 @@ from .macros import WidthDepthMacro
 from .making import as_gymnax, make, sb3_vec_env
 from .observations import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES, Tracker
 from .params import EnvParams, EnvState, cost_of_models
-from .registry import ENVIRONMENTS
+from .registry import ENVIRONMENTS, TASK_ENVIRONMENTS
 from .rewards import Reward
 from .rounds import WidthDepthRounds
 from .width_depth import WidthDepth
@@ -19,6 +19,7 @@ __all__ = [
     "GAMMA_DECADES",
     "GLOBAL_FEATURES",
     "OBSERVATIONS",
+    "TASK_ENVIRONMENTS",
     "Aggregate",
     "EnvParams",
     "EnvState",

@@ -49,6 +49,7 @@ class WidthDepthEnv(GymBase, gymnasium.Env[Observation, Any]):
             `ProbeDataset` or a `ProbeMatrix`; the synthetic data when None, with
             signals where they are observed.
         encoding: when answers in files are equal, ``exact`` or ``equiv``.
+        part: the questions of one part alone, ``train``, ``validation`` or ``test``; all when None.
         render_mode: ``ansi`` for text, ``rgb_array`` for a picture; both show what was revealed.
         **settings: arguments of the functional environment (``max_branches``, ``obs``, ``aggregate``,
             ``signals``, and ``fused`` or ``max_advance``) and of its `make_params` (``gamma``,
@@ -63,9 +64,15 @@ class WidthDepthEnv(GymBase, gymnasium.Env[Observation, Any]):
     kind: type[Environment] = WidthDepth
 
     def __init__(
-        self, data: Data = None, *, encoding: str = EXACT, render_mode: str | None = None, **settings: Any
+        self,
+        data: Data = None,
+        *,
+        encoding: str = EXACT,
+        part: str | None = None,
+        render_mode: str | None = None,
+        **settings: Any,
     ):
-        self._set_up(data, encoding, render_mode, settings)
+        self._set_up(data, encoding, part, render_mode, settings)
         self.action_space = self.environment.action_space(self.params)
         self.observation_space = self._space
         self._lane: Slot | None = None

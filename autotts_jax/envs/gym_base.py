@@ -28,6 +28,7 @@ from autotts_jax.replay import embedded
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import repo100_orders
+from autotts_jax.replay.parts import select_part
 
 Data = str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix | None
 """What an environment replays: what `autotts_jax.replay.embedded.load` takes, or a dataset."""
@@ -61,14 +62,21 @@ class GymBase:
     kind: type[Environment]
     render_mode: str | None
 
-    def _set_up(self, data: Data, encoding: str, render_mode: str | None, settings: dict[str, Any]) -> None:
+    def _set_up(
+        self,
+        data: Data,
+        encoding: str,
+        part: str | None,
+        render_mode: str | None,
+        settings: dict[str, Any],
+    ) -> None:
         if render_mode is not None:
             check_choice("render_mode", render_mode, RENDER_MODES)
         _refuse_forked_workers()
         of_class, of_params = self.kind.split_settings(settings)
         self.environment = self.kind(**of_class)
         given = self.environment.default_data if data is None else data
-        matrix, self._recorded, models = _load(given, encoding)
+        matrix, self._recorded, models = _load(given, encoding, part)
         if "cost" in of_params:
             of_params["cost"] = _cost(of_params["cost"], models)
         self.params = self.environment.make_params(matrix, **of_params)
@@ -203,14 +211,20 @@ def _shown_space(env: Environment, space: gymnasium.Space[Any]) -> gymnasium.Spa
 
 
 def _load(
-    data: str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix, encoding: str
+    data: str | Path | Sequence[str | Path] | ProbeDataset | ProbeMatrix, encoding: str, part: str | None
 ) -> tuple[ProbeMatrix, Int[np.ndarray, " Q"], list[str] | None]:
     """The probe matrix, how many branches of each question are recorded, and the model of each cell."""
     if isinstance(data, ProbeMatrix):
+        if part is not None:
+            raise InputError(
+                "data is a matrix, whose questions have no texts to deal into parts; give a dataset"
+            )
         return data, np.full(data.num_questions, data.num_branches), None
     if not isinstance(data, ProbeDataset):
         data = embedded.load(data, encoding)
     data.warn_without_probes()
+    if part is not None:
+        data = select_part(data, part)
     branches = np.array([cell.num_branches for cell in data.cells])
     return data.matrix, branches[data.matrix.cell], [cell.model for cell in data.cells]
 

@@ -47,6 +47,7 @@ class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
         data: see `WidthDepthEnv`.
         num_envs: number of environments.
         encoding: see `WidthDepthEnv`.
+        part: see `WidthDepthEnv`.
         max_episode_steps: steps after which an episode is truncated, as `gymnasium.make` and an id's spec
             have it; None for no limit beside ``max_steps``.
         autoreset_mode: when an ended episode is followed by the next: ``NextStep``, ``SameStep`` or
@@ -67,6 +68,7 @@ class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
         *,
         num_envs: int = 1,
         encoding: str = EXACT,
+        part: str | None = None,
         max_episode_steps: int | None = None,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
@@ -80,7 +82,7 @@ class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
             max_episode_steps = None
         if max_episode_steps is not None:
             check_int("max_episode_steps", max_episode_steps, 1)
-        self._set_up(data, encoding, render_mode, settings)
+        self._set_up(data, encoding, part, render_mode, settings)
         self._shown = self._shown._replace(max_episode_steps=max_episode_steps)
         self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)

@@ -10,11 +10,12 @@ from autotts_jax.checks import check_choice
 from autotts_jax.envs.environment import Environment
 from autotts_jax.envs.macros import WidthDepthMacro
 from autotts_jax.envs.params import EnvParams, cost_of_models
-from autotts_jax.envs.registry import ENVIRONMENTS, NAMESPACE, Registered
+from autotts_jax.envs.registry import ENVIRONMENTS, NAMESPACE, TASK_ENVIRONMENTS, Registered
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.embedded import load
+from autotts_jax.replay.parts import select_part
 
 if TYPE_CHECKING:
     from autotts_jax.envs import gymnax_env, sb3
@@ -26,16 +27,22 @@ KINDS: dict[str, type[Environment]] = {
 
 
 def make(
-    name: str, data: ProbeDataset | str | Path | Sequence[str | Path], **settings: Any
+    name: str,
+    data: ProbeDataset | str | Path | Sequence[str | Path] | None = None,
+    *,
+    part: str | None = None,
+    **settings: Any,
 ) -> tuple[Environment, EnvParams]:
     """Makes a functional environment, to be used under ``jit`` and ``vmap``, and its parameters.
 
     ``gymnasium.make`` makes the same environments with the interface of Gymnasium.
 
     Args:
-        name: an id in `ENVIRONMENTS`: ``WidthDepth-v0``, one atomic action a step, ``WidthDepthRounds-v0``,
-            one round a step, and others.
-        data: the questions: a dataset, or whatever `autotts_jax.load` takes.
+        name: an id in `ENVIRONMENTS`, as ``WidthDepth-v0``, one atomic action a step, or
+            ``WidthDepthRounds-v0``, one round a step; or an id of a task in `TASK_ENVIRONMENTS`.
+        data: the questions: a dataset, or whatever `autotts_jax.load` takes; those of the id when None, as
+            the ids of tasks have, or else the synthetic data.
+        part: the questions of one part alone, ``train``, ``validation`` or ``test``.
         **settings: settings of the class, as ``max_branches``, and of its `Environment.make_params`, as
             ``gamma``. ``cost`` is a name, as ``latency``, or an `autotts_jax.core.CostModel`.
 
@@ -55,13 +62,19 @@ def make(
         (8, 12)
     """
     registered = find_environment(name)
-    dataset = data if isinstance(data, ProbeDataset) else load(data)
-    dataset.warn_without_probes()
     kind = KINDS[registered.kind]
-    of_class, of_params = kind.split_settings({**registered.settings, **settings})
+    settings = {**registered.settings, **settings}
+    of_id, part_of_id = (settings.pop(key, None) for key in ("data", "part"))
+    part = part_of_id if part is None else part
+    of_class, of_params = kind.split_settings(settings)
+    env = kind(**of_class)
+    given = (of_id or env.default_data) if data is None else data
+    dataset = given if isinstance(given, ProbeDataset) else load(given)
+    if part is not None:
+        dataset = select_part(dataset, part)
+    dataset.warn_without_probes()
     if "cost" in of_params:
         of_params["cost"] = cost_of_models(of_params["cost"], [cell.model for cell in dataset.cells])
-    env = kind(**of_class)
     return env, env.make_params(dataset.matrix, **of_params)
 
 
@@ -69,13 +82,15 @@ def find_environment(name: str) -> Registered:
     """Finds a registered environment.
 
     Args:
-        name: an id in `ENVIRONMENTS`, in the namespace ``autotts_jax`` or alone.
+        name: an id of these, in the namespace ``autotts_jax`` or alone.
 
     Raises:
         InputError: there is no such environment.
     """
     # Gymnasium takes a name after that of the module to import.
     alone = name.removeprefix("autotts_jax:").removeprefix(NAMESPACE) if isinstance(name, str) else name
+    if alone in TASK_ENVIRONMENTS:
+        return TASK_ENVIRONMENTS[alone]
     return ENVIRONMENTS[check_choice("environment", alone, ENVIRONMENTS)]
 
 
@@ -107,7 +122,7 @@ def sb3_vec_env(
     """Makes environments for Stable-Baselines3, stepped in one compiled call.
 
     Args:
-        name: an id in `ENVIRONMENTS`, in the namespace ``autotts_jax`` or alone.
+        name: an id of these, in the namespace ``autotts_jax`` or alone.
         num_envs: number of environments.
         reward_scale: what rewards are multiplied by.
         **settings: what `gymnasium.make` takes for the id, as ``data``, ``max_branches`` and ``gamma``.

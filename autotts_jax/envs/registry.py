@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -37,9 +38,25 @@ ENVIRONMENTS: Mapping[str, Registered] = {
 """The environments by their ids."""
 
 
+TASK_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "laptop": {"data": "synthetic", "max_branches": 8, "gamma": [1e-4, 1e-4]},
+    "arithmetic": {"data": "smollm2", "max_branches": 64, "gamma": [1e-5, 1e-5]},
+    "frontier": {"data": "synthetic", "max_branches": 64, "gamma": [1e-5, 3e-4]},
+}
+"""The settings of the benchmark's tasks that have data of their own, by name; plain JSON."""
+
+TASK_ENVIRONMENTS: Mapping[str, Registered] = {
+    f"{kind}-{task.title()}-{part.title()}-v0": Registered(kind, {**settings, "part": part, "obs": "flat"})
+    for task, settings in TASK_SETTINGS.items()
+    for kind in ("WidthDepth", "WidthDepthRounds", "WidthDepthMacro")
+    for part in ("train", "validation", "test")
+}
+"""The environments of the tasks by id, as ``WidthDepthMacro-Laptop-Train-v0``; observations are flat."""
+
+
 def register() -> None:
     """Registers every id with Gymnasium, alone and in the namespace ``autotts_jax``."""
-    for name, entry in ENVIRONMENTS.items():
+    for name, entry in {**ENVIRONMENTS, **TASK_ENVIRONMENTS}.items():
         for id_ in (name, NAMESPACE + name):
             # Gymnasium warns where an id is registered twice, as a reload would.
             if id_ not in gymnasium.registry:
@@ -47,5 +64,5 @@ def register() -> None:
                     id=id_,
                     entry_point=f"autotts_jax.envs.gym:{entry.kind}Env",
                     vector_entry_point=f"autotts_jax.envs.gym_vector:{entry.kind}VectorEnv",
-                    kwargs=dict(entry.settings),
+                    kwargs=copy.deepcopy(dict(entry.settings)),
                 )

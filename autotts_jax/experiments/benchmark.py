@@ -20,6 +20,7 @@ from autotts_jax.core.controller import Controller, Family
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.envs.making import find_environment, make
 from autotts_jax.envs.params import gamma_range
+from autotts_jax.envs.registry import TASK_SETTINGS
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, evaluate, warn_of_refusal
 from autotts_jax.experiments.files import (
@@ -37,7 +38,7 @@ from autotts_jax.policies.player import Play, Player, name_of
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, as_player
 from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.replay.parts import PARTS, part_of, select_part
+from autotts_jax.replay.parts import PARTS, part_of
 from autotts_jax.resampling import equal_weights, paired_bootstrap
 from autotts_jax.sandbox.process import SandboxError
 from autotts_jax.terminal import styled
@@ -122,6 +123,41 @@ class Task:
         Raises:
             InputError: the task has data of its own and other data is given, or it has none and none is.
         """
+        return loaded(self._data(data))
+
+    def settings(
+        self,
+        part: str = "train",
+        data: ProbeDataset | str | Path | Sequence[str | Path] | None = None,
+        obs: str = "features",
+    ) -> dict[str, Any]:
+        """Gives the settings of the task's environment, for `gymnasium.make`, `sb3_vec_env` or `make`.
+
+        They are plain JSON where the data is named.
+
+        Args:
+            part: the questions that episodes are drawn from, a key of `autotts_jax.replay.PARTS`.
+            data: see `load`.
+            obs: what agents see, see `Environment`; with ``flat`` one vector, which has no action mask.
+
+        Returns:
+            ``data``, ``part``, ``max_branches``, ``gamma``, ``obs`` and ``mask_in_obs``.
+
+        Raises:
+            InputError: there is no such part, or see `load`.
+        """
+        return {
+            "data": self._data(data),
+            "part": check_choice("part", part, PARTS),
+            "max_branches": self.max_branches,
+            "gamma": list(self.gamma),
+            "obs": obs,
+            "mask_in_obs": obs != "flat",
+        }
+
+    def _data(
+        self, data: ProbeDataset | str | Path | Sequence[str | Path] | None
+    ) -> ProbeDataset | str | Path | Sequence[str | Path]:
         if (data is None) == (self.data is None):
             raise InputError(
                 f"task {self.name!r} needs data; give the files of recorded matrices"
@@ -130,41 +166,25 @@ class Task:
             )
         found = self.data if data is None else data
         assert found is not None
-        return loaded(found)
-
-    def settings(
-        self,
-        part: str = "train",
-        data: ProbeDataset | str | Path | Sequence[str | Path] | None = None,
-    ) -> dict[str, Any]:
-        """Gives the settings of the task's environment, for `gymnasium.make`, `sb3_vec_env` or `make`.
-
-        Args:
-            part: the questions that episodes are drawn from, a key of `autotts_jax.replay.PARTS`.
-            data: see `load`.
-
-        Returns:
-            ``data``, ``max_branches``, ``gamma`` and ``mask_in_obs``.
-
-        Raises:
-            InputError: there is no such part, or see `load`.
-        """
-        return {
-            "data": select_part(self.load(data), part),
-            "max_branches": self.max_branches,
-            "gamma": self.gamma,
-            "mask_in_obs": True,
-        }
+        return found
 
 
 ROUNDS = "WidthDepthRounds-v0"
 
+
+def _registered(name: str, steps: tuple[int, ...]) -> Task:
+    """A task that has ids of its own."""
+    settings = TASK_SETTINGS[name]
+    low, high = settings["gamma"]
+    return Task(name, settings["data"], settings["max_branches"], (low, high), ROUNDS, steps)
+
+
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
-        Task("laptop", "synthetic", 8, (1e-4, 1e-4), ROUNDS, (10_000, 100_000, 1_000_000)),
-        Task("arithmetic", "smollm2", 64, (1e-5, 1e-5), ROUNDS, (100_000, 1_000_000, 10_000_000)),
-        Task("frontier", "synthetic", 64, (1e-5, 3e-4), ROUNDS, (100_000, 1_000_000, 10_000_000)),
+        _registered("laptop", (10_000, 100_000, 1_000_000)),
+        _registered("arithmetic", (100_000, 1_000_000, 10_000_000)),
+        _registered("frontier", (100_000, 1_000_000, 10_000_000)),
         Task("recorded", None, 64, (1e-5, 3e-4), ROUNDS, (100_000, 1_000_000, 10_000_000)),
     )
 }

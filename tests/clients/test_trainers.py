@@ -157,9 +157,14 @@ def test_minari_data_sets_of_players_are_recorded_by_one_command(tmp_path):
         assert len(episodes) == 3
         for episode in episodes:
             assert (episode.actions[-1], episode.terminations[-1]) == (1, True)  # ANSWER
-            assert set(episode.observations) == {"branches", "globals", "history", "action_mask"}
-            taken = episode.observations["action_mask"][np.arange(len(episode)), episode.actions]
+            assert episode.observations.shape == (len(episode) + 1, 8 * 12 + 18)
+            taken = episode.infos["action_mask"][np.arange(len(episode)), episode.actions]
             assert taken.all()
+        for test in (False, True):
+            recovered = dataset.recover_environment(eval_env=test)
+            assert recovered.observation_space == dataset.observation_space
+            assert recovered.spec.kwargs["part"] == ("test" if test else "train")
+            assert recovered.reset(seed=0)[0] in recovered.observation_space
     again = subprocess.run(command, check=False, timeout=600, **run)
     assert again.returncode == 2
     assert f"{names[1]}, {names[2]}, {names[0]} exists" in again.stderr.replace("\n", " ")
