@@ -4,6 +4,7 @@ import collections
 import csv
 import gzip
 import json
+import math
 import re
 import warnings
 
@@ -16,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_lists import NOBODY, majority
+from scipy.special import betainc
 
 from autotts_jax import discover, load, make
 from autotts_jax.collect import import_answers, read_completions
@@ -25,7 +28,7 @@ from autotts_jax.collect.trajectories import last_depth
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.discovery import ablate, distill
 from autotts_jax.errors import DataError, InputError, InputWarning
-from autotts_jax.experiments.evaluation import evaluate
+from autotts_jax.experiments.evaluation import branch_orders, evaluate
 from autotts_jax.experiments.tracing import trace
 from autotts_jax.policies.players import as_players
 from autotts_jax.replay import NONE, read_compact
@@ -978,6 +981,71 @@ def test_published_answers_are_counted_as_numpy_does(shared):
         assert [a == question.gold for a, question in zip(most, dataset.questions, strict=True)] == right
         lengths = [[max(1, count) for _, count in record["all_answers"]] for record in records]
         np.testing.assert_array_equal(dataset.matrix.tokens, lengths)
+
+
+CELLS = [
+    *(
+        f"aime2024_{model}"
+        for model in (
+            *("AM-Thinking-v1", "Datarus-R1-14B-preview", "EXAONE-Deep-32B", "LIMO-v2", "MetaStone-S1-32B"),
+            *("NVIDIA-Nemotron-Nano-9B-v2", "Phi-4-reasoning", "Qwen3-14B", "Qwen3-30B-A3B-Thinking-2507"),
+            *("Qwen3-4B", "gpt-oss-20b"),
+        )
+    ),
+    *(
+        f"math500_{model}"
+        for model in (
+            *("EXAONE-Deep-32B", "MetaStone-S1-32B", "NVIDIA-Nemotron-Nano-9B-v2", "Phi-4-reasoning"),
+            *("Qwen3-14B", "Qwen3-30B-A3B-Thinking-2507", "gpt-oss-20b"),
+        )
+    ),
+]
+SEEDS = 4
+
+
+def confident(first, second):
+    """Whether ASC is sure: the chance that the leader has more than half of both, by a uniform prior."""
+    return 1 - betainc(first + 1, second + 1, 0.5) > 0.95
+
+
+def decided(first, second, p1=0.5001, alpha=0.05, beta=0.949976):
+    """Whether SPRT is done."""
+    ratio = first * math.log(2 * p1) + second * math.log(2 * (1 - p1))
+    return ratio >= math.log((1 - beta) / alpha) or ratio <= math.log(beta / (1 - alpha))
+
+
+def one_after_another(answers, tokens, least, sure):
+    """Reads branches until the two leading answers are enough; gives answer, tokens and branches."""
+    read = 0
+    for read in range(1, len(answers) + 1):
+        counts = [count for _, count in collections.Counter(voting(answers[:read])).most_common(2)]
+        if read >= least and sure(*counts, *[0] * (2 - len(counts))):
+            break
+    return majority(answers[:read]), sum(tokens[:read]), read
+
+
+def voting(answers):
+    return [answer for answer in answers if answer != NOBODY]
+
+
+@pytest.mark.parametrize("cell", [pytest.param(cell, marks=pytest.mark.nightly) for cell in CELLS])
+def test_published_answers_are_played_as_plain_lists_are(shared, cell):
+    """Episode by episode: answer, tokens and branches of sc@8, asc@64 and sprt@64."""
+    data = import_answers(shared("finals") / f"analysis_{cell}.jsonl").dataset
+    plays = evaluate(data, ["sc@8", "asc@64", "sprt@64"], seeds=SEEDS).plays
+    table = branch_orders(data, "repo100", range(SEEDS), 64).table[0]
+    ids, tokens = np.asarray(data.matrix.finals()), np.asarray(data.matrix.tokens)
+    rules = ((8, 8, lambda *_: True), (64, 2, confident), (64, 1, decided))
+    for play, (most, least, sure) in zip(plays, rules, strict=True):
+        for seed, order in enumerate(table):
+            for q, question in enumerate(data.questions):
+                chosen = order[:most]
+                answer, spent, read = one_after_another(
+                    ids[q, chosen].tolist(), tokens[q, chosen].tolist(), least, sure
+                )
+                text = None if answer == NOBODY else question.vocabulary[answer]
+                found = play.answer[0, seed, q], play.tokens[0, seed, q], play.branches[0, seed, q]
+                assert found == (text, spent, read), (play.player.name, seed, q)
 
 
 # --- to be probed
