@@ -983,6 +983,12 @@ def test_published_answers_are_counted_as_numpy_does(shared):
         np.testing.assert_array_equal(dataset.matrix.tokens, lengths)
 
 
+def test_records_by_their_questions_have_the_questions(tmp_path):
+    answers = {text: {"gold": gold, "outputs": ["\\boxed{42}"] * 2} for text, gold in QUESTIONS.items()}
+    dataset = import_answers(write(tmp_path / "b.json", [answers])).dataset
+    assert {question.text: question.gold for question in dataset.questions} == QUESTIONS
+
+
 CELLS = [
     *(
         f"aime2024_{model}"

@@ -313,7 +313,8 @@ def _unwrapped(value: Any, place: str = "the object") -> Iterator[tuple[str, Any
     alike = inner and all(type(one) is dict for one in inner) and set.intersection(*map(set, inner))
     if alike and (len(inner) > 1 or next(iter(value)).isdecimal()):
         for key, one in value.items():
-            yield f"entry {key!r:.60}", {"key": key, **one} if "key" not in one else one
+            name = "question" if re.search(r"\s", key) else "key"  # no identifier is of several words
+            yield f"entry {key!r:.60}", {name: key, **one}
         return
     lists = [one for one in inner if type(one) is list]
     if len(lists) == len(inner) > 1 and len({len(one) for one in lists}) == 1:
