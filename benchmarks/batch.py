@@ -18,10 +18,9 @@ import typer
 
 import autotts_jax as at
 from autotts_jax.core import Readings, devices, read_through, spend
-from autotts_jax.experiments import ORACLE, branch_orders
+from autotts_jax.experiments import ORACLE, Questions, branch_orders
 from autotts_jax.policies import ALLOCATORS
 from autotts_jax.replay import NONE
-from autotts_jax.resampling import paired_bootstrap
 
 BRANCHES = (2, 4, 8, 16, 32)
 """Mean branches of a question that budgets are for."""
@@ -55,12 +54,11 @@ def main(
         readings = read_through(ALLOCATORS["asc"], data.matrix, orders)
         correct[PER_QUESTION], costs = by_question(readings, data.matrix.gold, np.array(budgets) / len(data))
         used[PER_QUESTION] = costs * len(data) / budgets
-        weight, texts = np.full(len(data), 1 / len(data)), [question.text for question in data.questions]
+        texts = [question.text for question in data.questions]
+        questions = Questions(np.full(len(data), 1 / len(data)), texts)
         rule = correct[PER_QUESTION]
         pairs = [zip(correct[name], rule, strict=True) for name in names]
-        ends = np.array(
-            [[paired_bootstrap(mine - its, weight, texts) for mine, its in pair] for pair in pairs]
-        )
+        ends = np.array([[questions.gain(mine - its).interval for mine, its in pair] for pair in pairs])
         accuracy.append([correct[name].mean(axis=1) for name in names])
         spent.append([used[name] for name in names])
         low.append(ends[..., 0])

@@ -23,7 +23,7 @@ from trained import trained_family
 
 from autotts_jax.core import CostModel, devices
 from autotts_jax.core.costs import spent_by
-from autotts_jax.experiments import Objective, evaluate, paired_bootstrap
+from autotts_jax.experiments import Objective, Questions, evaluate
 from autotts_jax.policies import as_player
 from autotts_jax.replay import load
 
@@ -92,7 +92,7 @@ def main(
     for price in PRICES:
         reached = {cost: figures(cost, price) for cost in RANGES}
         gain = reached["latency"][2] - reached["tokens"][2]
-        low, high = paired_bootstrap(gain, np.ones(len(gain)), texts)
+        low, high = Questions(np.ones(len(gain)), texts).gain(gain).interval
         cells = [
             cell
             for right, seconds, _ in reached.values()

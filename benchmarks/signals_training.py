@@ -21,7 +21,7 @@ from rich.table import Table
 from trained import trained_family
 
 from autotts_jax.core import devices
-from autotts_jax.experiments import evaluate, paired_bootstrap
+from autotts_jax.experiments import Questions, evaluate
 from autotts_jax.policies import Play, as_player
 from autotts_jax.replay import SIGNALS, load
 
@@ -66,7 +66,7 @@ def main(
             of_runs = np.stack([columns_of(play, price)[:, number] for play in of_kind])  # (F, 3, Q)
             reached[kind] = of_runs[fold, :, np.arange(len(fold))].T
         gain = reached["with"][2] - reached["without"][2]
-        low, high = paired_bootstrap(gain, np.ones(len(gain)), texts)
+        low, high = Questions(np.ones(len(gain)), texts).gain(gain).interval
         cells = [
             cell
             for name in names

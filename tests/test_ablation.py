@@ -9,36 +9,7 @@ import pytest
 
 import autotts_jax as at
 from autotts_jax.discovery import Arm, Discovery, ablate, ablation
-from autotts_jax.discovery.ablation import interval
 from autotts_jax.discovery.rounds.programs import RUNGS
-
-
-def test_intervals_are_over_seeds_and_questions():
-    rng = np.random.default_rng(0)
-    group = np.repeat(np.arange(50), 2)
-    noise = rng.normal(0, 1, (4, 100))
-    low, high = interval(noise, group)
-    assert low < noise.mean() < high
-    # Where all questions move together with the seed, many questions make it no narrower.
-    of_seeds = np.repeat(rng.normal(0, 1, (4, 1)), 100, axis=1)
-    wide = interval(of_seeds, group)
-    assert wide[1] - wide[0] > 3 * (high - low)
-    # Nor do many seeds where every seed finds the same.
-    of_questions = np.tile(np.repeat(rng.normal(0, 1, 50), 2), (4, 1))
-    low, high = interval(of_questions, group)
-    error = of_questions[0].std() / np.sqrt(50)
-    assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.15)
-    assert interval(np.full((3, 4), 0.5), np.arange(4)) == (0.5, 0.5)
-
-
-def test_intervals_hold_as_often_as_they_say():
-    rng = np.random.default_rng(1)
-    missed = 0
-    for _ in range(60):
-        values = rng.normal(0, 1, (5, 1)) + rng.normal(0, 2, (1, 40)) + rng.normal(0, 1, (5, 40))
-        low, high = interval(values, np.arange(40))
-        missed += not low <= 0 <= high
-    assert missed <= 12, "five seeds are few: about 6 are expected"
 
 
 def run_of(folder, gains, *, promotes=False, candidates=({"kind": "candidate"},)):

@@ -300,7 +300,7 @@ def test_files_and_tables_hold_what_was_played(tmp_path):
         assert row["accuracy"] == pytest.approx(np.mean([episode["correct"] for episode in mine]))
         assert row["tokens"] == pytest.approx(sum(episode["tokens"] for episode in mine) / 3)
         assert row["unanswered"] == pytest.approx(sum(episode["answer"] is None for episode in mine) / 3)
-        assert row["accuracy_low"] <= row["accuracy"] <= row["accuracy_high"]
+        assert np.isnan([row["accuracy_low"], row["gain_high"]]).all(), "these are too few questions"
     # Every cell is a set of its own, wherever its questions are.
     alone = at.evaluate_batch(cells[0], ["uniform", "asc"], budgets=[20, 9], seeds=3, max_branches=WIDTH)
     for together, play in zip(result.plays, alone.plays, strict=True):

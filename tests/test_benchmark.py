@@ -18,7 +18,6 @@ from autotts_jax.experiments import benchmark
 from autotts_jax.experiments.benchmark import FEWEST_SEEDS, TASKS, Agent, Task, bench
 from autotts_jax.experiments.random_play import RandomPolicy
 from autotts_jax.replay import SYNTHETIC_MODELS, part_of, synthetic
-from autotts_jax.resampling import paired_bootstrap
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 DOCS = Path(__file__).parents[1] / "docs"
@@ -242,24 +241,6 @@ def test_learning_curves_are_drawn_of_results(result, tmp_path):
     ]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_seeds_are_resampled_but_are_no_questions():
-    rng = np.random.default_rng(0)
-    by_question = rng.normal(0.1, 1.0, 30)
-    weight, texts = np.full(30, 1 / 30), [str(q) for q in range(30)]
-    alone = paired_bootstrap(by_question, weight, texts)
-    # Other seeds that show the same narrow nothing.
-    assert paired_bootstrap(np.tile(by_question, (5, 20, 1)), weight, texts) == pytest.approx(alone)
-    # A training seed that is better or worse on all questions widens the interval.
-    shifted = by_question + 2 * rng.normal(size=(5, 20, 1))[:, :1]
-    low, high = paired_bootstrap(shifted, weight, texts)
-    assert high - low > 1.5 * (alone[1] - alone[0])
-    # With one question, the interval is that of the seeds alone.
-    seeds = rng.normal(size=(40, 1, 1))
-    low, high = paired_bootstrap(seeds, np.ones(1), ["a"])
-    error = seeds.std() / 40**0.5
-    assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.1)
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ from autotts_jax.discovery import (
 from autotts_jax.discovery.archive.archive import Archive
 from autotts_jax.discovery.critics.report import read_report
 from autotts_jax.discovery.judging.judge import Outcome
-from autotts_jax.discovery.judging.promotion import ERROR_RATE, LeftOut, gains, level_of, lower_bound, matched
+from autotts_jax.discovery.judging.promotion import ERROR_RATE, LeftOut, gain_over, gains, level_of, matched
 from autotts_jax.discovery.programs.variation import constant
 from autotts_jax.discovery.proposers.named import PROPOSERS, as_proposer
 from autotts_jax.discovery.rounds import programs
@@ -335,7 +335,7 @@ def test_lower_bounds_hold_as_often_as_they_say():
     above = 0
     for _ in range(200):
         shared = np.repeat(rng.standard_normal(30), 4)
-        above += lower_bound(shared + rng.standard_normal(120), group, 0.05) > 0
+        above += gain_over(shared + rng.standard_normal(120), group).lower(0.05) > 0
     assert above < 22, "10 are expected; questions of several models count once"
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import scipy.stats
 from rich.console import Console
 
 from autotts_jax.core import check_beta
@@ -25,7 +24,6 @@ from autotts_jax.experiments.summary import (
 )
 from autotts_jax.policies import Play, select
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
-from autotts_jax.resampling import adjusted_p_values, p_value, paired_bootstrap
 
 SEEDS, WIDTH = 3, 8
 CONTROLLERS = ("sc@8", "asc@8", "esc@8", "parallel-probe@8", "cmc@0.1", "cmc@0.5")
@@ -263,72 +261,48 @@ def test_standard_error():
     assert np.isnan(standard_error(np.array([0.3])))
 
 
-def test_bootstrap_of_no_difference_and_of_a_constant_shift():
-    texts = [f"question {q}" for q in range(30)]
-    weight = np.full(30, 1 / 30)
-    assert paired_bootstrap(np.zeros(30), weight, texts) == (0.0, 0.0)
-    assert paired_bootstrap(np.full(30, 0.2), weight, texts) == pytest.approx((0.2, 0.2))
-
-
-def test_bootstrap_has_the_width_that_theory_gives():
-    rng = np.random.default_rng(0)
-    difference = rng.normal(0.1, 1.0, 400)
-    low, high = paired_bootstrap(difference, np.full(400, 1 / 400), [str(q) for q in range(400)])
-    error = difference.std() / 20
-    assert (low, high) == pytest.approx(
-        (difference.mean() - 1.96 * error, difference.mean() + 1.96 * error), abs=0.2 * error
-    )
-
-
-def test_the_p_value_is_that_of_the_interval():
-    assert p_value(np.full(999, 0.3)) == pytest.approx(2 / 1000)
-    assert p_value(np.zeros(999)) == 1
-    assert p_value(np.linspace(-0.0255, 0.9745, 1001)) > 0.05 > p_value(np.linspace(-0.0235, 0.9765, 1001))
-
-
-def test_referees_statistics_by_hand(dataset):
+def test_rows_by_hand():
     """A gain on every question, none, and one on half of them, of a third of the first setting's tokens."""
-    one_cell = dataset.select([0, 1])
-    first = play_of(np.zeros((3, 2)), 30, "sc")
+    data = synthetic(models=SYNTHETIC_MODELS[2:3], questions=8, branches=WIDTH)
+    number = len(data)
+    half = np.tile(np.arange(number) % 2, (3, 1))
     plays = (
-        first,
-        play_of(np.ones((3, 2)), 10, "asc"),
-        play_of(np.zeros((3, 2)), 10, "cmc"),
-        play_of(np.array([[1, 0]] * 3), 10, "parallel-probe"),
+        play_of(np.zeros((3, number)), 30, "sc"),
+        play_of(np.ones((3, number)), 10, "asc"),
+        play_of(np.zeros((3, number)), 10, "cmc"),
+        play_of(half, 10, "parallel-probe"),
     )
-    rows = Evaluation(one_cell, plays, 3).rows
+    rows = Evaluation(data, plays, 3).rows
     assert [row.tokens_ratio for row in rows] == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
     assert [(row.ratio_low, row.ratio_high) for row in rows[1:]] == [pytest.approx((1 / 3, 1 / 3))] * 3
-    least, half = 2 / 10_001, rows[3].gain_p
+    assert [row.baseline for row in rows] == ["sc"] * 4
     assert np.isnan(rows[0].gain_p)
-    assert [row.gain_p for row in rows[1:3]] == pytest.approx([least, 1])
-    assert half == pytest.approx(0.5, abs=0.05)  # both draws are the question without a gain: a quarter
-    assert [row.gain_p_adjusted for row in rows[1:]] == pytest.approx([3 * least, 1, half * 3 / 2])
-    assert [row.gain_detectable for row in rows[1:3]] == pytest.approx([np.nan, np.nan], nan_ok=True)
-    # The standard error of a mean of two of {0, 1}; seeds, of which there are three, are not counted.
-    assert rows[3].accuracy_question_se == pytest.approx(np.sqrt(1 / 8), rel=0.03)
-    assert rows[3].gain_detectable == pytest.approx(2.8016 * np.sqrt(1 / 8), rel=0.03)
+    assert (rows[0].gain_low, rows[0].gain_high) == (0, 0)
+    assert rows[1].gain_p < 0.01
+    assert rows[2].gain_p == 1
+    assert rows[2].gain_low < 0 < rows[2].gain_high, "no gain on so few questions may be one on others"
+    least = rows[1].gain_p
+    assert rows[1].gain_p_adjusted == pytest.approx(min(3 * least, rows[3].gain_p * 3 / 2))
+    against = Evaluation(data, plays, 3, baseline="parallel-probe").rows
+    assert [row.gain for row in against] == pytest.approx([-0.5, 0.5, -0.5, 0])
+    assert np.isnan([row.gain_p for row in against]).tolist() == [False, False, False, True]
 
 
-def test_one_question_has_no_p_value(dataset):
+def test_few_questions_claim_nothing(dataset):
     plays = [play_of(np.full((3, 1), right), 10, name) for right, name in ((0, "sc"), (1, "asc"))]
-    _, gained = Evaluation(dataset.select([0]), tuple(plays), 3).rows
+    result = Evaluation(dataset.select([0]), tuple(plays), 3)
+    _, gained = result.rows
     assert gained.gain == 1
-    assert np.isnan([gained.gain_p, gained.gain_p_adjusted, gained.gain_detectable]).all()
+    assert np.isnan([gained.gain_low, gained.gain_p, gained.gain_p_adjusted, gained.gain_detectable]).all()
+    assert "+100.0 [n/a]" in str(result.table())
+    assert "fewer than 6 questions" in str(result.table())
 
 
-def test_bootstrap_draws_a_question_of_two_models_once():
-    difference = np.random.default_rng(0).normal(size=20)
-    texts = [str(q) for q in range(20)]
-    once = paired_bootstrap(difference, np.full(20, 1 / 20), texts)
-    twice = paired_bootstrap(np.tile(difference, 2), np.full(40, 1 / 40), texts * 2)
-    assert once == pytest.approx(twice)
-
-
-def test_gains_are_differences_of_accuracies_where_cells_differ_in_size(dataset):
-    uneven = dataset.select([0, 1, 2, 3])  # three questions of one model and one of the other
+def test_gains_are_differences_of_accuracies_where_cells_differ_in_size():
+    data = synthetic(models=SYNTHETIC_MODELS[1:3], questions=9, branches=2)
+    uneven = data.select(range(15))  # nine questions of one model and six of the other
     rng = np.random.default_rng(0)
-    plays = tuple(play_of(rng.random((5, 4)) < 0.5, name=name) for name in ("sc", "asc"))
+    plays = tuple(play_of(rng.random((5, 15)) < 0.5, name=name) for name in ("sc", "asc"))
     rows = Evaluation(uneven, plays, 5).rows
     for first, second in zip(rows[::2], rows[1::2], strict=True):
         assert (first.gain, first.gain_low, first.gain_high) == (0, 0, 0)
@@ -490,13 +464,6 @@ def test_a_tilde_in_the_name_of_a_folder_is_a_tilde(dataset, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     evaluate(dataset, ["sc@2"], max_branches=WIDTH, seeds=1).save("~/found")
     assert (tmp_path / "~" / "found" / "episodes.parquet").is_file()
-
-
-def test_p_values_are_adjusted_as_scipy_adjusts_them():
-    values = np.random.default_rng(0).choice([1e-4, 0.01, 0.2, 0.2, 0.7, 1.0], 12)
-    for number in range(1, 13):
-        expected = scipy.stats.false_discovery_control(values[:number])
-        np.testing.assert_allclose(adjusted_p_values(values[:number]), expected, rtol=1e-12)
 
 
 def test_no_text_in_a_csv_is_run_as_a_formula(tmp_path):

@@ -64,6 +64,20 @@ def evaluate(
     kappa_probe: Annotated[
         float, typer.Option(metavar="κ", help="Intervals that a probe costs in the objective.")
     ] = 0.0,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME@VALUE",
+            help="The setting that gains and ratios are against.",
+            show_default="the first",
+        ),
+    ] = None,
+    probe_tokens: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Tokens that a probe adds to those of an episode in tables and files.", min=0
+        ),
+    ] = 0,
     budget: BudgetOption = None,
     max_branches: BranchesOption = 64,
     processes: Annotated[
@@ -107,6 +121,8 @@ def evaluate(
             max_branches=max_branches,
             budget=budget,
             objective=objective,
+            baseline=baseline,
+            probe_tokens=probe_tokens,
             processes=processes or devices.usable_cores(),
             sealing=seal.sealing(),
             on_progress=on_progress,

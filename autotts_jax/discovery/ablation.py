@@ -23,6 +23,7 @@ from autotts_jax.collect.loading import loaded
 from autotts_jax.discovery.critics.critic import Critic, paid_of
 from autotts_jax.discovery.critics.nearest import NEAREST
 from autotts_jax.discovery.entry import discover
+from autotts_jax.discovery.judging.promotion import gain_over
 from autotts_jax.discovery.proposers.named import as_proposer
 from autotts_jax.discovery.proposers.protocol import Proposer, Writer
 from autotts_jax.discovery.results.found import Discovery
@@ -36,7 +37,6 @@ from autotts_jax.terminal import styled
 DEFAULT = "default"
 """The arm that the others are compared with."""
 
-RESAMPLES = 10_000
 
 TABLE = "ablation.csv"
 """The file that holds an ablation's table."""
@@ -123,7 +123,7 @@ class Ablation:
             yield table
             yield styled(
                 "gain: of the objective on the incumbent, on questions that searches left out, in\n"
-                "points, with its 95 % interval by bootstrap over seeds and questions; a\n"
+                "points, with its 95 % interval over seeds and questions; a\n"
                 "difference whose interval holds 0 is not told from none",
                 lines=True,
             )
@@ -201,8 +201,8 @@ def ablate(
 
 def _arm(arm: str, runs: dict[str, list[Discovery]], group: Int[np.ndarray, " Q"]) -> Arm:
     gain, default = _gains(runs[arm]), _gains(runs[DEFAULT])
-    low, high = interval(gain, group)
-    less_low, less_high = interval(gain - default, group)
+    low, high = gain_over(gain, group).interval
+    less_low, less_high = gain_over(gain - default, group).interval
     first = arm == DEFAULT
     paid = [_paid(found) for found in runs[arm]]
     dollars = [of for _, of in paid]
@@ -221,30 +221,6 @@ def _arm(arm: str, runs: dict[str, list[Discovery]], group: Int[np.ndarray, " Q"
         tokens=float(np.mean([tokens for tokens, _ in paid])),
         dollars=None if None in dollars else float(np.mean([of for of in dollars if of is not None])),
     )
-
-
-def interval(
-    values: Float[np.ndarray, "S Q"], group: Int[np.ndarray, " Q"], confidence: float = 0.95
-) -> tuple[float, float]:
-    """Computes the confidence interval of a mean over seeds and questions, both of which are resampled.
-
-    Args:
-        values: a value for each seed and question.
-        group: the same number for the same question asked of several models.
-        confidence: of the interval.
-
-    Returns:
-        Its ends, by the percentile bootstrap.
-    """
-    rng = np.random.default_rng(0)
-    sums = np.stack([np.bincount(group, row) for row in values])
-    counts = np.bincount(group)
-    num_seeds, num_groups = sums.shape
-    of_seeds = rng.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), RESAMPLES)
-    of_groups = rng.multinomial(num_groups, np.full(num_groups, 1 / num_groups), RESAMPLES)
-    means = ((of_seeds @ sums) * of_groups).sum(axis=1) / (num_seeds * (of_groups @ counts))
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
 
 
 def _gains(runs: Sequence[Discovery]) -> Float[np.ndarray, "S Q"]:

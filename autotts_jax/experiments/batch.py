@@ -30,12 +30,12 @@ from autotts_jax.experiments.files import (
     write_csv,
     write_manifest,
 )
-from autotts_jax.experiments.tables import Table, add_row, numbers_table, points, thousands
+from autotts_jax.experiments.tables import Table, add_row, few_note, numbers_table, percent, points, thousands
+from autotts_jax.intervals import Questions
 from autotts_jax.policies.allocators import Uniform, as_allocator
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.resampling import paired_bootstrap
 from autotts_jax.terminal import counted_branches, printable, styled
 
 ORACLE = "oracle"
@@ -55,10 +55,10 @@ class BatchRow:
         name: the allocator.
         budget: token budget for all questions together.
         accuracy: share of the questions that are answered correctly.
-        accuracy_low: lower end of its 95 % interval, by bootstrap over questions.
+        accuracy_low: lower end of its 95 % interval, over questions; NaN where they are too few.
         accuracy_high: upper end of it.
         gain: accuracy less that of the first allocator under the budget.
-        gain_low: lower end of its 95 % interval, by paired bootstrap over questions.
+        gain_low: lower end of its 95 % interval, over questions.
         gain_high: upper end of it.
         tokens: tokens spent, of all questions.
         unspent: tokens that are left of the budget.
@@ -207,8 +207,7 @@ class BatchEvaluation:
                     add_row(
                         table,
                         row.name,
-                        f"{100 * row.accuracy:.1f} [{100 * row.accuracy_low:.1f}, "
-                        f"{100 * row.accuracy_high:.1f}]",
+                        percent(row.accuracy, row.accuracy_low, row.accuracy_high),
                         f"{100 * row.tokens / budget:.1f}",
                         f"{row.unanswered:.1f}",
                         *[gain] * compared,
@@ -216,8 +215,10 @@ class BatchEvaluation:
                 table.add_section()
             yield table
         yield styled(
-            f"Δ: gain over {printable(first)}; 95 %: intervals by bootstrap over questions", style="dim"
+            f"Δ: gain over {printable(first)}; 95 %: interval over questions and their recorded branches",
+            style="dim",
         )
+        yield from few_note(row.accuracy_low for row in self.rows)
 
 
 def evaluate_batch(
@@ -369,21 +370,22 @@ def _outcomes(readings: Readings, branches: Int[np.ndarray, "B S Q"]) -> tuple[n
 def _rows(dataset: ProbeDataset, result: BatchEvaluation, cell: int) -> Iterator[BatchRow]:
     questions = dataset.cell_questions(cell)
     texts = [dataset.questions[question].text for question in questions]
-    weight = np.full(len(questions), 1 / len(questions))
+    over = Questions(np.full(len(questions), 1 / len(questions)), texts)
     for at, budget in enumerate(result.budgets):
         first = result.plays[0].correct[at][:, questions].mean(axis=0)
         for play in result.plays:
             correct = play.correct[at][:, questions].mean(axis=0)
             spent = play.tokens[at][:, questions].sum(axis=1).mean()
+            accuracy, gain = over.mean(correct), over.gain(correct - first)
             yield BatchRow(
                 dataset.cells[cell].model,
                 dataset.cells[cell].benchmark,
                 play.name,
                 budget,
-                float(correct.mean()),
-                *paired_bootstrap(correct, weight, texts),
-                float((correct - first).mean()),
-                *paired_bootstrap(correct - first, weight, texts),
+                accuracy.value,
+                *accuracy.interval,
+                gain.value,
+                *gain.interval,
                 tokens=float(spent),
                 unspent=float(budget - spent),
                 unanswered=float((play.answer[at][:, questions] == NONE).sum(axis=1).mean()),

@@ -7,7 +7,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,14 +32,14 @@ from autotts_jax.experiments.files import (
     write_manifest,
 )
 from autotts_jax.experiments.random_play import RandomPlayer
-from autotts_jax.experiments.summary import Objective, standard_error
+from autotts_jax.experiments.summary import Objective, questions_at, standard_error
 from autotts_jax.experiments.tables import Table, add_row, difference, numbers_table, thousands
+from autotts_jax.intervals import Uncertain, equal_weights
 from autotts_jax.policies.player import Play, Player, name_of
 from autotts_jax.policies.players import CONTROLLERS, NEURAL, as_player
 from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.parts import PARTS, part_of
-from autotts_jax.resampling import equal_weights, paired_bootstrap
 from autotts_jax.sandbox.process import SandboxError
 from autotts_jax.terminal import styled
 
@@ -375,7 +375,7 @@ class Benchmark:
             "objective: mean of 1{correct} - γ·cost ± standard error over seeds; score: 0 for\n"
             f"sc@1, 1 for the best published controller; Δ {over}: gain in objective over "
             f"{'it' if self.baseline == BEST else over};\n"
-            "95 % intervals by bootstrap over questions and seeds",
+            "95 % intervals over questions and seeds",
             "dim",
             lines=True,
         )
@@ -395,6 +395,27 @@ _Choice = tuple[Play, int]
 
 _Runs = Sequence[Sequence[Sequence[Play]]]
 """Plays to choose a setting from, for each training seed and γ, or for each training seed and all γ."""
+
+
+class _Worth(NamedTuple):
+    """The scored episodes, averaged over γ.
+
+    Attributes:
+        correct: 1{correct}. Shape (R, S, Q).
+        cost: γ·C. Shape (R, S, Q).
+    """
+
+    correct: np.ndarray
+    cost: np.ndarray
+
+    @property
+    def objective(self) -> np.ndarray:
+        """1{correct} - γ·C."""
+        return self.correct - self.cost
+
+    def equals(self, other: _Worth) -> bool:
+        """Whether these are the same episodes."""
+        return all(map(np.array_equal, self, other))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -541,26 +562,23 @@ class _Measure:
         self._gammas = task.gammas
         self._known, self._scored = np.flatnonzero(parts != "test"), np.flatnonzero(parts == part)
         self._known_weight = equal_weights(cell[self._known])
-        self._weight = equal_weights(cell[self._scored])
-        self._texts = [dataset.questions[index].text for index in self._scored]
-        self._low, best_objective = (self._objective(self._chosen([[plays]])) for plays in (low, best))
-        self._unit = self._mean(best_objective) - self._mean(self._low)
-        self._baseline = self._objective(self._chosen(baseline))
+        self._over = questions_at(dataset, self._scored)
+        self._low, best_worth = (self._worth(self._chosen([[plays]])) for plays in (low, best))
+        self._unit = self._mean(best_worth.objective) - self._mean(self._low.objective)
+        self._baseline = self._worth(self._chosen(baseline))
 
     @property
     def questions(self) -> int:
         """Number of distinct questions that are scored."""
-        return len(set(self._texts))
+        return self._over.number
 
     def score(self, name: str, steps: int | None, runs: _Runs) -> Score:
         """Scores what was played by each training seed for each γ."""
         chosen = self._chosen(runs)
-        objective = self._objective(chosen)
-        by_seed = objective @ self._weight
+        worth = self._worth(chosen)
+        by_seed = worth.objective @ self._over.weight
         unit = self._unit if self._unit > 0 else np.nan
-        over_low = self._interval(objective - self._low)
-        gain = objective - self._baseline
-        low, high = self._interval(gain)
+        over_low, gain = self._gain(worth, self._low), self._gain(worth, self._baseline)
         several = any(len(play.player.values) > 1 for run in runs for plays in run for play in plays)
         settings = [_name(play, index) for choices in chosen for play, index in choices]
         return Score(
@@ -568,15 +586,15 @@ class _Measure:
             steps=steps,
             training_seeds=len(runs),
             setting=", ".join(dict.fromkeys(settings)) if several else "",
-            objective=self._mean(objective),
+            objective=self._mean(worth.objective),
             objective_se=standard_error(by_seed.mean(axis=1) if len(runs) > 1 else by_seed[0]),
-            score=self._mean(objective - self._low) / unit,
-            score_low=over_low[0] / unit,
-            score_high=over_low[1] / unit,
-            gain=self._mean(gain),
-            gain_low=low,
-            gain_high=high,
-            accuracy=self._mean(self._average(chosen, lambda play, _: play.correct)),
+            score=over_low.value / unit,
+            score_low=over_low.interval[0] / unit,
+            score_high=over_low.interval[1] / unit,
+            gain=gain.value,
+            gain_low=gain.interval[0],
+            gain_high=gain.interval[1],
+            accuracy=self._mean(worth.correct),
             tokens=self._mean(self._average(chosen, lambda play, _: play.tokens)),
         )
 
@@ -599,8 +617,11 @@ class _Measure:
         ]
         return choices[int(np.argmax(worth))]
 
-    def _objective(self, chosen: list[list[_Choice]]) -> Float[np.ndarray, "R S Q"]:
-        return self._average(chosen, lambda play, gamma: Objective(gamma).of(play, self._dataset))
+    def _worth(self, chosen: list[list[_Choice]]) -> _Worth:
+        def cost(play: Play, gamma: float) -> np.ndarray:
+            return gamma * Objective(gamma).cost(play, self._dataset)
+
+        return _Worth(self._average(chosen, lambda play, _: play.correct), self._average(chosen, cost))
 
     def _average(
         self, chosen: list[list[_Choice]], column: Callable[[Play, float], np.ndarray]
@@ -613,10 +634,12 @@ class _Measure:
         return np.mean(by_gamma, axis=1)[..., self._scored]
 
     def _mean(self, values: Float[np.ndarray, "R S Q"]) -> float:
-        return float(values.mean(axis=(0, 1)) @ self._weight)
+        return float(values.mean(axis=(0, 1)) @ self._over.weight)
 
-    def _interval(self, values: Float[np.ndarray, "R S Q"]) -> tuple[float, float]:
-        return paired_bootstrap(values, self._weight, self._texts)
+    def _gain(self, mine: _Worth, its: _Worth) -> Uncertain:
+        if mine.equals(its):
+            return Uncertain(0.0, np.zeros(1))  # it is compared with itself
+        return self._over.gain(mine.correct - its.correct, mine.cost - its.cost)
 
 
 def _shown(name: str, steps: int | None) -> str:

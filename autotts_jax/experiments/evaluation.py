@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from autotts_jax.checks import check_callback, check_choice, check_int
+from autotts_jax.checks import check_callback, check_choice, check_float, check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.commands import without_secrets
 from autotts_jax.core.costs import CostModel
@@ -30,6 +30,7 @@ from autotts_jax.core.rollout import ROUND_LIMIT, check_budget
 from autotts_jax.core.view import StopReason, View
 from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.experiments import plots
+from autotts_jax.experiments.choosing import Chosen, choose
 from autotts_jax.experiments.files import (
     FILES,
     FRONTIER_COLUMNS,
@@ -44,7 +45,17 @@ from autotts_jax.experiments.files import (
 from autotts_jax.experiments.frontier import Comparison, compare
 from autotts_jax.experiments.report.charts import frontiers
 from autotts_jax.experiments.report.evaluation import evaluation_report
-from autotts_jax.experiments.summary import DEFAULT_OBJECTIVE, Objective, Row, summarise
+from autotts_jax.experiments.summary import (
+    DEFAULT_OBJECTIVE,
+    Objective,
+    Row,
+    Setting,
+    groups,
+    questions_at,
+    setting_named,
+    settings_of,
+    summarise,
+)
 from autotts_jax.experiments.tables import Table, comparison_table, summary_table
 from autotts_jax.pages import rendering
 from autotts_jax.pages.notebook import shown
@@ -135,6 +146,8 @@ class Evaluation:
         max_branches: W, branches that an episode could open.
         budget: token budget of an episode; None for no limit.
         objective: what an episode is worth in tables and files.
+        baseline: name of the setting that gains and ratios are against; None for the first.
+        probe_tokens: tokens that a probe adds to those of an episode, in tables and files.
         refused: what was wrong with players that have no results, by name: sealed code that failed or broke
             a limit.
     """
@@ -146,6 +159,8 @@ class Evaluation:
     max_branches: int = 64
     budget: int | None = None
     objective: Objective = DEFAULT_OBJECTIVE
+    baseline: str | None = None
+    probe_tokens: int = 0
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -154,7 +169,11 @@ class Evaluation:
     @functools.cached_property
     def rows(self) -> tuple[Row, ...]:
         """One row for each benchmark, model and setting, then for each benchmark the mean of its models."""
-        return tuple(summarise(self.dataset, self.plays, self.objective))
+        return tuple(summarise(self.dataset, self._settings, self.objective.gamma, self.baseline))
+
+    @functools.cached_property
+    def _settings(self) -> list[Setting]:
+        return settings_of(self.dataset, self.plays, self.objective, self.probe_tokens)
 
     def table(self) -> Table:
         """Shows accuracy, tokens, cost and objective of each setting, with the gain over the first one.
@@ -172,15 +191,77 @@ class Evaluation:
         """
         return rows_table(SUMMARY_COLUMNS, self.rows)
 
-    def paired(self) -> pa.Table:
-        """Gives the gains in accuracy and objective of each setting over the first, with 95 % intervals.
+    def paired(self, setting: str | None = None, baseline: str | None = None) -> pa.Table:
+        """Gives what settings gain in accuracy and objective over another, with 95 % intervals.
 
-        The intervals are those of a paired bootstrap over questions.
+        Args:
+            setting: name of the setting, as ``cmc@0.5``; None for all.
+            baseline: name of the other; None for that of the evaluation.
 
         Returns:
-            An Arrow table with the columns of ``paired.csv``.
+            An Arrow table with the columns of ``paired.csv``, one row a setting and model.
+
+        Raises:
+            InputError: there is no setting of that name.
         """
-        return rows_table(PAIRED_COLUMNS, self.rows)
+        rows: Sequence[Row] = self.rows
+        if baseline is not None:
+            rows = tuple(summarise(self.dataset, self._settings, self.objective.gamma, baseline))
+        if setting is not None:
+            name = setting_named(self._settings, setting).name
+            rows = [row for row in rows if row.name == name]
+        return rows_table(PAIRED_COLUMNS, rows)
+
+    def choose(self, on: str | None = None) -> Chosen:
+        """Chooses the setting of every swept controller on other questions than those it is judged on.
+
+        For each model the setting is chosen that has the best objective.
+
+        Args:
+            on: the benchmark to choose on; the others judge. None for cross-fitting: the questions are dealt
+                out to `FOLDS` folds, and each is judged with the setting that the other folds choose.
+
+        Returns:
+            The results with one setting a controller: ``table()`` and ``summary()``.
+
+        Raises:
+            InputError: there is no such benchmark, or no other.
+        """
+        return choose(self.dataset, self._settings, self.objective.gamma, self.rows[0].baseline, on)
+
+    def power(self, gain: float) -> pa.Table:
+        """Says how many questions it takes to tell a gain in accuracy over the baseline.
+
+        Args:
+            gain: the gain, above 0 and at most 1.
+
+        Returns:
+            An Arrow table with the columns ``model``, ``benchmark``, ``controller``, ``value`` and
+            ``questions``: as many questions, which differ as much as the recorded ones, show the gain in four
+            of five tests at 5 %.
+
+        Raises:
+            InputError: the gain is not within its range.
+        """
+        gain = check_float("the gain", gain, least=0)
+        if not 0 < gain <= 1:
+            raise InputError(
+                f"the gain is {gain:g}, but it must be above 0 and at most 1, as 0.02 for 2 points"
+            )
+        against = setting_named(self._settings, self.baseline)
+        found = []
+        for benchmark, model, positions in groups(self.dataset):
+            questions = questions_at(self.dataset, positions)
+            for one in self._settings:
+                if one is not against:
+                    gains = (one.correct.astype(float) - against.correct).mean(axis=0)[positions]
+                    found.append((model, benchmark, one.controller, one.value, questions.needed(gains, gain)))
+        kinds = (pa.string(), pa.string(), pa.string(), pa.float64(), pa.int64())
+        names = ("model", "benchmark", "controller", "value", "questions")
+        columns = zip(*found, strict=True) if found else [()] * len(names)
+        return pa.table(
+            {name: pa.array(column, kind) for name, column, kind in zip(names, columns, kinds, strict=True)}
+        )
 
     def episodes(self) -> pa.Table:
         """Gives every episode: its answer, whether that is correct, its cost and why it ended.
@@ -200,7 +281,7 @@ class Evaluation:
 
     @functools.cached_property
     def _comparisons(self) -> tuple[Comparison, ...]:
-        return tuple(compare(self.dataset, self.plays, self.rows, self.objective))
+        return tuple(compare(self.dataset, self.plays, self.objective, self.probe_tokens))
 
     def save(self, folder: str | Path) -> list[Path]:
         """Writes ``episodes.parquet``, ``summary.csv``, ``paired.csv``, the frontier and ``manifest.json``.
@@ -257,6 +338,8 @@ class Evaluation:
             "max_branches": self.max_branches,
             "budget": self.budget,
             "objective": dataclasses.asdict(self.objective),
+            "baseline": self.rows[0].baseline,
+            "probe_tokens": self.probe_tokens,
             "controllers": [
                 {
                     "name": play.player.name,
@@ -282,6 +365,8 @@ def evaluate(
     budget: int | None = None,
     objective: Objective = DEFAULT_OBJECTIVE,
     cost: str | CostModel | None = None,
+    baseline: str | None = None,
+    probe_tokens: int = 0,
     processes: int = 1,
     sealing: Sealing = SEALED,
     on_progress: OnProgress | None = None,
@@ -303,6 +388,9 @@ def evaluate(
         objective: how the results value an episode. Policies that come without a γ of their own observe the
             objective's.
         cost: the unit of the objective in place of its own; tables, files and frontiers are about it, too.
+        baseline: name of the setting that gains and ratios are against, as ``"sc@64"``; None for the first.
+        probe_tokens: tokens that a probe adds to those of an episode in tables, files and frontiers, and to
+            its cost where that is in tokens. Play is the same: a budget does not count them.
         processes: processes for released programs.
         sealing: how released programs, and other code from files and modules, are run: by default in a
             process without gold answers, confined by the kernel, with the results checked.
@@ -353,11 +441,13 @@ def evaluate(
     seeds = check_int("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEEDS)
     max_branches = check_int("max_branches", max_branches, 1)
     processes = check_int("processes", processes, 1)
+    probe_tokens = check_int("probe_tokens", probe_tokens, 0)
     budget = check_budget(budget)
     refused: dict[str, InputError] = {}
     gamma = objective.gamma if objective.model.kind == "intervals" else None
     made = as_players(players, gamma, sealing, refused)
     _check_distinct(made)
+    _check_baseline(made, baseline)
     widths = [check_width(data, player, max_branches) for player in made]
     scale = Scale.of(data.matrix)
     for player, width in zip(made, widths, strict=True):
@@ -402,7 +492,20 @@ def evaluate(
     for name, problem in refused.items():
         warn_of_refusal(name, problem)
     said = {name: str(problem) for name, problem in refused.items()}
-    return Evaluation(data, tuple(plays), seeds, protocol, max_branches, budget, objective, said)
+    if baseline is not None and not any(baseline in play.player.names for play in plays):
+        raise InputError(f"the baseline {baseline} has no results: {'; '.join(said.values())}")
+    return Evaluation(
+        data,
+        tuple(plays),
+        seeds,
+        protocol,
+        max_branches,
+        budget,
+        objective,
+        baseline,
+        probe_tokens,
+        said,
+    )
 
 
 def provenance(dataset: ProbeDataset) -> dict[str, Any]:
@@ -558,6 +661,12 @@ def _check_protocol(protocol: str) -> None:
 def _check_objective(objective: Objective) -> None:
     if not isinstance(objective, Objective):
         raise InputError(f"objective is {objective!r:.60}, but it must be an autotts_jax.Objective")
+
+
+def _check_baseline(players: Sequence[Player], baseline: str | None) -> None:
+    names = [name for player in players for name in player.names]
+    if baseline is not None and baseline not in names:
+        raise InputError(f"no setting is called {baseline!r:.80}, the baseline; there are {', '.join(names)}")
 
 
 def _check_distinct(players: Sequence[Player]) -> None:

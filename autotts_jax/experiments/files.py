@@ -30,12 +30,15 @@ SUMMARY_COLUMNS = (
     "controller",
     "value",
     "accuracy",
+    "accuracy_low",
+    "accuracy_high",
     "accuracy_se",
-    "accuracy_question_se",
     "tokens",
     "sequential_tokens",
     "cost",
     "objective",
+    "objective_low",
+    "objective_high",
     "objective_se",
 )
 MANIFEST = "manifest.json"
@@ -68,9 +71,11 @@ PAIRED_COLUMNS = (
     "benchmark",
     "controller",
     "value",
+    "baseline",
     "gain",
     "gain_low",
     "gain_high",
+    "gain_se",
     "gain_p",
     "gain_p_adjusted",
     "gain_detectable",
@@ -85,7 +90,18 @@ PAIRED_COLUMNS = (
     "cost_ratio_high",
 )
 FRONTIER_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
-TEXT_COLUMNS = ("model", "benchmark", "controller", "reference", "cost_name", "envelope", "name", "setting")
+TEXT_COLUMNS = (
+    "model",
+    "benchmark",
+    "controller",
+    "baseline",
+    "reference",
+    "cost_name",
+    "ratio_bound",
+    "envelope",
+    "name",
+    "setting",
+)
 
 
 def rows_table(columns: Sequence[str], rows: Sequence[object]) -> pa.Table:

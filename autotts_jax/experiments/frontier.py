@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from autotts_jax.core.costs import CostName, Spent
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.summary import ALL_MODELS, Objective, Row
+from autotts_jax.experiments.summary import Objective, Setting, groups, questions_at, settings_of
+from autotts_jax.intervals import Questions, reach
 from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.resampling import resampled
 
 REFERENCE = "cmc"
 """The controller that the others are compared with, where it is among them."""
+
+BOUNDS = {(False, False): "", (True, False): "at most", (False, True): "at least", (True, True): "none"}
+"""What a ratio bounds, by whether the controller and the reference are too accurate at their cheapest."""
+
+Interval = Callable[[np.ndarray], tuple[float, float]]
+"""Gives the ends of an interval of a figure from it and its draws."""
 
 REFERENCE_BRANCHES = 64
 """Areas reach to the tokens of self-consistency with so many branches."""
@@ -165,10 +171,11 @@ def _check_reference(tokens: float) -> None:
 class Comparison:
     """A swept controller against a setting of the reference controller, on a model and benchmark.
 
-    Intervals hold 95 % of the resamples of a paired bootstrap over questions: both frontiers and the
-    setting's figures are made again from the same questions. A resample in which the controller does not
-    reach the accuracy counts as infinite cost, and one in which the cost is too low for it as an accuracy of
-    minus infinity. The cost is in tokens unless the objective has another that is not intervals.
+    Intervals hold 95 % and are over questions, each with its recorded branches (`Questions`): both frontiers
+    and the setting's figures are made again from the same weights of questions. A draw in which the
+    controller does not reach the accuracy counts as infinite cost, and one in which the cost is too low for
+    it as an accuracy of minus infinity. With too few questions they are NaN. The cost is in tokens unless the
+    objective has another that is not intervals.
 
     Attributes:
         model: the model, or `ALL_MODELS`.
@@ -181,6 +188,9 @@ class Comparison:
         cost: of that setting, mean of an episode.
         cost_at_accuracy: of the controller's frontier at that accuracy.
         cost_ratio: it over that of the reference's frontier; NaN where the accuracy is not reached.
+        ratio_bound: ``at most`` where even the controller's cheapest setting is more accurate, so that a
+            cheaper one, which was not played, might do; ``at least`` where that is so of the reference's;
+            ``none`` where of both, and the ratio says nothing; else empty, and it is the ratio itself.
         ratio_low: lower end of its interval.
         ratio_high: upper end of it.
         accuracy_at_cost: of the controller's frontier at the setting's cost.
@@ -208,6 +218,7 @@ class Comparison:
     cost: float
     cost_at_accuracy: float
     cost_ratio: float
+    ratio_bound: str
     ratio_low: float
     ratio_high: float
     accuracy_at_cost: float
@@ -226,7 +237,7 @@ class Comparison:
 
 
 def compare(
-    dataset: ProbeDataset, plays: Sequence[Play], rows: Sequence[Row], objective: Objective
+    dataset: ProbeDataset, plays: Sequence[Play], objective: Objective, probe_tokens: int = 0
 ) -> Iterator[Comparison]:
     """Compares every swept controller with every setting of the reference, for every model and benchmark.
 
@@ -236,51 +247,86 @@ def compare(
     Args:
         dataset: the questions.
         plays: the episodes of each player.
-        rows: their summary.
         objective: its cost is compared; tokens where that is in intervals.
+        probe_tokens: tokens that a probe adds to those of an episode.
 
     Yields:
-        Comparisons in the order of ``rows``, then by controller, the reference first, then by the cost of
-        its setting; none where fewer than two controllers are swept.
+        Comparisons in the order of `groups`, then by controller, the reference first, then by the cost of its
+        setting; none where fewer than two controllers are swept.
     """
-    by_name: dict[str, list[Play]] = {}
-    for play in plays:
-        by_name.setdefault(play.player.name, []).append(play)
-    swept = {name: of for name, of in by_name.items() if sum(len(play.player.values) for play in of) > 1}
+    if objective.model.kind == "intervals":
+        objective = Objective(unit="tokens")
+    by_name: dict[str, list[Setting]] = {}
+    for setting in settings_of(dataset, plays, objective, probe_tokens):
+        by_name.setdefault(setting.controller, []).append(setting)
+    swept = {name: of for name, of in by_name.items() if len(of) > 1}
     if len(swept) < 2:
         return
     reference = REFERENCE if REFERENCE in swept else next(iter(swept))
     swept = {reference: swept.pop(reference)} | swept
-    if objective.model.kind == "intervals":
-        objective = Objective(unit="tokens")
-    by_question = {name: _by_question(dataset, plays, objective) for name, plays in swept.items()}
-    reference_cost = objective.cost_of(_self_consistency(dataset), dataset)
-    values = [value for play in swept[reference] for value in play.player.values]
-    for model, benchmark in dict.fromkeys((row.model, row.benchmark) for row in rows):
+    by_question = {
+        name: Sweep(*(np.stack([getattr(one, of).mean(axis=0) for one in settings]) for of in Sweep._fields))
+        for name, settings in swept.items()
+    }
+    reference_cost = objective.cost_of(_self_consistency(dataset, probe_tokens), dataset)
+    values = [setting.value for setting in swept[reference]]
+    for benchmark, model, positions in groups(dataset):
+        questions = questions_at(dataset, positions)
+        played = {
+            name: Sweep(*(questions.means(figures[:, positions]) for figures in of))
+            for name, of in by_question.items()
+        }
         yield from _compare_on(
-            dataset, by_question, values, reference_cost, model, benchmark, objective.model.kind
+            questions,
+            played,
+            values,
+            float(questions.weight @ reference_cost[positions]),
+            model,
+            benchmark,
+            objective.model.kind,
         )
 
 
+class Sweep(NamedTuple):
+    """Means over seeds of every setting of a controller.
+
+    Attributes:
+        cost: cost of an episode. Shape (V, J) by question, (..., V) over questions.
+        correct: accuracy. The same shape.
+    """
+
+    cost: np.ndarray
+    correct: np.ndarray
+
+
 def _compare_on(
-    dataset: ProbeDataset,
-    by_question: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    questions: Questions,
+    by_question: Mapping[str, Sweep],
     values: Sequence[float | None],
-    reference_costs: np.ndarray,
+    reference_cost: float,
     model: str,
     benchmark: str,
     cost_name: CostName,
 ) -> Iterator[Comparison]:
     """The comparisons on one model, or on the mean of them; the first controller is the reference."""
-    reference = next(iter(by_question))
-    questions, weights = _question_weights(dataset, model, benchmark)
-    settings = {name: _settings(*of, questions, weights) for name, of in by_question.items()}
-    frontiers = {name: frontier_of(*figures) for name, figures in settings.items()}
-    reference_cost = float(weights[0] @ reference_costs[questions])
-    areas = _areas(frontiers, reference, reference_cost)
-    cost, accuracy = settings[reference]
-    for name, frontier in frontiers.items():
-        for setting in np.argsort(cost[0], kind="stable"):
+    reference, its_sweep = next(iter(by_question.items()))
+    own = {name: _drawn(questions, sweep, (0, 1), (1, 1)) for name, sweep in by_question.items()}
+    played = {name: frontier_of(sweep.cost[0], sweep.correct[0]) for name, sweep in own.items()}
+    best = frontier_of(*(np.concatenate(figures) for figures in zip(*played.values(), strict=True)))
+    interval = _unknown if questions.few else _interval
+    for name, sweep in by_question.items():
+        if name == reference:
+            mine = its = own[name]
+        else:
+            far = reach(sweep.correct.mean(axis=0) - its_sweep.correct.mean(axis=0)) / 2
+            mine = _drawn(questions, sweep, (0.5 - far, 0.5 + far), _ends_of_cost(sweep, its_sweep))
+            its = _drawn(questions, its_sweep, (0.5 + far, 0.5 - far), (1, 1))
+        frontier, its_frontier = frontier_of(*mine), frontier_of(*its)
+        area = hypervolume(frontier_of(*own[name]), reference_cost)
+        gain = hypervolume(frontier, reference_cost) - hypervolume(its_frontier, reference_cost)
+        low, high = interval(area)
+        gain_low, gain_high = interval(gain)
+        for setting in np.argsort(its.cost[0], kind="stable"):
             yield Comparison(
                 model,
                 benchmark,
@@ -288,59 +334,54 @@ def _compare_on(
                 reference,
                 values[setting],
                 cost_name,
-                accuracy=float(accuracy[0, setting]),
-                cost=float(cost[0, setting]),
-                **_at_accuracy(frontier, frontiers[reference], accuracy[:, setting]),
-                **_at_cost(frontier, frontiers[reference], cost[:, setting]),
-                **areas[name],
-                envelope=", ".join(frontiers),
+                accuracy=float(its.correct[0, setting]),
+                cost=float(its.cost[0, setting]),
+                **_at_accuracy(frontier, its_frontier, its.correct[:, setting], interval),
+                **_at_cost(frontier, its_frontier, its.cost[:, setting], interval),
+                hypervolume=float(area[0]),
+                hypervolume_low=low,
+                hypervolume_high=high,
+                hypervolume_gain=float(gain[0]),
+                hypervolume_gain_low=gain_low,
+                hypervolume_gain_high=gain_high,
+                regret=controller_regret(played[name], best, reference_cost),
+                envelope=", ".join(by_question),
                 reference_cost=reference_cost,
             )
 
 
-def _question_weights(dataset: ProbeDataset, model: str, benchmark: str) -> tuple[np.ndarray, np.ndarray]:
-    """The questions of a benchmark, and what they count in a mean: as they are, then in each resample.
+def _ends_of_cost(sweep: Sweep, reference: Sweep) -> tuple[float, float]:
+    """The worst and the best that a question costs, against the reference and as a multiple of the mean."""
+    mine, its = sweep.cost.mean(axis=0), reference.cost.mean(axis=0)
+    if not its.all() or not mine.any():
+        return 1.0, 1.0  # a budget may leave no tokens at all
+    ratio = mine / its / (mine.mean() / its.mean())
+    return float(ratio.max()), float(ratio.min())
 
-    Every model counts the same, and a question that several models answered is drawn for all of them.
 
-    Returns:
-        Positions in the data set, shape (Q,), and weights that add up to 1, shape (1 + RESAMPLES, Q).
+def _drawn(
+    questions: Questions, sweep: Sweep, correct: tuple[float, float], cost: tuple[float, float]
+) -> Sweep:
+    """Cost and accuracy of every setting under each draw, the questions as they are first.
+
+    Args:
+        questions: the questions.
+        sweep: by question.
+        correct: accuracy of every setting on the two unseen questions.
+        cost: their costs, as multiples of each setting's mean.
     """
-    columns = [
-        dataset.cell_questions(index)
-        for index, cell in enumerate(dataset.cells)
-        if cell.benchmark == benchmark and model in (cell.model, ALL_MODELS)
-    ]
-    questions = np.concatenate(columns)
-    weight = np.concatenate([np.full(len(column), 1 / len(column)) for column in columns])
-    distinct, text = np.unique([dataset.questions[q].text for q in questions], return_inverse=True)
-    drawn = np.vstack([np.ones(len(distinct)), resampled(len(distinct))])
-    weights = drawn[:, text] * weight
-    return questions, weights / weights.sum(-1, keepdims=True)
+
+    def means(of: np.ndarray, unseen: np.ndarray) -> np.ndarray:
+        return questions.weights @ np.hstack([of, unseen]).T
+
+    costs = means(sweep.cost, sweep.cost.mean(axis=1, keepdims=True) * cost)
+    accuracy = means(sweep.correct, np.broadcast_to(correct, (len(sweep.correct), 2)))
+    # Rounded, for what is equal is to be matched whatever the order of the sums.
+    digits = 12 - math.ceil(math.log10(costs.max() or 1))
+    return Sweep(np.round(costs, digits), np.round(accuracy, 12))
 
 
-def _by_question(
-    dataset: ProbeDataset, plays: Sequence[Play], objective: Objective
-) -> tuple[np.ndarray, np.ndarray]:
-    """Cost and accuracy of every setting of a controller, means over seeds. Shape (V, Q) each."""
-    cost = [objective.cost(play, dataset).mean(axis=1) for play in plays]
-    return np.concatenate(cost), np.concatenate([play.correct.mean(axis=1) for play in plays])
-
-
-def _settings(
-    cost: np.ndarray, correct: np.ndarray, questions: np.ndarray, weights: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Cost and accuracy of every setting of a controller. Shape (1 + RESAMPLES, V) each."""
-
-    def means(by_question: np.ndarray, digits: int) -> np.ndarray:
-        figures = weights @ by_question[:, questions].T
-        # Rounded, for what is equal is to be matched whatever the order of the sums.
-        return np.round(figures, digits - math.ceil(math.log10(figures.max() or 1)))
-
-    return means(cost, 12), np.round(weights @ correct[:, questions].T, 12)
-
-
-def _self_consistency(dataset: ProbeDataset) -> Spent:
+def _self_consistency(dataset: ProbeDataset, probe_tokens: int) -> Spent:
     """What `REFERENCE_BRANCHES` whole branches spend, mean over branch orders. Shape (Q,).
 
     As many tokens one after another as the longest branch of a question has.
@@ -348,7 +389,7 @@ def _self_consistency(dataset: ProbeDataset) -> Spent:
     matrix = dataset.matrix
     branches = np.array([cell.num_branches for cell in dataset.cells])[np.asarray(matrix.cell)]
     recorded, interval = np.asarray(matrix.tokens), np.asarray(matrix.interval)
-    tokens = REFERENCE_BRANCHES * recorded.sum(axis=1) / branches
+    tokens = REFERENCE_BRANCHES * (recorded.sum(axis=1) / branches + probe_tokens)
     intervals = REFERENCE_BRANCHES * (np.asarray(matrix.lengths) + 1).sum(axis=1) / branches
     return Spent(
         tokens=tokens,
@@ -361,48 +402,29 @@ def _self_consistency(dataset: ProbeDataset) -> Spent:
     )
 
 
-def _areas(
-    frontiers: Mapping[str, Frontier], reference: str, reference_cost: float
-) -> dict[str, dict[str, float]]:
-    """Hypervolume of each controller, against that of the reference, and regret."""
-    areas = {name: hypervolume(of, reference_cost) for name, of in frontiers.items()}
-    gains = {name: area - areas[reference] for name, area in areas.items()}
-    intervals = {name: (*_interval(areas[name][1:]), *_interval(gain[1:])) for name, gain in gains.items()}
-    played = {name: Frontier(*(figures[0] for figures in of)) for name, of in frontiers.items()}
-    best = frontier_of(*(np.concatenate(figures) for figures in zip(*played.values(), strict=True)))
-    return {
-        name: {
-            "hypervolume": float(areas[name][0]),
-            "hypervolume_low": intervals[name][0],
-            "hypervolume_high": intervals[name][1],
-            "hypervolume_gain": float(gains[name][0]),
-            "hypervolume_gain_low": intervals[name][2],
-            "hypervolume_gain_high": intervals[name][3],
-            "regret": controller_regret(of, best, reference_cost),
-        }
-        for name, of in played.items()
-    }
-
-
-def _at_accuracy(frontier: Frontier, reference: Frontier, accuracy: np.ndarray) -> dict[str, float]:
-    """Cost at matched accuracy (1 + RESAMPLES,), against that of the reference."""
+def _at_accuracy(
+    frontier: Frontier, reference: Frontier, accuracy: np.ndarray, interval: Interval
+) -> dict[str, Any]:
+    """Cost at matched accuracy (1 + R,), against that of the reference."""
     cost = tokens_at(frontier, accuracy)
     with np.errstate(invalid="ignore", divide="ignore"):  # a budget may leave no tokens at all
         ratio = cost / tokens_at(reference, accuracy)
-    low, high = _interval(np.nan_to_num(ratio[1:], nan=np.inf))
+    low, high = interval(np.nan_to_num(ratio, nan=np.inf))
+    beyond = bool(accuracy[0] < frontier.accuracy[0, 0]), bool(accuracy[0] < reference.accuracy[0, 0])
     return {
         "cost_at_accuracy": float(cost[0]),
         "cost_ratio": float(ratio[0]),
+        "ratio_bound": BOUNDS[beyond],
         "ratio_low": low,
         "ratio_high": high,
     }
 
 
-def _at_cost(frontier: Frontier, reference: Frontier, cost: np.ndarray) -> dict[str, float]:
-    """Accuracy at matched cost (1 + RESAMPLES,), against that of the reference."""
+def _at_cost(frontier: Frontier, reference: Frontier, cost: np.ndarray, interval: Interval) -> dict[str, Any]:
+    """Accuracy at matched cost (1 + R,), against that of the reference."""
     accuracy = accuracy_at(frontier, cost)
     gain = accuracy - accuracy_at(reference, cost)
-    low, high = _interval(np.nan_to_num(gain[1:], nan=-np.inf))
+    low, high = interval(np.nan_to_num(gain, nan=-np.inf))
     return {
         "accuracy_at_cost": float(accuracy[0]),
         "accuracy_gain": float(gain[0]),
@@ -411,7 +433,15 @@ def _at_cost(frontier: Frontier, reference: Frontier, cost: np.ndarray) -> dict[
     }
 
 
-def _interval(resampled: np.ndarray) -> tuple[float, float]:
-    """The middle 95 %; the quantiles are resamples themselves, because infinities have no mean."""
-    low, high = np.quantile(resampled, (0.025, 0.975), method="inverted_cdf")
-    return float(low), float(high)
+def _interval(draws: np.ndarray) -> tuple[float, float]:
+    """The middle 95 %, and the figure itself, which comes first.
+
+    The quantiles are draws themselves, because infinities have no mean.
+    """
+    low, high = np.quantile(draws[1:], (0.025, 0.975), method="inverted_cdf")
+    return float(min(low, draws[0])), float(max(high, draws[0]))
+
+
+def _unknown(_: np.ndarray) -> tuple[float, float]:
+    """What the interval is where there are too few questions to claim anything."""
+    return math.nan, math.nan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from rich.console import RenderableType
 
-from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
-from autotts_jax.resampling import paired_bootstrap
+from autotts_jax.experiments.tables import TOO_FEW, Table, add_row, brackets, plain_table, thousands
+from autotts_jax.intervals import Questions
 from autotts_jax.terminal import styled
 
 SAME = {"answer": "answers", "tokens": "token counts", "stop_reason": "stop reasons"}
@@ -152,7 +153,7 @@ class LiveRun:
         Returns:
             Numbers by name, as JSON holds them. ``accuracy`` is that of the questions with a reference
             answer, None without any; ``replay`` is None where nothing was compared, and its ``gain`` is live
-            minus replay, with the 95 % interval of the paired bootstrap over questions.
+            minus replay, with its 95 % interval over questions, None where these are too few.
         """
         rows = self.answered
         graded = [row.correct for row in rows if row.correct is not None]
@@ -227,9 +228,13 @@ def _compared_lines(replay: dict[str, Any]) -> Iterator[RenderableType]:
     same = ", ".join(f"{replay[f'same_{what}']} {name}" for what, name in SAME.items())
     yield styled(f"equal in replay, of {replay['questions']} questions: {same}")
     for what, scale, unit in (("accuracy", 100, " points"), ("tokens", 1, "")):
-        gain, low, high = (scale * replay[f"{what}_{end}"] for end in ("gain", "low", "high"))
-        yield styled(f"live - replay, {what}: {gain:+,.1f}{unit} [{low:+,.1f}, {high:+,.1f}]")
-    yield styled("in brackets: 95 % interval by paired bootstrap over questions", style="dim")
+        ends = (replay[f"{what}_low"], replay[f"{what}_high"])
+        low, high = (math.nan if end is None else scale * end for end in ends)
+        shown = brackets(low, high, lambda end: f"{end:+,.1f}")
+        yield styled(f"live - replay, {what}: {scale * replay[f'{what}_gain']:+,.1f}{unit} {shown}")
+    yield styled("in brackets: 95 % interval over questions", style="dim")
+    if replay["accuracy_low"] is None:
+        yield styled(TOO_FEW, style="dim")
 
 
 def _comparison(rows: Sequence[Compared]) -> dict[str, Any]:
@@ -244,13 +249,14 @@ def _comparison(rows: Sequence[Compared]) -> dict[str, Any]:
                 "sequential_tokens": "sequential_tokens",
             }.items()
         }
-    weight, texts = np.full(len(rows), 1 / len(rows)), [row.text for row in rows]
+    questions = Questions(np.full(len(rows), 1 / len(rows)), [row.text for row in rows])
     for what, column in (("accuracy", "correct"), ("tokens", "tokens")):
         difference = np.array(
             [float(getattr(row, f"live_{column}")) - float(getattr(row, column)) for row in rows]
         )
-        low, high = paired_bootstrap(difference, weight, texts)
-        found |= {f"{what}_gain": float(difference.mean()), f"{what}_low": low, f"{what}_high": high}
+        gain = questions.gain(difference) if what == "accuracy" else questions.mean(difference, None)
+        low, high = (None if math.isnan(end) else end for end in gain.interval)
+        found |= {f"{what}_gain": gain.value, f"{what}_low": low, f"{what}_high": high}
     for what in SAME:
         found[f"same_{what}"] = sum(bool(getattr(row, f"same_{what}")) for row in rows)
     return found

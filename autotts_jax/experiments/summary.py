@@ -5,25 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from statistics import NormalDist
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from autotts_jax.checks import check_float
 from autotts_jax.core.costs import MOST_GAMMA, CostModel, Spent, as_cost, spent_by
 from autotts_jax.errors import InputError
+from autotts_jax.intervals import DETECTABLE, adjusted_p_values, equal_weights
+from autotts_jax.intervals import Questions as Questions
+from autotts_jax.intervals import Uncertain as Uncertain
 from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.resampling import adjusted_p_values, equal_weights, interval
-from autotts_jax.resampling import p_value as p_value
-from autotts_jax.resampling import paired_bootstrap as paired_bootstrap
-from autotts_jax.resampling import resampled_means as resampled_means
 
 ALL_MODELS = "mean of models"
 """Name of the rows that average the models of a benchmark."""
-
-DETECTABLE = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
-"""Standard errors of the smallest difference that a test at 5 % finds four times in five."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,32 +114,39 @@ DEFAULT_OBJECTIVE = Objective()
 class Row:
     """The results of one setting of a player on one model and benchmark.
 
+    Intervals hold 95 % and are over questions, each with its recorded branches (`Questions`). They and
+    p-values are NaN where there are too few questions to claim anything.
+
     Attributes:
         model: the model, or `ALL_MODELS`.
         benchmark: the benchmark.
         controller: the controller's name.
         value: β, γ, number of branches, or None.
+        baseline: the name of the setting that gains and ratios are against; the baseline's own gain is 0.
         accuracy: mean of 1{correct}, in 0 … 1.
-        accuracy_se: standard error of it over seeds; NaN with one seed.
-        accuracy_question_se: standard error of it over questions, each the mean of its seeds.
-        tokens: mean tokens per episode.
+        accuracy_low: lower end of its interval.
+        accuracy_high: upper end of it.
+        accuracy_se: its standard error over seeds, which more seeds make smaller; NaN with one seed.
+        tokens: mean tokens per episode, those of probes included where they are counted.
         sequential_tokens: mean sequential tokens per episode.
         cost: mean cost of an episode, in the unit of the objective.
         objective: mean objective of an episode.
-        objective_se: standard error of it over seeds; NaN with one seed.
-        gain: accuracy minus that of the first setting.
-        gain_low: lower end of the 95 % interval of ``gain``, by paired bootstrap over questions.
+        objective_low: lower end of its interval.
+        objective_high: upper end of it.
+        objective_se: its standard error over seeds; NaN with one seed.
+        gain: accuracy minus that of the baseline.
+        gain_low: lower end of its interval.
         gain_high: upper end of it.
-        gain_p: two-sided p-value of ``gain`` by the same bootstrap; NaN of the first setting,
-            and with one question.
+        gain_se: its standard error over seeds; NaN with one seed.
+        gain_p: two-sided p-value of ``gain``, below 5 % where the interval leaves 0 out; NaN of the baseline.
         gain_p_adjusted: it, adjusted by Benjamini and Hochberg for the settings of this model and benchmark.
         gain_detectable: the smallest gain that as many questions, which differ as much, show in four of five
-            tests at 5 %; NaN where all questions gain the same.
-        objective_gain: objective minus that of the first setting.
-        objective_gain_low: lower end of its 95 % interval, likewise.
+            tests at 5 %.
+        objective_gain: objective minus that of the baseline.
+        objective_gain_low: lower end of its interval.
         objective_gain_high: upper end of it.
-        tokens_ratio: tokens over those of the first setting; NaN where these are 0.
-        ratio_low: lower end of its 95 % interval, by the same bootstrap.
+        tokens_ratio: tokens over those of the baseline; NaN where these are 0.
+        ratio_low: lower end of its interval.
         ratio_high: upper end of it.
         cost_ratio: the same of the cost.
         cost_ratio_low: lower end of its interval.
@@ -154,17 +157,22 @@ class Row:
     benchmark: str
     controller: str
     value: float | None
+    baseline: str
     accuracy: float
+    accuracy_low: float
+    accuracy_high: float
     accuracy_se: float
-    accuracy_question_se: float
     tokens: float
     sequential_tokens: float
     cost: float
     objective: float
+    objective_low: float
+    objective_high: float
     objective_se: float
     gain: float
     gain_low: float
     gain_high: float
+    gain_se: float
     gain_p: float
     gain_p_adjusted: float
     gain_detectable: float
@@ -184,107 +192,185 @@ class Row:
         return name_of(self.controller, self.value)
 
 
-def summarise(dataset: ProbeDataset, plays: Sequence[Play], objective: Objective) -> Iterator[Row]:
-    """Averages the episodes of each setting.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Setting:
+    """The episodes of one setting of a player.
+
+    Attributes:
+        controller: the player's name.
+        value: the setting's value.
+        correct: 1{correct} of each episode.
+        tokens: tokens of each.
+        sequential_tokens: sequential tokens of each.
+        cost: cost of each, in the unit of the objective.
+    """
+
+    controller: str
+    value: float | None
+    correct: Float[np.ndarray, "S Q"]
+    tokens: Float[np.ndarray, "S Q"]
+    sequential_tokens: Float[np.ndarray, "S Q"]
+    cost: Float[np.ndarray, "S Q"]
+
+    @property
+    def name(self) -> str:
+        """The name of the setting, ``controller@value``."""
+        return name_of(self.controller, self.value)
+
+
+def settings_of(
+    dataset: ProbeDataset, plays: Sequence[Play], objective: Objective, probe_tokens: int = 0
+) -> list[Setting]:
+    """Gives the episodes of every setting of every player.
 
     Args:
         dataset: the questions.
         plays: the episodes of each player.
-        objective: what an episode is worth.
+        objective: what its cost is.
+        probe_tokens: tokens that a probe adds to those of an episode.
+    """
+    found = []
+    for play in plays:
+        tokens = play.tokens + probe_tokens * play.probes
+        cost = tokens if objective.model.kind == "tokens" else objective.cost(play, dataset)
+        for index, value in enumerate(play.player.values):
+            columns = (of[index] for of in (play.correct, tokens, play.sequential_tokens, cost))
+            found.append(Setting(play.player.name, value, *columns))
+    return found
+
+
+def summarise(
+    dataset: ProbeDataset, settings: Sequence[Setting], gamma: float, baseline: str | None = None
+) -> Iterator[Row]:
+    """Averages the episodes of each setting.
+
+    Args:
+        dataset: the questions.
+        settings: the episodes.
+        gamma: γ, the weight of a unit of cost in the objective.
+        baseline: name of the setting that the others are compared with; None for the first.
 
     Yields:
         One row for each benchmark, model and setting, then for each benchmark the mean of its models.
+    """
+    against = setting_named(settings, baseline)
+    for benchmark, model, positions in groups(dataset):
+        yield from _rows(dataset, settings, against, gamma, benchmark, model, positions)
+
+
+def setting_named(settings: Sequence[Setting], name: str | None) -> Setting:
+    """Finds a setting by its name.
+
+    Args:
+        settings: the settings.
+        name: the name, as ``sc@64``; None for the first.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    for setting in settings:
+        if name in (None, setting.name):
+            return setting
+    names = ", ".join(setting.name for setting in settings)
+    raise InputError(f"no setting is called {name!r:.80}; there are {names}")
+
+
+def groups(dataset: ProbeDataset) -> Iterator[tuple[str, str, Int[np.ndarray, " Q"]]]:
+    """Yields what has rows of its own: each benchmark and model, then the mean of the benchmark's models.
+
+    Args:
+        dataset: the questions.
+
+    Yields:
+        The benchmark, the model or `ALL_MODELS`, and the positions of their questions.
     """
     cells = dataset.cells
     for benchmark in dict.fromkeys(cell.benchmark for cell in cells):
         members = [index for index, cell in enumerate(cells) if cell.benchmark == benchmark]
         for index in members:
-            yield from _rows(dataset, plays, objective, benchmark, cells[index].model, [index])
+            yield benchmark, cells[index].model, dataset.cell_questions(index)
         if len(members) > 1:
-            yield from _rows(dataset, plays, objective, benchmark, ALL_MODELS, members)
+            yield benchmark, ALL_MODELS, np.concatenate([dataset.cell_questions(cell) for cell in members])
+
+
+def questions_at(dataset: ProbeDataset, positions: Int[np.ndarray, " Q"]) -> Questions:
+    """Takes some questions, of which every cell counts the same.
+
+    Args:
+        dataset: the questions.
+        positions: which of them.
+    """
+    weight = equal_weights(np.asarray(dataset.matrix.cell)[positions])
+    return Questions(weight, [dataset.questions[position].text for position in positions])
 
 
 def _rows(
     dataset: ProbeDataset,
-    plays: Sequence[Play],
-    objective: Objective,
+    settings: Sequence[Setting],
+    against: Setting,
+    gamma: float,
     benchmark: str,
     model: str,
-    cells: Sequence[int],
+    positions: Int[np.ndarray, " Q"],
 ) -> list[Row]:
-    questions = np.concatenate([dataset.cell_questions(cell) for cell in cells])
-    texts = [dataset.questions[question].text for question in questions]
-    weight = equal_weights(np.asarray(dataset.matrix.cell)[questions])
-    first: tuple[np.ndarray, ...] | None = None  # correct, objective, tokens and cost by question
+    questions = questions_at(dataset, positions)
+
+    def by_question(of: Setting, name: str) -> Float[np.ndarray, " Q"]:
+        return getattr(of, name)[:, positions].mean(axis=0)
+
+    def over_seeds(per_episode: Float[np.ndarray, "S Q"]) -> float:
+        return standard_error(per_episode[:, positions] @ questions.weight)
+
+    its_correct, its_tokens, its_cost = (by_question(against, name) for name in ("correct", "tokens", "cost"))
     rows: list[Row] = []
-
-    def mean(per_episode: np.ndarray) -> np.ndarray:
-        """Weighted mean over questions; (S, Q) to (S,)."""
-        return per_episode[:, questions] @ weight
-
-    for play in plays:
-        costs = objective.cost(play, dataset)
-        worth = play.correct - objective.gamma * costs
-        for index, value in enumerate(play.player.values):
-            columns = [of[index] for of in (play.correct, worth, play.tokens, costs)]
-            correct, objectives, _, cost = columns
-            by_question = tuple(of[:, questions].mean(axis=0) for of in columns)
-            first = first or by_question
-            gain, objective_gain = by_question[0] - first[0], by_question[1] - first[1]
-            gains = resampled_means(gain, weight, texts)
-            low, high = interval(gains)
-            objective_low, objective_high = paired_bootstrap(objective_gain, weight, texts)
-            tokens_ratio, cost_ratio = (
-                (
-                    float(_ratio(mine @ weight, its @ weight)),
-                    *interval(_ratio(*(resampled_means(of, weight, texts) for of in (mine, its)))),
-                )
-                for mine, its in zip(by_question[2:], first[2:], strict=True)
+    for one in settings:
+        correct, tokens, cost = (by_question(one, name) for name in ("correct", "tokens", "cost"))
+        accuracy = questions.mean(correct)
+        objective = questions.mean(correct, cost=gamma * cost)
+        gain = questions.gain(correct - its_correct)
+        objective_gain = questions.gain(correct - its_correct, cost=gamma * (cost - its_cost))
+        tokens_ratio, cost_ratio = questions.ratio(tokens, its_tokens), questions.ratio(cost, its_cost)
+        own = one is against
+        rows.append(
+            Row(
+                model,
+                benchmark,
+                one.controller,
+                one.value,
+                against.name,
+                accuracy.value,
+                *accuracy.interval,
+                accuracy_se=over_seeds(one.correct),
+                tokens=float(tokens @ questions.weight),
+                sequential_tokens=float(by_question(one, "sequential_tokens") @ questions.weight),
+                cost=float(cost @ questions.weight),
+                objective=objective.value,
+                objective_low=objective.interval[0],
+                objective_high=objective.interval[1],
+                objective_se=over_seeds(one.correct - gamma * one.cost),
+                gain=gain.value,
+                gain_low=0.0 if own else gain.interval[0],
+                gain_high=0.0 if own else gain.interval[1],
+                gain_se=over_seeds(one.correct.astype(float) - against.correct),
+                gain_p=math.nan if own else gain.p,
+                gain_p_adjusted=math.nan,
+                gain_detectable=math.nan if own else DETECTABLE * gain.se,
+                objective_gain=objective_gain.value,
+                objective_gain_low=0.0 if own else objective_gain.interval[0],
+                objective_gain_high=0.0 if own else objective_gain.interval[1],
+                tokens_ratio=tokens_ratio.value,
+                ratio_low=tokens_ratio.interval[0],
+                ratio_high=tokens_ratio.interval[1],
+                cost_ratio=cost_ratio.value,
+                cost_ratio_low=cost_ratio.interval[0],
+                cost_ratio_high=cost_ratio.interval[1],
             )
-            accuracy, objective_by_seed = mean(correct), mean(objectives)
-            rows.append(
-                Row(
-                    model,
-                    benchmark,
-                    play.player.name,
-                    value,
-                    accuracy=float(accuracy.mean()),
-                    accuracy_se=standard_error(accuracy),
-                    accuracy_question_se=float(np.std(resampled_means(by_question[0], weight, texts))),
-                    tokens=float(mean(play.tokens[index]).mean()),
-                    sequential_tokens=float(mean(play.sequential_tokens[index]).mean()),
-                    cost=float(mean(cost).mean()),
-                    objective=float(objective_by_seed.mean()),
-                    objective_se=standard_error(objective_by_seed),
-                    gain=float(gain @ weight),
-                    gain_low=low,
-                    gain_high=high,
-                    gain_p=p_value(gains) if rows and len(set(texts)) > 1 else math.nan,
-                    gain_p_adjusted=math.nan,
-                    gain_detectable=DETECTABLE * round(float(np.std(gains)), 12) or math.nan,
-                    objective_gain=float(objective_gain @ weight),
-                    objective_gain_low=objective_low,
-                    objective_gain_high=objective_high,
-                    tokens_ratio=tokens_ratio[0],
-                    ratio_low=tokens_ratio[1],
-                    ratio_high=tokens_ratio[2],
-                    cost_ratio=cost_ratio[0],
-                    cost_ratio_low=cost_ratio[1],
-                    cost_ratio_high=cost_ratio[2],
-                )
-            )
-    if len(rows) > 1:
-        adjusted = adjusted_p_values(np.array([row.gain_p for row in rows[1:]]))
-        rows[1:] = [
-            dataclasses.replace(row, gain_p_adjusted=float(p))
-            for row, p in zip(rows[1:], adjusted, strict=True)
-        ]
+        )
+    tested = [index for index, one in enumerate(settings) if one is not against]
+    adjusted = adjusted_p_values(np.array([rows[index].gain_p for index in tested]))
+    for index, p in zip(tested, adjusted, strict=True):
+        rows[index] = dataclasses.replace(rows[index], gain_p_adjusted=float(p))
     return rows
-
-
-def _ratio(spent: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """What was spent over what the first setting spent, NaN where a budget left it nothing."""
-    return spent / np.where(first > 0, first, np.nan)
 
 
 def standard_error(per_seed: np.ndarray) -> float:

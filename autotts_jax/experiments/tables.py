@@ -19,6 +19,7 @@ from autotts_jax.collect.trajectories import Usage
 from autotts_jax.core.costs import UNITS, CostName
 from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
 from autotts_jax.experiments.summary import Row
+from autotts_jax.intervals import FEWEST
 from autotts_jax.policies.player import Play, name_of
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.statistics import cell_statistics, question_statistics
@@ -38,6 +39,17 @@ QUESTIONS_SHOWN = 20
 
 COMMON_ERRORS = 0.2
 """Share of ``ERR`` from which it is called common."""
+
+Z = 1.96
+"""Standard errors that a 95 % interval reaches to each side."""
+
+SEEDS_MATTER = 0.5
+"""Standard error over seeds, as a share of that of an interval, from which more seeds would narrow it."""
+
+TOO_FEW = f"n/a: fewer than {FEWEST} questions, from which nothing can be claimed about others"
+
+BOUND_SIGNS = {"": "", "at most": "≤ ", "at least": "≥ ", "none": "≶ "}
+"""Signs before a ratio, by what it bounds."""
 
 HTML = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',consolas,monospace\">{code}</pre>"
 
@@ -164,27 +176,76 @@ def summary_table(rows: Sequence[Row], plays: Sequence[Play] = (), cost: CostNam
         plays: what it played, to say how code was run that is not of this package.
         cost: what the cost of the rows is.
     """
-    first = rows[0].name
+    baseline = rows[0].baseline
     other = cost not in ("intervals", "tokens")
 
     def parts(_: int) -> Iterator[RenderableType]:
         for benchmark in dict.fromkeys(row.benchmark for row in rows):
             of_benchmark = [row for row in rows if row.benchmark == benchmark]
-            yield _summary(benchmark, of_benchmark, first)
+            yield _summary(benchmark, of_benchmark)
             if other:
-                yield _costs(benchmark, of_benchmark, first, cost)
-            yield _objectives(benchmark, of_benchmark, first)
+                yield _costs(benchmark, of_benchmark, cost)
+            yield _objectives(benchmark, of_benchmark)
         yield styled(
-            "±: standard error over seeds; seq. kt: sequential ktokens; objective: mean of\n"
-            f"1{{correct}} - γ·cost; Δ: gain over {printable(first)}, with its 95 % interval by paired\n"
-            "bootstrap over questions",
+            "[ ]: 95 % interval over questions, each with its recorded branches; seq. kt:\n"
+            "sequential ktokens; objective: mean of 1{correct} - γ·cost; Δ: gain over\n"
+            f"{printable(baseline)}, on the same episodes",
             "dim",
             lines=True,
         )
+        yield from notes_on(rows)
         for how, names in _seals(plays).items():
             yield styled(f"{how}: {', '.join(names)}", style="dim")
 
     return Table(parts)
+
+
+def few_note(lows: Iterable[float]) -> Iterator[RenderableType]:
+    """Says why intervals are missing, where questions are too few.
+
+    Args:
+        lows: lower ends of intervals.
+    """
+    if any(map(math.isnan, lows)):
+        yield styled(TOO_FEW, style="dim")
+
+
+def notes_on(rows: Sequence[Row]) -> Iterator[RenderableType]:
+    """Says what keeps a summary from claiming more: too few questions, or too few seeds.
+
+    Args:
+        rows: the summary of an evaluation.
+    """
+    yield from few_note(row.accuracy_low for row in rows)
+    if hint := seeds_hint(rows):
+        yield styled(hint, style="dim")
+
+
+def seeds_hint(rows: Sequence[Row]) -> str:
+    """Says of which setting more seeds would make an interval narrower, the one that gains most by them.
+
+    Args:
+        rows: the summary of an evaluation.
+
+    Returns:
+        The hint; empty where the standard errors over seeds are all small beside the intervals.
+    """
+    errors = [
+        (se / max((high - low) / 2 / Z, 1e-9), se, row.name, what)
+        for row in rows
+        for what, se, low, high in (
+            ("accuracy", row.accuracy_se, row.accuracy_low, row.accuracy_high),
+            ("Δ accuracy", row.gain_se, row.gain_low, row.gain_high),
+        )
+        if se > SEEDS_MATTER * (high - low) / 2 / Z > 0
+    ]
+    if not errors:
+        return ""
+    _, se, name, what = max(errors)
+    return (
+        f"seeds: the {what} of {printable(name)} has a standard error of {100 * se:.1f} points over seeds, "
+        "which is not small beside its interval; play more seeds"
+    )
 
 
 def _seals(plays: Sequence[Play]) -> dict[str, list[str]]:
@@ -198,60 +259,80 @@ def _seals(plays: Sequence[Play]) -> dict[str, list[str]]:
     return names
 
 
-def _summary(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.Table:
+def _summary(benchmark: str, rows: Sequence[Row]) -> rich_table.Table:
     """Accuracy and cost."""
 
     def cells(row: Row) -> tuple[str, ...]:
-        error = "" if math.isnan(row.accuracy_se) else f" ± {100 * row.accuracy_se:.1f}"
-        return f"{100 * row.accuracy:.1f}{error}", thousands(row.tokens), thousands(row.sequential_tokens)
+        accuracy = percent(row.accuracy, row.accuracy_low, row.accuracy_high)
+        return accuracy, thousands(row.tokens), thousands(row.sequential_tokens)
 
     def gain(row: Row) -> str:
         return points(row.gain, row.gain_low, row.gain_high)
 
-    headings = ["accuracy, %", "ktokens", "seq. kt", "Δ accuracy, 95 %"]
-    return _with_gains(benchmark, headings, rows, first, cells, gain)
+    headings = ["accuracy, % [95 %]", "ktokens", "seq. kt", "Δ accuracy [95 %]"]
+    return _with_gains(benchmark, headings, rows, cells, gain)
 
 
-def _costs(benchmark: str, rows: Sequence[Row], first: str, cost: CostName) -> rich_table.Table:
-    """The cost, and its ratio to that of the first setting."""
+def percent(share: float, low: float, high: float) -> str:
+    """Writes a share, such as an accuracy, and its interval in percent.
+
+    Args:
+        share: the share, in 0 … 1.
+        low: lower end of its interval; NaN where nothing can be claimed.
+        high: upper end of it.
+    """
+    return f"{100 * share:.1f} {brackets(low, high, lambda end: f'{100 * end:.1f}')}"
+
+
+def brackets(low: float, high: float, write: Callable[[float], str]) -> str:
+    """Writes an interval in brackets.
+
+    Args:
+        low: its lower end; NaN where nothing can be claimed.
+        high: its upper end.
+        write: writes an end.
+    """
+    return "[n/a]" if math.isnan(low) else f"[{write(low)}, {write(high)}]"
+
+
+def _costs(benchmark: str, rows: Sequence[Row], cost: CostName) -> rich_table.Table:
+    """The cost, and its ratio to that of the baseline."""
 
     def ratio(row: Row) -> str:
-        return f"{row.cost_ratio:.2f} [{row.cost_ratio_low:.2f}, {row.cost_ratio_high:.2f}]"
+        return ratio_text(row.cost_ratio, row.cost_ratio_low, row.cost_ratio_high)
 
-    headings = [f"{cost}, {UNITS[cost]}", "ratio, 95 %"]
-    return _with_gains(f"{benchmark}, {cost}", headings, rows, first, lambda row: (f"{row.cost:.3g}",), ratio)
+    headings = [f"{cost}, {UNITS[cost]}", "ratio [95 %]"]
+    return _with_gains(f"{benchmark}, {cost}", headings, rows, lambda row: (f"{row.cost:.3g}",), ratio)
 
 
-def _objectives(benchmark: str, rows: Sequence[Row], first: str) -> rich_table.Table:
+def _objectives(benchmark: str, rows: Sequence[Row]) -> rich_table.Table:
     """The objective."""
 
     def cells(row: Row) -> tuple[str, ...]:
-        error = "" if math.isnan(row.objective_se) else f" ± {_shown(row.objective_se)}"
-        return (f"{_shown(row.objective)}{error}",)
+        return (f"{_shown(row.objective)} {brackets(row.objective_low, row.objective_high, _shown)}",)
 
     def gain(row: Row) -> str:
         return difference(row.objective_gain, row.objective_gain_low, row.objective_gain_high)
 
-    headings = ["objective", "Δ objective, 95 %"]
-    return _with_gains(f"{benchmark}, objective", headings, rows, first, cells, gain)
+    headings = ["objective [95 %]", "Δ objective [95 %]"]
+    return _with_gains(f"{benchmark}, objective", headings, rows, cells, gain)
 
 
 def _with_gains(
     title: str,
     headings: Sequence[str],
     rows: Sequence[Row],
-    first: str,
     cells: Callable[[Row], tuple[str, ...]],
     gain: Callable[[Row], str],
 ) -> rich_table.Table:
     """A table with a section for each model; the last column, where there is a second setting, has gains."""
-    compared = any(row.name != first for row in rows)
+    compared = any(row.name != row.baseline for row in rows)
     table = numbers_table(title, headings if compared else headings[:-1])
     for model in dict.fromkeys(row.model for row in rows):
         add_row(table, model, style="bold")
         for row in rows:
             if row.model == model:
-                gained = "" if row.name == first else gain(row)
+                gained = "" if row.name == row.baseline else gain(row)
                 add_row(table, row.name, *cells(row), *[gained] * compared)
         table.add_section()
     return table
@@ -274,7 +355,8 @@ def points(gain: float, low: float, high: float) -> str:
         low: lower end of the interval.
         high: upper end of it.
     """
-    return f"{100 * gain:+z.1f} [{100 * low:+z.1f}, {100 * high:+z.1f}]".replace("inf", "∞")
+    interval = brackets(low, high, lambda end: f"{100 * end:+z.1f}")
+    return f"{100 * gain:+z.1f} {interval}".replace("inf", "∞")
 
 
 def difference(gain: float, low: float, high: float) -> str:
@@ -285,12 +367,25 @@ def difference(gain: float, low: float, high: float) -> str:
         low: lower end of its interval.
         high: upper end of it.
     """
-    return f"{_shown(gain, '+')} [{_shown(low, '+')}, {_shown(high, '+')}]"
+    return f"{_shown(gain, '+')} {brackets(low, high, lambda end: _shown(end, '+'))}"
 
 
 def _shown(objective: float, sign: str = "") -> str:
     """Writes an objective; it is below 1, but can be far below 0."""
     return format(objective, f"{sign}.3e" if abs(objective) >= 1e6 else f"{sign}z.3f")
+
+
+def ratio_text(ratio: float, low: float, high: float, bound: str = "") -> str:
+    """Writes a ratio and its interval.
+
+    Args:
+        ratio: the ratio.
+        low: lower end of its interval.
+        high: upper end of it.
+        bound: what the ratio bounds, as `Comparison.ratio_bound`.
+    """
+    interval = brackets(low, high, lambda end: f"{end:.2f}")
+    return f"{BOUND_SIGNS[bound]}{ratio:.2f} {interval}".replace("inf", "∞")
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
@@ -312,7 +407,9 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             yield styled(
                 f"{cost} ratio: {cost} at the setting's accuracy, over that of the reference's\n"
                 f"frontier; Δ accuracy: accuracy at the setting's {cost}, less that of the same\n"
-                "frontier; both with their 95 % interval by paired bootstrap over questions;\n"
+                "frontier; both with their 95 % interval over questions, each with its recorded\n"
+                "branches; ≤, ≥: the cheapest setting, of the controller or of the reference, is\n"
+                "more accurate than that, and a cheaper one might do; ≶: both are;\n"
                 f"hypervolume: mean accuracy over budgets up to the {cost} of "
                 f"{REFERENCE_BRANCHES} branches,\n"
                 "each spent on the best setting within it; Δ hypervolume: in points, less the\n"
@@ -330,7 +427,7 @@ def _comparison(comparisons: Sequence[Comparison]) -> rich_table.Table:
     reference = comparisons[-1].reference
     cost = comparisons[-1].cost_name
     shown_in = "ktokens" if cost == "tokens" else f"{cost}, {UNITS[cost]}"
-    headings = ["accuracy, %", shown_in, f"{cost} ratio, 95 %", "Δ accuracy, 95 %"]
+    headings = ["accuracy, %", shown_in, f"{cost} ratio [95 %]", "Δ accuracy [95 %]"]
     table = numbers_table(f"{comparisons[-1].benchmark}, {model}: against {reference}", headings)
     by_controller: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
@@ -363,7 +460,7 @@ def matched(comparison: Comparison) -> tuple[str, ...]:
         name_of(comparison.reference, comparison.value),
         f"{100 * comparison.accuracy:.1f}",
         thousands(comparison.cost) if comparison.cost_name == "tokens" else f"{comparison.cost:.3g}",
-        "not reached" if math.isnan(ratio) else f"{ratio:.2f} [{low:.2f}, {high:.2f}]".replace("inf", "∞"),
+        "not reached" if math.isnan(ratio) else ratio_text(ratio, low, high, comparison.ratio_bound),
         f"too few {comparison.cost_name}" if math.isnan(gain[0]) else points(*gain),
     )
 

@@ -62,7 +62,7 @@ def training_report(folder: Path, differences: Sequence[Difference] = ()) -> str
         Part(
             "Differences",
             "The policy that is kept minus published controllers, in the episodes of the validation, with "
-            "95 % intervals by paired bootstrap over questions. Each controller has, for each γ, the number "
+            "95 % intervals over questions. Each controller has, for each γ, the number "
             "of branches or the β of the best objective on these questions; the policy is the best on them.",
             tables=[_differences(differences)] if differences else [],
         ),

@@ -11,11 +11,11 @@ import numpy as np
 
 from autotts_jax.core.controller import Controller
 from autotts_jax.core.rollout import Episodes, rollout
+from autotts_jax.intervals import Questions, Uncertain
 from autotts_jax.policies import cmc, self_consistency
 from autotts_jax.policies.neural.policy import NeuralPolicy
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE
-from autotts_jax.resampling import paired_bootstrap
 from autotts_jax.training.arena import costs_of, hooks_of
 from autotts_jax.training.config import Config
 from autotts_jax.training.data import make_params
@@ -36,7 +36,7 @@ class Difference(NamedTuple):
     Attributes:
         baseline: the controller's name.
         gain: objective of the policy minus that of the controller.
-        gain_low: lower end of its 95 % interval, by paired bootstrap over questions.
+        gain_low: lower end of its 95 % interval, over questions; NaN where they are too few.
         gain_high: upper end of it.
         accuracy: accuracy of the policy minus that of the controller, in -1 … 1.
         accuracy_low: lower end of its interval, likewise.
@@ -101,11 +101,8 @@ class Validation:
         here = jax.local_devices()
         own = _over_orders(self._play(self._at_gammas(policy), here))
         texts = [question.text for question in self._dataset.questions]
-        weight = np.full(len(texts), 1 / len(texts))
-
-        def gain(mine: np.ndarray, its: np.ndarray) -> tuple[float, float, float]:
-            by_question = (mine - its).mean(axis=0)
-            return float(by_question.mean()), *paired_bootstrap(by_question, weight, texts)
+        questions = Questions(np.full(len(texts), 1 / len(texts)), texts)
+        gammas = self._gammas[:, None]
 
         width = self._orders.width
         branches = (*(value for value in self_consistency.FAMILY.values if value < width), width)
@@ -113,11 +110,13 @@ class Validation:
         for family in (dataclasses.replace(self_consistency.FAMILY, values=branches), cmc.FAMILY):
             its = _over_orders(self._play([family.member(value) for value in family.values], here))
             # Each value at each γ. Shape (V, G, Q).
-            worth = its.right[:, None] - self._gammas[:, None] * its.costs[:, None]
+            worth = its.right[:, None] - gammas * its.costs[:, None]
             best = worth.mean(axis=-1).argmax(axis=0)
-            objective = gain(self._worth(own), worth[best, np.arange(len(best))])
+            right = (own.right - its.right[best]).mean(axis=0)
+            cost = (gammas * (own.costs - its.costs[best])).mean(axis=0)
+            objective, accuracy = questions.gain(right, cost), questions.gain(right)
             tokens_ratio = float(own.tokens.mean() / its.tokens[best].mean())
-            found.append(Difference(family.name, *objective, *gain(own.right, its.right[best]), tokens_ratio))
+            found.append(Difference(family.name, *_ends(objective), *_ends(accuracy), tokens_ratio))
         return found
 
     def _at_gammas(self, policy: NeuralPolicy) -> list[NeuralPolicy]:
@@ -158,3 +157,7 @@ class _Played(NamedTuple):
 def _over_orders(played: _Played) -> _Played:
     """Means over the branch orders. Shape (V, Q) each."""
     return _Played(*(column.mean(axis=1) for column in played))
+
+
+def _ends(gain: Uncertain) -> tuple[float, float, float]:
+    return gain.value, *gain.interval

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from autotts_jax.core.stepping import ReplayExecutor
 from autotts_jax.discovery.judging import tuning
 from autotts_jax.discovery.judging.judge import Judge, Outcome, price
-from autotts_jax.discovery.judging.promotion import falls, lower_bound
+from autotts_jax.discovery.judging.promotion import falls, gain_over
 from autotts_jax.discovery.programs.source import NAME
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.tracing import describe_steps, follow
@@ -280,8 +280,8 @@ def _metrics(outcome: Outcome, course: Course) -> dict[str, Any]:
     return {
         "objective": round(float(outcome.objective(course.betas)[0]), 6),
         "gain": round(float(gain.mean()), 6),
-        "gain_low": round(lower_bound(gain, course.group, 0.025), 6),
-        "gain_high": round(-lower_bound(-gain, course.group, 0.025), 6),
+        "gain_low": round(gain_over(gain, course.group).lower(0.025), 6),
+        "gain_high": round(-gain_over(-gain, course.group).lower(0.025), 6),
         "beta": list(course.settings),
         "accuracy": means(outcome.accuracy, 4),
         "tokens": means(outcome.cost * course.unit, 1),
@@ -308,8 +308,8 @@ def _summary(metrics: dict[str, Any], course: Course) -> Iterator[str]:
         yield f"mean tokens FALL from β = {shown} to the next; a larger β must spend more"
     yield (
         f"gain over {course.incumbent.player.name} (at each β the setting that is best at that price): "
-        f"{metrics['gain']:+.4f} [{metrics['gain_low']:+.4f}, {metrics['gain_high']:+.4f}], 95 % interval by "
-        "paired bootstrap over questions"
+        f"{metrics['gain']:+.4f} [{metrics['gain_low']:+.4f}, {metrics['gain_high']:+.4f}], 95 % interval "
+        "over questions"
     )
 
 

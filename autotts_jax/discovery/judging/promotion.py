@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from autotts_jax.discovery.judging.judge import Outcome, price
 from autotts_jax.experiments.frontier import accuracy_at, frontier_of, tokens_at
+from autotts_jax.intervals import Questions, Uncertain
 
 NUM_PRICES = 16
 """Prices at which candidate and incumbent are compared."""
@@ -26,8 +27,6 @@ ERROR_RATE = 0.05
 LATER = 0.2
 """Share of the error rate that is kept for the tests after the next, because few runs are continued."""
 
-RESAMPLES = 10_000
-
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
@@ -35,7 +34,7 @@ class Verdict:
 
     Attributes:
         gain: mean objective of the candidates minus that of the incumbent, on questions that were left out.
-        low: lower bound of the gain, by paired bootstrap over questions.
+        low: lower bound of the gain over questions; minus infinity where they are too few.
         level: the probability that a candidate without a gain has a lower bound above 0.
         falls: values of β from which the final candidate's mean tokens fall to the next by more than chance.
         tokens: its mean tokens at each β.
@@ -106,31 +105,14 @@ def gains(
     return (objectives(candidate, used) - objectives(incumbent, used)).mean(axis=0)
 
 
-def lower_bound(gain: Float[np.ndarray, " Q"], group: Int[np.ndarray, " Q"], level: float) -> float:
-    """Computes a lower confidence bound of a mean gain.
+def gain_over(gain: Float[np.ndarray, "*S Q"], group: Int[np.ndarray, " Q"]) -> Uncertain:
+    """Infers a mean gain over questions.
 
     Args:
-        gain: the gain on each question.
+        gain: the gain on each question, or for each seed.
         group: the same number for the same question asked of several models.
-        level: the chance that the mean is below the bound.
-
-    Returns:
-        The bound, by the bias-corrected and accelerated bootstrap over groups.
     """
-    distinct, place = np.unique(group, return_inverse=True)
-    means = np.bincount(place, gain) / np.bincount(place)
-    if len(distinct) < 2 or np.ptp(means) == 0:
-        return float(means.min()) if len(distinct) > 1 else -np.inf
-    rng = np.random.default_rng(0)
-    bound = scipy.stats.bootstrap(
-        (means,),
-        np.mean,
-        confidence_level=1 - level,
-        n_resamples=RESAMPLES,
-        alternative="greater",
-        rng=rng,
-    )
-    return float(bound.confidence_interval.low)
+    return Questions(np.ones(len(group)), [f"{number:09}" for number in group]).gain(gain)
 
 
 def falls(cost: Float[np.ndarray, "B Q"], betas: Sequence[float]) -> tuple[float, ...]:
@@ -230,7 +212,7 @@ def judge(
     shares, more = (_numbers(of) for of in matched(left_out, incumbent))
     return Verdict(
         gain=float(gain.mean()),
-        low=lower_bound(gain, group, level),
+        low=gain_over(gain, group).lower(level),
         level=level,
         falls=falls(cost, betas),
         tokens=tuple(map(float, cost.mean(axis=1) * unit)),

@@ -25,7 +25,7 @@ from autotts_jax.experiments.papers.playing import (
 )
 from autotts_jax.experiments.papers.published import DIFFERENT, PUBLISHED, TOKENS_SAVED, Published
 from autotts_jax.experiments.summary import ALL_MODELS, Row
-from autotts_jax.experiments.tables import points, thousands
+from autotts_jax.experiments.tables import points, ratio_text, thousands
 from autotts_jax.policies.player import name_of
 from autotts_jax.replay.dataset import EXACT, ProbeDataset
 
@@ -244,7 +244,7 @@ def _beside(evaluation: Evaluation, lines: Sequence[_Line]) -> Iterator[Section]
 
 def _paired(evaluation: Evaluation, rows: Sequence[Row]) -> Section:
     """Table 1 against self-consistency with all branches, which was played first."""
-    first = evaluation.rows[0].name
+    first = evaluation.rows[0].baseline
     grids = []
     for benchmark in benchmarks(rows):
         model, settings = list(by_model(rows, benchmark).items())[-1]
@@ -254,7 +254,7 @@ def _paired(evaluation: Evaluation, rows: Sequence[Row]) -> Section:
                 points(row.gain, row.gain_low, row.gain_high),
                 "" if math.isnan(row.gain_p_adjusted) else f"{row.gain_p_adjusted:.3f}",
                 "" if math.isnan(row.gain_detectable) else f"{100 * row.gain_detectable:.1f}",
-                f"{row.tokens_ratio:.2f} [{row.ratio_low:.2f}, {row.ratio_high:.2f}]",
+                ratio_text(row.tokens_ratio, row.ratio_low, row.ratio_high),
             )
             for row in settings
             if row.name != first
@@ -264,7 +264,7 @@ def _paired(evaluation: Evaluation, rows: Sequence[Row]) -> Section:
     return Section(
         "paired",
         f"Against {first}, on the same episodes",
-        "Intervals by paired bootstrap over questions, each the mean of its seeds. p: of the "
+        "Intervals are over questions, each the mean of its seeds. p: of the "
         "gain, adjusted by Benjamini and Hochberg for all settings that were played. "
         "detectable: points of the smallest gain that so many questions show four times in "
         f"five. {TOKENS_SAVED.text} {TOKENS_SAVED.percent} % ({TOKENS_SAVED.source}).",

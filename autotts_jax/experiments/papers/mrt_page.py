@@ -231,7 +231,7 @@ def _efficiency(evaluation: Evaluation) -> Iterator[Section]:
         "Token efficiency",
         "tokens ratio: tokens at the setting's accuracy, over those of the reference's frontier; "
         "Δ accuracy: at the setting's tokens, less that of the same frontier; both with their "
-        "95 % interval by paired bootstrap over questions. The paper compares models that were "
+        "95 % interval over questions. The paper compares models that were "
         "trained in different ways; here one model is used by different controllers.",
         [Grid(title, COMPARED, [matched(one) for one in found]) for title, found in of_settings.items()],
         rows_table(FRONTIER_COLUMNS, comparisons),
@@ -244,8 +244,8 @@ def _efficiency(evaluation: Evaluation) -> Iterator[Section]:
         f"hypervolume: mean accuracy in percent over budgets up to the tokens of {REFERENCE_BRANCHES} "
         "branches, each "
         "spent on the best setting within it; Δ: less that of the reference; regret: accuracy "
-        "missing to the best of these controllers, mean over the same budgets. Intervals by "
-        "paired bootstrap over questions.",
+        "missing to the best of these controllers, mean over the same budgets. Intervals are "
+        "over questions.",
         [
             Grid(
                 title,
