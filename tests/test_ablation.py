@@ -38,8 +38,9 @@ def test_arms_are_compared_on_the_same_seeds_and_questions(tmp_path, monkeypatch
     assert default.gain == pytest.approx(noise.mean())
     assert default.gain_low < 0 < default.gain_high
     assert no_beta.difference == pytest.approx(-0.01)
-    assert no_beta.difference_low == pytest.approx(-0.01)
-    assert (critic.difference, critic.difference_low, critic.difference_high) == (0, 0, 0)
+    assert no_beta.difference_low == pytest.approx(-0.01, abs=2e-3)
+    assert critic.difference == 0
+    assert critic.difference_low < 0 < critic.difference_high, "on other questions there may be one"
     with (tmp_path / "ablation.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["arm"] for row in rows] == ["default", "no-beta", "critic"]

@@ -275,7 +275,7 @@ def test_rows_by_hand():
     rows = Evaluation(data, plays, 3).rows
     assert [row.tokens_ratio for row in rows] == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
     assert [(row.ratio_low, row.ratio_high) for row in rows[1:]] == [pytest.approx((1 / 3, 1 / 3))] * 3
-    assert [row.baseline for row in rows] == ["sc"] * 4
+    assert [row.baseline for row in rows] == ["sc@1"] * 4
     assert np.isnan(rows[0].gain_p)
     assert (rows[0].gain_low, rows[0].gain_high) == (0, 0)
     assert rows[1].gain_p < 0.01
@@ -283,7 +283,7 @@ def test_rows_by_hand():
     assert rows[2].gain_low < 0 < rows[2].gain_high, "no gain on so few questions may be one on others"
     least = rows[1].gain_p
     assert rows[1].gain_p_adjusted == pytest.approx(min(3 * least, rows[3].gain_p * 3 / 2))
-    against = Evaluation(data, plays, 3, baseline="parallel-probe").rows
+    against = Evaluation(data, plays, 3, baseline="parallel-probe@1").rows
     assert [row.gain for row in against] == pytest.approx([-0.5, 0.5, -0.5, 0])
     assert np.isnan([row.gain_p for row in against]).tolist() == [False, False, False, True]
 

@@ -427,8 +427,8 @@ def test_the_table_shows_the_mean_of_models(comparisons):
 def test_the_table_is_small_and_says_what_is_not_reached(dataset):
     level = np.arange(11)[:, None, None]
     plays = (
-        play_of("cmc", np.arange(11) / 10, np.arange(13) < level, 123_456 * (1 + level) + np.zeros((2, 13))),
-        play_of("a-policy", (1, 2), np.zeros((2, 2, 13)), [[[234_567]], [[9_876_543]]]),
+        play_of("cmc", np.arange(11) / 10, np.arange(14) < level, 123_456 * (1 + level) + np.zeros((2, 14))),
+        play_of("a-policy", (1, 2), np.zeros((2, 2, 14)), [[[234_567]], [[9_876_543]]]),
     )
     lines = printed(compared(Evaluation(dataset, plays, 2)))
     settings = [line for line in lines if line.startswith("cmc@")]
