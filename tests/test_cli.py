@@ -82,7 +82,7 @@ def test_one_model_and_one_controller(run, folder):
     status, out, _ = run("evaluate", "--data", cell, "--controllers", "sc@1", "--max-branches", 8)
     assert status == 0
     assert "mean of models" not in out
-    assert "Δ accuracy, 95 %" not in out
+    assert "Δ accuracy [95 %]" not in out
 
 
 @pytest.mark.slow

@@ -411,20 +411,22 @@ def evaluate(
         >>> result = at.evaluate(data, ["sc@8", "cmc@0.5"], seeds=5)
         >>> print(result.table())
         arithmetic
-                              accuracy, % ktokens seq. kt  Δ accuracy, 95 %
-        ───────────────────────────────────────────────────────────────────
+                              accuracy, % [95 %] ktokens seq. kt Δ accuracy [95 %]
+        ──────────────────────────────────────────────────────────────────────────
         SmolLM2-135M-Instruct
-        sc@8                   17.0 ± 1.7    0.46    0.11
-        cmc@0.5                18.0 ± 0.9    1.19    0.11 +1.0 [-3.0, +5.0]
+        sc@8                   17.0 [10.7, 27.6]    0.46    0.11
+        cmc@0.5                18.0 [10.8, 29.8]    1.19    0.11 +1.0 [-3.9, +5.5]
         arithmetic, objective
-                                  objective       Δ objective, 95 %
-        ───────────────────────────────────────────────────────────
+                                  objective [95 %]      Δ objective [95 %]
+        ──────────────────────────────────────────────────────────────────
         SmolLM2-135M-Instruct
-        sc@8                  0.164 ± 0.017
-        cmc@0.5               0.164 ± 0.009 +0.001 [-0.039, +0.040]
-        ±: standard error over seeds; seq. kt: sequential ktokens; objective: mean of
-        1{correct} - γ·cost; Δ: gain over sc@8, with its 95 % interval by paired
-        bootstrap over questions
+        sc@8                  0.164 [0.100, 0.270]
+        cmc@0.5               0.164 [0.091, 0.283] +0.001 [-0.049, +0.047]
+        [ ]: 95 % interval over questions, each with its recorded branches; seq. kt:
+        sequential ktokens; objective: mean of 1{correct} - γ·cost; Δ: gain over
+        sc@8, on the same episodes
+        seeds: the Δ accuracy of cmc@0.5 has a standard error of 1.5 points over seeds,
+        which is not small beside its interval; play more seeds
         >>> len(result.episodes())
         400
     """
