@@ -13,9 +13,9 @@ import numpy as np
 
 import autotts_jax as at
 from autotts_jax.experiments import TASKS
+from autotts_jax.intervals import equal_weights
 from autotts_jax.replay import part_of
 from autotts_jax.replay.orders import repo100_orders
-from autotts_jax.resampling import equal_weights
 
 SEEDS = 20
 DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 10_000)
