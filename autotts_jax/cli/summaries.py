@@ -16,6 +16,10 @@ SUMMARIES = {
         "Many questions under one token budget.",
         "autotts-jax batch --data smollm2 --budgets 20000,40000",
     ),
+    "certify": (
+        "Certify the cheapest setting whose loss is small.",
+        "autotts-jax certify --data smollm2 --controllers sc@16,sc@64 --epsilon 0.3 --out sc.json",
+    ),
     "bench": ("Scores on fixed tasks.", "autotts-jax bench --task laptop --controllers sc,cmc,neural"),
     "trace": (
         "One episode, decision by decision.",
