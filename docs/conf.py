@@ -46,7 +46,7 @@ napoleon_use_rtype = False
 
 HERE = Path(__file__).parent
 # Notebooks import the scripts in examples, as their readers do who start them there.
-os.environ["PYTHONPATH"] = str(HERE.parent / "examples")
+os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent / "examples"), os.environ.get("PYTHONPATH", "")])
 MODULES = ["", *sorted(file.parent.name for file in HERE.parent.glob("autotts_jax/*/__init__.pyi"))]
 """What exports names: the package and its public modules."""
 
