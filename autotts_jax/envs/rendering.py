@@ -27,6 +27,8 @@ MINOR_ANSWER = "#b8b8b8"
 UNREVEALED_COLOUR = "#f0f0f0"
 
 FINISHED, PRUNED, RUNNING = "o", "x", ">"
+FRAME_INCHES = (9, 6)
+"""The largest width and height of a frame, so that it fits a page."""
 PANELS = 3
 """Pictures side by side in one figure."""
 LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
@@ -105,9 +107,12 @@ def draw_array(name: str, view: Frame) -> UInt8[np.ndarray, "height width 3"]:
         answer=_letter(view.answer),
         size=view.shown.shape,
     )
+    figure.set_size_inches(np.minimum(figure.get_size_inches(), FRAME_INCHES))
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    return np.array(canvas.buffer_rgba())[..., :3].copy()
+    image = np.array(canvas.buffer_rgba())[..., :3]
+    even = [size // 2 * 2 for size in image.shape[:2]]  # as encoders of videos want it
+    return image[: even[0], : even[1]].copy()
 
 
 def _letter(number: int) -> str | None:
