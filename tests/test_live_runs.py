@@ -198,6 +198,10 @@ def test_replay_comes_to_the_same(whole, collection, tmp_path, player):
     lines = (out / "replay.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [dataclasses.asdict(row) for row in found.compared]
     assert "of 4 questions: 4 answers, 4 token counts, 4 stop reasons" in str(found.table())
+    assert found.summary()["replay"]["differing"] == 0
+    other = dataclasses.replace(found.compared[0], same_tokens=False)
+    changed = dataclasses.replace(found, compared=(other, *found.compared[1:]))
+    assert "1 of 4 differ: the engine did not repeat" in " ".join(str(changed.table()).split())
     (out / "replay.jsonl").unlink()
 
 

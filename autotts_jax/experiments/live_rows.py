@@ -227,6 +227,12 @@ def _compared_lines(replay: dict[str, Any]) -> Iterator[RenderableType]:
     """How replay differs, in words."""
     same = ", ".join(f"{replay[f'same_{what}']} {name}" for what, name in SAME.items())
     yield styled(f"equal in replay, of {replay['questions']} questions: {same}")
+    if replay["differing"]:
+        yield styled(
+            f"{replay['differing']} of {replay['questions']} differ: the engine did not repeat its "
+            "completions, as where they depend on what runs beside them; docs/how-to/collect.md has remedies",
+            style="dim",
+        )
     for what, scale, unit in (("accuracy", 100, " points"), ("tokens", 1, "")):
         ends = (replay[f"{what}_low"], replay[f"{what}_high"])
         low, high = (math.nan if end is None else scale * end for end in ends)
@@ -257,6 +263,7 @@ def _comparison(rows: Sequence[Compared]) -> dict[str, Any]:
         gain = questions.gain(difference) if what == "accuracy" else questions.mean(difference, None)
         low, high = (None if math.isnan(end) else end for end in gain.interval)
         found |= {f"{what}_gain": gain.value, f"{what}_low": low, f"{what}_high": high}
+    found["differing"] = sum(not all(getattr(row, f"same_{what}") for what in SAME) for row in rows)
     for what in SAME:
         found[f"same_{what}"] = sum(bool(getattr(row, f"same_{what}")) for row in rows)
     return found

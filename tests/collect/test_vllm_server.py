@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -27,11 +30,15 @@ PLAN = Plan(
     num_branches=4,
     sampling=Sampling(interval=16, max_tokens=80, seed=5, probe_tokens=8, probe_tail=8, signals=SIGNALS),
 )
-AS_HERE = (
-    *("--max-model-len", "1024", "--max-num-batched-tokens", "65536", "--block-size", "32"),
-    *("--dtype", "float32", "--enforce-eager"),
-)
-"""As `VLLMEngine` starts vLLM on a CPU: where two tokens are as likely, the answers depend on it."""
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "collect.md"
+MODULE = "python -m vllm.entrypoints.openai.api_server"
+
+
+def documented(model):
+    """The command of the page, with the model, and a context that the model has."""
+    (line,) = re.findall(rf"^{re.escape(MODULE)} .*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    command = line.replace("MODEL", str(model)).replace("8192", "1024")
+    return [sys.executable, *shlex.split(command)[1:]]
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +47,9 @@ def server(model):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-    options = ["--host", "127.0.0.1", "--port", str(port), *AS_HERE]
+    options = ["--host", "127.0.0.1", "--port", str(port)]
     address = f"http://127.0.0.1:{port}"
-    with subprocess.Popen([*command, *options]) as process:
+    with subprocess.Popen([*documented(model), *options]) as process:
         try:
             until_healthy(address, process)
             with contextlib.closing(ServerEngine(f"{address}/v1", str(model))) as engine:
