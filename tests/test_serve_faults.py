@@ -370,6 +370,8 @@ def test_completions_are_for_plain(behind, passed):
             assert reply.model == "sim:plain"
             assert reply.choices[0].text
             if not passed:
+                listed = asking.completions.create(temperature=0.7, **asked | {"prompt": [prompt]})
+                assert listed.choices[0].text == reply.choices[0].text
                 (part,) = asking.completions.create(temperature=0.7, stream=True, **asked)
                 assert part.choices[0].text == reply.choices[0].text
                 text = reply.choices[0].text

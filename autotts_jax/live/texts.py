@@ -7,7 +7,7 @@ import time
 import uuid
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from autotts_jax.collect.engine import Engine, Request
 from autotts_jax.collect.trajectories import MAX_SEED, Sampling
@@ -28,6 +28,12 @@ class Text(Asked):
     stop: str | list[str] = Field(default_factory=list)
     stream: bool = False
     user: Any = None
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _one_text(cls, given: Any) -> Any:
+        """LangChain sends a list of texts, whatever their number."""
+        return given[0] if isinstance(given, list) and len(given) == 1 and type(given[0]) is str else given
 
 
 def complete(
