@@ -47,3 +47,15 @@ def test_replaced_phrases_do_not_come_back(pattern):
             text = (ROOT / name).read_text(encoding="utf-8")
             found += [f"{name}:{text.count(chr(10), 0, at.start()) + 1}" for at in re.finditer(pattern, text)]
     assert not found, f"write {PHRASES[pattern]!r}: {found}"
+
+
+def test_every_command_has_a_summary_that_fits_and_an_example():
+    from autotts_jax.cli.app import app, data, discover
+    from autotts_jax.cli.summaries import SUMMARIES
+
+    commands = [command for part in (app, data.app, discover.app) for command in part.registered_commands]
+    names = {command.name or command.callback.__name__ for command in commands} | {"data", "discover"}
+    assert names == set(SUMMARIES)
+    assert all(
+        len(summary) <= 60 and example.startswith("autotts-jax ") for summary, example in SUMMARIES.values()
+    )

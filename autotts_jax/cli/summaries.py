@@ -102,5 +102,6 @@ def summarise(app: typer.Typer) -> None:
     for command in app.registered_commands:
         name = str(command.name or getattr(command.callback, "__name__", ""))
         command.cls = GroupedCommand
-        command.short_help, example = SUMMARIES[name]
-        command.epilog = f"\b\nExample:\n  {example}"
+        if name in SUMMARIES:
+            command.short_help, example = SUMMARIES[name]
+            command.epilog = f"\b\nExample:\n  {example}"
