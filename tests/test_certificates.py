@@ -4,6 +4,7 @@ import json
 import math
 import random
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from autotts_jax.experiments.certificates import fixed_sequence, test_of
 from autotts_jax.live.settings import ServerSettings
 from autotts_jax.policies import SelfConsistency
 from autotts_jax.risk import betting_p_value, binomial_p_value, losses_needed
+from autotts_jax.user_code import load_object
 
 test_of.__test__ = False  # it chooses a test, and is none
 
+BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "certificates.py"
 SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 
 
@@ -315,3 +318,14 @@ def test_certify_prints_and_writes(run, tmp_path):
 
 def test_a_certification_says_its_claim(found):
     assert repr(found).startswith("Certification: On a question drawn as the 40 calibration questions were")
+
+
+@pytest.mark.slow
+def test_the_benchmark_prints_a_table_whose_shares_are_within_their_limits(capsys):
+    check = load_object(f"{BENCHMARK}:main", "function")
+    check(None, calibrations=100, questions=60, size=60, seeds=3)
+    rows = [line.strip("| ").split("|") for line in capsys.readouterr().out.splitlines() if "with " in line]
+    assert len(rows) == 8
+    for row in rows:
+        wrong, edge, limit = (float(cell) for cell in row[6:9])
+        assert max(wrong, edge) <= limit

@@ -112,15 +112,20 @@ def share(counts):
 
 
 def certified(finals, epsilon=0.05):
-    """Each answer is a bet on the one that led before it, against the runner-up and against the others."""
-    won, lost, others = 0, 0, 0
-    for number in range(1, len(finals)):
-        (leader, _), *rest = Counter(finals[:number]).most_common()
-        won += finals[number] == leader
-        against = finals[number] in [answer for answer, _ in rest[:1]]
-        lost += against
-        others += not against and finals[number] != leader
+    won, lost, others = bets(tuple(finals))
     return min(paid(won, lost), paid(won, others)) >= 1 / epsilon
+
+
+@functools.lru_cache(maxsize=2 * WIDTH)
+def bets(finals):
+    """Each answer is a bet on the one that led before it, against the runner-up and against the others."""
+    if len(finals) < 2:
+        return 0, 0, 0
+    won, lost, others = bets(finals[:-1])
+    (leader, _), *rest = Counter(finals[:-1]).most_common()
+    second = [answer for answer, _ in rest[:1]]
+    outcome = finals[-1] == leader, finals[-1] in second, finals[-1] not in (leader, *second)
+    return won + outcome[0], lost + outcome[1], others + outcome[2]
 
 
 @functools.cache
