@@ -126,7 +126,7 @@ def answer(
         devices.configure()
         on_progress("reading data", 0, 0)
         problems = asked.read(questions, grader, needs_gold=False)
-        on_progress("loading the model", 0, 0)
+        on_progress(engine.opening, 0, 0)
         settings: dict[str, Any] = {
             "out": out,
             "collection": data,
@@ -199,7 +199,7 @@ def _answer_one(
         def on_decision(decision: Decision) -> None:
             on_progress("answering", 0, 0, _line(decision))
 
-        on_progress("loading the model", 0, 0)
+        on_progress(engine.opening, 0, 0)
         with contextlib.closing(engine.opener(waited_for=True)()) as opened:
             on_progress("answering", 0, 0)
             found = at.answer(

@@ -451,6 +451,11 @@ class EngineOptions:
         """The name of the model without the folders or the organisation before it."""
         return Path(self.model).name if self.model else self.engine
 
+    @property
+    def opening(self) -> str:
+        """What is done while the engine opens, to be shown."""
+        return "asking the server" if self.engine in ("server", "chat") else "loading the model"
+
     def spec(self) -> collect.EngineSpec:
         """What the completions of the engine depend on.
 

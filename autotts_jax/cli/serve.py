@@ -102,7 +102,7 @@ def serve(
             max_requests=max_requests,
             timeout=timeout,
         )
-        on_progress("loading the model", 0, 0)
+        on_progress(engine.opening, 0, 0)
         opened = engine.opener(waited_for=True)()
     with contextlib.closing(opened):
         live.serve(opened, settings, host, port)
