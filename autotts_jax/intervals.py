@@ -2,8 +2,8 @@
 
 Questions are drawn again with random weights (Bayesian bootstrap, Rubin, doi 10.1214/aos/1176345338), and
 with them two unseen questions, the best and the worst that there could be. Without these, thirty gains of
-which three are not 0 would claim to know what they have not seen. docs/explanation/statistics.md measures how often it
-holds.
+which three are not 0 would claim to know what they have not seen. docs/explanation/statistics.md
+measures how often it holds.
 """
 
 from __future__ import annotations
