@@ -28,6 +28,13 @@ from autotts_jax.replay import NONE, ProbeMatrix, repo100_orders, stack
 QUESTIONS, BRANCHES, WIDTH, SEEDS = 5, 6, 5, 2
 LAST = np.finfo(np.float32).max
 
+ON_MATH = (
+    *("EXAONE-Deep-32B", "MetaStone-S1-32B", "NVIDIA-Nemotron-Nano-9B-v2", "Phi-4-reasoning", "Qwen3-14B"),
+    *("Qwen3-30B-A3B-Thinking-2507", "gpt-oss-20b"),
+)
+ON_AIME = (*ON_MATH, "AM-Thinking-v1", "Datarus-R1-14B-preview", "LIMO-v2", "Qwen3-4B")
+"""Models of the cells in ``../shared/finals``."""
+
 
 # --- the same on plain lists --------------------------------------------------------------------------------
 
@@ -124,14 +131,23 @@ def test_replay_equals_plain_lists(seed, budgets, at_once):
     check_equal(as_dataset(batch_matrix(seed)), names, budgets, SEEDS, WIDTH, at_once)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["aime2024_gpt-oss-20b", pytest.param("math500_Qwen3-14B", marks=pytest.mark.slow)],
-)
-def test_replay_of_real_answers_equals_plain_lists(name, shared):
+def check_real_answers(name, shared, seeds):
     data = at.import_answers(shared("finals") / f"analysis_{name}.jsonl").dataset
     mean = int(np.asarray(data.matrix.tokens).mean()) * len(data)
-    check_equal(data, list(PLAIN), [mean, 3 * mean, 8 * mean], 2, 64)
+    check_equal(data, list(PLAIN), [mean, 3 * mean, 8 * mean], seeds, 64)
+
+
+def test_replay_of_real_answers_equals_plain_lists(shared):
+    check_real_answers("aime2024_gpt-oss-20b", shared, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "name", [f"aime2024_{model}" for model in ON_AIME] + [f"math500_{model}" for model in ON_MATH]
+)
+def test_replay_of_every_cell_equals_plain_lists(name, shared):
+    check_real_answers(name, shared, 3)
 
 
 # --- budgets ------------------------------------------------------------------------------------------------

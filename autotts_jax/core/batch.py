@@ -132,10 +132,23 @@ def _no_number(name: str, reads: int) -> InputError:
     )
 
 
-def _begin(
-    matrix: ProbeMatrix, question: Scalar, order: Int[Array, " W"], finals: Int[Array, "Q N"]
-) -> ReplayPool:
-    return ReplayPool.begin(
+def view_after(
+    matrix: ProbeMatrix,
+    question: Scalar,
+    order: Int[Array, " W"],
+    reads: Scalar,
+    finals: Int[Array, "Q N"],
+) -> View:
+    """Shows a question of which some branches were read, as an allocator sees it.
+
+    Args:
+        matrix: the probe matrix.
+        question: index of the question.
+        order: the order in which its branches are read.
+        reads: how many of them are read.
+        finals: `ProbeMatrix.finals`.
+    """
+    pool = ReplayPool.begin(
         matrix,
         question,
         order,
@@ -145,11 +158,11 @@ def _begin(
         batches=False,
         finals=finals,
     )
+    return pool.step(Action(read=reads)).view(reads)
 
 
-def _look(allocator: Allocator, pool: ReplayPool, reads: Scalar) -> tuple[Array, Array]:
-    """What an allocator says of a question after some reads, and what that answers."""
-    view = pool.step(Action(read=reads)).view(reads)
+def _look(allocator: Allocator, view: View) -> tuple[Array, Array]:
+    """What an allocator says of a question, and what that answers."""
     index = allocator.index(view)
     if not is_array(index, np.floating) and not is_array(index, np.integer):
         raise InputError(
@@ -167,7 +180,7 @@ def _look_at_one(
     kind: Any,  # noqa: ARG001
 ) -> tuple[Array, Array]:
     order = jnp.arange(matrix.num_branches, dtype=jnp.int32)
-    return _look(allocator, _begin(matrix, 0, order, matrix.finals()), reads)
+    return _look(allocator, view_after(matrix, 0, order, reads, matrix.finals()))
 
 
 @functools.partial(jax.jit, static_argnames="kind", compiler_options=COMPILER_OPTIONS)
@@ -181,9 +194,9 @@ def _read_through(
     questions, finals = jnp.arange(matrix.num_questions), matrix.finals()
 
     def of_question(question: Array, order: Array) -> tuple[Array, Array]:
-        pool = _begin(matrix, question, order, finals)
         return jax.lax.map(
-            lambda reads: _look(allocator, pool, reads), jnp.arange(orders.width + 1, dtype=jnp.int32)
+            lambda reads: _look(allocator, view_after(matrix, question, order, reads, finals)),
+            jnp.arange(orders.width + 1, dtype=jnp.int32),
         )
 
     def of_seed(row: Array) -> tuple[Array, Array, Array]:

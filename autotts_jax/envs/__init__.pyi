@@ -1,8 +1,14 @@
 from .aggregates import AGGREGATES, Aggregate
+from .batch import QUESTION_FEATURES, BatchParams, BatchState, WidthDepthBatch
 from .environment import OBSERVATIONS, Environment, Observation
 from .executor import EnvironmentExecutor, play_in_environment
-from .gym import WidthDepthEnv, WidthDepthMacroEnv, WidthDepthRoundsEnv
-from .gym_vector import WidthDepthMacroVectorEnv, WidthDepthRoundsVectorEnv, WidthDepthVectorEnv
+from .gym import WidthDepthBatchEnv, WidthDepthEnv, WidthDepthMacroEnv, WidthDepthRoundsEnv
+from .gym_vector import (
+    WidthDepthBatchVectorEnv,
+    WidthDepthMacroVectorEnv,
+    WidthDepthRoundsVectorEnv,
+    WidthDepthVectorEnv,
+)
 from .macros import WidthDepthMacro
 from .making import as_gymnax, make, sb3_vec_env
 from .observations import BRANCH_FEATURES, GAMMA_DECADES, GLOBAL_FEATURES, Tracker
@@ -19,8 +25,11 @@ __all__ = [
     "GAMMA_DECADES",
     "GLOBAL_FEATURES",
     "OBSERVATIONS",
+    "QUESTION_FEATURES",
     "TASK_ENVIRONMENTS",
     "Aggregate",
+    "BatchParams",
+    "BatchState",
     "EnvParams",
     "EnvState",
     "Environment",
@@ -29,6 +38,9 @@ __all__ = [
     "Reward",
     "Tracker",
     "WidthDepth",
+    "WidthDepthBatch",
+    "WidthDepthBatchEnv",
+    "WidthDepthBatchVectorEnv",
     "WidthDepthEnv",
     "WidthDepthMacro",
     "WidthDepthMacroEnv",

@@ -73,7 +73,168 @@ def _in_standard_promotion(method: Callable[_P, _R]) -> Callable[_P, _R]:
     return run
 
 
-class Environment(abc.ABC):
+class Functional(abc.ABC):
+    """An environment as functions with gymnax 1.0's signatures. Instances hold static settings only.
+
+    Equal ones hash alike.
+
+    Attributes:
+        reset_options: what an episode can be asked for, instead of drawing it: arguments of `reset_env`.
+        max_branches: W, branches that an episode can open of a question.
+    """
+
+    reset_options: tuple[str, ...]
+    max_branches: int
+
+    def _settings(self) -> tuple[object, ...]:
+        return type(self), *vars(self).items()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Functional) and self._settings() == other._settings()
+
+    def __hash__(self) -> int:
+        return hash(self._settings())
+
+    def __repr__(self) -> str:
+        named = {function: repr(name) for name, function in AGGREGATES.items()}
+        settings = [f"{name}={named.get(value, repr(value))}" for name, value in vars(self).items()]
+        return f"{self.name}({', '.join(settings)})"
+
+    @classmethod
+    def split_settings(cls, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Splits settings into those of the environment and those of its parameters.
+
+        Args:
+            settings: arguments of the class and of its `make_params`.
+
+        Returns:
+            The arguments of the class, and those of `make_params`.
+
+        Raises:
+            UnknownSettingError: there is no such setting.
+        """
+        of_class = list(inspect.signature(cls).parameters)
+        of_params = list(inspect.signature(cls.make_params).parameters)[2:]  # after self and the matrix
+        known = [*of_class, *of_params]
+        for name in settings:
+            if name not in known:
+                raise UnknownSettingError(
+                    f"{cls.__name__} got an unexpected keyword argument {name!r}; {nearest(name, known)}"
+                )
+        return (
+            {name: value for name, value in settings.items() if name in of_class},
+            {name: value for name, value in settings.items() if name in of_params},
+        )
+
+    @property
+    def default_params(self) -> Any:
+        """Parameters over the embedded synthetic data; made once."""
+        return _default_params(self)
+
+    @property
+    @abc.abstractmethod
+    def default_data(self) -> str:
+        """Name of the embedded data that is played where none is given."""
+
+    @property
+    def name(self) -> str:
+        """The environment's name."""
+        return type(self).__name__
+
+    @property
+    @abc.abstractmethod
+    def num_actions(self) -> int:
+        """Number of actions, or of entries of an action."""
+
+    @abc.abstractmethod
+    def make_params(self, *args: Any, **kwargs: Any) -> Any:
+        """Makes the parameters that the environment is played with, of a matrix and settings."""
+
+    @abc.abstractmethod
+    def action_space(self, params: Any = None) -> Any:
+        """Makes the space of actions."""
+
+    @abc.abstractmethod
+    def observation_space(self, params: Any) -> spaces.Space[Any]:
+        """Makes the space of observations."""
+
+    def reset(
+        self, key: PRNGKeyArray, params: Any = None, *args: Any, **kwargs: Any
+    ) -> tuple[Observation, Any]:
+        """Starts an episode.
+
+        Args:
+            key: random key of the episode.
+            params: the parameters; `default_params` when None.
+            *args: none.
+            **kwargs: what is not to be drawn, see `reset_options`.
+
+        Returns:
+            Observation and state.
+        """
+        return self.reset_env(key, params or self.default_params, *args, **kwargs)
+
+    @_in_standard_promotion
+    def step(
+        self, key: PRNGKeyArray, state: Any, action: Array, params: Any = None
+    ) -> tuple[Observation, Any, Array, Array, Array, dict[str, Any]]:
+        """Takes a step; an episode that ends with it is followed by the first state of the next one.
+
+        Args:
+            key: random key, split between the step and the next episode.
+            state: the state.
+            action: the action.
+            params: the parameters; `default_params` when None.
+
+        Returns:
+            Observation, state, reward, terminated, truncated and info.
+        """
+        params = params or self.default_params
+        # The keys of a split, one by one: the first one is hardly ever used, and then not made.
+        stepping, starting = (keys.fold_in(key, part) for part in range(2))
+        final, stepped, reward, terminated, info = self.step_env(stepping, state, action, params)
+        truncated = ~terminated & self.is_truncated(stepped, params)
+        done = terminated | truncated
+        started = self.reset_env(starting, params)[1]
+        state = jax.tree.map(lambda new, old: jnp.where(done, new, old), started, stepped)
+        info |= {"terminated": terminated, "truncated": truncated, "final_observation": final}
+        return self.get_obs(state, params), state, reward, terminated, truncated, info
+
+    @abc.abstractmethod
+    def reset_env(
+        self, key: PRNGKeyArray, params: Any, *options: Any, **named: Any
+    ) -> tuple[Observation, Any]:
+        """Starts an episode."""
+
+    @abc.abstractmethod
+    def step_env(
+        self, key: PRNGKeyArray, state: Any, action: Array, params: Any
+    ) -> tuple[Observation, Any, Array, Array, dict[str, Any]]:
+        """Takes a step without auto-reset."""
+
+    @abc.abstractmethod
+    def get_obs(self, state: Any, params: Any) -> Observation:
+        """Makes the observation of a state."""
+
+    @abc.abstractmethod
+    def first_info(self, state: Any, params: Any) -> dict[str, Any]:
+        """Gives the ``info`` of the first state of an episode."""
+
+    def is_terminated(self, state: Any, params: Any) -> Bool[Array, ""]:  # noqa: ARG002
+        """Returns False: a step tells whether it has terminated the episode.
+
+        Args:
+            state: the state.
+            params: the parameters.
+        """
+        return jnp.bool_(False)
+
+    @abc.abstractmethod
+    def is_truncated(self, state: Any, params: Any) -> Bool[Array, ""]:
+        """Decides whether the step limit was reached."""
+
+
+class Environment(Functional):
     """The common part of all environments. Instances hold static settings only; equal ones hash alike.
 
     **Reset.** An episode draws a question uniformly, one of the branch orders of its cell, and γ.
@@ -114,6 +275,7 @@ class Environment(abc.ABC):
         InputError: one of them is something else, or out of range.
     """
 
+    reset_options = ("question", "order", "gamma")
     atomic = False
     """Whether a step reveals answers of, or prunes, one branch at most."""
 
@@ -132,46 +294,6 @@ class Environment(abc.ABC):
         self.aggregate = find_aggregate(aggregate)
         self.mask_in_obs = check_bool("mask_in_obs", mask_in_obs)
         self.signals = signal_names(signals)
-
-    def _settings(self) -> tuple[object, ...]:
-        return type(self), *vars(self).items()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Environment) and self._settings() == other._settings()
-
-    def __hash__(self) -> int:
-        return hash(self._settings())
-
-    def __repr__(self) -> str:
-        named = {function: repr(name) for name, function in AGGREGATES.items()}
-        settings = [f"{name}={named.get(value, repr(value))}" for name, value in vars(self).items()]
-        return f"{self.name}({', '.join(settings)})"
-
-    @classmethod
-    def split_settings(cls, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Splits settings into those of the environment and those of its parameters.
-
-        Args:
-            settings: arguments of the class and of its `make_params`.
-
-        Returns:
-            The arguments of the class, and those of `make_params`.
-
-        Raises:
-            UnknownSettingError: there is no such setting.
-        """
-        of_class = list(inspect.signature(cls).parameters)
-        of_params = list(inspect.signature(cls.make_params).parameters)[2:]  # after self and the matrix
-        known = [*of_class, *of_params]
-        for name in settings:
-            if name not in known:
-                raise UnknownSettingError(
-                    f"{cls.__name__} got an unexpected keyword argument {name!r}; {nearest(name, known)}"
-                )
-        return (
-            {name: value for name, value in settings.items() if name in of_class},
-            {name: value for name, value in settings.items() if name in of_params},
-        )
 
     # --- parameters and spaces ---------------------------------------------------------------------------
 
@@ -271,19 +393,9 @@ class Environment(abc.ABC):
         )
 
     @property
-    def default_params(self) -> EnvParams:
-        """Parameters over the embedded synthetic data, with signals where they are observed; made once."""
-        return _default_params(self)
-
-    @property
     def default_data(self) -> str:
         """Name of the embedded data that is played where none is given."""
         return "synthetic-signals" if self.signals else "synthetic"
-
-    @property
-    def name(self) -> str:
-        """The environment's name."""
-        return type(self).__name__
 
     @property
     @abc.abstractmethod
@@ -360,32 +472,6 @@ class Environment(abc.ABC):
                 ``gamma`` is out of range (known when it is not an array).
         """
         return self.reset_env(key, params or self.default_params, question, order, gamma)
-
-    @_in_standard_promotion
-    def step(
-        self, key: PRNGKeyArray, state: EnvState, action: Array, params: EnvParams | None = None
-    ) -> tuple[Observation, EnvState, Array, Array, Array, dict[str, Any]]:
-        """Takes a step; an episode that ends with it is followed by the first state of the next one.
-
-        Args:
-            key: random key, split between the step and the next episode.
-            state: the state.
-            action: the action.
-            params: the parameters; `default_params` when None.
-
-        Returns:
-            Observation, state, reward, terminated, truncated and info.
-        """
-        params = params or self.default_params
-        # The keys of a split, one by one: the first one is hardly ever used, and then not made.
-        stepping, starting = (keys.fold_in(key, part) for part in range(2))
-        final, stepped, reward, terminated, info = self.step_env(stepping, state, action, params)
-        truncated = ~terminated & self.is_truncated(stepped, params)
-        done = terminated | truncated
-        started = self.reset_env(starting, params)[1]
-        state = jax.tree.map(lambda new, old: jnp.where(done, new, old), started, stepped)
-        info |= {"terminated": terminated, "truncated": truncated, "final_observation": final}
-        return self.get_obs(state, params), state, reward, terminated, truncated, info
 
     @_in_standard_promotion
     def reset_env(
@@ -555,14 +641,26 @@ class Environment(abc.ABC):
             view, state.tracker, state.history, state.time, params.max_steps_in_episode, state.gamma
         )
 
-    def is_terminated(self, state: EnvState, params: EnvParams) -> Bool[Array, ""]:  # noqa: ARG002
-        """Returns False: only ANSWER terminates an episode.
+    def first_info(self, state: EnvState, params: EnvParams) -> dict[str, Any]:
+        """Gives the ``info`` of the first state of an episode.
 
         Args:
             state: the state.
             params: the parameters.
         """
-        return jnp.bool_(False)
+        nothing = jnp.int32(0)
+        return {
+            "invalid_action": jnp.bool_(False),
+            "tokens": nothing,
+            "intervals": nothing,
+            "probes": nothing,
+            "cost": jnp.float32(0),
+            "interval": state.pool.hidden.interval,
+            "question": state.question,
+            "answer": state.answer,
+            "correct": jnp.bool_(False),
+            "action_mask": self.action_mask(state.pool.unopened(params.matrix).view()),
+        }
 
     def is_truncated(self, state: EnvState, params: EnvParams) -> Bool[Array, ""]:
         """Decides whether the step limit was reached.
@@ -672,7 +770,7 @@ class Environment(abc.ABC):
 
 
 @functools.lru_cache(maxsize=8)
-def _default_params(env: Environment) -> EnvParams:
+def _default_params(env: Functional) -> Any:
     with jax.ensure_compile_time_eval():  # under jit they would be traced, and not for keeping
         return env.make_params(embedded.load(env.default_data).matrix)
 

@@ -17,7 +17,8 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Bool
 
 from autotts_jax.checks import check_int
-from autotts_jax.envs.environment import Environment, Observation
+from autotts_jax.envs.batch import WidthDepthBatch
+from autotts_jax.envs.environment import Functional, Observation
 from autotts_jax.envs.gym_base import (
     RENDER_MODES,
     Data,
@@ -61,7 +62,7 @@ class WidthDepthEnv(GymBase, gymnasium.Env[Observation, Any]):
     """
 
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 10}  # noqa: RUF012
-    kind: type[Environment] = WidthDepth
+    kind: type[Functional] = WidthDepth
 
     def __init__(
         self,
@@ -169,3 +170,14 @@ class WidthDepthMacroEnv(WidthDepthEnv):
     """`WidthDepthMacro`, one episode at a time; see `WidthDepthEnv`."""
 
     kind = WidthDepthMacro
+
+
+class WidthDepthBatchEnv(WidthDepthEnv):
+    """`WidthDepthBatch`, one episode at a time; see `WidthDepthEnv`. Nothing is rendered.
+
+    Settings are ``max_branches``, ``at_once``, ``budget`` and ``seed``. ``info`` is that of its `step_env`.
+    Of the options of `reset` there is ``order``, the same for all questions.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+    kind = WidthDepthBatch

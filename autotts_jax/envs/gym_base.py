@@ -19,7 +19,7 @@ from jaxtyping import Int, Int32, PRNGKeyArray, UInt32
 from autotts_jax.checks import check_choice, nearest
 from autotts_jax.core.costs import CostModel, EpisodeCost
 from autotts_jax.core.forks import FORKED
-from autotts_jax.envs.environment import Environment
+from autotts_jax.envs.environment import Functional
 from autotts_jax.envs.gym_episodes import EnvConfig, ResetOptions, Slot, view
 from autotts_jax.envs.params import EnvState, cost_of_models, different_branches
 from autotts_jax.envs.spaces import Box
@@ -59,8 +59,9 @@ class Snapshot(NamedTuple):
 class GymBase:
     """A functional environment with its data and parameters, and the checks of what comes from outside."""
 
-    kind: type[Environment]
+    kind: type[Functional]
     render_mode: str | None
+    metadata: dict[str, Any]
 
     def _set_up(
         self,
@@ -71,7 +72,7 @@ class GymBase:
         settings: dict[str, Any],
     ) -> None:
         if render_mode is not None:
-            check_choice("render_mode", render_mode, RENDER_MODES)
+            check_choice("render_mode", render_mode, self.metadata["render_modes"])
         _refuse_forked_workers()
         of_class, of_params = self.kind.split_settings(settings)
         self.environment = self.kind(**of_class)
@@ -82,13 +83,20 @@ class GymBase:
         self.params = self.environment.make_params(matrix, **of_params)
         self.render_mode = render_mode
         self._space = _shown_space(self.environment, self.environment.observation_space(self.params))
-        keep_history = render_mode is not None and self.environment.obs != "history"
+        keep_history = render_mode is not None and getattr(self.environment, "obs", None) != "history"
         parts = tuple(self._space) if isinstance(self._space, Dict) else None
         self._shown = EnvConfig(self.environment, parts, keep_history)
 
     def _check_action(self, action: Any, space: gymnasium.Space[Any], shape: tuple[int, ...]) -> np.ndarray:
-        """The action as int32; entries that are out of range stay so."""
+        """The action as int32, or as float32; entries that are out of range stay so."""
         array = np.asarray(action)
+        if isinstance(space, Box):
+            if array.dtype.kind not in "iuf" or array.shape != shape:
+                raise InputError(
+                    f"an action must be numbers of shape {shape}, but it is {array.dtype} of shape "
+                    f"{array.shape}"
+                )
+            return array.astype(np.float32)
         if array.dtype.kind not in "iu" or array.shape != shape:
             wanted = f"integers of shape {shape}" if shape else "an integer"
             raise InputError(f"an action must be {wanted}, but it is {array.dtype} of shape {array.shape}")
@@ -98,8 +106,9 @@ class GymBase:
     def _check_options(self, options: Mapping[str, Any], envs: tuple[int, ...] = ()) -> ResetOptions:
         """What is asked for, for each environment of the shape ``envs``."""
         for name in options:
-            if name not in OPTIONS:
-                known = (*OPTIONS, "reset_mask") if isinstance(self, VectorEnv) else OPTIONS
+            options_of = self.environment.reset_options
+            if name not in options_of:
+                known = (*options_of, "reset_mask") if isinstance(self, VectorEnv) else options_of
                 raise InputError(f"unknown option {name!r}; {nearest(name, known)}")
         question, order, gamma = map(options.get, OPTIONS)
         recorded = self._recorded
@@ -199,13 +208,13 @@ def _refuse_forked_workers() -> None:
                 )
 
 
-def _shown_space(env: Environment, space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
+def _shown_space(env: Functional, space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
     """The space of observations in Gymnasium: the mask is there if asked for, as int8 like in ``info``."""
     if not isinstance(space, Dict) or "action_mask" not in space.spaces:
         return space
     parts = dict(space)
     mask = parts.pop("action_mask")
-    if env.mask_in_obs:
+    if getattr(env, "mask_in_obs", True):
         parts["action_mask"] = Box(0, 1, mask.shape, np.int8)
     return Dict(parts)
 

@@ -15,8 +15,9 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Bool, Float, Int32, PRNGKeyArray
 
 from autotts_jax.core.compiling import COMPILER_OPTIONS
-from autotts_jax.envs.environment import Environment, Observation
+from autotts_jax.envs.environment import Functional, Observation
 from autotts_jax.envs.params import EnvParams, EnvState
+from autotts_jax.envs.spaces import Box
 from autotts_jax.replay.matrix import NONE
 from autotts_jax.typing import Array
 
@@ -32,7 +33,7 @@ class EnvConfig(NamedTuple):
             which observations do not show; None for no such limit.
     """
 
-    env: Environment
+    env: Functional
     parts: tuple[str, ...] | None
     keep_history: bool
     max_episode_steps: int | None = None
@@ -72,27 +73,16 @@ def _begin(
     """Starts an episode; an entry of ``info`` that only the environment's own `step_env` has is 0."""
     env = shown.env
     key, draw = jax.random.split(key)
+    asked = {name: getattr(chosen, name) for name in env.reset_options}
     if shown.keep_history:
-        keeper = copy.copy(env)
+        keeper: Any = copy.copy(env)
         keeper.obs = "history"
-        _, state = keeper.reset_env(draw, params, *chosen)
+        _, state = keeper.reset_env(draw, params, **asked)
         obs = env.get_obs(state, params)
     else:
-        obs, state = env.reset_env(draw, params, *chosen)
-    nothing = jnp.int32(0)
-    begun = {
-        "invalid_action": jnp.bool_(False),
-        "tokens": nothing,
-        "intervals": nothing,
-        "probes": nothing,
-        "cost": jnp.float32(0),
-        "interval": state.pool.hidden.interval,
-        "question": state.question,
-        "answer": state.answer,
-        "correct": jnp.bool_(False),
-        "action_mask": env.action_mask(state.pool.unopened(params.matrix).view()),
-    }
-    action = jax.ShapeDtypeStruct(env.action_space(params).shape or (), jnp.int32)
+        obs, state = env.reset_env(draw, params, **asked)
+    begun, space = env.first_info(state, params), env.action_space(params)
+    action = jax.ShapeDtypeStruct(space.shape or (), jnp.float32 if isinstance(space, Box) else jnp.int32)
     *_, told = jax.eval_shape(env.step_env, draw, state, action, params)
     info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), told)
     info |= {name: value for name, value in begun.items() if name in told}

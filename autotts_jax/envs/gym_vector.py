@@ -15,8 +15,9 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, PRNGKeyArray
 
 from autotts_jax.checks import check_choice, check_int
-from autotts_jax.envs.environment import Environment, Observation
-from autotts_jax.envs.gym import WidthDepthEnv
+from autotts_jax.envs.batch import WidthDepthBatch
+from autotts_jax.envs.environment import Functional, Observation
+from autotts_jax.envs.gym import WidthDepthBatchEnv, WidthDepthEnv
 from autotts_jax.envs.gym_base import (
     Data,
     GymBase,
@@ -60,7 +61,7 @@ class WidthDepthVectorEnv(GymBase, VectorEnv[Observation, Any, np.ndarray]):
     """
 
     metadata: dict[str, Any] = WidthDepthEnv.metadata
-    kind: type[Environment] = WidthDepth
+    kind: type[Functional] = WidthDepth
 
     def __init__(
         self,
@@ -242,6 +243,13 @@ class WidthDepthMacroVectorEnv(WidthDepthVectorEnv):
     """`WidthDepthMacro`, any number of episodes in one compiled call; see `WidthDepthVectorEnv`."""
 
     kind = WidthDepthMacro
+
+
+class WidthDepthBatchVectorEnv(WidthDepthVectorEnv):
+    """`WidthDepthBatch`, any number of episodes in one compiled call; see `WidthDepthBatchEnv`."""
+
+    metadata: dict[str, Any] = WidthDepthBatchEnv.metadata
+    kind = WidthDepthBatch
 
 
 def _copy(lanes: Slot | None) -> Slot | None:

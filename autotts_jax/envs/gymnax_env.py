@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces as gymnasium_spaces
 
-from autotts_jax.envs.environment import Environment, Observation
+from autotts_jax.envs.environment import Functional, Observation
 from autotts_jax.envs.params import EnvParams, EnvState
 from autotts_jax.extras import needs
 from autotts_jax.typing import Array
@@ -26,7 +26,7 @@ class GymnaxEnv(environment.Environment):  # type: ignore[misc]
         params: what it is played with, its `default_params` here.
     """
 
-    def __init__(self, env: Environment, params: EnvParams):
+    def __init__(self, env: Functional, params: Any):
         self._env, self._params = env, params
 
     @property

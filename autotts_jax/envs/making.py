@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotts_jax.checks import check_choice
-from autotts_jax.envs.environment import Environment
+from autotts_jax.envs.batch import WidthDepthBatch
+from autotts_jax.envs.environment import Functional
 from autotts_jax.envs.macros import WidthDepthMacro
-from autotts_jax.envs.params import EnvParams, cost_of_models
+from autotts_jax.envs.params import cost_of_models
 from autotts_jax.envs.registry import ENVIRONMENTS, NAMESPACE, TASK_ENVIRONMENTS, Registered
 from autotts_jax.envs.rounds import WidthDepthRounds
 from autotts_jax.envs.width_depth import WidthDepth
@@ -20,8 +21,8 @@ from autotts_jax.replay.parts import select_part
 if TYPE_CHECKING:
     from autotts_jax.envs import gymnax_env, sb3
 
-KINDS: dict[str, type[Environment]] = {
-    kind.__name__: kind for kind in (WidthDepth, WidthDepthRounds, WidthDepthMacro)
+KINDS: dict[str, type[Functional]] = {
+    kind.__name__: kind for kind in (WidthDepth, WidthDepthRounds, WidthDepthMacro, WidthDepthBatch)
 }
 """The functional environments by the names of their classes."""
 
@@ -32,14 +33,15 @@ def make(
     *,
     part: str | None = None,
     **settings: Any,
-) -> tuple[Environment, EnvParams]:
+) -> tuple[Any, Any]:
     """Makes a functional environment, to be used under ``jit`` and ``vmap``, and its parameters.
 
     ``gymnasium.make`` makes the same environments with the interface of Gymnasium.
 
     Args:
         name: an id in `ENVIRONMENTS`, as ``WidthDepth-v0``, one atomic action a step, or
-            ``WidthDepthRounds-v0``, one round a step; or an id of a task in `TASK_ENVIRONMENTS`.
+            ``WidthDepthRounds-v0``, one round a step, or ``WidthDepthBatch-v0``, many questions under one
+            budget; or an id of a task in `TASK_ENVIRONMENTS`.
         data: the questions: a dataset, or whatever `autotts_jax.load` takes; those of the id when None, as
             the ids of tasks have, or else the synthetic data.
         part: the questions of one part alone, ``train``, ``validation`` or ``test``.
@@ -94,9 +96,7 @@ def find_environment(name: str) -> Registered:
     return ENVIRONMENTS[check_choice("environment", alone, ENVIRONMENTS)]
 
 
-def as_gymnax(
-    env: Environment, params: EnvParams | None = None, *, old_step: bool = False
-) -> gymnax_env.GymnaxEnv:
+def as_gymnax(env: Functional, params: Any = None, *, old_step: bool = False) -> gymnax_env.GymnaxEnv:
     """Makes an environment of gymnax, for trainers and wrappers that want its class and its spaces.
 
     Args:

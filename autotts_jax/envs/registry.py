@@ -31,6 +31,7 @@ ENVIRONMENTS: Mapping[str, Registered] = {
     "WidthDepth-v0": Registered("WidthDepth", {}),
     "WidthDepthRounds-v0": Registered("WidthDepthRounds", {}),
     "WidthDepthMacro-v0": Registered("WidthDepthMacro", {}),
+    "WidthDepthBatch-v0": Registered("WidthDepthBatch", {}),
     "WidthDepthSmall-v0": Registered("WidthDepth", {**SMALL, "fused": True}),
     "WidthDepthRoundsSmall-v0": Registered("WidthDepthRounds", SMALL),
     "WidthDepthMacroSmall-v0": Registered("WidthDepthMacro", SMALL),

@@ -98,6 +98,20 @@ class DirichletGain(Allocator):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class LongFirst(Allocator):
+    """The gain of `DirichletGain` from the first branch on, not divided by tokens; of equals the longest.
+
+    A second branch alone never changes a majority, so where few branches can be paid for, it is read where a
+    third is likely to be needed. All that one branch tells is its length, and branches disagree most on
+    questions where they are long. The exponent is so small that it decides between equal gains only.
+    """
+
+    def index(self, view: View) -> Float[Array, ""]:
+        return jnp.where(view.opened == 0, jnp.inf, dirichlet_gain(view) * mean_tokens(view) ** 0.01)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class ShadowPrice(Allocator):
     """`DirichletGain` that gives up questions on which no two branches agree, after CLEAR (arXiv 2606.03092).
 
@@ -177,6 +191,7 @@ ALLOCATORS: dict[str, Allocator] = {
     "naive": NaiveIndex(),
     "blend-asc": BlendASC(),
     "dirichlet": DirichletGain(),
+    "long-first": LongFirst(),
     "shadow-price": ShadowPrice(),
 }
 """The allocators of this package by their names."""

@@ -156,3 +156,14 @@ def test_ppo_of_purejaxrl_runs(make, monkeypatch):
     assert metrics["returned_episode"].shape == (4, 32, 8)
     assert metrics["returned_episode"].any()
     assert np.isfinite(metrics["returned_episode_returns"]).all()
+
+
+def test_a_batch_is_an_environment_of_gymnax():
+    data = at.load("synthetic")
+    env, params = at.make("WidthDepthBatch-v0", data, max_branches=5)
+    wrapped = as_gymnax(env, params)
+    observation, state = wrapped.reset(KEY)
+    assert wrapped.observation_space().contains(jax.tree.map(np.asarray, observation))
+    assert wrapped.action_space().shape == (len(data),)
+    observation, *_ = wrapped.step(KEY, state, jnp.zeros(len(data)))
+    assert observation["questions"][0, 0] == pytest.approx(1 / 5)

@@ -1,0 +1,303 @@
+"""WidthDepthBatch, the environment of many questions under one token budget."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Bool, Float, Float32, Int, Int32, PRNGKeyArray
+
+from autotts_jax.checks import check_int
+from autotts_jax.core.batch import charge, most_urgent, view_after
+from autotts_jax.core.forks import refuse_forks
+from autotts_jax.core.rollout import MAX_TOKENS
+from autotts_jax.core.votes import MOST_BRANCHES
+from autotts_jax.envs.environment import Functional, Observation
+from autotts_jax.envs.params import branches_of_cells, draw_orders
+from autotts_jax.envs.spaces import Box, Dict
+from autotts_jax.errors import InputError
+from autotts_jax.replay.matrix import NONE, ProbeMatrix
+from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.terminal import counted_branches
+from autotts_jax.typing import Array
+
+QUESTION_FEATURES = ("branches", "leader", "runner_up", "voters", "tokens")
+"""What is observed of each question: branches read, votes of the two leading answers and all votes, as shares
+of W; and its tokens as a share of the budget."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchParams:
+    """The parameters of `WidthDepthBatch`.
+
+    Attributes:
+        matrix: the probe matrix of the Q questions.
+        orders: branch orders that episodes draw from, of N branches.
+        budget: B, tokens of all questions. Shape ().
+        max_branches: W of the environment that they were made for (static).
+    """
+
+    matrix: ProbeMatrix
+    orders: BranchOrders
+    budget: Int32[Array, ""]
+    max_branches: int = dataclasses.field(metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class BatchState:
+    """Where a batch stands.
+
+    Attributes:
+        order: branches of each question in the order in which they are read. Shape (Q, W).
+        reads: branches read of each question. Shape (Q,).
+        spent: tokens spent. Shape ().
+        shown: `QUESTION_FEATURES` of each question. Shape (Q, 5).
+        answer: id of what each would answer now, ``NONE`` for none. Shape (Q,).
+    """
+
+    order: Int[jax.Array, "Q W"]
+    reads: Int32[jax.Array, " Q"]
+    spent: Int32[jax.Array, ""]
+    shown: Float32[jax.Array, "Q 5"]
+    answer: Int32[jax.Array, " Q"]
+
+
+class WidthDepthBatch(Functional):
+    """Many questions under one token budget: `autotts_jax.core.spend`, a round a step.
+
+    **Action**: an index for each of the Q questions, float32 of shape (Q,). The ``at_once`` questions with
+    the largest read a branch each, to its end; of equals the earlier is first; ``-inf`` leaves a question,
+    and those without a further branch are left anyway.
+
+    **Observation**: ``{"questions": float32 (Q, 5), "left": float32 (1,), "action_mask": bool (Q,)}``:
+    `QUESTION_FEATURES`; the share of the budget that is left; and which questions have a branch to read.
+
+    **Reward**: what the step adds to the share of questions that are answered correctly, so that the rewards
+    of an episode sum to its accuracy.
+
+    **End**: the episode terminates with the first read that the budget cannot pay, which is not carried out,
+    or when nothing is read or left to read.
+
+    **Info**: ``invalid_action``, whether an index is NaN, which counts as ``-inf``; ``tokens`` spent;
+    ``accuracy``, the share of right answers now (for measuring, never for a policy); ``action_mask``. From
+    `step` also ``terminated``, ``truncated`` and ``final_observation``.
+
+    Args:
+        max_branches: W, branches that a question can read.
+        at_once: k, questions that read a branch at a time.
+    """
+
+    reset_options = ("order",)
+
+    def __init__(self, max_branches: int = 64, *, at_once: int = 1):
+        self.max_branches = check_int("max_branches", max_branches, 1, MOST_BRANCHES)
+        self.at_once = check_int("at_once", at_once, 1)
+
+    def make_params(self, matrix: ProbeMatrix, *, budget: int | None = None, seed: int = 0) -> BatchParams:
+        """Makes the parameters that the environment is played with.
+
+        Args:
+            matrix: the probe matrix of the questions; it goes to the default device.
+            budget: B, tokens of all questions; that of W / 4 branches for each when None.
+            seed: the seed of the branch orders, in 0 … 2³² - 1.
+
+        Raises:
+            InputError: a value is out of range, the matrix has fewer branches than ``max_branches``, or this
+                process is a fork of one that has used JAX.
+        """
+        refuse_forks()
+        if not isinstance(matrix, ProbeMatrix):
+            raise InputError(
+                f"matrix is a {type(matrix).__name__}, but it must be a ProbeMatrix, as dataset.matrix is"
+            )
+        branches = branches_of_cells(matrix)
+        if branches.min() < self.max_branches:
+            raise InputError(
+                f"the matrix has {counted_branches(branches.min())} a question, fewer than the "
+                f"{self.max_branches} that one can read; give max_branches={branches.min()} or less"
+            )
+        tokens = np.asarray(matrix.tokens)
+        most = MAX_TOKENS - self.at_once * int(tokens.max())
+        if budget is None:
+            mean = tokens.sum(axis=1) / np.maximum((tokens > 0).sum(axis=1), 1)
+            budget = min(max(int(mean.sum() * self.max_branches / 4), 1), most)
+        drawn = draw_orders(
+            jax.random.key(check_int("seed", seed, 0, 2**32 - 1)), jnp.asarray(branches), matrix.num_branches
+        )
+        matrix = jax.device_put(dataclasses.replace(matrix, signals={}))
+        return BatchParams(
+            matrix=matrix,
+            orders=BranchOrders(drawn, jnp.asarray(matrix.cell)),
+            budget=jnp.int32(check_int("the token budget", budget, 1, most)),
+            max_branches=self.max_branches,
+        )
+
+    @property
+    def default_data(self) -> str:
+        """Name of the embedded data that is played where none is given."""
+        return "synthetic"
+
+    @property
+    def num_actions(self) -> int:
+        """1, the entries of an action for each question."""
+        return 1
+
+    def action_space(self, params: BatchParams | None = None) -> Box:
+        """Makes the space of actions: any number for each question.
+
+        Args:
+            params: the parameters; `default_params` when None.
+        """
+        params = params or self.default_params
+        return Box(-np.inf, np.inf, (params.matrix.num_questions,), np.float32)
+
+    def observation_space(self, params: BatchParams) -> spaces.Space[Any]:
+        """Makes the space of observations.
+
+        Args:
+            params: the parameters.
+        """
+        questions = params.matrix.num_questions
+        mask = np.ones(questions, bool)
+        return Dict(
+            {
+                "questions": Box(0, 1, (questions, len(QUESTION_FEATURES)), np.float32),
+                "left": Box(0, 1, (1,), np.float32),
+                "action_mask": Box(~mask, mask, dtype=mask.dtype.type),
+            }
+        )
+
+    def reset_env(
+        self, key: PRNGKeyArray, params: BatchParams, order: Int[Array, " W"] | None = None
+    ) -> tuple[Observation, BatchState]:
+        """Starts an episode.
+
+        Args:
+            key: random key of the episode.
+            params: the parameters.
+            order: branches in the order in which every question reads them; drawn when None.
+
+        Raises:
+            InputError: the parameters are of another width.
+        """
+        self._check(params)
+        questions = jnp.arange(params.matrix.num_questions)
+        if order is None:
+            row = jax.random.randint(key, (), 0, params.orders.num_rows)
+            orders = jax.vmap(lambda question: params.orders.of(question, row)[: self.max_branches])(
+                questions
+            )
+        else:
+            orders = jnp.broadcast_to(jnp.asarray(order), (params.matrix.num_questions, self.max_branches))
+        state = BatchState(
+            order=jnp.asarray(orders, jnp.int16),
+            reads=jnp.zeros(questions.size, jnp.int32),
+            spent=jnp.int32(0),
+            shown=jnp.zeros((questions.size, len(QUESTION_FEATURES)), jnp.float32),
+            answer=jnp.full(questions.size, NONE, jnp.int32),
+        )
+        return self.get_obs(state, params), state
+
+    def step_env(
+        self,
+        key: PRNGKeyArray,  # noqa: ARG002
+        state: BatchState,
+        action: Float[Array, " Q"],
+        params: BatchParams,
+    ) -> tuple[Observation, BatchState, Array, Array, dict[str, Any]]:
+        """Takes a step without auto-reset.
+
+        Args:
+            key: not used; steps are deterministic.
+            state: the state.
+            action: the index of each question.
+            params: the parameters.
+
+        Returns:
+            Observation, state, reward, terminated and info.
+
+        Raises:
+            InputError: the parameters are of another width.
+        """
+        self._check(params)
+        matrix, width = params.matrix, self.max_branches
+        invalid = jnp.isnan(action)
+        index = jnp.where(invalid | (state.reads == width), -jnp.inf, action)
+        chosen, wanted = most_urgent(index, min(self.at_once, matrix.num_questions))
+        reads = state.reads[chosen]
+        branch = state.order[chosen, jnp.minimum(reads, width - 1)]
+        total, paid = charge(jnp.asarray(matrix.tokens)[chosen, branch], wanted, state.spent, params.budget)
+        reads += paid
+        finals = matrix.finals()
+
+        def look(question: Array, reads: Array) -> tuple[Array, Array]:
+            view = view_after(matrix, question, state.order[question], reads, finals)
+            vote = view.vote_finals()
+            counts = jnp.stack([reads, vote.top1, vote.top2, vote.voters]) / width
+            shown = jnp.append(counts, view.tokens / params.budget).astype(jnp.float32)
+            return shown, vote.winner(view.answer_keys).astype(jnp.int32)
+
+        shown, answer = jax.vmap(look)(chosen, reads)
+        after = BatchState(
+            order=state.order,
+            reads=state.reads.at[chosen].set(reads),
+            spent=jnp.max(jnp.where(paid, total, state.spent)),
+            shown=state.shown.at[chosen].set(shown),
+            answer=state.answer.at[chosen].set(answer),
+        )
+        accuracy = _accuracy(after, params)
+        ended = ~jnp.any(wanted) | jnp.any(wanted != paid) | jnp.all(after.reads == width)
+        info = self.first_info(after, params) | {"invalid_action": jnp.any(invalid), "accuracy": accuracy}
+        return self.get_obs(after, params), after, accuracy - _accuracy(state, params), ended, info
+
+    def get_obs(self, state: BatchState, params: BatchParams) -> Observation:
+        """Makes the observation of a state.
+
+        Args:
+            state: the state.
+            params: the parameters.
+        """
+        left = (params.budget - state.spent) / params.budget
+        mask = state.reads < self.max_branches
+        return {"questions": state.shown, "left": left.astype(jnp.float32)[None], "action_mask": mask}
+
+    def first_info(self, state: BatchState, params: BatchParams) -> dict[str, Any]:  # noqa: ARG002
+        """Gives the ``info`` of a state that was not stepped to.
+
+        Args:
+            state: the state.
+            params: the parameters.
+        """
+        return {
+            "invalid_action": jnp.bool_(False),
+            "tokens": state.spent,
+            "accuracy": jnp.float32(0),
+            "action_mask": state.reads < self.max_branches,
+        }
+
+    def is_truncated(self, state: BatchState, params: BatchParams) -> Bool[Array, ""]:  # noqa: ARG002
+        """Returns False: a budget ends every episode.
+
+        Args:
+            state: the state.
+            params: the parameters.
+        """
+        return jnp.bool_(False)
+
+    def _check(self, params: BatchParams) -> None:
+        if params.max_branches != self.max_branches:
+            raise InputError(
+                f"the parameters were made for max_branches={params.max_branches}, but the environment has "
+                f"{self.max_branches}; make them with its make_params"
+            )
+
+
+def _accuracy(state: BatchState, params: BatchParams) -> Float32[Array, ""]:
+    right = (state.answer == jnp.asarray(params.matrix.gold)) & (state.answer != NONE)
+    return jnp.mean(right, dtype=jnp.float32)
