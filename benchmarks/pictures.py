@@ -21,7 +21,7 @@ from playwright.sync_api import sync_playwright
 import autotts_jax as at
 from autotts_jax.core import devices
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.plots import save_figure
+from autotts_jax.figures import save_figure
 
 DOCS = Path(__file__).parents[1] / "docs"
 FAMILIES = ("sc", "asc", "esc", "parallel-probe", "cmc")
@@ -62,9 +62,9 @@ def main(
         learning_curves.draw([DOCS / "learners.csv"], drawn / "learners.png")
         for name, player in EPISODES.items():
             trace = at.trace("synthetic", player, cell="synthetic-XL/synthetic", question=3)
-            save_figure(trace.plot(), [drawn / name])
+            save_figure(trace.figure(), [drawn / name])
         learned = at.evaluate(f"{data}/*/aime25.json", ["cmc", "neural"])
-        save_figure(learned.frontier().plot(), [drawn / "neural.png"])
+        save_figure(learned.figure(), [drawn / "neural.png"])
         at.evaluate(data, FAMILIES).save(results)
         shutil.copy(results / "frontier.png", drawn / "frontier.png")
         photograph(results / "report.html", drawn / "report.png")

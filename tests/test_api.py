@@ -182,12 +182,20 @@ def test_without_what_draws_everything_else_is_written(result, tmp_path, monkeyp
     for missing in ("altair", "matplotlib", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, missing, None)
     files = result.save(tmp_path / "results")
-    names = {"episodes.parquet", "frontier.csv", "manifest.json", "paired.csv", "summary.csv"}
+    names = {
+        "episodes.parquet",
+        "frontier.csv",
+        "manifest.json",
+        "paired.csv",
+        "summary.csv",
+        "table.md",
+        "table.tex",
+    }
     assert {file.name for file in files} == {file.name for file in (tmp_path / "results").iterdir()} == names
     manifest = json.loads((tmp_path / "results" / "manifest.json").read_text())
     assert [entry["name"] for entry in manifest["controllers"]] == ["sc", "sc", "cmc", "cmc"]
     with pytest.raises(at.InputError, match=r"a picture needs matplotlib: pip install 'autotts-jax\[plot\]'"):
-        result.frontier().plot()
+        result.figure()
     console.print_written(files, report=True)
     told = capsys.readouterr().out.splitlines()[1]
     assert told == "for pictures and a report as well: pip install 'autotts-jax[plot]'"

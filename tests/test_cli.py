@@ -27,11 +27,12 @@ from autotts_jax.replay import SYNTHETIC_MODELS, compact, synthetic, write_compa
 EXAMPLES = Path(__file__).parents[1] / "examples" / "released_programs.py"
 FILES = {
     "episodes.parquet",
-    "frontier.png",
-    "frontier.svg",
+    *(f"{kind}.{ending}" for kind in ("frontier", "gains") for ending in ("pdf", "png", "svg")),
     "manifest.json",
     "paired.csv",
     "summary.csv",
+    "table.md",
+    "table.tex",
 } | ({"report.html"} if rendering.available() else set())
 OWN_CONTROLLER = """
 import autotts_jax as at
@@ -157,7 +158,12 @@ def test_trace_prints_an_episode_and_writes_files(run, folder, tmp_path):
     )
     assert (status, err) == (0, "")
     assert out.startswith("cmc@0.5 on synthetic-L/synthetic, question 2, seed 1")
-    assert {file.name for file in tmp_path.iterdir()} == {"trace.jsonl", "trace.png", "trace.svg"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "trace.jsonl",
+        "trace.pdf",
+        "trace.png",
+        "trace.svg",
+    }
 
 
 # --- data -----------------------------------------------------------------------------------------------

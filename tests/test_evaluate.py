@@ -15,13 +15,14 @@ from autotts_jax.core import check_beta
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import Evaluation, evaluate
 from autotts_jax.experiments.files import FILES, results_folder, write_csv
-from autotts_jax.experiments.plots import frontier_figure, pareto, save_figure
+from autotts_jax.experiments.plots import frontier_figure, pareto
 from autotts_jax.experiments.summary import (
     ALL_MODELS,
     Objective,
     Row,
     standard_error,
 )
+from autotts_jax.figures import save_figure
 from autotts_jax.policies import Play, select
 from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
 
@@ -337,14 +338,14 @@ def test_a_frontier_of_any_costs_can_be_drawn(rows, tmp_path):
 
 
 def test_names_leave_room_for_the_frontier_and_are_no_formulas(tmp_path):
-    names = ("$\\frac$", "long" * 50, *map(str, range(30)))
+    names = ("$\\frac$", "long" * 50, *map(str, range(200)))
     rows = [dataclasses.replace(row(10, 0.2), model=names[0], controller=name) for name in names]
     figure = frontier_figure(rows)
     save_figure(figure, [tmp_path / "frontier.png"])
     (legend,) = figure.legends
     shown = [text.get_text() for text in legend.get_texts()]
-    assert shown[1] == names[0]
-    assert shown[-1] == f"{len(names) + 1 - len(shown[:-1])} others"
+    assert shown[0] == names[0]
+    assert shown[-1] == f"{len(names) + 2 - len(shown[:-1])} others"
     assert len(legend.legend_handles) == len(shown)
     assert legend.get_window_extent().y0 >= 0
     assert figure.axes[0].get_window_extent().width > figure.bbox.width / 4

@@ -21,7 +21,7 @@ from searches import archive
 from toy_command import CONFIG, TOY
 
 import autotts_jax as at
-from autotts_jax import experiments
+from autotts_jax import experiments, figures
 from autotts_jax.cli import main as cli
 from autotts_jax.collect import Grader, LocalWorkers, Plan, Problem, Sampling, SimulatedEngine, collect, store
 from autotts_jax.core import devices
@@ -29,7 +29,7 @@ from autotts_jax.discovery import Distilled, VoteWeights, cmc
 from autotts_jax.discovery import entry as discovery_entry
 from autotts_jax.discovery.distillation import distill as distilling
 from autotts_jax.experiments import files as result_files
-from autotts_jax.experiments import live_runs, plots, tracing
+from autotts_jax.experiments import live_runs, tracing
 from autotts_jax.experiments.benchmark import TASKS, Benchmark, Score
 from autotts_jax.files import locked, write_atomically
 from autotts_jax.pages import rendering
@@ -154,7 +154,7 @@ def shorten(monkeypatch, results):
         monkeypatch.setattr(module, "open_grader", NoGrader)
     for (module, name), result in results.items():
         monkeypatch.setattr(module, name, lambda *_, result=result, **__: result)
-    for module in (plots, rendering, tracing):  # what they draw takes a second, and is files like others
+    for module in (figures, rendering, tracing):  # what they draw takes a second, and is files like others
         monkeypatch.setattr(module, "available", lambda: False)
     monkeypatch.setattr(
         discovery_entry, "DiscoveryRun", lambda _, *args, **options: archive(*args, **options)

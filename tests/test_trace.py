@@ -174,7 +174,12 @@ def test_a_budget_ends_the_traced_episode(dataset):
 
 def test_files_are_complete(traces, tmp_path):
     trace = traces["cmc@0.5"][0]
-    assert [file.name for file in trace.save(tmp_path)] == ["trace.jsonl", "trace.png", "trace.svg"]
+    assert [file.name for file in trace.save(tmp_path)] == [
+        "trace.jsonl",
+        "trace.pdf",
+        "trace.png",
+        "trace.svg",
+    ]
     head, *lines = map(json.loads, (tmp_path / "trace.jsonl").read_text().splitlines())
     assert head["answer"] == trace.answer
     assert head["correct"] == (trace.answer == trace.gold)
@@ -271,7 +276,11 @@ def test_signals_that_a_controller_reads_are_shown(tmp_path):
     for branch, texts, numbers in shown:
         told = zip(texts, recorded[branch], strict=False)
         assert numbers == [None if text is None else value for text, value in told]
-    assert [panel.get_title() for panel in trace.plot().axes] == ["", "conf_low", ""]  # the last is its scale
+    assert [panel.get_title() for panel in trace.figure().axes] == [
+        "",
+        "conf_low",
+        "",
+    ]  # the last is its scale
     assert trace._repr_html_().count("<figure") == 2
 
 

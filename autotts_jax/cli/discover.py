@@ -291,7 +291,7 @@ def show(
             kind = lineage.suffix.removeprefix(".").lower()
             if kind not in kinds:
                 raise InputError(f"--lineage {lineage}: the suffix must be one of {', '.join(sorted(kinds))}")
-            figure.savefig(content, format=kind, dpi=150)
+            figure.savefig(content, format=kind)
             write_atomically(lineage, content.getvalue())
         if parquet is not None:
             found.to_parquet(parquet)

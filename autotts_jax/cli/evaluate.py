@@ -22,6 +22,7 @@ from autotts_jax.cli.options import (
     SealOptions,
 )
 from autotts_jax.errors import InputError
+from autotts_jax.figures import width_of
 
 DEFAULT_CONTROLLERS = "sc@64,asc@64,esc@64,parallel-probe@64,cmc"
 
@@ -86,6 +87,16 @@ def evaluate(
     ] = None,
     seal: SealOptions,
     out: OutOption = None,
+    figure_size: Annotated[
+        str,
+        typer.Option(metavar="SIZE", help="Width of the pictures: column, 3.3 inches, or page, 6.75 inches."),
+    ] = "page",
+    panels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL/BENCHMARK,...", help="Cells in the pictures, a panel each.", show_default="all"
+        ),
+    ] = None,
     cache: CacheOption = True,
 ) -> None:
     """Replay controllers over probe matrices and print the accuracy-cost table.
@@ -95,21 +106,26 @@ def evaluate(
     A player from a file or a module that fails or breaks a limit has no results: a warning says why, and the
     exit status is 2.
 
-    With --out: report.html, a page with all of it, episodes.parquet, summary.csv, paired.csv, frontier.png,
-    frontier.svg and manifest.json, and frontier.csv with the comparison. The page needs Altair, the pictures
-    Matplotlib.
+    With --out: report.html, a page with all of it, episodes.parquet, summary.csv, paired.csv, table.md,
+    table.tex and manifest.json; the pictures frontier and gains as .pdf, .png and .svg; and frontier.csv with
+    the comparison. The page needs Altair, the pictures Matplotlib.
     """
     with working() as on_progress:
         from autotts_jax.core import devices
+        from autotts_jax.experiments.plots import check_panels
 
         devices.configure(cache)
         if controllers is not None and controller is not None:
             raise InputError("--controllers and --controller exclude each other; give one of them")
         objective = at.Objective(gamma, kappa_probe, cost.model())
         players = named_players(DEFAULT_CONTROLLERS if controllers is None else controllers, controller, beta)
+        if out is None and (figure_size != "page" or panels is not None):
+            raise InputError("--figure-size and --panels are of the pictures in --out; give a folder as well")
+        width_of(figure_size)
         check_folder(out, evaluation=True)
         on_progress("reading data", 0, 0)
         dataset = at.load(data or "synthetic", encoding)
+        chosen = None if panels is None else check_panels(dataset, panels.split(","))
         devices.pin_devices()
         on_progress("compiling", 0, 0)
         began = time.perf_counter()
@@ -130,7 +146,7 @@ def evaluate(
         seconds = time.perf_counter() - began
         on_progress("summary", 0, 0)
         frontier = evaluation.frontier()
-        files = evaluation.save(out) if out is not None else []
+        files = evaluation.save(out, size=figure_size, panels=chosen) if out is not None else []
     console().print(evaluation.table())
     if frontier.comparisons:
         console().print(frontier.table())

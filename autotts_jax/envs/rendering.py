@@ -6,31 +6,35 @@ import math
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
+from autotts_jax import styles
 from autotts_jax.extras import needs
+from autotts_jax.figures import LINE, add_legend, new_figure, width_of, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-GOLD_ANSWER = "#2a9d55"
-WRONG_ANSWER = "#d1495b"
 SIGNAL_COLOURS = "viridis"
 """Matplotlib's name of the colours of a signal, from its least value to its largest."""
-OTHER_COLOURS = ("#3c6fb4", "#edae49", "#8e5ea2", "#5bc0be", "#b5651d", "#e29ac4")
-MINOR_ANSWER = "#b8b8b8"
-UNREVEALED_COLOUR = "#f0f0f0"
+
+SIGN_MARKERS = {styles.RIGHT_SIGN: "+", styles.WRONG_SIGN: "_"}
+"""Matplotlib's names of the signs of answers."""
 
 FINISHED, PRUNED, RUNNING = "o", "x", ">"
-FRAME_INCHES = (9, 6)
-"""The largest width and height of a frame, so that it fits a page."""
-PANELS = 3
-"""Pictures side by side in one figure."""
+PANELS = {"column": 1, "page": 3}
+"""Panels side by side in a figure, by its size."""
+
+FRAME_DOTS = 150
+"""Dots of an inch of a frame, …"""
+
+FRAME_LEGEND = 0.6
+"""… and inches of its legend, whatever that has to say."""
 LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 """Names of answers in the order in which they were first revealed; further ones are ``*``."""
 
@@ -105,9 +109,10 @@ def draw_array(name: str, view: Frame) -> UInt8[np.ndarray, "height width 3"]:
         view.finished[:opened].tolist(),
         view.pruned[:opened].tolist(),
         answer=_letter(view.answer),
-        size=view.shown.shape,
+        room=view.shown.shape,
     )
-    figure.set_size_inches(np.minimum(figure.get_size_inches(), FRAME_INCHES))
+    figure.set_dpi(FRAME_DOTS)
+    figure.set_figheight(_height(len(view.shown)) + FRAME_LEGEND)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     image = np.array(canvas.buffer_rgba())[..., :3]
@@ -129,8 +134,9 @@ def episode_figure(
     *,
     answer: str | None,
     gold: str | None = None,
-    size: tuple[int, int] | None = None,
+    room: tuple[int, int] | None = None,
     signals: Mapping[str, Sequence[Sequence[float | None]]] | None = None,
+    size: str = "page",
 ) -> Figure:
     """One episode, coloured by answer, and beside that by the values of each signal.
 
@@ -141,48 +147,81 @@ def episode_figure(
         pruned: branches given up.
         answer: the answer given, None for none.
         gold: the right answer; None where it is not to be seen.
-        size: branches and depths that there is room for; as many as there are when None.
+        room: branches and depths that there is room for; as many as there are when None.
         signals: values at the same depths by the name of the signal, None where not revealed.
+        size: ``column`` or ``page``.
 
     Raises:
-        InputError: Matplotlib is missing.
+        InputError: Matplotlib is missing, or there is no such size.
     """
-    with needs("plot", "a picture"):
+    width = width_of(size)
+    with new_figure(width) as figure:
         from matplotlib.cm import ScalarMappable
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
 
-    signals = signals or {}
-    counts = Counter(text for branch in shown for text in branch if text is not None)
-    colour = answer_colours(shown, answer, gold)
-    named = [text for text in colour if text in counts]
-    rows, depth = size or (max(len(shown), 1), max(map(len, shown), default=1))
-
-    count = 1 + len(signals)
-    across, down = min(count, PANELS), math.ceil(count / PANELS)
-    inches = across * min(2.5 + 0.16 * depth, 16) + 2, down * max(1.4 + 0.14 * rows, 2.4)
-    figure = Figure(figsize=inches, layout="constrained")
-    (panel, *others), spare = np.split(figure.subplots(down, across, squeeze=False).ravel(), [count])
-    for each in spare:
-        each.remove()
-    _draw_cells(panel, answer_cells(shown, colour), rows, depth)
-    for other, (name, values) in zip(others, signals.items(), strict=True):
-        _draw_cells(other, signal_cells(values), rows, depth)
-        figure.colorbar(ScalarMappable(_signal_scale(values), SIGNAL_COLOURS), ax=other)
-        other.set_title(name, fontsize=10)
-    lengths = [len(branch) for branch in shown]
-    for each in (panel, *others):
-        _mark_ends(each, lengths, finished, pruned)
-        each.set_xlim(0.5, depth + 1.8)
-        each.set_xlabel("depth, intervals")
-        each.set_ylabel("branch, in opening order")
-    (figure.suptitle if others else panel.set_title)(title, fontsize=10)
-    swatches = [Patch(color=colour[text], label=answer_label(text, answer, gold)) for text in named]
-    if len(counts) > len(named):
-        swatches.append(Patch(color=MINOR_ANSWER, label=f"{len(counts) - len(named)} other answers"))
-    marks = panel.get_legend_handles_labels()[0]
-    figure.legend(handles=swatches + marks, loc="outside right upper", fontsize=8, frameon=False)
+        signals = signals or {}
+        colour = answer_colours(shown, answer, gold)
+        rows, depth = room or (max(len(shown), 1), max(map(len, shown), default=1))
+        count = 1 + len(signals)
+        across = min(count, PANELS[size])
+        down = math.ceil(count / across)
+        (panel, *others), spare = np.split(figure.subplots(down, across, squeeze=False).ravel(), [count])
+        for each in spare:
+            each.remove()
+        _draw_cells(panel, answer_cells(shown, colour), rows, depth)
+        cell = min(72 * _height(rows) / rows, 55 * width / across / depth)  # points
+        entries = _draw_signs(panel, shown, colour, answer, gold, cell)
+        for other, (name, values) in zip(others, signals.items(), strict=True):
+            _draw_cells(other, signal_cells(values), rows, depth)
+            figure.colorbar(ScalarMappable(_signal_scale(values), SIGNAL_COLOURS), ax=other)
+            other.set_title(wrapped(name, width / across), parse_math=False)
+        lengths = [len(branch) for branch in shown]
+        for each in (panel, *others):
+            each.grid(visible=False)
+            ends = _mark_ends(each, lengths, finished, pruned, cell)
+            each.set_xlim(0.5, depth + 1.8)
+            each.set_xlabel("depth, intervals")
+        for each in (panel, *others)[::across]:
+            each.set_ylabel("branch, in opening order")
+        heading = wrapped(title, width)
+        figure.suptitle(heading, parse_math=False)
+        legend = add_legend(figure, entries + ends)
+        figure.set_figheight(down * _height(rows) + (heading.count("\n") + 1) * LINE + legend)
     return figure
+
+
+def _height(rows: int) -> float:
+    """Inches of a panel with so many branches, and of what is below it."""
+    return min(max(0.11 * rows, 1.0), 4.5) + 0.5
+
+
+def _draw_signs(
+    panel: Axes,
+    shown: Sequence[Sequence[str | None]],
+    colour: Mapping[str, str],
+    answer: str | None,
+    gold: str | None,
+    cell: float,
+) -> list[tuple[Any, str]]:
+    """Draws a sign on the right answer and on a wrong one that is given; returns entries of a legend."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    counts = Counter(text for branch in shown for text in branch if text is not None)
+    entries: list[tuple[Any, str]] = []
+    for text in (text for text in colour if text in counts):
+        patch = Patch(color=colour[text])
+        sign = answer_sign(text, answer, gold)
+        if sign:
+            marker = SIGN_MARKERS[sign]
+            rows = [row for row, branch in enumerate(shown) for at in branch if at == text]
+            depths = [depth for branch in shown for depth, at in enumerate(branch, 1) if at == text]
+            dots = (0.6 * min(cell, 8)) ** 2
+            panel.scatter(depths, rows, marker=marker, s=dots, c="white", linewidths=0.7)
+            on = Line2D([], [], linestyle="none", marker=marker, markersize=4, color="white")
+        entries.append(((patch, on) if sign else patch, answer_label(text, answer, gold)))
+    if minor := len(counts) - len(entries):
+        entries.append((Patch(color=styles.MINOR), f"{minor} other answers"))
+    return entries
 
 
 def _draw_cells(panel: Axes, cells: Sequence[Sequence[str]], rows: int, depth: int) -> None:
@@ -197,22 +236,29 @@ def _draw_cells(panel: Axes, cells: Sequence[Sequence[str]], rows: int, depth: i
     panel.imshow(image, aspect="auto", extent=extent, interpolation="none")
 
 
-def _mark_ends(panel: Axes, lengths: Sequence[int], finished: Sequence[bool], pruned: Sequence[bool]) -> None:
-    """Marks where each branch ends, and how."""
+def _mark_ends(
+    panel: Axes, lengths: Sequence[int], finished: Sequence[bool], pruned: Sequence[bool], cell: float
+) -> list[tuple[Any, str]]:
+    """Marks where each branch ends, and how; returns entries of a legend."""
     from matplotlib.ticker import MaxNLocator
 
     ends, branches = np.array(lengths) + 0.9, np.arange(len(lengths))
     done, given_up = np.asarray(finished, bool), np.asarray(pruned, bool)
+    entries: list[tuple[Any, str]] = []
     for mask, marker, label in (
         (done, FINISHED, "finished"),
         (given_up, PRUNED, "pruned"),
         (~done & ~given_up, RUNNING, "running"),
     ):
         if mask.any():
-            panel.scatter(
-                ends[mask], branches[mask], marker=marker, s=14, c="black", linewidths=0.9, label=label
+            dots = (0.6 * min(max(cell, 3), 6)) ** 2
+            marks = panel.scatter(
+                ends[mask], branches[mask], marker=marker, s=dots, c="black", linewidths=0.7
             )
+            entries.append((marks, label))
     panel.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins="auto"))
+    return entries
 
 
 def signal_cells(values: Sequence[Sequence[float | None]]) -> list[list[str]]:
@@ -233,7 +279,7 @@ def signal_cells(values: Sequence[Sequence[float | None]]) -> list[list[str]]:
 
     scale, colours = _signal_scale(values), colormaps[SIGNAL_COLOURS]
     return [
-        [UNREVEALED_COLOUR if value is None else to_hex(colours(scale(value))) for value in branch]
+        [styles.UNREVEALED if value is None else to_hex(colours(scale(value))) for value in branch]
         for branch in values
     ]
 
@@ -258,13 +304,13 @@ def _signal_scale(values: Sequence[Sequence[float | None]]) -> Normalize:
 
 
 def short_answer(text: str) -> str:
-    """Shortens an answer to one line, without dollar signs, which would start a formula.
+    """Shortens an answer to one line.
 
     Args:
         text: the answer.
     """
     text = " ".join(text.split())
-    return (text if len(text) <= 16 else text[:15] + "…").replace("$", r"\$")
+    return text if len(text) <= 16 else text[:15] + "…"
 
 
 def answer_colours(
@@ -278,14 +324,15 @@ def answer_colours(
         gold: the right answer; None where it is not to be seen.
 
     Returns:
-        Colours by answer; answers without one share `MINOR_ANSWER`.
+        Colours by answer; answers without one share `styles.MINOR`.
     """
     counts = Counter(text for branch in shown for text in branch if text is not None)
-    colour = {} if gold is None else {gold: GOLD_ANSWER}
-    if answer is not None:
-        colour.setdefault(answer, WRONG_ANSWER)
-    others = [text for text, _ in counts.most_common() if text not in colour]
-    return colour | dict(zip(others, OTHER_COLOURS, strict=False))
+    colour = {} if gold is None else {gold: styles.RIGHT}
+    if gold is not None and answer is not None:
+        colour.setdefault(answer, styles.WRONG)
+    given_first = [*([] if answer is None else [answer]), *(text for text, _ in counts.most_common())]
+    others = [text for text in dict.fromkeys(given_first) if text not in colour]
+    return colour | dict(zip(others, styles.OTHERS, strict=False))
 
 
 def answer_cells(shown: Sequence[Sequence[str | None]], colour: Mapping[str, str]) -> list[list[str]]:
@@ -296,9 +343,25 @@ def answer_cells(shown: Sequence[Sequence[str | None]], colour: Mapping[str, str
         colour: colours by answer, as `answer_colours` gives them.
     """
     return [
-        [UNREVEALED_COLOUR if text is None else colour.get(text, MINOR_ANSWER) for text in branch]
+        [styles.UNREVEALED if text is None else colour.get(text, styles.MINOR) for text in branch]
         for branch in shown
     ]
+
+
+def answer_sign(text: str, answer: str | None, gold: str | None) -> str:
+    """Gives the sign that stands on an answer, so that colour alone does not tell right from wrong.
+
+    Args:
+        text: the answer.
+        answer: the answer given, None for none.
+        gold: the right answer; None where it is not to be seen.
+
+    Returns:
+        The sign; empty for an answer that is neither right nor given.
+    """
+    if text == gold:
+        return styles.RIGHT_SIGN
+    return styles.WRONG_SIGN if text == answer and gold is not None else ""
 
 
 def answer_label(text: str, answer: str | None, gold: str | None) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from autotts_jax import figures
 from autotts_jax.checks import check_callback, check_choice, check_float, check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.commands import without_secrets
@@ -99,17 +100,6 @@ class Frontiers:
 
     rows: tuple[Row, ...]
     comparisons: tuple[Comparison, ...]
-
-    def plot(self) -> Figure:
-        """Draws accuracy against tokens: a panel for each benchmark and model, a line for each controller.
-
-        Returns:
-            The figure.
-
-        Raises:
-            InputError: Matplotlib is missing.
-        """
-        return plots.frontier_figure(self.rows)
 
     def table(self) -> Table:
         """Shows the comparisons, those of a benchmark by the mean of its models.
@@ -275,7 +265,7 @@ class Evaluation:
         """Compares the accuracy-cost frontiers of the controllers that were swept over several values.
 
         Returns:
-            The frontiers: ``table()``, ``plot()`` and ``summary()``.
+            The frontiers: ``table()`` and ``summary()``.
         """
         return Frontiers(self.rows, self._comparisons)
 
@@ -283,32 +273,73 @@ class Evaluation:
     def _comparisons(self) -> tuple[Comparison, ...]:
         return tuple(compare(self.dataset, self.plays, self.objective, self.probe_tokens))
 
-    def save(self, folder: str | Path) -> list[Path]:
-        """Writes ``episodes.parquet``, ``summary.csv``, ``paired.csv``, the frontier and ``manifest.json``.
+    def figure(
+        self, kind: str = "frontier", *, size: str = "page", panels: Sequence[str] | None = None
+    ) -> Figure:
+        """Draws the results for a paper; text stays text in PDF and SVG.
 
-        The frontier is ``frontier.png`` and ``frontier.svg`` where Matplotlib is installed, and
-        ``frontier.csv`` where there are comparisons. ``report.html``, all of it in one page that needs no
-        network, is written where Altair is installed. The files appear together, when all are complete, and
-        those of an earlier evaluation are replaced or removed.
+        Args:
+            kind: ``frontier`` for accuracy against tokens, or ``gains`` for the gain in accuracy of each
+                setting over the first one, with its 95 % interval.
+            size: ``column`` for a column of a paper, 3.3 inches wide, or ``page``, 6.75 inches.
+            panels: the cells to draw, as ``model/benchmark``, a panel each; all of them when None.
+
+        Returns:
+            The figure; ``.savefig("frontier.pdf")`` saves it.
+
+        Raises:
+            InputError: Matplotlib is missing, there is no such kind, size or cell, or there is one setting
+                alone and so no gains.
+
+        Example:
+            >>> import autotts_jax as at
+            >>> result = at.evaluate("smollm2", ["sc@8", "cmc@0.5"], seeds=2)
+            >>> figure = result.figure("gains", size="column")
+            >>> figure.get_size_inches()[0]
+            np.float64(3.3)
+        """
+        draw = plots.KINDS[check_choice("kind of figure", kind, plots.KINDS)]
+        return draw(plots.rows_of(self.rows, panels), size)
+
+    def save(
+        self, folder: str | Path, *, size: str = "page", panels: Sequence[str] | None = None
+    ) -> list[Path]:
+        """Writes the results as files, which appear together, when all are complete.
+
+        These are ``episodes.parquet``, ``summary.csv``, ``paired.csv``, ``table.md``, ``table.tex`` and
+        ``manifest.json``; ``frontier.csv`` where there are comparisons; where Matplotlib is installed, each
+        kind of `figure` that there is as ``.pdf``, ``.png`` and ``.svg``; and where Altair is,
+        ``report.html``, all of it in one page that needs no network. Files of an earlier evaluation are
+        replaced or removed.
 
         Args:
             folder: where to write them; made if need be.
+            size: size of the pictures, as `figure` takes it.
+            panels: cells in the pictures, likewise.
 
         Returns:
             The files.
 
         Raises:
-            InputError: the folder cannot be written to, or holds what no evaluation has written.
+            InputError: there is no such size or cell, or the folder cannot be written to, or holds what no
+                evaluation has written.
         """
         frontier = self.frontier()
+        figures.width_of(size)
+        rows = plots.rows_of(self.rows, panels)
         with results_folder(folder, FILES) as partial:
             pq.write_table(self.episodes(), partial / "episodes.parquet")
             write_csv(partial / "summary.csv", self.summary())
             write_csv(partial / "paired.csv", self.paired())
+            (partial / "table.md").write_text(self.table().markdown(), encoding="utf-8")
+            (partial / "table.tex").write_text(self.table().latex(), encoding="utf-8")
             if frontier.comparisons:
                 write_csv(partial / "frontier.csv", frontier.summary())
-            if plots.available():
-                plots.save_figure(frontier.plot(), [partial / "frontier.png", partial / "frontier.svg"])
+            if figures.available():
+                kinds = plots.KINDS if len(dict.fromkeys(row.name for row in rows)) > 1 else ("frontier",)
+                for kind in kinds:
+                    files = [partial / f"{kind}.{ending}" for ending in figures.FORMATS]
+                    figures.save_figure(plots.KINDS[kind](rows, size), files)
             if rendering.available():
                 (partial / "report.html").write_text(self._report(), encoding="utf-8")
             write_manifest(partial, self.manifest())
@@ -397,8 +428,8 @@ def evaluate(
         on_progress: called with what is running, how many of its episodes have ended, and how many it has.
 
     Returns:
-        The results: ``table()``, ``summary()``, ``episodes()``, ``paired()``, ``frontier()`` and
-        ``save(folder)``.
+        The results: ``table()``, ``summary()``, ``episodes()``, ``paired()``, ``frontier()``,
+        ``figure(kind)`` and ``save(folder)``.
 
     Raises:
         InputError: the arguments do not fit together, or every player failed. Where some sealed players fail

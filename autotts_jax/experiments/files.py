@@ -19,6 +19,7 @@ import pyarrow as pa
 from autotts_jax.core.view import StopReason
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.frontier import Comparison
+from autotts_jax.figures import FORMATS
 from autotts_jax.files import destination, locked, read_bytes
 from autotts_jax.parsing import parse_json
 from autotts_jax.policies.player import Play
@@ -50,8 +51,9 @@ FILES = (
     "paired.csv",
     "frontier.csv",
     "scores.csv",
-    "frontier.png",
-    "frontier.svg",
+    *(f"{kind}.{ending}" for kind in ("frontier", "gains") for ending in FORMATS),
+    "table.md",
+    "table.tex",
     "report.html",
     MANIFEST,
 )

@@ -191,6 +191,11 @@ class Row:
         """The name of the setting, ``controller@value``."""
         return name_of(self.controller, self.value)
 
+    @property
+    def cell(self) -> str:
+        """The name of the model on the benchmark, ``model/benchmark``."""
+        return f"{self.model}/{self.benchmark}"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Setting:

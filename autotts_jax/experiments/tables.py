@@ -17,6 +17,7 @@ from autotts_jax.collect.estimate import ANSWER, Estimate
 from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Usage
 from autotts_jax.core.costs import UNITS, CostName
+from autotts_jax.experiments import markup
 from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
 from autotts_jax.experiments.summary import Row
 from autotts_jax.intervals import FEWEST
@@ -93,6 +94,14 @@ class Table:
         return console.export_html(inline_styles=True, code_format=HTML)
 
     _repr_html_ = html
+
+    def markdown(self) -> str:
+        """Writes the tables and their notes as Markdown."""
+        return markup.markdown(self._parts(UNLIMITED))
+
+    def latex(self) -> str:
+        """Writes the tables and their notes as LaTeX, which needs the package ``booktabs``."""
+        return markup.latex(self._parts(UNLIMITED))
 
     def __reduce__(self) -> tuple[Callable[[str], Table], tuple[str]]:
         return _of_text, (str(self),)

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from rich.console import RenderableType
 
+from autotts_jax import styles
 from autotts_jax.checks import check_bool, check_choice, check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.forks import refuse_forks
@@ -22,7 +23,6 @@ from autotts_jax.core.stepping import Decision, Ended, ReplayExecutor
 from autotts_jax.core.view import UNREVEALED, StopReason
 from autotts_jax.core.votes import confidence_table
 from autotts_jax.envs.rendering import (
-    MINOR_ANSWER,
     answer_cells,
     answer_colours,
     answer_label,
@@ -40,9 +40,9 @@ from autotts_jax.experiments.evaluation import (
     warn_of_no_branch,
 )
 from autotts_jax.experiments.files import results_folder
-from autotts_jax.experiments.plots import available, save_figure
 from autotts_jax.experiments.report.charts import drawn_episode
 from autotts_jax.experiments.tables import WIDTH, Table, add_row, plain_table, thousands
+from autotts_jax.figures import FORMATS, available, save_figure
 from autotts_jax.pages.notebook import shown
 from autotts_jax.pages.rendering import Drawn
 from autotts_jax.policies.player import warn_of_distance
@@ -143,20 +143,23 @@ class Trace:
         """
         return Table(self._parts)
 
-    def plot(self) -> Figure:
+    def figure(self, *, size: str = "page") -> Figure:
         """Draws the episode: branches as rows, depth as columns, coloured by answer.
 
-        Each signal that the player reads has a panel of its own beside that, coloured by value.
+        Each signal that the player reads has a panel of its own beside that, coloured by value. Text stays
+        text in PDF and SVG.
+
+        Args:
+            size: ``column`` for a column of a paper, 3.3 inches wide, or ``page``, 6.75 inches.
 
         Returns:
             The figure.
 
         Raises:
-            InputError: Matplotlib is missing.
+            InputError: Matplotlib is missing, or there is no such size.
         """
         given = "no answer" if self.answer is None else short_answer(self.answer)
-        named = self.title.replace("$", r"\$")  # which would start a formula
-        title = f"{named}\nanswered {given}, right is {short_answer(self.gold)}"
+        title = f"{self.title}\nanswered {given}, right is {short_answer(self.gold)}"
         return episode_figure(
             title,
             self.shown,
@@ -165,10 +168,11 @@ class Trace:
             answer=self.answer,
             gold=self.gold,
             signals=self.signals,
+            size=size,
         )
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Writes ``trace.jsonl``, and ``trace.png`` and ``trace.svg`` where Matplotlib is installed.
+        """Writes ``trace.jsonl``, and ``trace.pdf``, ``.png`` and ``.svg`` where Matplotlib is installed.
 
         The first line of ``trace.jsonl`` is about the episode; each line after it is a decision.
 
@@ -191,10 +195,11 @@ class Trace:
         }
         lines = [episode, *map(_as_line, self.steps)]
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        with results_folder(folder, ("trace.png", "trace.svg", "trace.jsonl")) as partial:
+        pictures = [f"trace.{kind}" for kind in FORMATS]
+        with results_folder(folder, (*pictures, "trace.jsonl")) as partial:
             (partial / "trace.jsonl").write_text(text, encoding="utf-8")
             if available():
-                save_figure(self.plot(), [partial / "trace.png", partial / "trace.svg"])
+                save_figure(self.figure(), [partial / name for name in pictures])
             names = sorted(file.name for file in partial.iterdir())
         return [Path(folder) / name for name in names]
 
@@ -204,7 +209,7 @@ class Trace:
     def _repr_html_(self) -> str:
         colour = answer_colours(self.shown, self.answer, self.gold)
         legend = {answer_label(text, self.answer, self.gold): of for text, of in colour.items()}
-        legend["other answers"] = MINOR_ANSWER
+        legend["other answers"] = styles.MINOR
 
         def draw() -> list[Drawn]:
             answers = drawn_episode(
@@ -274,7 +279,7 @@ def trace(
         sealing: how code from files and modules is run, as in `autotts_jax.evaluate`.
 
     Returns:
-        The episode: ``table()``, ``plot()``, ``save(folder)``.
+        The episode: ``table()``, ``figure()``, ``save(folder)``.
 
     Raises:
         InputError: there is no such cell or question, the recorded order is asked for with a seed or a

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from autotts_jax import figures
 from autotts_jax.collect.loading import loaded
 from autotts_jax.errors import InputError
-from autotts_jax.experiments import plots
 from autotts_jax.experiments.evaluation import PROTOCOLS, Evaluation, OnProgress, evaluate
 from autotts_jax.experiments.files import SUMMARY_COLUMNS, rows_table
 from autotts_jax.experiments.papers.page import Grid, Page, Section
@@ -24,6 +24,7 @@ from autotts_jax.experiments.papers.playing import (
     families,
 )
 from autotts_jax.experiments.papers.published import DIFFERENT, PUBLISHED, TOKENS_SAVED, Published
+from autotts_jax.experiments.plots import frontier_figure
 from autotts_jax.experiments.summary import ALL_MODELS, Row
 from autotts_jax.experiments.tables import points, ratio_text, thousands
 from autotts_jax.policies.player import name_of
@@ -291,7 +292,7 @@ def _scaling(evaluation: Evaluation) -> Section:
         grids,
         evaluation.summary(),
         printed=False,
-        figure=plots.frontier_figure(evaluation.rows) if plots.available() else None,
+        figure=frontier_figure(evaluation.rows) if figures.available() else None,
         rows=evaluation.rows,
     )
 

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 from rich.console import RenderableType
 
-from autotts_jax.experiments import plots
 from autotts_jax.experiments.files import results_folder, write_csv
+from autotts_jax.experiments.markup import markdown_table
 from autotts_jax.experiments.report import charts
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import Table, add_row, numbers_table
+from autotts_jax.figures import save_figure
 from autotts_jax.files import destination
 from autotts_jax.pages import rendering
 from autotts_jax.pages.rendering import Cells, CellsRow, Part, render_parts
 from autotts_jax.replay.dataset import ProbeDataset
-from autotts_jax.terminal import printable, styled
+from autotts_jax.terminal import styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -126,12 +127,12 @@ class Page:
         ]
         for section in self.sections:
             lines += [f"## {section.title}", section.text]
-            lines += [_markdown(grid) for grid in section.grids]
+            lines += [markdown_table(*grid) for grid in section.grids]
             if section.figure is not None:
                 lines.append(f"![{section.title}]({self._file(section, 'png')})")
             if section.data is not None:
                 lines.append(f"All numbers: [{self._file(section, 'csv')}]({self._file(section, 'csv')})")
-        lines += ["## Data", _markdown(Grid("", CELL_HEADINGS, self._cells()))]
+        lines += ["## Data", markdown_table("", CELL_HEADINGS, self._cells())]
         return "\n\n".join(lines) + "\n"
 
     def _cells(self) -> list[tuple[str, ...]]:
@@ -198,7 +199,7 @@ class Page:
                 if section.data is not None:
                     write_csv(partial / self._file(section, "csv"), section.data)
                 if section.figure is not None:
-                    plots.save_figure(section.figure, [partial / self._file(section, "png")])
+                    save_figure(section.figure, [partial / self._file(section, "png")])
             if rendering.available():
                 (partial / html).write_text(self.html(), encoding="utf-8")
             (partial / page).write_text(self.markdown(), encoding="utf-8")
@@ -228,15 +229,3 @@ def _rich(grid: Grid) -> RenderableType:
     for line in grid.lines:
         add_row(table, *line)
     return table
-
-
-def _markdown(grid: Grid) -> str:
-    title = [f"**{_escaped(grid.title)}**\n"] if grid.title else []
-    rule = ["---", *["---:"] * (len(grid.headings) - 1)]
-    rows = [map(_escaped, grid.headings), rule, *(map(_escaped, line) for line in grid.lines)]
-    return "\n".join([*title, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def _escaped(text: str) -> str:
-    """Text that Markdown shows as it is: names may come from others."""
-    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", printable(text))
