@@ -3,9 +3,11 @@
 import csv
 import dataclasses
 import html
+import io
 import json
 import re
 import types
+from pathlib import Path
 
 import altair
 import pyarrow.parquet as pq
@@ -30,7 +32,7 @@ CONTROLLERS = ("sc@1", "sc@2", "sc@4", "cmc@0.1", "cmc@0.5", "asc@4")
 
 
 DATA = synthetic(models=SYNTHETIC_MODELS[1:3], questions=4, branches=10)
-WIDTHS = [390, pytest.param(1280, marks=pytest.mark.nightly)]
+WIDTHS = [400, pytest.param(1280, marks=pytest.mark.nightly)]
 """Of a telephone, on which less fits, and of a screen."""
 
 
@@ -136,11 +138,13 @@ def test_nothing_from_outside_ends_an_element():
     assert embedded(text) == {"name": printable(HOSTILE), "none": None}
 
 
-def opened(browser, file, width):
+def opened(browser, file, width, scheme="light"):
     """A page whose charts are drawn, and lists of what it says and of what it asks for."""
     said, asked = [], []
     viewport = {"width": width, "height": 844}
-    page = browser.new_context(viewport=viewport, reduced_motion="reduce").new_page()
+    page = browser.new_context(
+        viewport=viewport, color_scheme=scheme, reduced_motion="reduce", accept_downloads=True
+    ).new_page()
     page.set_default_timeout(60_000)
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
@@ -251,18 +255,21 @@ def test_a_browser_shows_an_evaluation(browser, results, width):
     button.click()
     viewer = page.get_by_role("dialog")
     expect(viewer.get_by_role("heading", name=f"{one['cell']}, question {one['question']}")).to_be_visible()
-    for side, (name, play) in enumerate(list(one["plays"].items())[:2]):
-        assert viewer.locator("select").nth(side).input_value() == name
+    opened_on = [viewer.locator("select").nth(side).input_value() for side in range(2)]
+    plays = [one["plays"][name] for name in opened_on]
+    answers = {play["correct"] for play in one["plays"].values()}
+    assert {play["correct"] for play in plays} == answers, "two that differ, where two do"
+    for side, play in enumerate(plays):
         (row,) = (row for row in played if name_of(row) == play["setting"] and row["seed"] == one["seed"])
         outcome = viewer.locator(".outcome").nth(side)
         expect(outcome).to_contain_text("right" if row["correct"] else "wrong")
         expect(outcome).to_contain_text(f"round {row['rounds']}, {row['tokens']:,} tokens")
-    rounds = max(len(play["tokens"]) - 1 for play in list(one["plays"].values())[:2])
+    rounds = max(len(play["tokens"]) - 1 for play in plays)
     now = viewer.locator("output")
     expect(now).to_have_text(f"{rounds} / {rounds}")
     page.keyboard.press("Home")
     expect(now).to_have_text(f"0 / {rounds}")
-    left = next(iter(one["plays"].values()))
+    left = plays[0]
     expect(viewer.locator(".doing").first).to_contain_text(f"{left['tokens'][0]:,} tokens")
     cells = viewer.locator(".picture").first.locator(".mark-rect path")
     expect(cells).to_have_count(sum(at_round == 0 for read, _, _ in left["branches"] for at_round in read))
@@ -276,6 +283,79 @@ def test_a_browser_shows_an_evaluation(browser, results, width):
     expect(viewer).not_to_be_visible()
     assert said == []
     assert asked == [(results / "report.html").as_uri()]
+
+
+def saved(page, name):
+    """What a button downloads, and the name of its file."""
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=f"Download {name}").locator("visible=true").first.click()
+    return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
+
+
+def shown_in(table):
+    """The headings and the visible lines of a table, as texts without buttons."""
+    texts = table.evaluate(
+        """table => Array.from(table.rows).filter((row) => row.checkVisibility()).map((row) =>
+            Array.from(row.cells).filter((cell) => cell.checkVisibility()).map((cell) => {
+                const copy = cell.cloneNode(true);
+                copy.querySelectorAll("[data-episode]").forEach((button) => button.remove());
+                return copy.textContent.trim();
+            }))"""
+    )
+    return [[str(text) for text in line] for line in texts]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
+def test_a_reader_takes_results_along(browser, results, width, scheme):
+    from PIL import Image
+    from playwright.sync_api import expect
+
+    page, said, _ = opened(browser, results / "report.html", width, scheme)
+    for button in page.locator("[data-episode]:visible").all()[:3]:
+        box = button.bounding_box()
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= width, "in reach without scrolling a table"
+    # What is downloaded is what is shown, also after it was sorted and searched.
+    results_table = page.locator("section", has=page.get_by_role("heading", name="Results")).locator(
+        "table:visible"
+    )
+    before = shown_in(results_table)
+    heading = results_table.get_by_role("button", name="accuracy, %")
+    for down in (False, True):
+        heading.click()
+        lines = shown_in(results_table)[1:]
+        accuracies = [float(line[1].partition(" ")[0]) for line in lines]
+        assert accuracies == sorted(accuracies, reverse=down)
+        assert sorted(lines) == sorted(before[1:])
+    name, content = saved(page, "synthetic, mean of models as CSV")
+    assert name == "synthetic-mean-of-models.csv"
+    assert list(csv.reader(io.StringIO(content.decode()))) == shown_in(results_table)
+    _, content = saved(page, "synthetic, mean of models as LaTeX")
+    assert content.decode().count(r"\\\n") == len(before)
+    assert content.decode().startswith(r"\begin{tabular}{l" + "r" * (len(before[0]) - 1))
+    questions = page.locator("#by-question")
+    page.get_by_role("searchbox").fill("question 2")
+    expect(page.locator("#matches")).to_have_text("2 questions")
+    lines = shown_in(questions)
+    assert {line[1] for line in lines[1:]} == {"Synthetic question 2"}
+    _, content = saved(page, "questions as CSV")
+    assert list(csv.reader(io.StringIO(content.decode()))) == lines
+    # Pictures are black on white, with the names of what they show.
+    _, content = saved(page, "frontier synthetic, mean of models as SVG")
+    assert all(f">{name}</text>" in content.decode() for name in ("sc", "cmc", "asc", "accuracy, %"))
+    name, content = saved(page, "frontier synthetic, mean of models as PNG")
+    with Image.open(io.BytesIO(content)) as picture:
+        assert picture.width > 1200
+        assert picture.getpixel((0, 0))[:3] == (255, 255, 255)
+    # Where nothing is chosen, a word says so.
+    if width < 960:
+        page.get_by_text("What to show").click()
+    expect(page.locator(".nothing:visible")).to_have_count(0)
+    for box in page.get_by_role("checkbox", checked=True).all()[::-1]:
+        box.uncheck()
+    expect(page.locator(".nothing:visible").first).to_have_text(re.compile("Nothing is chosen"))
+    assert page.locator("html").evaluate("html => html.scrollWidth <= html.clientWidth")
+    assert said == []
 
 
 def table_of(page, caption):

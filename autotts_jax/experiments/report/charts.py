@@ -15,26 +15,36 @@ from autotts_jax.experiments.tables import points
 from autotts_jax.extras import needs
 from autotts_jax.pages.charts import ZOOM, cost_scale
 from autotts_jax.pages.rendering import Drawn
-
-COLOURS = (
-    "#4c78a8",
-    "#f58518",
-    "#54a24b",
-    "#e45756",
-    "#b279a2",
-    "#72b7b2",
-    "#9d755d",
-    "#d6a200",
-    "#ff7f9e",
-    "#7f7f7f",
+from autotts_jax.styles import (
+    MINOR,
+    NEUTRAL,
+    OTHERS,
+    RIGHT,
+    RIGHT_SIGN,
+    WRONG,
+    WRONG_SIGN,
+    Style,
+    styles,
 )
-"""Colours of controllers, in turn."""
-
-SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
-"""Marks of controllers, in turn."""
 
 WHOLE: dict[str, Any] = {"tickMinStep": 1, "format": ",d", "labelExpr": "datum.value % 1 ? '' : datum.label"}
 """An axis of whole numbers: in a short range Vega has ticks between them all the same."""
+
+SIGNS = {RIGHT: RIGHT_SIGN, WRONG: WRONG_SIGN}
+"""What stands on answers of a colour."""
+
+ANSWERS = {
+    "right": RIGHT,
+    "wrong": WRONG,
+    "others": OTHERS,
+    "minor": MINOR,
+    "unrevealed": f"{NEUTRAL}44",
+    "signs": SIGNS,
+}
+"""How answers are drawn, as pages read it."""
+
+GUTTER = 24
+"""Pixels of the labels of an axis, so that charts side by side have the same width."""
 
 CROSS = "M-1,-1L1,1M1,-1L-1,1"
 """The mark of a branch that was pruned."""
@@ -70,40 +80,6 @@ def axes(cost: CostName) -> list[Axis]:
     return [*tokens, own] if cost == "intervals" else [own, *tokens]
 
 
-class Look(NamedTuple):
-    """How a controller is drawn.
-
-    Attributes:
-        colour: its colour.
-        shape: its mark, by its name in Vega.
-    """
-
-    colour: str
-    shape: str
-
-
-def looks(controllers: Sequence[str]) -> dict[str, Look]:
-    """Gives every controller a look of its own, as far as there are some.
-
-    Args:
-        controllers: names of controllers.
-    """
-    return {
-        name: Look(COLOURS[index % len(COLOURS)], SHAPES[index % len(SHAPES)])
-        for index, name in enumerate(controllers)
-    }
-
-
-def cell_name(model: str, benchmark: str) -> str:
-    """Names a model on a benchmark.
-
-    Args:
-        model: the model.
-        benchmark: the benchmark.
-    """
-    return f"{model}/{benchmark}"
-
-
 def accuracy_text(row: Row) -> str:
     """Writes an accuracy and its standard error in percent.
 
@@ -136,7 +112,7 @@ def chart_row(row: Row) -> dict[str, Any]:
     return {
         "setting": row.name,
         "controller": row.controller,
-        "cell": cell_name(row.model, row.benchmark),
+        "cell": row.cell,
         "benchmark": row.benchmark,
         "accuracy": 100 * row.accuracy,
         "accuracy_text": accuracy_text(row),
@@ -164,7 +140,7 @@ def frontiers(rows: Sequence[Row]) -> list[Drawn]:
     Raises:
         InputError: Altair is missing.
     """
-    look = looks(list(dict.fromkeys(row.controller for row in rows)))
+    look = styles(row.controller for row in rows)
     last = {row.benchmark: row.model for row in rows}
     drawn = []
     for benchmark, model in last.items():
@@ -175,7 +151,7 @@ def frontiers(rows: Sequence[Row]) -> list[Drawn]:
 
 
 def frontier_chart(
-    rows: Sequence[Row], axis: Axis, look: Mapping[str, Look], legend: bool = False
+    rows: Sequence[Row], axis: Axis, look: Mapping[str, Style], legend: bool = False
 ) -> dict[str, Any]:
     """Draws accuracy against cost, a line for each controller, with what is the best at each cost.
 
@@ -205,8 +181,9 @@ def frontier_chart(
     )
     y = alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(zero=False, padding=12))
     told = alt.Legend(orient="bottom", columns=3, title=None) if legend else None
-    colour = alt.Color("controller:N", legend=told, scale=_of_looks(look, "colour"))
-    shape = alt.Shape("controller:N", legend=told, scale=_of_looks(look, "shape"))
+    colour = alt.Color("controller:N", legend=told, scale=_scale(look, "colour"))
+    shape = alt.Shape("controller:N", legend=told, scale=_scale(look, "shape"))
+    dash = alt.StrokeDash("controller:N", legend=told, scale=_scale(look, "dash"))
     tips = [
         alt.Tooltip("setting:N"),
         alt.Tooltip("accuracy_text:N", title="accuracy, %"),
@@ -219,15 +196,15 @@ def frontier_chart(
             sort=[alt.SortField(axis.field), alt.SortField("accuracy", "descending")],
             frame=[None, 0],
         )
-        .mark_line(interpolate="step-after", strokeDash=[2, 3], strokeWidth=1.5, color="#888", clip=True)
+        .mark_line(interpolate="step-after", strokeDash=[2, 3], strokeWidth=1.5, color=NEUTRAL, clip=True)
         .encode(y="best:Q", order=alt.Order(axis.field, type="quantitative"))
     )
     of_controllers = base.encode(color=colour)
     lines = of_controllers.mark_line(strokeWidth=1.5, clip=True).encode(
-        y=y, order=alt.Order(axis.field, type="quantitative")
+        y=y, order=alt.Order(axis.field, type="quantitative"), strokeDash=dash
     )
-    errors = of_controllers.mark_rule(clip=True).encode(y="low:Q", y2="high:Q")
-    points = of_controllers.mark_point(filled=True, size=64, opacity=1, clip=True).encode(
+    errors = of_controllers.mark_rule(clip=True, opacity=0.35).encode(y="low:Q", y2="high:Q")
+    points = of_controllers.mark_point(filled=True, size=110, opacity=1, clip=True).encode(
         y=y, shape=shape, tooltip=tips
     )
     zoom = alt.selection_interval(bind="scales", zoom=ZOOM)
@@ -235,7 +212,7 @@ def frontier_chart(
     return chart.properties(width="container", height=300).to_dict(validate=False)
 
 
-def gains_chart(look: Mapping[str, Look]) -> dict[str, Any]:
+def gains_chart(look: Mapping[str, Style]) -> dict[str, Any]:
     """Draws gains in accuracy with their intervals, a line for each setting.
 
     Args:
@@ -251,18 +228,18 @@ def gains_chart(look: Mapping[str, Look]) -> dict[str, Any]:
     with needs("plot", "a chart"):
         import altair as alt
 
-    colour = alt.Color("controller:N", legend=None, scale=_of_looks(look, "colour"))
-    shape = alt.Shape("controller:N", legend=None, scale=_of_looks(look, "shape"))
+    colour = alt.Color("controller:N", legend=None, scale=_scale(look, "colour"))
+    shape = alt.Shape("controller:N", legend=None, scale=_scale(look, "shape"))
     axis = alt.Axis(format="+~f", tickCount=5, labelOverlap=True)
     x = alt.X("gain:Q", title="Δ accuracy, points", axis=axis)
     tips = [alt.Tooltip("setting:N"), alt.Tooltip("gain_text:N", title="Δ accuracy, 95 %")]
     y = alt.Y("setting:N", title=None, sort=None, axis=alt.Axis(labelLimit=160))
     base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=colour)
-    zero = alt.Chart(alt.NamedData("rows")).mark_rule(color="#888", strokeDash=[2, 3]).encode(x=alt.datum(0))
+    zero = alt.Chart(alt.NamedData("rows")).mark_rule(color=NEUTRAL, strokeDash=[2, 3]).encode(x=alt.datum(0))
     intervals = base.mark_rule(strokeWidth=2, clip=True).encode(
         x="gain_low:Q", x2="gain_high:Q", tooltip=tips
     )
-    points = base.mark_point(filled=True, size=56, opacity=1, clip=True).encode(
+    points = base.mark_point(filled=True, size=90, opacity=1, clip=True).encode(
         x=x, shape=shape, tooltip=tips
     )
     return (zero + intervals + points).properties(width="container").to_dict(validate=False)
@@ -273,8 +250,8 @@ def episode_chart() -> dict[str, Any]:
 
     Returns:
         The specification, without a height. Its ``rows`` are depths of branches, with the ends ``x``, ``x2``,
-        ``y``, ``y2``, a ``colour`` and texts; its ``marks`` are ends of branches with ``x``, ``y`` and a
-        ``shape``. Its parameters ``depths`` and ``branches`` are how much room there is.
+        ``y``, ``y2``, a ``colour``, the ``sign`` of the answer and texts; its ``marks`` are ends of branches
+        with ``x``, ``y`` and a ``shape``. Its parameters ``depths`` and ``branches`` say how many fit.
 
     Raises:
         InputError: Altair is missing.
@@ -293,9 +270,17 @@ def episode_chart() -> dict[str, Any]:
         "y:Q",
         title="branch, in opening order",
         scale=alt.Scale(domain=[0, alt.expr("branches")], nice=False, reverse=True),
-        axis=alt.Axis(grid=False, **WHOLE),
+        axis=alt.Axis(grid=False, minExtent=GUTTER, **WHOLE),
     )
     tips = [alt.Tooltip(f"{name}:N") for name in ("branch", "depth", "answer", "round")]
+    middle = {"x": x, "y": y, "text": "sign:N", "tooltip": tips}
+    signs = (
+        alt.Chart(alt.NamedData("rows"))
+        .transform_filter("datum.sign")
+        .transform_calculate(middle_x="(datum.x + datum.x2) / 2", middle_y="(datum.y + datum.y2) / 2")
+        .mark_text(color="white", fontSize=9, fontWeight="bold", baseline="middle")
+        .encode(**middle | {"x": alt.X("middle_x:Q"), "y": alt.Y("middle_y:Q")})
+    )
     cells = (
         alt.Chart(alt.NamedData("rows"))
         .mark_rect()
@@ -303,10 +288,15 @@ def episode_chart() -> dict[str, Any]:
     )
     marks = (
         alt.Chart(alt.NamedData("marks"))
-        .mark_point(size=20, strokeWidth=1.25, color="#888", opacity=1)
+        .mark_point(size=20, strokeWidth=1.25, color=NEUTRAL, opacity=1)
         .encode(x="x:Q", y="y:Q", shape=alt.Shape("shape:N", scale=None))
     )
-    return (cells + marks).add_params(depths, branches).properties(width="container").to_dict(validate=False)
+    return (
+        (cells + signs + marks)
+        .add_params(depths, branches)
+        .properties(width="container")
+        .to_dict(validate=False)
+    )
 
 
 def drawn_episode(
@@ -339,6 +329,7 @@ def drawn_episode(
             "y": number,
             "y2": number + 1,
             "colour": colour,
+            "sign": SIGNS.get(colour, ""),
         }
         for number, branch in enumerate(colours)
         for depth, colour in enumerate(branch)
@@ -357,7 +348,8 @@ def votes_chart() -> dict[str, Any]:
 
     Returns:
         The specification. Its ``rows`` have a ``round``, an ``answer``, its ``votes`` and its ``colour``; its
-        ``now`` is a row with the ``round`` that is shown. Its parameter ``rounds`` is how many there are.
+        ``now`` is a row with the ``round`` that is shown. Its parameters ``rounds`` and ``most``
+        are how many rounds and votes there is room for.
 
     Raises:
         InputError: Altair is missing.
@@ -365,27 +357,48 @@ def votes_chart() -> dict[str, Any]:
     with needs("plot", "a chart"):
         import altair as alt
 
-    rounds = alt.param("rounds", value=1)
+    rounds, most = alt.param("rounds", value=1), alt.param("most", value=1)
     x = alt.X(
         "round:Q",
         title="round",
         scale=alt.Scale(domain=[0, alt.expr("rounds")], nice=False),
         axis=alt.Axis(grid=False, **WHOLE),
     )
-    y = alt.Y("votes:Q", title="votes", axis=alt.Axis(tickCount=4, **WHOLE))
+    scale = alt.Scale(domain=[0, alt.expr("most")], nice=False)
+    y = alt.Y("votes:Q", title="votes", scale=scale, axis=alt.Axis(tickCount=4, minExtent=GUTTER, **WHOLE))
     lines = (
         alt.Chart(alt.NamedData("rows"))
         .mark_line(interpolate="step-after", strokeWidth=1.5)
         .encode(x=x, y=y, color=alt.Color("colour:N", scale=None), detail="answer:N")
     )
-    now = alt.Chart(alt.NamedData("now")).mark_rule(color="#888", strokeDash=[2, 3]).encode(x="round:Q")
-    return (lines + now).add_params(rounds).properties(width="container", height=110).to_dict(validate=False)
+    now = alt.Chart(alt.NamedData("now")).mark_rule(color=NEUTRAL, strokeDash=[2, 3]).encode(x="round:Q")
+    return (
+        (lines + now)
+        .add_params(rounds, most)
+        .properties(width="container", height=110)
+        .to_dict(validate=False)
+    )
 
 
-def _of_looks(look: Mapping[str, Look], part: str) -> Any:
+def page_styles(look: Mapping[str, Style]) -> dict[str, dict[str, Any]]:
+    """Gives the styles of controllers as pages read them.
+
+    Args:
+        look: the styles.
+
+    Returns:
+        By controller its ``colour``; its ``shape``, an SVG path between -1 and 1; and its ``dash`` in pixels.
+    """
+    return {
+        name: {"colour": one.colour, "shape": one.mark.path, "dash": [2 * length for length in one.dash]}
+        for name, one in look.items()
+    }
+
+
+def _scale(look: Mapping[str, Style], part: str) -> Any:
     import altair as alt
 
-    return alt.Scale(domain=list(look), range=[getattr(one, part) for one in look.values()])
+    return alt.Scale(domain=list(look), range=[one[part] for one in page_styles(look).values()])
 
 
 def _cost_fields(axis: Axis) -> list[str]:

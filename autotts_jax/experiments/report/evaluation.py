@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from autotts_jax.core.costs import UNITS, CostName
 from autotts_jax.experiments.frontier import Comparison
 from autotts_jax.experiments.report.charts import (
+    ANSWERS,
     accuracy_text,
     axes,
-    cell_name,
     chart_row,
     episode_chart,
     frontier_chart,
     gains_chart,
-    looks,
+    page_styles,
     votes_chart,
     with_error,
 )
@@ -33,6 +33,7 @@ from autotts_jax.experiments.tables import difference, matched, points, thousand
 from autotts_jax.pages.rendering import Cells, CellsRow, render
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
+from autotts_jax.styles import styles
 
 if TYPE_CHECKING:
     from autotts_jax.experiments.evaluation import Evaluation
@@ -72,7 +73,7 @@ def evaluation_report(evaluation: Evaluation, orders: BranchOrders) -> str:
         controllers=controllers,
         cells=[
             {
-                "id": cell_name(model, benchmark),
+                "id": f"{model}/{benchmark}",
                 "model": model,
                 "benchmark": benchmark,
                 "shown": shown[benchmark] == model,
@@ -84,8 +85,8 @@ def evaluation_report(evaluation: Evaluation, orders: BranchOrders) -> str:
         compared=any(row.name != first for row in rows),
         gamma=f"{evaluation.objective.gamma:g}",
         cost=kind,
-        results={cell_name(*cell): _results(rows, *cell, kind) for cell in cells},
-        differences={cell_name(*cell): _differences(rows, *cell, first, kind) for cell in cells},
+        results={"/".join(cell): _results(rows, *cell, kind) for cell in cells},
+        differences={"/".join(cell): _differences(rows, *cell, first, kind) for cell in cells},
         frontiers=_frontiers(evaluation.frontier().comparisons),
         questions=_questions(evaluation.dataset, chosen, ranked[:LISTED].tolist(), episodes),
         listed=min(len(ranked), LISTED),
@@ -97,7 +98,7 @@ def evaluation_report(evaluation: Evaluation, orders: BranchOrders) -> str:
 
 def _chart_data(rows: Sequence[Row], controllers: Sequence[str], kind: CostName) -> dict[str, Any]:
     """What charts show, and how."""
-    look = looks(controllers)
+    look = styles(controllers)
     by_benchmark: dict[str, list[Row]] = {}
     for row in rows:
         by_benchmark.setdefault(row.benchmark, []).append(row)
@@ -108,7 +109,8 @@ def _chart_data(rows: Sequence[Row], controllers: Sequence[str], kind: CostName)
     return {
         "first": rows[0].name,
         "rows": [chart_row(row) for row in rows],
-        "looks": {name: one._asdict() for name, one in look.items()},
+        "styles": page_styles(look),
+        "answers": ANSWERS,
         "charts": {
             "frontier": frontier,
             "gains": gains_chart(look),
@@ -205,8 +207,8 @@ def _questions(
             {
                 "name": f"{asked.index}",
                 "text": asked.text,
-                "cell": cell_name(cell.model, cell.benchmark),
-                "mean": cell_name(ALL_MODELS, cell.benchmark),
+                "cell": cell.name,
+                "mean": f"{ALL_MODELS}/{cell.benchmark}",
                 "where": _caption(cell.model, cell.benchmark),
                 "accuracy": {name: f"{of:.0f}" for name, of in percent.items()},
                 "spread": f"{max(percent.values()) - min(percent.values()):.0f}",
@@ -234,5 +236,5 @@ def _frontiers(comparisons: Sequence[Comparison]) -> dict[str, Cells]:
             if one.controller != one.reference:
                 against, *figures = matched(one)
                 rows.append(CellsRow([f"{one.controller}, {against}", *figures], one.controller))
-        tables[cell_name(model, benchmark)] = Cells(_caption(model, benchmark), headings, rows)
+        tables[f"{model}/{benchmark}"] = Cells(_caption(model, benchmark), headings, rows)
     return tables

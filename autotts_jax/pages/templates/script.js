@@ -5,22 +5,13 @@ const picks = document.getElementById("picks");
 const LINE = 18;  // pixels of a setting in a chart that has a line for each
 const charts = new Map();  // by element: its view, and what is drawn in it
 
-const MARKS = {  // in a square from -8 to 8, as Vega draws its symbols
-  "circle": "M-5.5,0A5.5,5.5,0,1,1,5.5,0A5.5,5.5,0,1,1,-5.5,0Z",
-  "square": "M-5,-5H5V5H-5Z",
-  "triangle-up": "M0,-6L6,5H-6Z",
-  "triangle-down": "M0,6L6,-5H-6Z",
-  "diamond": "M0,-6.5L6.5,0L0,6.5L-6.5,0Z",
-  "cross": "M-2,-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
-};
-
 function swatch(element) {
-  const look = data.looks[element.dataset.look];
+  const style = data.styles[element.dataset.look];
   const picture = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  picture.setAttribute("viewBox", "-8 -8 16 16");
+  picture.setAttribute("viewBox", "-1.3 -1.3 2.6 2.6");
   const mark = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  mark.setAttribute("d", MARKS[look.shape]);
-  mark.setAttribute("fill", look.colour);
+  mark.setAttribute("d", style.shape);
+  mark.setAttribute("fill", style.colour);
   picture.append(mark);
   element.append(picture);
 }
@@ -29,9 +20,8 @@ function picked(name) {
   return new Set(Array.from(picks.querySelectorAll(`[name="${name}"]:checked`), (input) => input.value));
 }
 
-/** How charts look beside the text, in light and in dark. */
-function theme() {
-  const style = getComputedStyle(document.body);
+/** The colours of the text beside which charts stand, in light and in dark. */
+function inks() {
   const colour = (name) => {
     const probe = document.createElement("span");
     probe.style.color = `var(${name})`;
@@ -40,12 +30,17 @@ function theme() {
     probe.remove();
     return found;
   };
-  const text = colour("--text"), faint = colour("--faint"), line = colour("--line");
+  return { text: colour("--text"), faint: colour("--faint"), line: colour("--line"), ground: "transparent" };
+}
+
+const PAPER = { text: "#000000", faint: "#333333", line: "#d8dee4", ground: "white" };
+
+function theme({ text, faint, line, ground }) {
   return {
-    background: "transparent",
-    font: style.fontFamily,
+    background: ground,
+    font: getComputedStyle(document.body).fontFamily,
     view: { stroke: null },
-    legend: { labelColor: text, labelFontSize: 12 },
+    legend: { labelColor: text, titleColor: text, labelFontSize: 12 },
     axis: {
       labelColor: faint, titleColor: text, gridColor: line, domainColor: line, tickColor: line,
       labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", gridOpacity: 0.6, titlePadding: 8,
@@ -58,9 +53,9 @@ function rowsOf(cell, controllers, chart) {
     row.cell === cell && controllers.has(row.controller) && (chart === "frontier" || row.setting !== data.first));
 }
 
-async function embed(element, spec) {
+async function embed(element, spec, colours = inks()) {
   const { view } = await vegaEmbed(element, spec, {
-    actions: false, ast: true, config: theme(), defaultStyle: false, renderer: "svg",
+    actions: false, ast: true, config: theme(colours), defaultStyle: false, renderer: "svg",
     tooltip: { disableDefaultStyle: true },
   });
   return view;
@@ -73,6 +68,7 @@ async function draw(element, controllers, cost) {
   const drawn = kind === "frontier" ? cost : kind;
   const known = charts.get(element);
   if (known && known.drawn === drawn && kind === "frontier") {
+    known.spec.datasets = { rows };
     await known.view.data("rows", rows).runAsync();
     return;
   }
@@ -83,7 +79,7 @@ async function draw(element, controllers, cost) {
   spec.description = element.previousElementSibling.textContent +
     (kind === "frontier" ? ": accuracy against cost" : ": differences in accuracy") +
     " of each setting. The tables have the same numbers.";
-  charts.set(element, { view: await embed(element, spec), drawn });
+  charts.set(element, { view: await embed(element, spec), drawn, spec });
 }
 
 async function show() {
@@ -94,11 +90,194 @@ async function show() {
   for (const element of document.querySelectorAll("[data-controller]")) {
     element.hidden = !controllers.has(element.dataset.controller);
   }
+  for (const element of document.querySelectorAll(".nothing")) element.hidden = controllers.size > 0 && cells.size > 0;
+  if (questions) questions.show();
   const cost = picks.elements.cost.value;
   const open = Array.from(document.querySelectorAll("figure:not([hidden]) [data-chart]"));
   await Promise.all(open.map((element) => draw(element, controllers, cost)));
   document.documentElement.dataset.ready = "";
 }
+
+// --- downloads ----------------------------------------------------------------------------------------------
+
+function button(text, label, act) {
+  const made = document.createElement("button");
+  made.type = "button";
+  made.textContent = text;
+  made.setAttribute("aria-label", label);
+  made.addEventListener("click", act);
+  return made;
+}
+
+function download(name, ending, blob) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = `${name.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 80)}.${ending}`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** Names the controllers of a chart, whose legend the page has, in the chart itself. */
+function named(part, shown) {
+  for (const [key, inner] of Object.entries(part)) {
+    if (!inner || typeof inner !== "object") continue;
+    if (["color", "shape", "strokeDash"].includes(key) && inner.field === "controller") {
+      const { domain, range } = inner.scale;
+      const kept = domain.map((_, place) => place).filter((place) => shown.has(domain[place]));
+      inner.scale = { domain: kept.map((place) => domain[place]), range: kept.map((place) => range[place]) };
+      inner.legend = { orient: "bottom", columns: 3, title: null };
+    } else named(inner, shown);
+  }
+}
+
+/** Draws a chart once more, in black on white and of a size that does not depend on the window. */
+async function drawing(element) {
+  const spec = structuredClone(charts.get(element).spec);
+  spec.width = 480;
+  if (element.dataset.chart === "frontier") named(spec, new Set(spec.datasets.rows.map((row) => row.controller)));
+  return embed(document.createElement("div"), spec, PAPER);
+}
+
+for (const element of document.querySelectorAll("figure .chart")) {
+  const caption = element.previousElementSibling.textContent;
+  const name = `${element.dataset.chart || ""} ${caption}`.trim();
+  const tools = document.createElement("p");
+  tools.className = "bar tools";
+  tools.append(
+    "Download",
+    button("SVG", `Download ${name} as SVG`, async () => {
+      const view = await drawing(element);
+      download(name, "svg", new Blob([await view.toSVG()], { type: "image/svg+xml" }));
+      view.finalize();
+    }),
+    button("PNG", `Download ${name} as PNG`, async () => {
+      const view = await drawing(element);
+      (await view.toCanvas(3)).toBlob((blob) => download(name, "png", blob));
+      view.finalize();
+    }));
+  element.after(tools);
+}
+
+// --- tables -------------------------------------------------------------------------------------------------
+
+const LATEX = {
+  "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "\\textless{}", ">": "\\textgreater{}",
+  "±": "$\\pm$", "Δ": "$\\Delta$", "γ": "$\\gamma$", "β": "$\\beta$", "≤": "$\\le$", "∞": "$\\infty$", "–": "--", "−": "$-$", "·": "$\\cdot$", "…": "\\dots{}",
+};
+const FIRST = 20;  // questions that are shown until all are asked for
+
+function latex(text) {
+  return text.replace(/[\\~^<>±Δγβ≤∞–−·…]|[&%$#_{}]/g, (found) => LATEX[found] || `\\${found}`);
+}
+
+function quote(text) {
+  const safe = /^([=@\t\r]|[+-](?!\d))/.test(text) ? `'${text}` : text;  // which a spreadsheet would run
+  return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** The text of a cell, without that of its buttons and arrows. */
+function textOf(cell) {
+  const copy = cell.cloneNode(true);
+  copy.querySelectorAll("[data-episode]").forEach((inner) => inner.remove());
+  return copy.textContent.trim();
+}
+
+/** What a cell is sorted by: its number if it begins with one, otherwise its text. */
+function keyOf(cell) {
+  const text = textOf(cell);
+  const found = /^≤?\s*([+\-−]?[\d.]+)/.exec(text.replaceAll(",", ""));
+  return found ? Number(found[1].replace("−", "-")) : text === "–" ? Infinity : text;
+}
+
+class Sheet {
+  constructor(table) {
+    this.table = table;
+    this.body = table.tBodies[0];
+    for (const heading of table.tHead.rows[0].cells) {
+      const sort = document.createElement("button");
+      sort.type = "button";
+      sort.className = "sort";
+      sort.append(...heading.childNodes);
+      heading.append(sort);
+      sort.addEventListener("click", () => this.sort(heading));
+    }
+    const name = table.dataset.name;
+    const tools = document.createElement("p");
+    tools.className = "bar tools";
+    tools.append(
+      "Download",
+      button("CSV", `Download ${name} as CSV`, () => download(name, "csv", new Blob([this.csv()], { type: "text/csv" }))),
+      button("LaTeX", `Download ${name} as LaTeX`, () => download(name, "tex", new Blob([this.tex()], { type: "text/x-tex" }))));
+    table.parentElement.after(tools);
+    tools.hidden = table.parentElement.hidden;
+    if (table.parentElement.dataset.cell) tools.dataset.cell = table.parentElement.dataset.cell;
+  }
+
+  sort(heading) {
+    const down = heading.getAttribute("aria-sort") === "ascending";
+    for (const other of this.table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const keyed = Array.from(this.body.rows, (row) => [keyOf(row.cells[heading.cellIndex]), row]);
+    keyed.sort(([one], [other]) => {
+      const order = typeof one === "number" && typeof other === "number"
+        ? one - other : String(one).localeCompare(String(other), "en", { numeric: true });
+      return down ? -order : order;
+    });
+    this.body.append(...keyed.map(([, row]) => row));
+    this.show();
+  }
+
+  show() {}
+
+  /** The texts that the table shows, the headings first. */
+  lines() {
+    const rows = [this.table.tHead.rows[0], ...this.body.rows].filter((row) => !row.hidden && !row.classList.contains("out"));
+    return rows.map((row) => Array.from(row.cells).filter((cell) => !cell.hidden).map(textOf));
+  }
+
+  csv() { return this.lines().map((line) => line.map(quote).join(",") + "\r\n").join(""); }
+
+  tex() {
+    const [head, ...lines] = this.lines().map((line) => line.map(latex).join(" & ") + " \\\\");
+    const columns = `l${"r".repeat(this.lines()[0].length - 1)}`;
+    return [`\\begin{tabular}{${columns}}`, "\\toprule", head, "\\midrule", ...lines, "\\bottomrule", "\\end{tabular}", ""].join("\n");
+  }
+}
+
+/** The table of questions, of which the first are shown, and which can be searched. */
+class Questions extends Sheet {
+  constructor(table) {
+    super(table);
+    this.search = document.getElementById("search");
+    this.all = document.getElementById("all");
+    this.most = FIRST;
+    this.search.addEventListener("input", () => this.show());
+    this.all.addEventListener("click", () => { this.most = Infinity; this.show(); });
+  }
+
+  show() {
+    if (!this.search) return;
+    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let found = 0;
+    for (const row of this.body.rows) {
+      const text = row.textContent.toLowerCase();
+      row.classList.toggle("out", !words.every((word) => text.includes(word)));
+      if (!row.hidden && !row.classList.contains("out")) found += 1;
+      row.classList.toggle("more", found > this.most);
+    }
+    document.getElementById("matches").textContent =
+      found > this.most ? `${this.most} of ${found} questions` : `${found} ${found === 1 ? "question" : "questions"}`;
+    this.all.hidden = found <= this.most;
+  }
+}
+
+let questions = null;
+for (const table of document.querySelectorAll("main table[data-name]")) {
+  if (table.id === "by-question") questions = new Questions(table);
+  else new Sheet(table);
+}
+
+// --- what is shown ------------------------------------------------------------------------------------------
 
 if (picks) {
   document.querySelectorAll("[data-look]").forEach(swatch);
@@ -119,7 +298,7 @@ async function drawAll() {
     const copy = structuredClone(spec);
     copy.datasets = { rows };
     copy.description = `${element.previousElementSibling.textContent}. The tables have its numbers.`;
-    await embed(element, copy);
+    charts.set(element, { view: await embed(element, copy), spec: copy });
   }));
   document.documentElement.dataset.ready = "";
 }
@@ -131,8 +310,7 @@ if (data.drawn) {
 
 // --- the episode viewer -------------------------------------------------------------------------------------
 
-const RIGHT = "#2a9d55", WRONG = "#d1495b", MINOR = "#a8a8a8", UNREVEALED = "#8884";
-const OTHERS = ["#3c6fb4", "#edae49", "#8e5ea2", "#5bc0be", "#b5651d", "#e29ac4"];
+const { right: RIGHT, wrong: WRONG, minor: MINOR, unrevealed: UNREVEALED, others: OTHERS, signs: SIGNS } = data.answers || {};
 const MARK = { finished: "circle", pruned: "M-1,-1L1,1M1,-1L-1,1" };
 const TICK = 250;  // milliseconds of a round while it plays
 
@@ -150,8 +328,10 @@ function colours(episode) {
   const found = new Map();
   const right = episode.answers.indexOf(episode.gold);
   if (right >= 0) found.set(right, RIGHT);
-  const others = [WRONG, ...OTHERS];
   const given = Object.values(episode.plays).map((play) => episode.answers.indexOf(play.answer));
+  const wrong = given.find((answer) => answer >= 0 && answer !== right);
+  if (wrong !== undefined) found.set(wrong, WRONG);
+  const others = [...OTHERS];
   for (const answer of [...given, ...episode.answers.keys()]) {
     if (answer >= 0 && !found.has(answer) && others.length) found.set(answer, others.shift());
   }
@@ -172,7 +352,7 @@ class Side {
   get played() { return this.episode.plays[this.select.value]; }
   get rounds() { return this.played ? this.played.tokens.length - 1 : 0; }
 
-  async open(depths, branches, rounds) {
+  async open(depths, branches, rounds, most) {
     this.views.forEach((view) => view.finalize());
     this.views = [];
     const [picture, votes] = this.part.querySelectorAll(".chart");
@@ -187,7 +367,7 @@ class Side {
     set(large, { depths, branches });
     small.datasets = { rows: this.history(), now: [] };
     small.description = "Votes for the most common answers, round by round.";
-    set(small, { rounds });
+    set(small, { rounds, most });
     this.views = await Promise.all([embed(picture, large), embed(votes, small)]);
   }
 
@@ -264,6 +444,7 @@ class Side {
           x: place + 0.5, x2: place + 1.5, y: number, y2: number + 1, branch: number, depth: place + 1, round: when,
           answer: !known ? "not revealed" : answer < 0 ? "none" : this.episode.answers[answer],
           colour: !known ? UNREVEALED : this.colour.get(answer) || MINOR,
+          sign: known && SIGNS[this.colour.get(answer)] || "",
         });
       });
       const { depth, gone, finished } = this.state(number, at);
@@ -294,6 +475,18 @@ class Side {
 
 function set(spec, values) {
   for (const param of spec.params) if (param.name in values) param.value = values[param.name];
+}
+
+/** Two controllers that differ in an episode: in being right, or else in their answers, or else in their tokens. */
+function differing(episode) {
+  const names = Object.keys(episode.plays);
+  for (const of of [(play) => play.correct, (play) => play.answer, (play) => play.tokens.at(-1)]) {
+    for (const [place, one] of names.entries()) {
+      const other = names.slice(place + 1).find((name) => of(episode.plays[name]) !== of(episode.plays[one]));
+      if (other) return [one, other];
+    }
+  }
+  return names.slice(0, 2);
 }
 
 class Viewer {
@@ -332,10 +525,12 @@ class Viewer {
       const entry = element("li", "");
       const box = element("span", "");
       box.style.background = found;
+      box.textContent = SIGNS[found] || "";
       entry.append(box, text);
       legend.append(entry);
     }
     legend.append(element("li", "○ finished"), element("li", "× pruned"));
+    differing(episode).forEach((name, side) => { this.sides[side].select.value = name; });
     viewer.showModal();
     await this.arrange();
   }
@@ -345,8 +540,9 @@ class Viewer {
     const played = this.sides.map((side) => side.played).filter(Boolean);
     const depths = Math.max(...played.flatMap((play) => play.branches.map(([read]) => read.length)));
     const branches = Math.max(...played.map((play) => play.branches.length));
+    const most = Math.max(1, ...this.sides.filter((side) => side.played).flatMap((side) => side.history().map((row) => row.votes)));
     this.slider.max = this.rounds;
-    await Promise.all(this.sides.map((side) => side.open(depths, branches, this.rounds)));
+    await Promise.all(this.sides.map((side) => side.open(depths, branches, this.rounds, most)));
     await this.go(this.rounds);
   }
 
