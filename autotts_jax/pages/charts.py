@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from autotts_jax.extras import needs
+from autotts_jax.styles import COLOURS, styles
 
 ZOOM = "wheel![event.shiftKey || event.ctrlKey || event.metaKey]"
 """A wheel alone scrolls the page."""
 
 
-def curves_chart(axis: str, lines: Sequence[str] = (), stepped: bool = False) -> dict[str, Any]:
+def curves_chart(
+    axis: str,
+    lines: Sequence[str] = (),
+    stepped: bool = False,
+    references: Mapping[str, float] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Draws numbers over the course of a run.
 
     Args:
         axis: what is on the horizontal axis.
         lines: names of the lines, each with a colour of its own; none for a single line without a legend.
         stepped: whether a number holds until the next one.
+        references: what controllers come to, each a horizontal line in the controller's style.
 
     Returns:
         The specification. Its rows have whole numbers ``at``, numbers ``value``, and the name of their
@@ -29,11 +37,9 @@ def curves_chart(axis: str, lines: Sequence[str] = (), stepped: bool = False) ->
     with needs("plot", "a chart"):
         import altair as alt
 
-    colour = (
-        alt.Color("line:N", sort=list(lines), legend=alt.Legend(orient="bottom", columns=3, title=None))
-        if lines
-        else alt.value("#4c78a8")
-    )
+    legend = alt.Legend(orient="bottom", columns=3, title=None)
+    colours = alt.Scale(domain=list(lines), range=list(COLOURS))
+    colour = alt.Color("line:N", scale=colours, legend=legend) if lines else alt.value(COLOURS[1])
     tips = [
         *([alt.Tooltip("line:N", title="of")] if lines else []),
         alt.Tooltip("at:Q", title=axis, format=","),
@@ -49,7 +55,36 @@ def curves_chart(axis: str, lines: Sequence[str] = (), stepped: bool = False) ->
     line = base.mark_line(strokeWidth=1.5, clip=True, interpolate="step-after" if stepped else "linear")
     marks = base.mark_point(filled=True, size=18, opacity=1, clip=True).encode(tooltip=tips)
     zoom = alt.selection_interval(bind="scales", zoom=ZOOM)
-    return (line + marks.add_params(zoom)).properties(width="container", height=180).to_dict()
+    chart = reference_lines(references) + line + marks.add_params(zoom)
+    return chart.properties(width="container", height=180).to_dict()
+
+
+def reference_lines(references: Mapping[str, float]) -> Any:
+    """Draws horizontal lines with the names of controllers, each in the controller's style.
+
+    Args:
+        references: the values by the names of the controllers.
+
+    Returns:
+        The chart of Altair.
+
+    Raises:
+        InputError: Altair is missing.
+    """
+    with needs("plot", "a chart"):
+        import altair as alt
+
+    layers = []
+    for name, style in styles(references).items():
+        base = alt.Chart(alt.InlineData(values=[{"name": name, "value": references[name]}])).encode(
+            y="value:Q"
+        )
+        tips = [alt.Tooltip("name:N", title="controller"), alt.Tooltip("value:Q", format=",.4~g")]
+        dash = [2 * length for length in style.dash]
+        rule = base.mark_rule(color=style.colour, strokeDash=dash, strokeWidth=1.5)
+        text = base.mark_text(color=style.colour, fontSize=12, align="left", baseline="bottom", dx=4, dy=-2)
+        layers += [rule.encode(tooltip=tips), text.encode(x=alt.value(0), text="name:N")]
+    return alt.layer(*layers)
 
 
 def cost_scale(least: float, most: float) -> Any:

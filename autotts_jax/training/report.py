@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from autotts_jax.pages.charts import curves_chart
@@ -56,7 +58,7 @@ def training_report(folder: Path, differences: Sequence[Difference] = ()) -> str
             f"On {'questions that the policy is not' if held_out else 'the questions that the policy is'} "
             "trained on. Update 0 is the policy that the run began with; the policy that is kept is that of "
             f"update {best:,}.",
-            _curves(validated, VALIDATION),
+            _curves(validated, VALIDATION, _references(validated, best, differences)),
             [_validations(validated, best)] if validated else [],
         ),
         Part(
@@ -87,19 +89,47 @@ def _names(lines: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
 
 
 def _title(name: str) -> str:
-    return name.partition("/")[2].replace("_", " ")
+    return name.partition("/")[2].replace("_", " ") + (", %" if name.endswith("accuracy") else "")
 
 
-def _curves(lines: Sequence[Mapping[str, Any]], kind: str) -> list[Drawn]:
+def _value(line: Mapping[str, Any], name: str) -> float | None:
+    """A metric, accuracies in percent as everywhere on pages."""
+    value = line.get(name)
+    return 100 * value if value is not None and name.endswith("accuracy") else value
+
+
+def _references(
+    validated: Sequence[Mapping[str, Any]], best: int, differences: Sequence[Difference]
+) -> dict[str, dict[str, float]]:
+    """What published controllers come to in the same episodes, by metric: the policy less its difference."""
+    kept = next((line for line in validated if line["update"] == best), {})
+    found: dict[str, dict[str, float]] = {}
+    for one in differences:
+        known = {
+            "objective": kept.get(f"{VALIDATION}objective", math.nan) - one.gain,
+            "accuracy": 100 * (kept.get(f"{VALIDATION}accuracy", math.nan) - one.accuracy),
+            "tokens": kept.get(f"{VALIDATION}tokens", math.nan) / one.tokens_ratio,
+        }
+        for metric, value in known.items():
+            if math.isfinite(value):
+                found.setdefault(f"{VALIDATION}{metric}", {})[one.baseline] = value
+    return found
+
+
+def _curves(
+    lines: Sequence[Mapping[str, Any]],
+    kind: str,
+    references: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+) -> list[Drawn]:
     """A chart for each metric that has numbers."""
     drawn = []
     for name in _names(lines, kind):
         found = [line for line in lines if line.get(name) is not None]
         if found:
             every = -(-len(found) // MOST)
-            rows = [{"at": line["update"], "value": line[name]} for line in found[::every]]
+            rows = [{"at": line["update"], "value": _value(line, name)} for line in found[::every]]
             caption = _title(name) + (f", every {every} updates" if every > 1 else "")
-            drawn.append(Drawn(caption, curves_chart("update"), rows))
+            drawn.append(Drawn(caption, curves_chart("update", references=references.get(name, {})), rows))
     return drawn
 
 
@@ -116,7 +146,7 @@ def _validations(lines: Sequence[Mapping[str, Any]], best: int) -> Cells:
         CellsRow(
             [
                 f"{line['update']:,}{' (best)' if line['update'] == best else ''}",
-                *(_number(line.get(name)) for name in names),
+                *(_number(_value(line, name)) for name in names),
             ]
         )
         for line in kept
@@ -145,7 +175,7 @@ def _measurements(lines: Sequence[Mapping[str, Any]]) -> Cells:
     """Where the metrics of the trainer began and ended, and their range."""
     rows = []
     for name in _names(lines, TRAIN):
-        found = [line[name] for line in lines if line.get(name) is not None]
+        found = [value for line in lines if (value := _value(line, name)) is not None]
         if found:
             shown = (found[0], found[-1], min(found), max(found))
             rows.append(CellsRow([_title(name), *map(_number, shown)]))

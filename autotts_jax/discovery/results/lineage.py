@@ -12,7 +12,8 @@ from autotts_jax.discovery.population import written_of
 from autotts_jax.discovery.programs.published import PUBLISHED
 from autotts_jax.discovery.programs.rules import Program
 from autotts_jax.discovery.programs.variation import constant
-from autotts_jax.extras import needs
+from autotts_jax.figures import WIDTHS, new_figure
+from autotts_jax.styles import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,23 +42,29 @@ def lineage_figure(records: Sequence[Record], incumbent: str) -> Figure:
     Raises:
         InputError: Matplotlib is missing.
     """
-    with needs("plot", "a picture"):
-        from matplotlib.figure import Figure
-        from matplotlib.lines import Line2D
-        from matplotlib.patches import ConnectionPatch
-        from matplotlib.ticker import MaxNLocator
+    with new_figure(WIDTHS["page"]) as figure:
+        _draw(figure, records, incumbent)
+    return figure
+
+
+def _draw(figure: Figure, records: Sequence[Record], incumbent: str) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import ConnectionPatch
+    from matplotlib.ticker import MaxNLocator
+
     folds = sorted({record["fold"] for record in records}, key=lambda fold: (fold is None, fold))
-    figure = Figure(figsize=(8.4, 1.2 + 2.2 * len(folds)), layout="constrained")
+    figure.set_figheight(0.9 + 1.8 * len(folds))
     axes = figure.subplots(len(folds), sharex=True, squeeze=False)[:, 0]
     panels = dict(zip(folds, axes, strict=True))
     places = _places(records)
-    colours = {name: f"C{place}" for place, name in enumerate(sorted({r["proposer"] for r in records}))}
+    proposers = sorted({record["proposer"] for record in records})
+    colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(proposers)}
     of_number = {record["number"]: record for record in records}
     for record in records:
         panel, place, colour = panels[record["fold"]], places[record["number"]], colours[record["proposer"]]
         inside = colour if _compared(record) else "white"
-        panel.plot(*place, "o", color=colour, markerfacecolor=inside, markersize=5)
-        text, below = _published(record), record["proposer"] == START
+        panel.plot(*place, "o", color=colour, markerfacecolor=inside, markersize=4)
+        text, below = published_name(record), record["proposer"] == START
         to_the_left = below and text is None
         if text is None and (record is records[0] or len(records) <= NUMBERED):
             text = str(record["number"])
@@ -70,7 +77,6 @@ def lineage_figure(records: Sequence[Record], incumbent: str) -> Figure:
                 textcoords="offset points",
                 ha="right" if to_the_left else "left",
                 va="top" if below else "bottom",
-                fontsize=8,
                 fontweight="bold" if record is records[0] else "normal",
             )
         for parent in dict.fromkeys(record["parents"]):
@@ -93,13 +99,12 @@ def lineage_figure(records: Sequence[Record], incumbent: str) -> Figure:
             figure.add_artist(arrow)
     for fold, panel in panels.items():
         search = "uses all questions" if fold is None else f"leaves out fold {fold}"
-        panel.set_title(f"search that {search}", fontsize=9, loc="left")
+        panel.set_title(f"search that {search}", loc="left")
         panel.margins(0.1, 0.2)
-        panel.grid(alpha=0.25)
         panel.set_ylabel("score")
     axes[-1].set_xlabel("round")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.suptitle(f"candidate {records[0]['number']} and its ancestors", fontsize=10)
+    figure.suptitle(f"candidate {records[0]['number']} and its ancestors")
     kinds = [(name, colour, colour) for name, colour in colours.items()]
     if not all(map(_compared, records)):
         kinds.append(("left its round early", "0.4", "white"))
@@ -107,8 +112,7 @@ def lineage_figure(records: Sequence[Record], incumbent: str) -> Figure:
         Line2D([], [], marker="o", linestyle="", color=colour, markerfacecolor=inside, label=name)
         for name, colour, inside in kinds
     ]
-    figure.legend(handles=handles, loc="outside right upper", frameon=False)
-    return figure
+    figure.legend(handles=handles, loc="outside right upper")
 
 
 def _places(records: Sequence[Record]) -> dict[int, tuple[float, float]]:
@@ -140,8 +144,15 @@ def _compared(record: Record) -> bool:
     return record["metrics"] is not None if record["kind"] == WRITTEN else "cost" in record
 
 
-def _published(record: Record) -> str | None:
-    """The name of a program that people wrote."""
+def published_name(record: Record) -> str | None:
+    """Names a program that people wrote.
+
+    Args:
+        record: the record of a candidate.
+
+    Returns:
+        The name; None of any other candidate.
+    """
     if record["kind"] == WRITTEN or record["parents"]:
         return None
     program = Program.from_tree(record["program"])

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotts_jax.discovery.programs.interpreter import BETAS
+from autotts_jax.discovery.results.lineage import published_name
 from autotts_jax.experiments.tables import thousands
 from autotts_jax.extras import needs
 from autotts_jax.pages.charts import ZOOM, cost_scale, curves_chart
 from autotts_jax.pages.rendering import Cells, CellsRow, Drawn, Listing, Part, render_parts
+from autotts_jax.styles import COLOURS, NEUTRAL, RAMP, styles
 
 if TYPE_CHECKING:
     from autotts_jax.discovery.results.found import Discovery
@@ -22,6 +24,9 @@ LISTED = 20
 """Candidates that a report lists."""
 
 NO_FIGURE = "–"
+
+REFERENCES = ("sc", "cmc")
+"""Published controllers that the chart of a search shows as lines."""
 
 
 def discovery_report(found: Discovery) -> str:
@@ -87,14 +92,16 @@ def archive_parts(found: Discovery) -> list[Part]:
         for row in rows
     ]
     last = sorted((row for row in rows if row["fold"] == searches[0]), key=lambda row: -row["score"])
+    archive = _frontier_chart(points, list(names.values()), _references(found, rows, names))
     progress = curves_chart("round", list(names.values()), stepped=True)
     return [
         Part(
             "Frontier",
             "The objective, a mean over β on the questions of a search, against the cost in branches of mean "
-            "length: a mark for each candidate that has reached the end of its round. The line is the best "
-            "objective at each cost. The slider goes back to earlier rounds.",
-            [Drawn("Archive", _frontier_chart(points, list(names.values())), points)],
+            "length: a mark for each candidate that has reached the end of its round. The step line is the "
+            "best objective at each cost; dashed lines are published controllers. The slider goes back to "
+            "earlier rounds.",
+            [Drawn("Archive", archive, points)],
         ),
         Part(
             "Progress",
@@ -130,7 +137,21 @@ def _best(rows: Sequence[Mapping[str, Any]], names: Mapping[int | None, str]) ->
     ]
 
 
-def _frontier_chart(points: Sequence[Mapping[str, Any]], searches: Sequence[str]) -> dict[str, Any]:
+def _references(
+    found: Discovery, rows: Sequence[Mapping[str, Any]], names: Mapping[int | None, str]
+) -> list[dict[str, Any]]:
+    """The objectives of self-consistency and of CMC on the questions of each search."""
+    named = {row["number"]: published_name(found.candidates[row["number"]]) for row in rows}
+    return [
+        {"search": names[row["fold"]], "name": name, "objective": row["objective"]}
+        for row in rows
+        if (name := named[row["number"]]) in REFERENCES
+    ]
+
+
+def _frontier_chart(
+    points: Sequence[Mapping[str, Any]], searches: Sequence[str], references: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Draws objective against cost, of a search up to a round, with the best at each cost."""
     with needs("plot", "a chart"):
         import altair as alt
@@ -148,7 +169,7 @@ def _frontier_chart(points: Sequence[Mapping[str, Any]], searches: Sequence[str]
     objectives = [point["objective"] for point in points]
     spare = 0.05 * (max(objectives) - min(objectives)) or 0.01
     # As no round may be left, the data does not say how far the colours reach.
-    colours = alt.Scale(scheme="viridis", domain=[min(rounds), max(rounds)])
+    colours = alt.Scale(range=list(RAMP), interpolate="lab", domain=[min(rounds), max(rounds)])
     limits = alt.Scale(domain=[min(objectives) - spare, max(objectives) + spare], nice=False)
     base = (
         alt.Chart(alt.NamedData("rows"))
@@ -168,7 +189,7 @@ def _frontier_chart(points: Sequence[Mapping[str, Any]], searches: Sequence[str]
             sort=[alt.SortField("cost"), alt.SortField("objective", "descending")],
             frame=[None, 0],
         )
-        .mark_line(interpolate="step-after", strokeWidth=1.5, color="#888", clip=True)
+        .mark_line(interpolate="step-after", strokeWidth=1.5, color=NEUTRAL, clip=True)
         .encode(y=alt.Y("best:Q", scale=limits), order=alt.Order("cost:Q"))
     )
     tips = [
@@ -185,7 +206,14 @@ def _frontier_chart(points: Sequence[Mapping[str, Any]], searches: Sequence[str]
         tooltip=tips,
     )
     zoom = alt.selection_interval(bind="scales", zoom=ZOOM)
-    chart = (best + marks.add_params(zoom)).add_params(search, until)
+    of_search = alt.Chart(alt.InlineData(values=list(references))).transform_filter("datum.search === search")
+    known = []
+    for name, style in styles(REFERENCES).items():
+        line = of_search.transform_filter(alt.datum.name == name).encode(y=alt.Y("objective:Q", scale=limits))
+        known.append(line.mark_rule(color=style.colour, strokeDash=[4, 3], strokeWidth=1.5))
+        label = line.mark_text(color=style.colour, fontSize=12, align="left", baseline="bottom", dx=4, dy=-2)
+        known.append(label.encode(x=alt.value(0), text="name:N"))
+    chart = alt.layer(*known, best, marks.add_params(zoom)).add_params(search, until)
     return chart.properties(width="container", height=320).to_dict()
 
 
@@ -227,9 +255,9 @@ def _verdict(found: Discovery) -> str:
 def _test(found: Discovery, test: Mapping[str, Any]) -> Part:
     """The verdict, and the paired differences from the incumbent behind it."""
     text = (
-        f"On questions that searches left out they gain {100 * test['gain']:+.2f} points of objective on "
+        f"On questions that searches left out they gain {test['gain']:+.4f} of objective on "
         f"{found.incumbent}, each question under the same branch orders; the lower bound is "
-        f"{100 * test['low']:+.2f} at {100 * test['level']:.2g} %. {_verdict(found).capitalize()}."
+        f"{test['low']:+.4f} at {100 * test['level']:.2g} %. {_verdict(found).capitalize()}."
     )
     if test["falls"]:
         falls = ", ".join(f"{beta:g}" for beta in test["falls"])
@@ -237,7 +265,7 @@ def _test(found: Discovery, test: Mapping[str, Any]) -> Part:
     if found.excel is not None:
         text += f" Excel@best: {100 * found.excel:+.1f} %."
     gains = sorted(test.get("gains", ()))
-    rows = [{"rank": rank, "gain": 100 * gain} for rank, gain in enumerate(gains, 1)]
+    rows = [{"rank": rank, "gain": gain} for rank, gain in enumerate(gains, 1)]
     tables = [_matched(found, test)]
     if "baselines" in test:
         known = sorted(test["baselines"].items(), key=lambda named: -named[1])
@@ -255,9 +283,9 @@ def _gains_chart() -> dict[str, Any]:
         import altair as alt
 
     x = alt.X("rank:O", title="questions, by gain", axis=alt.Axis(labels=False, ticks=False))
-    tips = [alt.Tooltip("gain:Q", title="Δ objective, points", format="+.2f")]
-    bars = alt.Chart(alt.NamedData("rows")).mark_bar(color="#4c78a8")
-    bars = bars.encode(x=x, y=alt.Y("gain:Q", title="Δ objective, points"), tooltip=tips)
+    tips = [alt.Tooltip("gain:Q", title="Δ objective", format="+.4f")]
+    bars = alt.Chart(alt.NamedData("rows")).mark_bar(color=COLOURS[1])
+    bars = bars.encode(x=x, y=alt.Y("gain:Q", title="Δ objective"), tooltip=tips)
     return bars.properties(width="container", height=180).to_dict()
 
 
