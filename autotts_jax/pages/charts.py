@@ -55,7 +55,9 @@ def curves_chart(
     line = base.mark_line(strokeWidth=1.5, clip=True, interpolate="step-after" if stepped else "linear")
     marks = base.mark_point(filled=True, size=18, opacity=1, clip=True).encode(tooltip=tips)
     zoom = alt.selection_interval(bind="scales", zoom=ZOOM)
-    chart = reference_lines(references) + line + marks.add_params(zoom)
+    chart = line + marks.add_params(zoom)
+    if references:
+        chart = reference_lines(references) + chart
     return chart.properties(width="container", height=180).to_dict()
 
 

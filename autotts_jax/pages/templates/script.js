@@ -296,7 +296,7 @@ async function drawAll() {
   await Promise.all(Array.from(document.querySelectorAll("[data-drawn]"), async (element) => {
     const { spec, rows } = data.drawn[Number(element.dataset.drawn)];
     const copy = structuredClone(spec);
-    copy.datasets = { rows };
+    copy.datasets = { ...copy.datasets, rows };
     copy.description = `${element.previousElementSibling.textContent}. The tables have its numbers.`;
     charts.set(element, { view: await embed(element, copy), spec: copy });
   }));
