@@ -116,7 +116,13 @@ LONG = "a-model-with-a-name-of-more-than-fifty-characters-of-$\\frac$-text"
 
 def setting(model, benchmark, controller, value, accuracy, tokens):
     numbers = {field.name: 0.1 for field in dataclasses.fields(Row)}
-    own = {"model": model, "benchmark": benchmark, "controller": controller, "value": value}
+    own = {
+        "model": model,
+        "benchmark": benchmark,
+        "controller": controller,
+        "value": value,
+        "baseline": "sc@4",
+    }
     gains = {"gain": accuracy - 0.2, "gain_low": accuracy - 0.4, "gain_high": accuracy}
     return Row(**numbers | own | gains | {"accuracy": accuracy, "tokens": tokens})
 

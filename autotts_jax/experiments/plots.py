@@ -33,7 +33,7 @@ PANEL = {"column": 2.1, "page": 1.8}
 def frontier_figure(rows: Sequence[Row], size: str = "page") -> Figure:
     """Draws accuracy against tokens: a panel for each model and benchmark, a line for each controller.
 
-    Vertical lines are a standard error over questions. A dotted step line is the frontier: the best accuracy
+    Vertical lines are 95 % intervals over questions. A dotted step line is the frontier: the best accuracy
     that any setting reaches with so many tokens.
 
     Args:
@@ -65,7 +65,7 @@ def gains_figure(rows: Sequence[Row], size: str = "page") -> Figure:
     Raises:
         InputError: Matplotlib is missing, there is no such size, or there is one setting alone.
     """
-    first = rows[0].name
+    first = rows[0].baseline
     rest = [row for row in rows if row.name != first]
     if not rest:
         raise InputError(f"{first} is the only setting, so that there are no gains to draw; evaluate another")
@@ -206,8 +206,8 @@ def _draw_frontier(panel: Axes, rows: Sequence[Row], look: dict[str, Style]) -> 
         style = look[controller]
         points = sorted((row for row in rows if row.controller == controller), key=lambda row: row.tokens)
         x, y = [row.tokens / 1000 for row in points], [100 * row.accuracy for row in points]
-        error = np.nan_to_num([100 * row.accuracy_question_se for row in points])
-        panel.errorbar(x, y, error, fmt="none", ecolor=style.colour, elinewidth=0.6, alpha=0.35)
+        low, high = ([100 * getattr(row, end) for row in points] for end in ("accuracy_low", "accuracy_high"))
+        panel.vlines(x, low, high, color=style.colour, linewidth=0.6, alpha=0.35)
         (entries[controller],) = panel.plot(
             x,
             y,
@@ -225,7 +225,7 @@ def _draw_frontier(panel: Axes, rows: Sequence[Row], look: dict[str, Style]) -> 
         zorder=0,
     )
     bar = Line2D([], [], color=NEUTRAL, linestyle="none", marker="|", markersize=8, markeredgewidth=0.6)
-    return entries | {"± SE over questions": bar}
+    return entries | {"95 % interval over questions": bar}
 
 
 def _draw_gains(panel: Axes, rows: Sequence[Row], look: dict[str, Style]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ They are validated by tests, not as they are written: that would take longer tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -108,7 +107,6 @@ def chart_row(row: Row) -> dict[str, Any]:
     Returns:
         Costs, percentages and texts by name.
     """
-    error = 0.0 if math.isnan(row.accuracy_se) else row.accuracy_se
     return {
         "setting": row.name,
         "controller": row.controller,
@@ -116,8 +114,8 @@ def chart_row(row: Row) -> dict[str, Any]:
         "benchmark": row.benchmark,
         "accuracy": 100 * row.accuracy,
         "accuracy_text": accuracy_text(row),
-        "low": 100 * (row.accuracy - error),
-        "high": 100 * (row.accuracy + error),
+        "low": 100 * row.accuracy_low,
+        "high": 100 * row.accuracy_high,
         "tokens": row.tokens,
         "sequential_tokens": row.sequential_tokens,
         "cost": row.cost,

@@ -56,7 +56,7 @@ def evaluation_report(evaluation: Evaluation, orders: BranchOrders) -> str:
     """
     rows = evaluation.rows
     kind = evaluation.objective.model.kind
-    first = rows[0].name
+    first = rows[0].baseline
     controllers = list(dict.fromkeys(row.controller for row in rows))
     cells = list(dict.fromkeys((row.model, row.benchmark) for row in rows))
     # Of a benchmark, the mean of its models is last.
@@ -107,7 +107,7 @@ def _chart_data(rows: Sequence[Row], controllers: Sequence[str], kind: CostName)
         for benchmark, of in by_benchmark.items()
     }
     return {
-        "first": rows[0].name,
+        "first": rows[0].baseline,
         "rows": [chart_row(row) for row in rows],
         "styles": page_styles(look),
         "answers": ANSWERS,
