@@ -522,7 +522,7 @@ def test_32_clients_of_which_a_quarter_leave_add_up():
     assert set(ended) <= {"answered", "cmc", "left"}
     questions = {name: value for name, value in found.items() if name[0] == "questions_total"}
     assert sum(questions.values()) == statuses["200"] + statuses.get("499", 0)
-    assert statuses["429"] == told["429"]
+    assert statuses["429"] >= told["429"], "who has left does not read why it was refused"
     assert sum(statuses.values()) == sum(told.values())
     assert told["200"] > 0
     assert told["left"] > 0
