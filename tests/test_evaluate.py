@@ -316,6 +316,72 @@ def test_gains_are_differences_of_accuracies_where_cells_differ_in_size():
     assert rows[-1].accuracy == pytest.approx((rows[1].accuracy + rows[3].accuracy) / 2)
 
 
+def swept(correct, **columns):
+    """Plays of one controller at two values of β."""
+    return [
+        dataclasses.replace(play_of(right, **columns), player=select(f"cmc@{beta}"))
+        for beta, right in zip((0.1, 0.5), correct, strict=True)
+    ]
+
+
+def test_a_setting_is_chosen_on_other_questions_than_it_is_judged_on():
+    data = synthetic(models=SYNTHETIC_MODELS[:1], questions=5, branches=2)  # five folds of one question
+    right = np.random.default_rng(9).random((2, 4, 5)) < 0.5
+    result = Evaluation(data, (play_of(right[0], name="sc"), *swept(right)), 4, Objective(0))
+    chosen = result.choose()
+    worth = right.mean(axis=1)
+    best = [int(np.delete(worth, question, axis=1).mean(axis=1).argmax()) for question in range(5)]
+    assert len(set(best)) == 2
+    baseline, mine = chosen.rows
+    assert (baseline.name, mine.controller, mine.value) == ("sc@1", "cmc", None)
+    assert mine.accuracy == pytest.approx(np.mean([worth[at, question] for question, at in enumerate(best)]))
+    assert chosen.settings == {"cmc": {"cmc@0.1": best.count(0), "cmc@0.5": best.count(1)}}
+    assert "chosen on other questions" in str(chosen.table())
+    assert chosen.summary().num_rows == 2
+
+
+def test_settings_cannot_be_chosen_where_there_are_no_other_questions():
+    data = synthetic(models=SYNTHETIC_MODELS[:1], questions=4, branches=2)
+    result = Evaluation(data, tuple(swept(np.ones((2, 3, 4)))), 3)
+    with pytest.raises(InputError, match="4 questions cannot be dealt out to 5 folds"):
+        result.choose()
+    with pytest.raises(InputError, match="must be one of several benchmarks; there are synthetic"):
+        result.choose(on="synthetic")
+
+
+def test_settings_are_compared_with_the_one_that_is_asked_for(evaluation):
+    paired = evaluation.paired("cmc@0.5", baseline="asc@8").to_pylist()
+    assert {(row["controller"], row["value"], row["baseline"]) for row in paired} == {("cmc", 0.5, "asc@8")}
+    for row in paired:
+        mine, its = (
+            next(r for r in evaluation.rows if r.name == name and r.model == row["model"])
+            for name in ("cmc@0.5", "asc@8")
+        )
+        assert row["gain"] == pytest.approx(mine.accuracy - its.accuracy)
+        assert row["tokens_ratio"] == pytest.approx(mine.tokens / its.tokens)
+    with pytest.raises(InputError, match=r"cmc@0\.7"):
+        evaluation.paired("cmc@0.7")
+
+
+def test_fewer_questions_tell_a_larger_gain(evaluation):
+    small, large = (evaluation.power(gain)["questions"].to_pylist() for gain in (0.02, 0.2))
+    assert len(small) == len(large) == 3 * len(CONTROLLERS)  # two models and their mean; no baseline
+    assert all(more > fewer for more, fewer in zip(small, large, strict=True))
+    for gain in (0, -0.1, 1.1, float("nan")):
+        with pytest.raises(InputError, match="the gain is"):
+            evaluation.power(gain)
+
+
+def test_probes_cost_the_tokens_that_are_asked_for(evaluation):
+    charged = dataclasses.replace(evaluation, probe_tokens=32)
+    for play in evaluation.plays:
+        for index, value in enumerate(play.player.values):
+            tokens = play.tokens[index] + 32 * play.probes[index]
+            rows = [row for row in charged.rows if (row.controller, row.value) == (play.player.name, value)]
+            of_models = [row.tokens for row in rows if row.model != ALL_MODELS]
+            assert np.mean(of_models) == pytest.approx(tokens.mean())
+
+
 def test_the_frontier_holds_what_nothing_beats():
     rows = [row(10, 0.2), row(20, 0.1), row(30, 0.5), row(30, 0.4), row(40, 0.5), row(50, 0.6)]
     assert [(r.tokens, r.accuracy) for r in pareto(rows)] == [(10, 0.2), (30, 0.5), (50, 0.6)]

@@ -33,8 +33,8 @@ def batch(
         typer.Option(
             parser=utf8,
             metavar="NAME,...",
-            help="Who shares the budget out: uniform, asc, sprt, naive, blend-asc, dirichlet, shadow-price, "
-            "oracle. The others are compared with the first one.",
+            help="Who shares the budget out: uniform, asc, sprt, naive, blend-asc, dirichlet, long-first, "
+            "shadow-price, oracle. The others are compared with the first one.",
         ),
     ] = "uniform,asc,naive,dirichlet,oracle",
     encoding: EncodingOption = "exact",
