@@ -5,6 +5,7 @@ They are validated by tests, not as they are written: that would take longer tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -114,16 +115,21 @@ def chart_row(row: Row) -> dict[str, Any]:
         "benchmark": row.benchmark,
         "accuracy": 100 * row.accuracy,
         "accuracy_text": accuracy_text(row),
-        "low": 100 * row.accuracy_low,
-        "high": 100 * row.accuracy_high,
+        "low": _known(row.accuracy_low, row.accuracy),
+        "high": _known(row.accuracy_high, row.accuracy),
         "tokens": row.tokens,
         "sequential_tokens": row.sequential_tokens,
         "cost": row.cost,
         "gain_text": points(row.gain, row.gain_low, row.gain_high),
         "gain": 100 * row.gain,
-        "gain_low": 100 * row.gain_low,
-        "gain_high": 100 * row.gain_high,
+        "gain_low": _known(row.gain_low, row.gain),
+        "gain_high": _known(row.gain_high, row.gain),
     }
+
+
+def _known(end: float, mean: float) -> float:
+    """The end of an interval in percent; the mean itself where so few questions claim nothing."""
+    return 100 * (mean if math.isnan(end) else end)
 
 
 def frontiers(rows: Sequence[Row]) -> list[Drawn]:
