@@ -30,7 +30,7 @@ FINISHED, PRUNED, RUNNING = "o", "x", ">"
 PANELS = {"column": 1, "page": 3}
 """Panels side by side in a figure, by its size."""
 
-FRAME_DOTS = 150
+FRAME_DOTS = 100
 """Dots of an inch of a frame, …"""
 
 FRAME_LEGEND = 0.6
