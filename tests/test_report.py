@@ -20,6 +20,7 @@ from autotts_jax.core import CostModel
 from autotts_jax.discovery import entry
 from autotts_jax.discovery.results.report import discovery_report
 from autotts_jax.experiments.papers import autotts_page
+from autotts_jax.experiments.tables import percent
 from autotts_jax.pages import rendering
 from autotts_jax.pages.rendering import render
 from autotts_jax.policies import SelfConsistency
@@ -214,7 +215,7 @@ def test_a_browser_shows_an_evaluation(browser, results, width):
     assert [line.split("\t")[:2] for line in lines.all_inner_texts()] == [
         [
             f"{row['controller']}@{float(row['value']):g}",
-            f"{100 * float(row['accuracy']):.1f} ± {100 * float(row['accuracy_se']):.1f}",
+            percent(*(float(row[name] or "nan") for name in ("accuracy", "accuracy_low", "accuracy_high"))),
         ]
         for row in summary
     ]

@@ -318,7 +318,7 @@ def _objectives(benchmark: str, rows: Sequence[Row]) -> rich_table.Table:
     """The objective."""
 
     def cells(row: Row) -> tuple[str, ...]:
-        return (f"{_shown(row.objective)} {brackets(row.objective_low, row.objective_high, _shown)}",)
+        return (objective_text(row),)
 
     def gain(row: Row) -> str:
         return difference(row.objective_gain, row.objective_gain_low, row.objective_gain_high)
@@ -366,6 +366,15 @@ def points(gain: float, low: float, high: float) -> str:
     """
     interval = brackets(low, high, lambda end: f"{100 * end:+z.1f}")
     return f"{100 * gain:+z.1f} {interval}".replace("inf", "∞")
+
+
+def objective_text(row: Row) -> str:
+    """Writes an objective and its interval.
+
+    Args:
+        row: the results of a setting.
+    """
+    return f"{_shown(row.objective)} {brackets(row.objective_low, row.objective_high, _shown)}"
 
 
 def difference(gain: float, low: float, high: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from autotts_jax.core.costs import UNITS, CostName
 from autotts_jax.experiments.summary import Row
-from autotts_jax.experiments.tables import points
+from autotts_jax.experiments.tables import percent, points
 from autotts_jax.extras import needs
 from autotts_jax.pages.charts import ZOOM, cost_scale
 from autotts_jax.pages.rendering import Drawn
@@ -80,25 +80,6 @@ def axes(cost: CostName) -> list[Axis]:
     return [*tokens, own] if cost == "intervals" else [own, *tokens]
 
 
-def accuracy_text(row: Row) -> str:
-    """Writes an accuracy and its standard error in percent.
-
-    Args:
-        row: the results of a setting.
-    """
-    return with_error(f"{100 * row.accuracy:.1f}", f"{100 * row.accuracy_se:.1f}")
-
-
-def with_error(mean: str, error: str) -> str:
-    """Writes a mean and its standard error.
-
-    Args:
-        mean: the mean.
-        error: the error; left out where it is NaN.
-    """
-    return mean if "nan" in error else f"{mean} ± {error}"
-
-
 def chart_row(row: Row) -> dict[str, Any]:
     """Gives what charts show of a setting.
 
@@ -114,7 +95,7 @@ def chart_row(row: Row) -> dict[str, Any]:
         "cell": row.cell,
         "benchmark": row.benchmark,
         "accuracy": 100 * row.accuracy,
-        "accuracy_text": accuracy_text(row),
+        "accuracy_text": percent(row.accuracy, row.accuracy_low, row.accuracy_high),
         "low": _known(row.accuracy_low, row.accuracy),
         "high": _known(row.accuracy_high, row.accuracy),
         "tokens": row.tokens,
@@ -190,7 +171,7 @@ def frontier_chart(
     dash = alt.StrokeDash("controller:N", legend=told, scale=_scale(look, "dash"))
     tips = [
         alt.Tooltip("setting:N"),
-        alt.Tooltip("accuracy_text:N", title="accuracy, %"),
+        alt.Tooltip("accuracy_text:N", title="accuracy, % [95 %]"),
         *(alt.Tooltip(field, type="quantitative", format=",.4~g") for field in _cost_fields(axis)),
     ]
     base = alt.Chart(alt.NamedData("rows")).encode(x=x)

@@ -11,7 +11,6 @@ from autotts_jax.core.costs import UNITS, CostName
 from autotts_jax.experiments.frontier import Comparison
 from autotts_jax.experiments.report.charts import (
     ANSWERS,
-    accuracy_text,
     axes,
     chart_row,
     episode_chart,
@@ -19,7 +18,6 @@ from autotts_jax.experiments.report.charts import (
     gains_chart,
     page_styles,
     votes_chart,
-    with_error,
 )
 from autotts_jax.experiments.report.episodes import (
     LISTED,
@@ -29,7 +27,7 @@ from autotts_jax.experiments.report.episodes import (
     watched_episodes,
 )
 from autotts_jax.experiments.summary import ALL_MODELS, Row
-from autotts_jax.experiments.tables import difference, matched, points, thousands
+from autotts_jax.experiments.tables import difference, matched, objective_text, percent, points, thousands
 from autotts_jax.pages.rendering import Cells, CellsRow, render
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
@@ -151,17 +149,17 @@ def _results(rows: Sequence[Row], model: str, benchmark: str, kind: CostName) ->
         own = [f"{row.cost:.3g}"] if other else []
         return [
             row.name,
-            accuracy_text(row),
+            percent(row.accuracy, row.accuracy_low, row.accuracy_high),
             thousands(row.tokens),
             thousands(row.sequential_tokens),
             *own,
-            with_error(f"{row.objective:z.3f}", f"{row.objective_se:.3f}"),
+            objective_text(row),
         ]
 
-    headings = ["setting", "accuracy, %", "ktokens", "sequential ktokens"]
+    headings = ["setting", "accuracy, %, 95 %", "ktokens", "sequential ktokens"]
     headings += [f"{kind}, {UNITS[kind]}"] if other else []
     lines = [CellsRow(cells(row), row.controller) for row in _here(rows, model, benchmark)]
-    return Cells(_caption(model, benchmark), [*headings, "objective"], lines)
+    return Cells(_caption(model, benchmark), [*headings, "objective, 95 %"], lines)
 
 
 def _differences(rows: Sequence[Row], model: str, benchmark: str, first: str, kind: CostName) -> Cells:
