@@ -59,6 +59,8 @@ VALUES = CONTROLLERS[0], "CONTROLLERS.values()"
 COMMANDS = f"{PACKAGE}.cli.app", ON_IMPORT
 ENVIRONMENTS = f"{PACKAGE}.envs.registry", "register"
 TABLES = CONTROLLERS, COMMANDS, ENVIRONMENTS
+ALIKE = f"{PACKAGE}.policies.allocators", f"{PACKAGE}.styles"
+"""Modules with names of controllers, which look none up."""
 
 WORD = re.compile(r"[\w-]+")
 DOTTED = re.compile(rf"\b{PACKAGE}((?:\.\w+)+)")
@@ -385,7 +387,9 @@ class Graph:
                 bit[node]
                 for node, words in self.words.items()
                 # The package itself gives no commands.
-                if word in words and not (table == COMMANDS and node[0].startswith(PACKAGE))
+                if word in words
+                and not (table == COMMANDS and node[0].startswith(PACKAGE))
+                and not (table == CONTROLLERS and node[0] in ALIKE)
             )
             for table, word in self.entries
         }

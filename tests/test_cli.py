@@ -64,8 +64,10 @@ def evaluate(run, folder):
 def test_evaluate_prints_a_table_and_writes_files(evaluate, tmp_path):
     arguments = ("--controllers", "sc@8,asc@8", "--gamma", 0.001, "--out", tmp_path / "deep" / "out")
     status, out, err = evaluate(*arguments)
-    assert (status, err) == (0, "")
-    lines = out.splitlines()
+    assert status == 0
+    assert not re.search("error|warning", err)  # on a busy machine it says what is running
+    *lines, last = out.splitlines()
+    assert last.endswith(" s, compilation included")
     assert lines[0].strip() == "synthetic"
     sections = [line.strip() for line in lines if line.startswith(("synthetic-", "mean"))]
     assert sections == ["synthetic-L", "synthetic-M", "mean of models"] * 2  # accuracy, then the objective
@@ -75,7 +77,7 @@ def test_evaluate_prints_a_table_and_writes_files(evaluate, tmp_path):
     assert {file.name for file in (tmp_path / "deep" / "out").iterdir()} == FILES
     manifest = json.loads((tmp_path / "deep" / "out" / "manifest.json").read_text())
     assert manifest["objective"]["gamma"] == 0.001
-    assert evaluate(*arguments)[1] == out
+    assert evaluate(*arguments)[1].splitlines()[:-1] == lines
 
 
 def test_one_model_and_one_controller(run, folder):

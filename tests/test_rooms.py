@@ -104,5 +104,5 @@ def test_a_plain_installation_reads_data_and_names_the_extra_for_the_rest(tmp_pa
     )
     assert done.stderr == ""
     server, store = done.stdout.splitlines()
-    assert server.startswith("the engine server needs anyio: pip install 'autotts-jax[collecting]'")
+    assert server.startswith("an engine behind HTTP needs anyio: pip install 'autotts-jax[collecting]'")
     assert store.startswith("collecting needs pydantic: pip install 'autotts-jax[collecting]'")

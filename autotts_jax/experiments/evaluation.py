@@ -479,6 +479,8 @@ def evaluate(
     refused: dict[str, InputError] = {}
     gamma = objective.gamma if objective.model.kind == "intervals" else None
     made = as_players(players, gamma, sealing, refused)
+    if not made and refused:
+        raise next(iter(refused.values()))
     _check_distinct(made)
     _check_baseline(made, baseline)
     widths = [check_width(data, player, max_branches) for player in made]
