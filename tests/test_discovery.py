@@ -281,7 +281,7 @@ def test_constant_programs_are_what_the_program_is_at_one_half(program, beta):
 
 def test_an_export_needs_the_name_of_a_class():
     for name in ("found", "2Found", "Found it", "None", "X; import os", 5, None):
-        with pytest.raises(at.InputError, match="no name of a class"):
+        with pytest.raises(at.InputError, match="not a name of a class"):
             source_of(cmc(), name)
 
 
@@ -569,7 +569,7 @@ def test_what_is_no_run_at_all_is_refused(tmp_path):
     for name in ("archive.jsonl", "manifest.json"):
         written_by_hand(tmp_path)
         (tmp_path / name).write_text("[" * 100_000 + "\n")
-        with pytest.raises(at.InputError, match="no JSON"):
+        with pytest.raises(at.InputError, match="not JSON"):
             at.read_run(tmp_path)
     written_by_hand(tmp_path)
     (tmp_path / "archive.jsonl").unlink()

@@ -309,9 +309,9 @@ def test_a_server_that_wants_the_newer_name_of_the_limit(server, tmp_path):
     [
         ("I would rather not.", "stop", "no code block"),
         ("```python\nimport jax\n", "length", "cut off after 1000 tokens"),
-        ((200, {"choices": []}), "stop", "no chat completion"),
-        ((200, {"choices": [{"message": None}]}), "stop", "no chat completion"),
-        ((200, ["what"]), "stop", "no chat completion"),
+        ((200, {"choices": []}), "stop", "not a chat completion"),
+        ((200, {"choices": [{"message": None}]}), "stop", "not a chat completion"),
+        ((200, ["what"]), "stop", "not a chat completion"),
     ],
 )
 def test_replies_without_a_file_are_failures(server, tmp_path, reply, finish, failure):

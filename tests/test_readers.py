@@ -168,7 +168,7 @@ def test_every_reader_refuses_json_that_is_deep_or_says_things_twice(tmp_path, n
 @pytest.mark.parametrize("content", [nested(100_000), nested(300), b'{"model": "a", "model": "b"}'])
 def test_a_request_may_not_be_deep_or_say_things_twice(content):
     with pytest.raises(RequestError) as error:
-        Chat.read(content)
+        Chat.read(content, "ask for plain")
     assert error.value.status == 400
 
 

@@ -450,10 +450,11 @@ def test_a_policy_is_compared_with_controllers_at_their_best_values(monkeypatch)
     one = 0.5 - gamma > 1 - 100 * gamma
     assert 0 < one.sum() < 8
     gain = np.mean(1 - 10 * gamma - np.where(one, 0.5 - gamma, 1 - 100 * gamma))
-    assert over_sc[:4] == ("sc", *[pytest.approx(gain)] * 3)  # the same on each question
+    assert over_sc[:2] == ("sc", pytest.approx(gain))
+    assert np.isnan(over_sc[2:4]).all()  # three questions claim nothing
     assert over_sc.accuracy == pytest.approx(one.mean() / 2)
     assert over_sc.tokens_ratio == pytest.approx(10 / np.where(one, 1, 100).mean())
-    assert over_cmc == ("cmc", *[0] * 6, 1)
+    assert (over_cmc[:2], over_cmc.accuracy, over_cmc.tokens_ratio) == (("cmc", 0), 0, 1)
 
 
 def test_questions_are_as_difficult_in_validation_as_in_training(monkeypatch):

@@ -91,7 +91,7 @@ def find_environment(name: str) -> Registered:
     """
     # Gymnasium takes a name after that of the module to import.
     alone = name.removeprefix("autotts_jax:").removeprefix(NAMESPACE) if isinstance(name, str) else name
-    if alone in TASK_ENVIRONMENTS:
+    if isinstance(alone, str) and alone in TASK_ENVIRONMENTS:
         return TASK_ENVIRONMENTS[alone]
     return ENVIRONMENTS[check_choice("environment", alone, ENVIRONMENTS)]
 

@@ -492,7 +492,7 @@ def _chats(_: Path) -> Reader:
     ]
 
     def read(content: bytes) -> None:
-        chat = Chat.read(content)
+        chat = Chat.read(content, "ask for plain")
         repr((chat.question, chat.system, chat.stops, chat.greedy))
 
     return Reader([json.dumps(chat).encode() for chat in chats], mutations.changed_json, read, 5)
