@@ -157,7 +157,7 @@ def test_agents_play_the_episodes_of_controllers(result):
 @pytest.mark.slow
 def test_the_same_call_gives_the_same_scores_to_the_digit(result, data, players):
     again = bench(TINY, players, data=data, seeds=SEEDS)
-    assert again.scores == result.scores
+    assert repr(again.scores) == repr(result.scores)  # few questions have no intervals: NaN
     assert str(again.table()) == str(result.table())
 
 
@@ -251,9 +251,8 @@ def test_gains_are_measured_over_a_baseline(result, data):
     assert (scores["asc"].gain, scores["asc"].gain_low, scores["asc"].gain_high) == (0, 0, 0)
     for name, score in scores.items():
         assert score.gain == pytest.approx(score.objective - scores["asc"].objective)
-        assert dataclasses.replace(score, gain=0, gain_low=0, gain_high=0) == dataclasses.replace(
-            before[name], gain=0, gain_low=0, gain_high=0
-        )
+        alike = (dataclasses.replace(one, gain=0, gain_low=0, gain_high=0) for one in (score, before[name]))
+        assert len(set(map(repr, alike))) == 1
     assert "Δ asc, 95 %" in str(over.table())
     assert "Δ asc: gain in objective over asc;" in str(over.table())
 
