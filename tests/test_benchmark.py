@@ -95,10 +95,8 @@ def test_scores_are_the_objective_between_one_branch_and_the_best_published(resu
     expected = (mine.objective - low.objective) / (best.objective - low.objective)
     assert mine.score == pytest.approx(expected)
     assert mine.gain == pytest.approx(mine.objective - best.objective)
-    for score in result.scores:
-        assert score.score_low <= score.score <= score.score_high
-        assert score.gain_low <= score.gain <= score.gain_high
     assert result.questions == 4  # two fifths of ten, which both models answered
+    assert np.isnan([mine.score_low, mine.score_high, mine.gain_low, mine.gain_high]).all()  # too few
 
 
 @pytest.mark.slow
