@@ -101,7 +101,7 @@ def test_a_controller_of_ones_own(evaluate, tmp_path):
     file.write_text(OWN_CONTROLLER)
     status, out, _ = evaluate("--controllers", f"sc@4,{file}:mine@4")
     assert status == 0
-    figures = [line.split()[1:4] for line in out.splitlines() if line.startswith(("sc@4", "mine@4"))]
+    figures = [line.split()[1:3] for line in out.splitlines() if line.startswith(("sc@4 ", "mine@4 "))]
     assert figures[::2] == figures[1::2]
 
 

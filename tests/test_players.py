@@ -1,6 +1,7 @@
 """Players: texts and objects that can play, and the same episodes in batches and step by step."""
 
 import functools
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -202,8 +203,9 @@ def test_policies_stand_in_the_table_of_the_controllers(play, tmp_path):
     players = f"sc@1,{EXAMPLES}/my_policy.py:MyPolicy,p.py:Good@1e-6,p.py:Host"
     status, out, err = play("--controllers", players, "--out", tmp_path)
     assert (status, err) == (0, "")
-    assert max(map(len, out.splitlines()[:-1])) <= 80
-    figures = {line.split()[0]: line.split()[1:] for line in out.splitlines() if "±" in line}
+    assert max(len(line) for line in out.splitlines() if not line.startswith("wrote ")) <= 80
+    results = [line.split() for line in out.splitlines() if re.match(r"\S+ +[\d.]+ \[", line)]
+    figures = {name: numbers for name, *numbers in results}
     assert list(figures)[:4] == ["sc@1", "MyPolicy", "Good@1e-06", "Host"]
     assert figures["Good@1e-06"] == figures["Host"]
 
