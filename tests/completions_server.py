@@ -1,5 +1,6 @@
 """A server on this machine that completes text as vLLM does, or as any that is compatible with OpenAI's."""
 
+import contextlib
 import json
 import threading
 import time
@@ -166,3 +167,35 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args):
         pass
+
+
+@contextlib.contextmanager
+def running_server(port=0):
+    server = Server(port)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+# --- troubles of a server -------------------------------------------------------------------------------
+
+
+def say(status, content, **headers):
+    return lambda handler: handler.say(status, content, **headers)
+
+
+def drop(handler):
+    handler.close_connection = True
+
+
+def half(handler):
+    handler.close_connection = True
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [{"te')

@@ -1,11 +1,10 @@
 """Controllers on a server that offers nothing but chat completions."""
 
 import contextlib
-import threading
 
 import httpx
 import pytest
-from completions_server import Server
+from completions_server import running_server
 from serving import KEY, health, post, served, until, user
 
 from autotts_jax import live
@@ -28,14 +27,9 @@ SAMPLING = Sampling(interval=20, max_tokens=160)
 
 @pytest.fixture(scope="module")
 def server():
-    server = Server()
-    server.refuses_tokens = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running_server() as server:
+        server.refuses_tokens = True
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searches import ENDED, FEW, RUNGS, TESTED, TRIED, run_of, written_by_hand
+from searches import ENDED, FEW, HYPERPARAMETERS, RUNGS, TESTED, TRIED, run_of, written_by_hand
 
 import autotts_jax as at
 from autotts_jax.cli import discover as discover_command
@@ -241,16 +241,7 @@ def test_exported_rules_say_what_the_program_says(program, seed, beta):
     """All else of a round is `RuleController`, for both."""
     exported = loaded(source_of(program, "Found")).make(beta)
     member = decision_list(program, beta)
-    for name in (
-        "initial",
-        "max_branches",
-        "warm_up",
-        "spare",
-        "alpha",
-        "window",
-        "in_full",
-        "by_completion",
-    ):
+    for name in HYPERPARAMETERS:
         assert getattr(exported, name) == getattr(member, name), name
     for offset in range(2):
         seen = seen_at_random(seed + offset)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import openai
 import pytest
-from completions_server import Server
+from completions_server import drop, half, running_server, say
 from serving import KEY, SETTINGS, Engine, ask, client, counted, health, post, served, until, user
 
 from autotts_jax.collect import EngineError, ServerEngine
@@ -23,44 +23,15 @@ QUICK = {"attempts": 2, "pause": 0.01}
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 
 
-def say(status, content, **headers):
-    return lambda handler: handler.say(status, content, **headers)
-
-
-def drop(handler):
-    handler.close_connection = True
-
-
-def half(handler):
-    handler.close_connection = True
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000")
-    handler.end_headers()
-    handler.wfile.write(b'{"choices": [{"te')
-
-
 def hang(handler):
     handler.close_connection = True
     time.sleep(2)
 
 
-@contextlib.contextmanager
-def upstream(port=0):
-    server = Server(port)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 @pytest.fixture(scope="module")
 def behind():
     """An upstream, and the address of a server in front of it."""
-    with upstream() as server, contextlib.closing(engine(server)) as opened, served(opened) as address:
+    with running_server() as server, contextlib.closing(engine(server)) as opened, served(opened) as address:
         yield server, address
 
 
@@ -145,7 +116,7 @@ def test_one_failure_is_told_to_its_client_alone(behind, failure):
 
 
 def test_it_is_ready_again_by_itself_when_the_server_behind_it_is_back():
-    with upstream() as server:
+    with running_server() as server:
         port, opened = server.server_address[1], engine(server)
         with contextlib.closing(opened), served(opened) as address:
             server.troubles = [drop] * 1000
@@ -157,7 +128,7 @@ def test_it_is_ready_again_by_itself_when_the_server_behind_it_is_back():
             server.shutdown()
             server.server_close()
             time.sleep(0.3)
-            with upstream(port):
+            with running_server(port):
                 began = time.monotonic()
                 until(lambda: httpx.get(f"{address}/health").status_code == 200)
                 assert time.monotonic() - began < 15

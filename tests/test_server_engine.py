@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from email.utils import format_datetime
 
 import pytest
-from completions_server import Server
+from completions_server import drop, half, running_server, say
 
 from autotts_jax.collect import (
     BusyError,
@@ -36,18 +36,6 @@ KEY = "sk-SECRET-7"
 QUICK = {"attempts": 3, "pause": 0.01}
 
 
-def drop(handler):
-    handler.close_connection = True
-
-
-def half(handler):
-    handler.close_connection = True
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000")
-    handler.end_headers()
-    handler.wfile.write(b'{"choices": [{"te')
-
-
 def hang(handler):
     """Says nothing until the client has gone."""
     handler.close_connection = True
@@ -68,10 +56,6 @@ def trickle(handler):
             handler.wfile.write(b" ")
             handler.wfile.flush()
             time.sleep(0.05)
-
-
-def say(status, content, **headers):
-    return lambda handler: handler.say(status, content, **headers)
 
 
 def say_packed(status, content):
@@ -144,13 +128,8 @@ TROUBLES = {
 
 @pytest.fixture
 def server():
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import typer
 
 import autotts_jax as at
 from autotts_jax.cli.console import console, say, working
+from autotts_jax.cli.evaluate import named_players
 from autotts_jax.cli.options import (
     BranchesOption,
     CacheOption,
@@ -79,7 +80,7 @@ def certify(
         devices.pin_devices()
         result = at.certify(
             dataset,
-            [name.strip() for name in controllers.split(",")],
+            named_players(controllers, None, None),
             epsilon=epsilon,
             delta=delta,
             loss=loss,

@@ -7,11 +7,9 @@ import dataclasses
 import functools
 import itertools
 import json
-import threading
 from collections.abc import Sequence
 from typing import Any
 
-from autotts_jax.checks import check_int, check_text
 from autotts_jax.collect.engine import (
     ChatMessage,
     Completion,
@@ -21,10 +19,10 @@ from autotts_jax.collect.engine import (
     Request,
     Tokens,
 )
-from autotts_jax.collect.limits import find_limit
+from autotts_jax.collect.http_engine import HttpEngine
 from autotts_jax.collect.schema import SchemaError, parse_as
 from autotts_jax.collect.thinking import TAGS, Thinking
-from autotts_jax.collect.upstream import START_ATTEMPTS, LostError, Upstream
+from autotts_jax.collect.upstream import START_ATTEMPTS, LostError
 from autotts_jax.parsing import parse_json
 
 LETTERS = 4
@@ -86,7 +84,7 @@ class PieceTokenizer:
         return tuple(int.from_bytes(b"\x01" + piece.encode()) for piece in pieces)
 
 
-class ChatEngine:
+class ChatEngine(HttpEngine):
     """A model behind chat completions, with one call for each branch.
 
     It continues no text, so branches can neither be stopped nor probed on the way. How long a branch is, the
@@ -122,41 +120,25 @@ class ChatEngine:
         attempts: int = 7,
         pause: float = 1.0,
     ):
-        self.model = check_text("the model", model)
-        if max_model_len is not None:
-            check_int("max_model_len", max_model_len, 1)
         self.tokenizer = PieceTokenizer()
-        self.upstream = Upstream(
+        super().__init__(
             base_url,
+            model,
             api_key,
             timeout=timeout,
             max_connections=max_connections,
+            max_model_len=max_model_len,
             attempts=attempts,
             pause=pause,
         )
         with contextlib.ExitStack() as stack:
-            stack.callback(self.upstream.close)
-            self.max_model_len = find_limit(self.upstream, model, max_model_len)
-            asked = Request(self.tokenizer.encode("1"), max_tokens=1)
-            first = functools.partial(self._complete, asked)
+            stack.callback(self.close)
+            first = functools.partial(self._complete, Request(self.tokenizer.encode("1"), max_tokens=1))
             try:
                 self.upstream.run(functools.partial(self.upstream.repeat, first, START_ATTEMPTS))
             except RefusedError as error:
                 raise EngineError(str(error)) from error
             stack.pop_all()
-
-    @property
-    def running(self) -> int:
-        return self.upstream.running
-
-    def generate(
-        self, requests: Sequence[Request], cancel: threading.Event | None = None
-    ) -> list[Completion]:
-        calls = [functools.partial(self._complete, request) for request in requests]
-        return self.upstream.call_all(calls, cancel)
-
-    def close(self) -> None:
-        self.upstream.close()
 
     async def _complete(self, request: Request) -> Completion:
         body = {

@@ -6,13 +6,11 @@ import contextlib
 import dataclasses
 import functools
 import math
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from autotts_jax.checks import check_int, check_text
 from autotts_jax.collect.engine import (
     Completion,
     EngineError,
@@ -22,11 +20,11 @@ from autotts_jax.collect.engine import (
     Tokenizer,
     Tokens,
 )
-from autotts_jax.collect.limits import find_limit
+from autotts_jax.collect.http_engine import HttpEngine
 from autotts_jax.collect.schema import SchemaError, parse_as
 from autotts_jax.collect.signals import TOP, reduce_top
 from autotts_jax.collect.tokenizer import HubTokenizer
-from autotts_jax.collect.upstream import START_ATTEMPTS, LostError, Upstream
+from autotts_jax.collect.upstream import START_ATTEMPTS, LostError
 from autotts_jax.errors import InputError
 
 VLLM_FIELDS: Mapping[str, Any] = {
@@ -77,7 +75,7 @@ class _Reply:
     usage: _Usage | None = None
 
 
-class ServerEngine:
+class ServerEngine(HttpEngine):
     """A model behind HTTP, with one call for each request.
 
     A call that is lost, or that meets an overloaded or restarting server, is repeated unchanged: completions
@@ -121,22 +119,20 @@ class ServerEngine:
         attempts: int = 7,
         pause: float = 1.0,
     ):
-        self.model = check_text("the model", model)
-        if max_model_len is not None:
-            check_int("max_model_len", max_model_len, 1)
         if not (tokenizer is None or isinstance(tokenizer, str) or hasattr(tokenizer, "chat")):
             raise InputError(f"tokenizer is {tokenizer!r:.60}, but it must be a folder or a Hugging Face id")
-        self.upstream = Upstream(
+        super().__init__(
             base_url,
+            model,
             api_key,
             timeout=timeout,
             max_connections=max_connections,
+            max_model_len=max_model_len,
             attempts=attempts,
             pause=pause,
         )
         with contextlib.ExitStack() as stack:
-            stack.callback(self.upstream.close)
-            self.max_model_len = find_limit(self.upstream, model, max_model_len)
+            stack.callback(self.close)
             named = model if tokenizer is None else tokenizer
             self.tokenizer: Tokenizer = (
                 HubTokenizer.from_pretrained(named, chat_kwargs, think_end)
@@ -146,25 +142,12 @@ class ServerEngine:
             self._fields = self.upstream.run(self._known_fields)
             stack.pop_all()
 
-    @property
-    def running(self) -> int:
-        return self.upstream.running
-
-    def generate(
-        self, requests: Sequence[Request], cancel: threading.Event | None = None
-    ) -> list[Completion]:
-        calls = [functools.partial(self._complete, request, self._fields) for request in requests]
-        return self.upstream.call_all(calls, cancel)
-
-    def close(self) -> None:
-        self.upstream.close()
-
     # --- in the event loop's thread ------------------------------------------------------------------
 
     async def _known_fields(self) -> Mapping[str, Any]:
         """The fields to send in addition to OpenAI's: some servers refuse fields that they do not know."""
         probe = Request(self.tokenizer.encode("1"), max_tokens=1)
-        call = functools.partial(self._complete, probe)
+        call = functools.partial(self._complete_with, probe)
         try:
             try:
                 await self.upstream.repeat(functools.partial(call, VLLM_FIELDS), START_ATTEMPTS)
@@ -178,7 +161,10 @@ class ServerEngine:
             ) from error
         return VLLM_FIELDS
 
-    async def _complete(self, request: Request, fields: Mapping[str, Any]) -> Completion:
+    async def _complete(self, request: Request) -> Completion:
+        return await self._complete_with(request, self._fields)
+
+    async def _complete_with(self, request: Request, fields: Mapping[str, Any]) -> Completion:
         body = {
             "model": self.model,
             "prompt": request.prompt,

@@ -78,10 +78,10 @@ def answer_batch(
 ) -> LiveRun:
     """Answers questions with a language model and one token budget, which an allocator shares out.
 
-    It is what `evaluate_batch` replays, read by read. A branch is kept as soon as it is read, so the same
-    call goes on where another was interrupted, and reads none of them again. No length is known beforehand:
-    ``at_once`` branches are written side by side as long as the budget would last for them at their longest,
-    and then one after another, the last of them no further than the budget goes.
+    `evaluate_batch` replays the same process. Each branch is saved as soon as it is read, so calling this
+    again after an interruption resumes the run without reading any saved branch twice. As the length of a
+    branch is not known in advance, ``at_once`` branches are written concurrently while the budget covers them
+    at their maximum length, and then one at a time, the last cut off where the budget ends.
 
     Args:
         engine: the model; or a function that opens it, which is called if a branch is to be read or

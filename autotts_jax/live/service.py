@@ -21,7 +21,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from autotts_jax.checks import check_text
 from autotts_jax.collect.answers import extractor
-from autotts_jax.collect.chat_engine import ChatEngine
 from autotts_jax.collect.engine import (
     BusyError,
     Cancelled,
@@ -32,7 +31,7 @@ from autotts_jax.collect.engine import (
     writes_whole,
 )
 from autotts_jax.collect.graders import open_grader
-from autotts_jax.collect.server_engine import ServerEngine
+from autotts_jax.collect.http_engine import HttpEngine
 from autotts_jax.collect.thinking import TAGS
 from autotts_jax.collect.trajectories import ContextError, Sampling, Trajectories
 from autotts_jax.collect.upstream import Upstream
@@ -297,7 +296,7 @@ class Service:
     @property
     def _upstream(self) -> Upstream | None:
         """The server that answers for the model alone."""
-        return self._engine.upstream if isinstance(self._engine, ServerEngine | ChatEngine) else None
+        return self._engine.upstream if isinstance(self._engine, HttpEngine) else None
 
     def _player(self, model: Any) -> Player:
         """The player that is named."""
