@@ -18,7 +18,7 @@ from plain_lists import NOBODY, Outcome, majority
 
 import autotts_jax as at
 
-README = Path(__file__).parents[1] / "README.md"
+RESULTS = Path(__file__).parents[1] / "docs" / "reference" / "results.md"
 WIDTH = 64
 POINTS = np.linspace(0, 2 * WIDTH, 4001)
 
@@ -197,10 +197,10 @@ def test_every_episode_of_64_branches_equals_that_of_plain_lists(name):
 
 @pytest.mark.slow
 @pytest.mark.shipped
-def test_every_recorded_episode_equals_that_of_plain_lists_and_the_readme(released):
+def test_every_recorded_episode_equals_that_of_plain_lists_and_the_page(released):
     evaluation = at.evaluate(released, [f"{family}@{WIDTH}" for family in RULES])
     assert_episodes_equal(released, evaluation, 100)
-    printed, sequential = readme_figures(), {}
+    printed, sequential = page_figures(), {}
     for row in evaluation.rows:
         shown = f"{100 * row.accuracy:.1f} / {row.tokens / 1000:.0f}k"
         assert printed[row.benchmark.upper(), row.name][row.model.partition(" ")[0]] == shown, row.name
@@ -208,10 +208,10 @@ def test_every_recorded_episode_equals_that_of_plain_lists_and_the_readme(releas
     assert sequential["sprt@64"] > 20 * sequential["short-m@64"], "for the mean of models, which is last"
 
 
-def readme_figures():
-    """Cells of README's tables by benchmark and controller, then by model."""
+def page_figures():
+    """Cells of the page's tables by benchmark and controller, then by model."""
     figures, heading = {}, []
-    for line in README.read_text().splitlines():
+    for line in RESULTS.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if re.match(r"\| AIME\d\d \|", line):
             heading = cells
