@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +19,6 @@ from autotts_jax.experiments.random_play import RandomPolicy
 from autotts_jax.replay import SYNTHETIC_MODELS, part_of, synthetic
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-DOCS = Path(__file__).parents[1] / "docs"
 GAMMA = (1e-4, 1e-2)
 TINY = Task("tiny", None, 4, GAMMA, "WidthDepthMacro-v0", (10, 20))
 OPEN_ONE, ANSWER, READ_ALL, OPEN_FOUR = 0, 1, 2, 7
@@ -184,18 +182,6 @@ def test_random_play_draws_uniformly_from_what_is_admissible(data, name):
     for entry, mask in zip(drawn.T, masks, strict=True):
         share = np.bincount(entry, minlength=len(mask)) / len(entry)
         np.testing.assert_allclose(share, mask / mask.sum(), atol=0.05)
-
-
-def test_the_reference_table_says_what_the_command_shown_above_it_prints():
-    page = (DOCS / "reference" / "benchmark.md").read_text()
-    printed = page.split("```console\n", 1)[1].split("```", 1)[0]
-    rows = re.findall(r"^\| `laptop` \| (\S+) \| \S* *\| (.*) \|$", page, re.MULTILINE)
-    assert len(rows) == 7
-    for name, figures in rows:
-        (line,) = (
-            line for line in printed.splitlines() if line.split()[0] == name.strip("`") and "±" in line
-        )
-        assert [*line.split()[1:4], *line.split()[5:]] == figures.replace("|", "").split()
 
 
 @pytest.mark.nightly
