@@ -14,6 +14,7 @@ from pathlib import Path
 from sphinx.pycode import ModuleAnalyzer
 
 import autotts_jax
+from autotts_jax.envs.observations import Feature
 
 project = "autotts_jax"
 author = "The autotts_jax developers"
@@ -59,7 +60,14 @@ def directive(module: str, name: str, value: object) -> str:
         return f".. autofunction:: {module}.{name}\n"
     # Constants: autodoc would show the docstring of their type, as it looks where they are exported.
     described = ModuleAnalyzer.for_module(defining_module(module, name)).find_attr_docs()["", name]
-    return f".. py:data:: {module}.{name}\n\n" + "".join(f"   {line}\n" for line in described)
+    text = f".. py:data:: {name}\n   :module: {module}\n\n" + "".join(f"   {line}\n" for line in described)
+    if isinstance(value, tuple) and isinstance(value[0], Feature):
+        text += "\n   .. list-table::\n\n"
+        text += "".join(
+            f"      * - ``{entry}``\n        - 0 … {high:g}\n        - {meaning}\n"
+            for entry, high, meaning in value
+        )
+    return text
 
 
 def defining_module(module: str, name: str) -> str:

@@ -4,9 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-import re
 from collections import Counter
-from pathlib import Path
 
 import chex
 import jax
@@ -1082,10 +1080,3 @@ def test_a_matrix_with_too_few_branches_is_refused():
         WidthDepth(BRANCHES + 1).make_params(SHORT)
     with pytest.raises(InputError, match="not played"):
         WidthDepth(BRANCHES).make_params(SHORT, reward="majority")
-
-
-def test_the_page_has_every_feature():
-    page = (Path(__file__).parents[1] / "docs" / "reference" / "environment.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| 0 … (\d+) \| (.+) \|$", page, re.MULTILINE)
-    features = [*BRANCH_FEATURES, *GLOBAL_FEATURES]
-    assert rows == [(feature.name, f"{feature.high:g}", feature.meaning) for feature in features]
