@@ -509,6 +509,24 @@ def test_samples_with_ids_of_their_own_are_joined(tmp_path):
     dataset = import_answers(write(tmp_path / "b.jsonl", batch), questions=known).dataset
     check(dataset)
     assert dataset.cells[0].name == "m-1/b"
+    failed = {"custom_id": "q1-s3", "response": {"status_code": 429, "body": {"error": {}}}, "error": {}}
+    check(import_answers(write(tmp_path / "b.jsonl", [*batch, failed]), questions=known).dataset, tokens=None)
+
+
+def test_numbers_that_several_ids_end_with_number_no_questions(tmp_path):
+    known = write(tmp_path / "q.jsonl", [{"question": q, "answer": g} for q, g in QUESTIONS.items()])
+    records = [
+        {"custom_id": f"{name}-sample-{n}", "samples": TEXTS[n], "lengths": TOKENS[n]}
+        for name in ("a", "b")
+        for n in range(2)
+    ]
+    with pytest.raises(DataError, match="by its text, its id or its number"):
+        import_answers(write(tmp_path / "b.jsonl", records), questions=known)
+
+
+def test_answers_that_say_that_there_is_none_are_errors(tmp_path):
+    path = write(tmp_path / "b.jsonl", [{"question": "q?", "gold": "7", "answers": ["7", "None", "nan"]}])
+    assert finals(import_answers(path).dataset) == [("7", "ERR", "ERR")]
 
 
 # --- ends

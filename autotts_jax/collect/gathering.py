@@ -26,6 +26,9 @@ _CUT_OFF = {
 }
 """Reasons for which a completion ends without being complete."""
 
+_NOTHING = {"None", "nan", "NaN", "null", "N/A", "<NA>"}
+"""Answers that a program has written where there was none."""
+
 _CHARACTERS = 4
 """Characters of a token where nothing counts tokens."""
 
@@ -181,7 +184,7 @@ class Gatherer:
                 answer.encode()
             except UnicodeEncodeError:
                 return ERROR, size
-            return answer, size
+            return ERROR if answer in _NOTHING else answer, size
         return _extracted(text, find), size
 
     def _add_round(self, question: GatheredQuestion, record: FileRecord) -> str:

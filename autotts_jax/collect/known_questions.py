@@ -79,13 +79,16 @@ class KnownQuestions:
 
     def answered(self, gathered: Mapping[str, GatheredQuestion]) -> dict[str, GatheredQuestion]:
         """Gives questions their texts and reference answers."""
-        numbers = [number for key in gathered if (number := _number(key)) is not None]
-        first = 1 if numbers and min(numbers) == 1 and max(numbers) == len(self._all) else 0
+        numbers = {key: number for key in gathered if (number := _number(key)) is not None}
+        told = set(numbers.values())
+        if len(told) < len(numbers):  # they do not number questions: q0-sample-3 and q1-sample-3
+            numbers.clear()
+        first = 1 if numbers and min(told) == 1 and max(told) == len(self._all) else 0
         found: dict[str, GatheredQuestion] = {}
         for key, one in gathered.items():
             n = self._by_text.get(" ".join(key.split()), self._by_id.get(key.rpartition(" ")[2]))
-            if n is None and (number := _number(key)) is not None and 0 <= number - first < len(self._all):
-                n = number - first
+            if n is None and 0 <= numbers.get(key, -1) - first < len(self._all):
+                n = numbers[key] - first
             if n is None:
                 raise DataError(
                     one.record.file,
@@ -107,8 +110,8 @@ def _number(key: str) -> int | None:
 
 
 def join_samples(gathered: dict[str, GatheredQuestion]) -> dict[str, GatheredQuestion]:
-    """Joins the samples of a question whose ids also number the samples, as q0-s0 and q0-s1."""
-    if any(len(one.answers) != 1 for one in gathered.values()) or len(gathered) < 2:
+    """Joins the samples of questions whose ids number them, as q0-s0 and q0-s1; failed ones are empty."""
+    if any(len(one.answers) > 1 for one in gathered.values()) or len(gathered) < 2:
         return gathered
     joined: dict[str, GatheredQuestion] = {}
     for key, one in gathered.items():
