@@ -19,6 +19,7 @@ from autotts_jax.core.scrambling import Revealed, scramble
 from autotts_jax.core.stepping import apply_action, parts
 from autotts_jax.envs import WidthDepth
 from autotts_jax.policies.sealed.question import BranchError
+from autotts_jax.replay import ProbeMatrix
 from autotts_jax.replay.matrix import NONE
 
 INDEX = np.arange(WIDTH)
@@ -454,6 +455,28 @@ def test_a_full_read_costs_its_tokens_and_steps_cost_whole_intervals():
     whole = matrix.lengths[0, :WIDTH] * matrix.interval[0]
     whole[0] = matrix.tokens[0, 0]
     assert mdp.branch_tokens(episode, steps).tolist() == whole.tolist()
+
+
+def test_the_example_of_the_page_of_semantics_costs_what_it_says():
+    matrix = ProbeMatrix(
+        answers=np.array([[[0, 1, 1, 1], [0, 0, 1, -1]]], np.int16),
+        lengths=np.array([[3, 2]], np.int32),
+        tokens=np.array([[1800, 900]], np.int32),
+        gold=np.array([1], np.int16),
+        interval=np.array([500], np.int32),
+        cell=np.array([0], np.int32),
+        vocabulary=2,
+    )
+    episode, start = mdp.begin(matrix, 0, np.array([0, 1]))
+    state = mdp.open_branches(episode, start, 2)
+    for tokens in (1000, 2000, 2500, 2800):
+        assert mdp.tokens(episode, state) == tokens
+        state = mdp.advance(episode, state, np.array([1, 1]))
+    assert mdp.tokens(episode, mdp.read_full(episode, start, 2)) == 2700
+
+    # A at depth 3 and B at depth 2, with 100 tokens left.
+    state = mdp.advance(episode, mdp.open_branches(episode, start, 2), np.array([2, 1]))
+    assert mdp.admissible(episode, state, budget=2600).advance.tolist() == [False, True]
 
 
 def test_vmap_equals_a_loop_and_compiles_once():
