@@ -509,24 +509,126 @@ def test_samples_with_ids_of_their_own_are_joined(tmp_path):
     dataset = import_answers(write(tmp_path / "b.jsonl", batch), questions=known).dataset
     check(dataset)
     assert dataset.cells[0].name == "m-1/b"
-    failed = {"custom_id": "q1-s3", "response": {"status_code": 429, "body": {"error": {}}}, "error": {}}
-    check(import_answers(write(tmp_path / "b.jsonl", [*batch, failed]), questions=known).dataset, tokens=None)
 
 
-def test_numbers_that_several_ids_end_with_number_no_questions(tmp_path):
-    known = write(tmp_path / "q.jsonl", [{"question": q, "answer": g} for q, g in QUESTIONS.items()])
-    records = [
-        {"custom_id": f"{name}-sample-{n}", "samples": TEXTS[n], "lengths": TOKENS[n]}
-        for name in ("a", "b")
-        for n in range(2)
+def replies(ids, failed=(), per_request=1):
+    """Rows of a batch; those of some places have failed."""
+    for place, (key, n) in enumerate(ids):
+        error = {"message": "slow down", "code": "rate_limit_exceeded"}
+        choices = [{"message": {"role": "assistant", "content": text}} for text in TEXTS[n][:per_request]]
+        if place in failed:
+            response = {"status_code": 429, "body": {"error": error}}
+        else:
+            response = {"status_code": 200, "body": {"choices": choices}}
+        yield {"custom_id": key, "response": response, "error": None}
+
+
+def known_file(folder, ids=("q0", "q1")):
+    rows = [{"id": i, "question": q, "answer": g} for i, (q, g) in zip(ids, QUESTIONS.items(), strict=True)]
+    return write(folder / "q.jsonl", rows)
+
+
+@pytest.mark.filterwarnings("ignore:.* requests failed")
+@pytest.mark.parametrize("failed", [(), (0,), (1, 4), (0, 1, 2)])
+def test_requests_that_failed_are_joined_as_the_others_and_have_no_answer(tmp_path, failed):
+    ids = [(f"q{n}-sample-{b}", n) for b in range(2) for n in (1, 0)] + [
+        ("q1-sample-2", 1),
+        ("q0-sample-2", 0),
     ]
-    with pytest.raises(DataError, match="by its text, its id or its number"):
-        import_answers(write(tmp_path / "b.jsonl", records), questions=known)
+    path = write(tmp_path / "b.jsonl", replies(ids, failed))
+    imported = import_answers(path, questions=known_file(tmp_path))
+    expected = {1: [], 0: []}
+    for place, (_, n) in enumerate(ids):
+        expected[n].append("ERR" if place in failed else ANSWERS[n][0])
+    assert finals(imported.dataset) == [tuple(answers) for answers in expected.values()]
+    assert "'q1-sample-0' is the question 'What is 15" in imported.layout
+    told = [note for note in imported.notes if "requests failed" in note]
+    assert len(told) == bool(failed)
+    assert not told or f"{len(failed)} requests failed" in told[0]
 
 
-def test_answers_that_say_that_there_is_none_are_errors(tmp_path):
-    path = write(tmp_path / "b.jsonl", [{"question": "q?", "gold": "7", "answers": ["7", "None", "nan"]}])
-    assert finals(import_answers(path).dataset) == [("7", "ERR", "ERR")]
+@pytest.mark.filterwarnings("ignore:.* requests failed")
+def test_requests_of_several_completions_fail_as_a_whole(tmp_path):
+    ids = [(f"q{n}", n) for n in range(2)]
+    path = write(tmp_path / "b.jsonl", replies(ids, (0,), per_request=3))
+    dataset = import_answers(path, questions=known_file(tmp_path)).dataset
+    assert finals(dataset) == [("ERR",) * 3, ANSWERS[1]]
+    uneven = [*replies(ids, (0,), 3), *replies([("q1", 1)], (), 2)]
+    for records, words in (
+        (uneven, "the others have 2 to 3"),
+        (replies(ids, (0, 1)), "all 2 requests failed"),
+    ):
+        with pytest.raises(DataError, match=words):
+            import_answers(write(tmp_path / "b.jsonl", records), questions=known_file(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        (["q0", "q7"], "the question 'q7' is not among"),
+        (["q0", "1"], "the question '1' is not among"),
+        (["a-0", "b-1"], "the question 'a-0' is not among"),
+        (["a-1", "a-2", "a-3"], "number all questions there from 0 or 1"),
+        (["s0-0", "s0-1"], "may be that of a question or of its sample"),
+        (["5", "7"], "the question '5' is not among"),
+    ],
+)
+def test_ids_are_not_joined_by_chance(tmp_path, ids, words):
+    records = replies([(key, n % 2) for n, key in enumerate(ids)], per_request=3)
+    with pytest.raises(DataError, match=words) as error:
+        import_answers(write(tmp_path / "b.jsonl", records), questions=known_file(tmp_path))
+    assert "--questions" in str(error.value)
+
+
+@pytest.mark.parametrize("prefix", ["", "request-", "2024-"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_ids_that_number_all_questions_are_joined_by_number(tmp_path, prefix, first):
+    records = replies([(f"{prefix}{n + first}", n) for n in (1, 0)], per_request=3)
+    dataset = import_answers(write(tmp_path / "b.jsonl", records), questions=known_file(tmp_path)).dataset
+    assert finals(dataset) == [ANSWERS[1], ANSWERS[0]]
+    assert [question.gold for question in dataset.questions] == ["43", "42"]
+
+
+def test_samples_of_other_references_are_not_joined(tmp_path):
+    records = [{"id": f"2024-{n}", "completion": text, "gold": n} for n, text in enumerate(TEXTS[0])]
+    with pytest.raises(DataError, match="nothing tells which belong"):
+        import_answers(write(tmp_path / "b.jsonl", records))
+
+
+@pytest.mark.parametrize("nothing", ["None", "null", "NaN"])
+def test_the_text_none_is_no_answer(tmp_path, nothing):
+    records = [dict(row) for row in LAYOUTS["rows of answers"]]
+    records[0]["final_answer"] = nothing
+    with pytest.warns(InputWarning, match="1 answers are None, null or nan, and count as ERR"):
+        dataset = import_answers(write(tmp_path / "b.jsonl", records)).dataset
+    assert finals(dataset) == [("ERR", *ANSWERS[0][1:]), ANSWERS[1]]
+    some = [row if row["answer"] == "42" else row | {"answer": nothing} for row in LAYOUTS["rows of answers"]]
+    with pytest.warns(InputWarning, match="1 reference answers are"):
+        import_answers(write(tmp_path / "b.jsonl", some))
+    every = [row | {"answer": nothing} for row in LAYOUTS["rows of answers"]]
+    with pytest.raises(DataError, match="every reference answer in answer is"):
+        import_answers(write(tmp_path / "b.jsonl", every))
+
+
+@pytest.mark.filterwarnings("ignore:.* (answers are|none)")
+def test_none_may_be_the_right_answer(tmp_path):
+    record = {"question": "Which?", "gold": "none", "answers": ["None", "none", "2"], "tokens": [1, 2, 3]}
+    other = {"question": "How?", "gold": "2", "answers": ["None", "none", "2"], "tokens": [1, 2, 3]}
+    dataset = import_answers(write(tmp_path / "b.jsonl", [record, other])).dataset
+    assert finals(dataset) == [("None", "none", "2"), ("ERR", "ERR", "2")]
+
+
+@pytest.mark.parametrize("keys", [list(QUESTIONS), ["q0", "q1"]])
+def test_completions_may_be_listed_by_question_or_id(tmp_path, keys):
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps(dict(zip(keys, TEXTS, strict=True))), encoding="utf-8")
+    check(import_answers(path, questions=known_file(tmp_path)).dataset, None)
+
+
+def test_rounds_without_what_the_branches_wrote_are_refused(tmp_path):
+    record = {"question": "q?", "target": "1", "max_tokens": 64, "probe_responses": ["1}", "2}"]}
+    with pytest.raises(DataError, match=r"has probes in .* give completions as well, and finish_reasons"):
+        import_answers(write(tmp_path / "b.jsonl", [record]))
 
 
 # --- ends

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from autotts_jax.collect.answers import Extractor, extract, extractor
 from autotts_jax.collect.known_questions import GatheredQuestion, KnownQuestions, ProbedRound, join_samples
-from autotts_jax.collect.layouts import FieldPath, Layout, filtered, is_pair, spelled, spoken, values
+from autotts_jax.collect.layouts import (
+    FieldPath,
+    Layout,
+    failure,
+    filtered,
+    is_pair,
+    spelled,
+    spoken,
+    values,
+)
 from autotts_jax.collect.prompts import question_in
 from autotts_jax.collect.records import FileRecord
 from autotts_jax.collect.rows import gold_value, is_missing
@@ -26,11 +35,11 @@ _CUT_OFF = {
 }
 """Reasons for which a completion ends without being complete."""
 
-_NOTHING = {"None", "nan", "NaN", "null", "N/A", "<NA>"}
-"""Answers that a program has written where there was none."""
-
 _CHARACTERS = 4
 """Characters of a token where nothing counts tokens."""
+
+_NOTHING = {"none", "null", "nan", "n/a", "<na>"}
+"""What programs write for a value that is missing."""
 
 _UNCLOSED = re.compile(r"[{}]")
 
@@ -49,7 +58,10 @@ class Gatherer:
         self._layout, self._answers, self._count = layout, answers, counter.count
         self._known, self._raw = known, raw_prompts
         self._questions: dict[str, GatheredQuestion] = {}
+        self._failed: list[tuple[GatheredQuestion, FileRecord, str]] = []
+        self._sizes: set[int] = set()
         self.model = ""
+        self.notes: list[str] = []
 
     def add(self, record: FileRecord) -> str:
         """Takes a record; what it returns tells it from others."""
@@ -67,6 +79,10 @@ class Gatherer:
         elif filter_ != question.filter_:
             return text
         found = values(record.value, layout.completions)
+        if all(map(is_missing, found)) and (reason := failure(record.value)):
+            self._failed.append((question, record._replace(value={}), reason))
+            return text
+        self._sizes.add(len(found))
         of_each = {
             name: self._of_each(record, found, name)
             for name in ("tokens", "finish", "thinking", "confidences")
@@ -84,9 +100,21 @@ class Gatherer:
 
     def finished(self) -> dict[str, GatheredQuestion]:
         """The questions by their texts, each with its reference answer."""
-        gathered = self._questions if self._layout.question else join_samples(self._questions)
+        self._answer_failed()
+        gathered = self._questions
+        for text, one in gathered.items():
+            if not one.answers and not one.rounds:
+                raise DataError(
+                    one.record.file,
+                    f"the question {text!r:.60} of {one.record.place} has no completion in "
+                    f"{spelled(self._layout.completions)}; leave it out, or name the completions "
+                    "by --completions",
+                )
+        key = None if self._layout.question else f"{spelled(self._layout.key or ())} "
         if self._known is not None:
-            gathered = self._known.answered(gathered)
+            gathered = self._known.answered(gathered, key)
+        elif key:
+            gathered = join_samples(gathered)
         for text, one in gathered.items():
             if one.gold is None:
                 raise DataError(
@@ -95,14 +123,55 @@ class Gatherer:
                     f"{self._gold_field}; give it one, or name a file with questions and answers by "
                     "--questions",
                 )
-            if not one.answers and not one.rounds:
-                raise DataError(
-                    one.record.file,
-                    f"the question {text!r:.60} of {one.record.place} has no completion in "
-                    f"{spelled(self._layout.completions)}; leave it out, or name the completions "
-                    "by --completions",
-                )
+        self._drop_nothing(gathered)
         return gathered
+
+    def _answer_failed(self) -> None:
+        """Gives each request that failed as many answers as the others have, all `ERROR`."""
+        if not self._failed:
+            return
+        (_, record, reason) = self._failed[0]
+        told = f"{len(self._failed):,} requests failed, the first that of {record.place} ({reason:.80})"
+        if len(self._sizes) != 1:
+            others = (
+                f"the others have {min(self._sizes)} to {max(self._sizes)}" if self._sizes else "all of them"
+            )
+            raise DataError(
+                record.file,
+                f"{told}, and nothing tells how many completions each was to have: {others}; send them "
+                "again, or remove them",
+            )
+        (size,) = self._sizes
+        for question, _, _ in self._failed:
+            question.answers += [ERROR] * size
+            question.tokens += [1] * size
+            question.confidences += [None] * size
+        self.notes.append(f"{told}; each counts as {ERROR}, of one token. Send them again for answers")
+
+    def _drop_nothing(self, gathered: Mapping[str, GatheredQuestion]) -> None:
+        """Makes answers that say that there is none `ERROR`, where the reference does not say so, too."""
+        empty = [one for one in gathered.values() if (one.gold or "").lower() in _NOTHING]
+        if empty and len(empty) == len(gathered):
+            raise DataError(
+                empty[0].record.file,
+                f"every reference answer{self._gold_field} is {empty[0].gold!r}, which is none; name their "
+                "field by --gold, or a file with questions and answers by --questions",
+            )
+        if empty:
+            self.notes.append(
+                f"{len(empty):,} reference answers are {empty[0].gold!r}; if that means that there is none, "
+                "leave these questions out"
+            )
+        dropped = 0
+        for one in gathered.values():
+            if (one.gold or "").lower() not in _NOTHING:
+                nothing = [answer.lower() in _NOTHING for answer in one.answers]
+                dropped += sum(nothing)
+                one.answers[:] = [
+                    ERROR if drop else answer for answer, drop in zip(one.answers, nothing, strict=True)
+                ]
+        if dropped:
+            self.notes.append(f"{dropped:,} answers are None, null or nan, and count as {ERROR}")
 
     @property
     def _gold_field(self) -> str:
@@ -184,7 +253,7 @@ class Gatherer:
                 answer.encode()
             except UnicodeEncodeError:
                 return ERROR, size
-            return ERROR if answer in _NOTHING else answer, size
+            return answer, size
         return _extracted(text, find), size
 
     def _add_round(self, question: GatheredQuestion, record: FileRecord) -> str:

@@ -8,7 +8,7 @@ import itertools
 import statistics
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from autotts_jax.checks import check_bool, check_choice, check_int, check_label
@@ -27,7 +27,7 @@ from autotts_jax.collect.gathering import Gatherer, TokenCounter
 from autotts_jax.collect.grader import Form
 from autotts_jax.collect.graders import open_grader
 from autotts_jax.collect.known_questions import GatheredQuestion, KnownQuestions
-from autotts_jax.collect.layouts import SAMPLE, FieldPath, Layout, parse_path, recognise
+from autotts_jax.collect.layouts import SAMPLE, FieldPath, Layout, failure, parse_path, recognise
 from autotts_jax.collect.records import FileRecord, OnProgress, find_sources, inner_records, read_records
 from autotts_jax.collect.releases import MATRIX_FIELDS
 from autotts_jax.errors import DataError, InputError, InputWarning
@@ -121,7 +121,7 @@ def import_answers(
         gold: field path of the reference answers.
         tokens: field path of the tokens of each completion: numbers, or lists of token ids.
         questions: a file with questions and reference answers, where the files lack them. A question is found
-            in it by its text, by its id, or by its number.
+            in it by its text or its id; an id may have the number of a sample behind, or all may number them.
         model: name of the model; by default what the files say, or the folder's name.
         benchmark: name of the questions; by default that of the file.
         answers: how answers are extracted, as for `extractor`, or ``given`` where they are answers already;
@@ -167,9 +167,9 @@ def import_answers(
         raise InputError(f"out is {str(out)!r}, but it must be a compact file; let its name end in .npz")
     known = None if questions is None else KnownQuestions.read(questions, told)
     sources = find_sources(files)
-    records = itertools.islice(read_records(sources, on_progress), limit)
-    sample = list(itertools.islice(records, SAMPLE))
-    layout, sample = _recognised(sources[0], sample, told, known is not None)
+    summaries: dict[Path, None] = {}
+    records = itertools.islice(_without_summaries(read_records(sources, on_progress), summaries), limit)
+    sample, layout = _recognised(sources[0], records, told, known is not None, summaries)
     if answers is not None:
         layout = dataclasses.replace(layout, given=answers == GIVEN)
     if not layout.given and layout.probes is None:
@@ -181,6 +181,12 @@ def import_answers(
         held.update(gatherer.add(record).encode())
     gathered = gatherer.finished()
     notes = counter.notes()
+    estimated = bool(notes)
+    notes += gatherer.notes
+    if summaries:
+        first, *others = summaries
+        more = f" and {len(others)} more" if others else ""
+        notes.append(f"{first.name}{more} passed over: a summary of a run, without completions")
     of_question = {
         text: in_rounds(one) if one.rounds else of_completions(one) for text, one in gathered.items()
     }
@@ -192,7 +198,7 @@ def import_answers(
             on_progress("grading", 0, 0)
         with open_grader(with_form) as opened:
             golds, of_question = graded(opened, gathered, of_question)
-    notes += _odd(gathered, golds, of_question, bool(notes))
+    notes += _odd(gathered, golds, of_question, estimated)
     named = files if isinstance(files, str | Path) else files[0]
     place = Path(named) if Path(named).is_dir() else sources[0]
     cell = Cell(
@@ -211,17 +217,41 @@ def import_answers(
         write_compact(dataset, out)
     return Imported(
         dataset,
-        str(layout),
+        f"{layout}{known.joined if known else ''}",
         tuple(_look(text, golds[text], of_question[text]) for text in itertools.islice(of_question, _LOOKS)),
         _share_of_errors(of_question.values()),
         (*notes, *note),
     )
 
 
+def _without_summaries(records: Iterable[FileRecord], summaries: dict[Path, None]) -> Iterator[FileRecord]:
+    """The records but those that sum up a run of lm-evaluation-harness, whose files are noted."""
+    for record in records:
+        if all(isinstance(record.value.get(name), dict) for name in ("results", "configs", "versions")):
+            summaries[record.file] = None
+        else:
+            yield record
+
+
 def _recognised(
-    source: Path, sample: list[FileRecord], told: Mapping[str, FieldPath], gold_elsewhere: bool
-) -> tuple[Layout, list[FileRecord]]:
-    """The layout of the first records, which may be inside of a file's only object, and these records."""
+    source: Path,
+    records: Iterator[FileRecord],
+    told: Mapping[str, FieldPath],
+    gold_elsewhere: bool,
+    summaries: Mapping[Path, None],
+) -> tuple[list[FileRecord], Layout]:
+    """The first records, or those inside of a file's only object, and the layout of those that succeeded."""
+    sample, good = list[FileRecord](), list[FileRecord]()
+    while len(good) < SAMPLE and (record := next(records, None)):
+        sample.append(record)
+        if failure(record.value) is None:
+            good.append(record)
+    if not sample and summaries:
+        raise DataError(
+            source,
+            "sums up a run and has no completions; name the samples_*.jsonl beside it, which lm_eval writes "
+            "with --log_samples",
+        )
     if not sample:
         raise DataError(source, "has no records; name files with completions")
     if not MATRIX_FIELDS.isdisjoint(sample[0].value):
@@ -229,11 +259,17 @@ def _recognised(
             source, "is a probe matrix already: name it as --data, or convert it by autotts-jax data convert"
         )
     try:
-        return recognise(sample, told, gold_elsewhere), sample
+        return sample, recognise(good or sample, told, gold_elsewhere)
     except DataError:
-        if len(sample) > 1 or not (inner := inner_records(sample[0])):
+        if len(sample) == 1 and (inner := inner_records(sample[0])):
+            return inner, recognise(inner[:SAMPLE], told, gold_elsewhere)
+        if good:
             raise
-        return recognise(inner[:SAMPLE], told, gold_elsewhere), inner
+        raise DataError(
+            sample[0].file,
+            f"all {len(sample):,} requests failed, the first that of {sample[0].place} "
+            f"({failure(sample[0].value):.80}); send them again",
+        ) from None
 
 
 def _look(text: str, gold: str, branches: Sequence[ImportedBranch]) -> QuestionLook:

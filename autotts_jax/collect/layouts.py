@@ -16,6 +16,7 @@ from typing import Any
 
 from autotts_jax.checks import check_text
 from autotts_jax.collect.records import FileRecord, Numeral
+from autotts_jax.collect.rows import is_missing
 from autotts_jax.errors import DataError, InputError
 
 EVERY = "*"
@@ -51,6 +52,7 @@ _THEIRS = ("predicted", "pred", "prediction", "model", "final", "response", "out
 """Whose answer it is: not the reference."""
 _NUMBERED = ("id", "idx", "index", "num", "number", "key", "no")
 _THINKING = ("reasoning", "thinking", "thought")
+_FAILURE = ("error", "errors")
 _FINISH = re.compile(r"(?:finish|stop|end)_?reasons?", re.IGNORECASE)
 _LENGTH = ("token", "length", "len", "tok")
 _NO_LENGTH = ("prompt", "input", "max", "total", "id", "prob", "logprob", "cached", "question", "per", "min")
@@ -257,6 +259,30 @@ def filtered(record: Mapping[str, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def failure(value: Any) -> str | None:
+    """Finds why a request failed, as servers and batches say it beside, or in place of, their reply.
+
+    Args:
+        value: a record, or an object in it.
+
+    Returns:
+        The reason; None where nothing says that it failed.
+    """
+    if not isinstance(value, Mapping):
+        return None
+    for told in map(value.get, _FAILURE):
+        if isinstance(told, dict) and told:
+            return str(told.get("message") or told.get("code") or told)
+        if _is_text(told) and not is_missing(told):
+            return str(told)
+    status, kind = value.get("status_code"), value.get("type")
+    if is_number(status) and float(str(status)) >= 400:
+        return f"status {status}"
+    if kind in ("errored", "expired", "canceled"):
+        return str(kind)
+    return next(filter(None, map(failure, value.values())), None)
+
+
 def is_number(value: Any) -> bool:
     """Tells whether a value is a number; one of YAML, JSON or Parquet, not text."""
     return isinstance(value, int | float | Numeral) and not isinstance(value, bool)
@@ -340,7 +366,7 @@ def recognise(
                 f"{first.place} has nothing at {spelled(path)}, which --{name} names; it has "
                 f"{_listed(columns)}",
             )
-    if rounds := _rounds(columns, told):
+    if rounds := _rounds(records, columns, told):
         return rounds
     question = told.get("question") or _question(columns)
     completions = told.get("completions") or _completions(columns, question)
@@ -451,7 +477,7 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str, Any]]
         }
         alone = value.keys() - {name for names in families.values() for name in names}
         for name, one in value.items():
-            if name in alone:
+            if name in alone and str(name).lower() not in _FAILURE:
                 yield from _leaves(one, (*path, str(name)))
         for stem, names in families.items():
             for name in names:
@@ -653,7 +679,9 @@ def _answer_like(value: Any) -> bool:
     )
 
 
-def _rounds(columns: Sequence[_Column], told: Mapping[str, FieldPath]) -> Layout | None:
+def _rounds(
+    records: Sequence[FileRecord], columns: Sequence[_Column], told: Mapping[str, FieldPath]
+) -> Layout | None:
     """Rounds: a record has for each branch a forced answer, and how many tokens a branch may have had."""
     forced = [
         column
@@ -680,8 +708,14 @@ def _rounds(columns: Sequence[_Column], told: Mapping[str, FieldPath]) -> Layout
     ]
     question = told.get("question") or _question(plain) or next(iter(prompts), None)
     gold = told.get("gold") or _gold(plain)
-    if question is None or gold is None or not written:
+    if question is None or gold is None:
         return None
+    if not written:
+        raise DataError(
+            records[0].file,
+            f"{records[0].place} has probes in {spelled(probes)}, but not what the branches wrote; give "
+            "completions as well, and finish_reasons, which say whether a branch has ended",
+        )
     return Layout(
         told.get("completions") or max(written, key=lambda column: column.mean).path,
         question,

@@ -119,7 +119,8 @@ def read_records(files: Sequence[Path], on_progress: OnProgress | None = None) -
     """Reads the records of files one by one, so that no file has to fit into memory.
 
     A file is JSON, with a record a line, a list of records or one record; YAML or CSV, by its suffix; or
-    Parquet. A JSON object may also hold its records by a key each, in one list, or as a list for each column.
+    Parquet. A JSON object may also hold its records by a key each, in one list, or as a list for each column,
+    or lists of completions by ids or questions.
 
     Args:
         files: the files.
@@ -317,6 +318,12 @@ def _unwrapped(value: Any, place: str = "the object") -> Iterator[tuple[str, Any
             yield f"entry {key!r:.60}", {name: key, **one}
         return
     lists = [one for one in inner if type(one) is list]
+    # Ids have numbers in them, and questions many words; names of columns have neither.
+    if len(lists) == len(inner) > 1 and all(re.search(r"\d|(\s.*){3}", key) for key in value):
+        for key, one in value.items():
+            name = "question" if re.search(r"\s", key) else "key"
+            yield f"entry {key!r:.60}", {name: key, "completions": one}
+        return
     if len(lists) == len(inner) > 1 and len({len(one) for one in lists}) == 1:
         for n, row in enumerate(zip(*lists, strict=True), 1):
             yield f"row {n}", dict(zip(value, row, strict=True))
