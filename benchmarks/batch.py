@@ -4,11 +4,13 @@
 
 Each file is a cell, as `import_answers` reads it. Budgets are those of 2 to 32 branches for every question.
 Beside the allocators stands ASC on each question by itself, without a shared budget: of 63 settings the best
-one within the mean budget on one half of the questions is played on the other half.
+one within the mean budget on one half of the questions is played on the other half. And an oracle that knows
+how often each answer is given, but not which is right: what it leaves to the oracle is in wrong majorities.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +33,7 @@ SPLITS = 10
 """Random halves of the questions."""
 
 PER_QUESTION = "ASC by question"
+OF_VOTES = "oracle of votes"
 
 
 def main(
@@ -39,7 +42,7 @@ def main(
     width: Annotated[int, typer.Option(help="Branches that a question can read.")] = 80,
 ) -> None:
     devices.configure()
-    names = [*ALLOCATORS, PER_QUESTION, ORACLE]
+    names = [*ALLOCATORS, PER_QUESTION, OF_VOTES, ORACLE]
     accuracy, spent, low, high = [], [], [], []  # by cell, then (allocator, budget)
     for file in files:
         data = at.import_answers(file).dataset
@@ -54,6 +57,7 @@ def main(
         readings = read_through(ALLOCATORS["asc"], data.matrix, orders)
         correct[PER_QUESTION], costs = by_question(readings, data.matrix.gold, np.array(budgets) / len(data))
         used[PER_QUESTION] = costs * len(data) / budgets
+        correct[OF_VOTES], used[OF_VOTES] = by_votes(data, budgets, seeds=seeds, max_branches=width)
         texts = [question.text for question in data.questions]
         questions = Questions(np.full(len(data), 1 / len(data)), texts)
         rule = correct[PER_QUESTION]
@@ -110,6 +114,22 @@ def by_question(readings: Readings, gold: np.ndarray, budgets: np.ndarray) -> tu
                 mean_correct[b, other] += correct[best, other] / SPLITS
                 mean_tokens[b, other] += tokens[best, other] / SPLITS
     return mean_correct, mean_tokens.mean(axis=1)
+
+
+def by_votes(data: at.ProbeDataset, budgets: list[int], **played: int) -> tuple[np.ndarray, np.ndarray]:
+    """Plays the oracle with the answer that is given most often in place of the gold answer.
+
+    Returns:
+        The mean correctness of each question under each budget, and the share of the budget that is spent.
+    """
+    finals, gold = np.asarray(data.matrix.finals()), np.asarray(data.matrix.gold)
+    most = [np.bincount(answers[answers != NONE], minlength=1).argmax() for answers in finals]
+    believed = dataclasses.replace(data.matrix, gold=np.array(most, gold.dtype))
+    (play,) = at.evaluate_batch(
+        dataclasses.replace(data, matrix=believed), ORACLE, budgets=budgets, **played
+    ).plays
+    right = (play.answer != NONE) & (play.answer == gold)
+    return right.mean(axis=1), play.tokens.sum(axis=2).mean(axis=1) / budgets
 
 
 def show(
