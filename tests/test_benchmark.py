@@ -123,8 +123,8 @@ def test_settings_are_chosen_for_each_gamma_on_the_other_parts(result):
 def test_learners_are_scored_by_training_seed_and_length(result):
     found = [(score.name, score.steps, score.training_seeds) for score in result.scores]
     assert found[2:] == [
-        ("sc@4", None, 1),
-        ("asc", None, 1),
+        ("sc@4", None, 0),
+        ("asc", None, 0),
         ("random", None, FEWEST_SEEDS),
         ("model", None, 1),
         ("learner", 10, 5),
@@ -135,9 +135,25 @@ def test_learners_are_scored_by_training_seed_and_length(result):
     assert "learner/20: 5 training seeds" in shown
 
 
-def test_too_few_training_seeds_are_said(data):
-    few = bench(TINY, {"learner": {10: ["sc@4"]}}, data=data, seeds=SEEDS)
-    assert "learner/10: 1 training seed, fewer than 5" in str(few.table())
+def test_what_makes_learners_hard_to_compare_is_said(data):
+    env, _ = at.make("WidthDepthMacro-v0", data, max_branches=4, mask_in_obs=True)
+    opening = reading(OPEN_FOUR, 100)
+    few = bench(TINY, [{"learner": {15: ["sc@4"]}, "bare": opening}, Agent(opening, env)], data=data, seeds=5)
+    shown = str(few.table()).splitlines()
+    assert "learner/15: 1 training seed, fewer than 5; not comparable with 10, 20 steps" in shown
+    assert "bare: 1 training seed, fewer than 5" in shown
+    assert "Agent: 1 training seed, fewer than 5" in shown
+
+
+def test_controllers_that_answered_alike_are_not_told_to_be_equal():
+    """As by `evaluate`, with the interval of a paired difference; the baseline's own gain is not shown."""
+    data = synthetic(models=SYNTHETIC_MODELS[1:2], questions=20, branches=6)
+    found = bench(TINY, ["sc@4", {"same": "sc@4"}], data=data, seeds=5, baseline="sc@4")
+    four, same = found.scores[2:]
+    assert (four.gain_low, four.gain_high) == (0, 0)
+    assert (same.objective, same.gain) == (four.objective, 0)
+    assert same.gain_low < -0.01 < 0.01 < same.gain_high
+    assert "+0.000 [+0.000, +0.000]" not in str(found.table())
 
 
 @pytest.mark.slow
@@ -307,23 +323,20 @@ def test_an_entry_that_fails_has_no_score_and_the_others_have_theirs(data, tmp_p
         ({"data": None}, "task 'tiny' needs data; give the files"),
         ({"part": "dev"}, "unknown part 'dev'; there are train, validation, test"),
         ({"seeds": 4}, "seeds is 4"),
-        (
-            {"players": {"mine": {30: "sc@4"}}},
-            "mine was trained for 30 steps, but task 'tiny' compares at 10, 20",
-        ),
+        ({"players": {"mine": {0: "sc@4"}}}, "the steps that mine was trained for is 0"),
         (
             {"players": Agent(print, at.make("WidthDepth-v0", "smollm2", max_branches=2)[0])},
             "opens 2 branches",
         ),
         ({"players": "esc"}, "esc has no values to sweep"),
-        ({"players": {"mine": {10.0: "sc@4"}}}, "mine was trained for 10.0 steps"),
+        ({"players": {"mine": {10.0: "sc@4"}}}, "the steps that mine was trained for is 10.0"),
         ({"players": {"mine": []}}, "mine has no policies; give one of each training seed"),
         ({"players": {"mine": {10: []}}}, "mine has no policies"),
         ({"players": {"mine": {}}}, "mine has no policies"),
         ({"players": {1: "sc@4"}}, "the name of an entry is 1, but it must be text"),
         ({"players": {"": "sc@4"}}, "the name of an entry is ''"),
         ({"players": {"published": "sc@4"}}, "an entry is called published, but so is a reference"),
-        ({"players": [{"a": "sc@4"}, {"a": "sc@2"}]}, "a: given more than once; give different names"),
+        ({"players": [{"a": "sc@4"}, {"a": "sc@2"}]}, "a: given more than once; name your own"),
         ({"players": [{"a": {10: "sc@4"}}, {"a": {10: "sc@2"}}]}, "a/10: given more than once"),
         ({"players": np.array(["sc@4", "sc@2"])}, "ndarray is neither a Controller"),
         ({"baseline": "sc@2"}, "baseline is 'sc@2', but it must be sc@1, published or an entry"),

@@ -133,6 +133,22 @@ def test_objects_are_named_by_what_they_are(folder):
     assert programs.names == ("OptimalController@0.5",)
 
 
+def test_a_mapping_names_players(dataset):
+    def answer(observation):
+        return [1] * len(observation["globals"])
+
+    agent = at.Agent(answer, at.make("WidthDepth-v0", dataset, max_branches=2)[0])
+    players = ["sc@1", {"mine": agent, "his": agent, "sc@2": "sc@2", "few": "asc@2"}]
+    with pytest.warns(at.errors.InputWarning, match="opened no branch"):
+        found = at.evaluate(dataset, players, seeds=1, max_branches=2)
+    names = [name for play in found.plays for name in play.player.names]
+    assert names == ["sc@1", "mine", "his", "sc@2", "few@2"]
+    with pytest.raises(at.InputError, match=r"Agent: given more than once; .* in Python as {'mine': policy}"):
+        at.evaluate(dataset, [agent, agent], seeds=1)
+    with pytest.raises(at.InputError, match="the name of a player is '', but"):
+        at.evaluate(dataset, {"": agent}, seeds=1)
+
+
 @pytest.mark.parametrize(
     ("player", "message"),
     [
@@ -228,7 +244,7 @@ def test_policies_stand_in_the_table_of_the_controllers(play, tmp_path):
             "p.py:Init",
             "Init needs path; make one beforehand, or in a function that needs nothing",
         ),
-        ("p.py:NoEnv", "policy NoEnv has no env; set it to the WidthDepth or WidthDepthRounds"),
+        ("p.py:NoEnv", "policy NoEnv has no env; wrap it, as autotts_jax.Agent(policy, env)"),
         ("p.py:NoAct", "policy NoAct has no method act"),
         ("p.py:Good@x", "'x' after the @ is not a number"),
         ("p.py:Good@-1", "γ is -1"),

@@ -260,14 +260,14 @@ class Score:
     Attributes:
         name: the entry.
         steps: environment steps that a learner was trained for; None where that is not said.
-        training_seeds: policies that a learner brought, one of each training seed; 1 for controllers.
+        training_seeds: policies that a learner brought, one of each training seed; 0 for controllers.
         setting: the settings that were chosen on ``train`` and ``validation``, by γ; empty without a choice.
         objective: mean objective of an episode.
         objective_se: standard error of it over training seeds, where there are several, or branch orders.
         score: 0 for SC@1, and 1 for the best published controller; NaN where that is no better than SC@1.
-        score_low: lower end of its 95 % interval over questions and seeds.
+        score_low: lower end of its 95 % interval over questions and seeds; that of SC@1 is 0 by definition.
         score_high: upper end of it.
-        gain: objective minus that of the baseline.
+        gain: objective minus that of the baseline, whose own gain is 0, with an interval of 0.
         gain_low: lower end of its 95 % interval over questions and seeds.
         gain_high: upper end of it.
         accuracy: mean of 1{correct}, in 0 … 1.
@@ -361,14 +361,16 @@ class Benchmark:
         over = "best" if self.baseline == BEST else self.baseline
         table = numbers_table(title, ["objective", "ktokens", "score, 95 %", f"Δ {over}, 95 %"])
         for one in self.scores:
-            score = f"{one.score:z.2f} [{one.score_low:z.2f}, {one.score_high:z.2f}]"
+            score = f"{one.score:z.2f}"
+            if one is not self.scores[0]:
+                score += f" [{one.score_low:z.2f}, {one.score_high:z.2f}]"
             add_row(
                 table,
                 _shown(one.name, one.steps),
                 f"{one.objective:z.3f} ± {one.objective_se:.3f}",
                 thousands(one.tokens),
                 "" if np.isnan(one.score) else score,
-                difference(one.gain, one.gain_low, one.gain_high),
+                "" if one.name == self.baseline else difference(one.gain, one.gain_low, one.gain_high),
             )
         yield table
         yield styled(
@@ -384,10 +386,12 @@ class Benchmark:
         for one in self.scores:
             if one.setting:
                 yield styled(f"{one.name}: {one.setting}, chosen on train and validation", "dim")
-            if one.steps is not None or one.training_seeds > 1:
-                seeds = f"{one.training_seeds} training seed{'s' * (one.training_seeds > 1)}"
-                few = "" if one.training_seeds >= FEWEST_SEEDS else f", fewer than {FEWEST_SEEDS}"
-                yield styled(f"{_shown(one.name, one.steps)}: {seeds}{few}", "dim")
+            if one.training_seeds:
+                said = f"{one.training_seeds} training seed{'s' * (one.training_seeds > 1)}"
+                said += f", fewer than {FEWEST_SEEDS}" * (one.training_seeds < FEWEST_SEEDS)
+                if self.task.steps and one.steps not in (None, *self.task.steps):
+                    said += f"; not comparable with {', '.join(map(_short, self.task.steps))} steps"
+                yield styled(f"{_shown(one.name, one.steps)}: {said}", "dim")
 
 
 _Choice = tuple[Play, int]
@@ -395,6 +399,15 @@ _Choice = tuple[Play, int]
 
 _Runs = Sequence[Sequence[Sequence[Play]]]
 """Plays to choose a setting from, for each training seed and γ, or for each training seed and all γ."""
+
+
+class _Played(NamedTuple):
+    """What an entry has played; ``training_seeds`` as in `Score`."""
+
+    name: str
+    steps: int | None
+    runs: _Runs
+    training_seeds: int = 0
 
 
 class _Worth(NamedTuple):
@@ -413,10 +426,6 @@ class _Worth(NamedTuple):
         """1{correct} - γ·C."""
         return self.correct - self.cost
 
-    def equals(self, other: _Worth) -> bool:
-        """Whether these are the same episodes."""
-        return all(map(np.array_equal, self, other))
-
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
@@ -426,11 +435,13 @@ class _Entry:
         name: the name in results.
         steps: environment steps that it was trained for, if it says so.
         runs: the players of each training seed.
+        learned: whether these are policies that somebody trained.
     """
 
     name: str
     steps: int | None
     runs: tuple[tuple[Player, ...], ...]
+    learned: bool
 
 
 def bench(
@@ -506,19 +517,19 @@ def bench(
     )
     evaluation = dataclasses.replace(evaluation, refused=refused | dict(evaluation.refused))
     plays = {id(play.player): play for play in evaluation.plays}
-    low, best = [plays[id(lowest)]], [plays[id(reference)] for reference in references]
-    played: list[tuple[str, int | None, _Runs] | None] = [(LOWEST, None, [[low]]), (BEST, None, [[best]])]
+    low, best = [[[plays[id(lowest)]]]], [[[plays[id(reference)] for reference in references]]]
+    played: list[_Played | None] = [_Played(LOWEST, None, low), _Played(BEST, None, best)]
     for entry in entries:
         if all(id(player) in plays for run in entry.runs for player in run):
             runs = [[[plays[id(player)]] for player in run] for run in entry.runs]
-            played.append((entry.name, entry.steps, runs))
+            played.append(_Played(entry.name, entry.steps, runs, len(runs) if entry.learned else 0))
         else:
             played.append(None)  # it was refused
     of_baseline = played[over]
     if of_baseline is None:
         raise InputError(f"the baseline {baseline} has no results; choose another one")
-    measure = _Measure(dataset, task, parts, part, low, best, of_baseline[2])
-    scores = tuple(measure.score(*one) for one in played if one is not None)
+    measure = _Measure(dataset, task, parts, part, low, best, of_baseline.runs)
+    scores = tuple(measure.score(one) for one in played if one is not None)
     return Benchmark(task, part, measure.questions, scores, evaluation, baseline)
 
 
@@ -526,7 +537,7 @@ def _check_names(entries: Sequence[_Entry]) -> None:
     """Checks that the rows of the table can be told apart."""
     counts = Counter((entry.name, entry.steps) for entry in entries)
     if twice := [_shown(*row) for row, count in counts.items() if count > 1]:
-        raise InputError(f"{', '.join(twice)}: given more than once; give different names to your own")
+        raise InputError(f"{', '.join(twice)}: given more than once; name your own, as {{'mine': agent}}")
 
 
 def _baseline(name: str, entries: Sequence[_Entry]) -> int:
@@ -553,8 +564,8 @@ class _Measure:
         task: Task,
         parts: np.ndarray,
         part: str,
-        low: Sequence[Play],
-        best: Sequence[Play],
+        low: _Runs,
+        best: _Runs,
         baseline: _Runs,
     ):
         cell = np.asarray(dataset.matrix.cell)
@@ -563,28 +574,31 @@ class _Measure:
         self._known, self._scored = np.flatnonzero(parts != "test"), np.flatnonzero(parts == part)
         self._known_weight = equal_weights(cell[self._known])
         self._over = questions_at(dataset, self._scored)
-        self._low, best_worth = (self._worth(self._chosen([[plays]])) for plays in (low, best))
-        self._unit = self._mean(best_worth.objective) - self._mean(self._low.objective)
-        self._baseline = self._worth(self._chosen(baseline))
+        self._low, self._baseline = low, baseline
+        worths = (self._worth(self._chosen(runs)) for runs in (low, best, baseline))
+        self._low_worth, best_worth, self._baseline_worth = worths
+        self._unit = self._mean(best_worth.objective) - self._mean(self._low_worth.objective)
 
     @property
     def questions(self) -> int:
         """Number of distinct questions that are scored."""
         return self._over.number
 
-    def score(self, name: str, steps: int | None, runs: _Runs) -> Score:
+    def score(self, played: _Played) -> Score:
         """Scores what was played by each training seed for each γ."""
+        name, steps, runs, training_seeds = played
         chosen = self._chosen(runs)
         worth = self._worth(chosen)
         by_seed = worth.objective @ self._over.weight
         unit = self._unit if self._unit > 0 else np.nan
-        over_low, gain = self._gain(worth, self._low), self._gain(worth, self._baseline)
+        over_low = self._gain(worth, self._low_worth, runs is self._low)
+        gain = self._gain(worth, self._baseline_worth, runs is self._baseline)
         several = any(len(play.player.values) > 1 for run in runs for plays in run for play in plays)
         settings = [_name(play, index) for choices in chosen for play, index in choices]
         return Score(
             name=name,
             steps=steps,
-            training_seeds=len(runs),
+            training_seeds=training_seeds,
             setting=", ".join(dict.fromkeys(settings)) if several else "",
             objective=self._mean(worth.objective),
             objective_se=standard_error(by_seed.mean(axis=1) if len(runs) > 1 else by_seed[0]),
@@ -636,20 +650,23 @@ class _Measure:
     def _mean(self, values: Float[np.ndarray, "R S Q"]) -> float:
         return float(values.mean(axis=(0, 1)) @ self._over.weight)
 
-    def _gain(self, mine: _Worth, its: _Worth) -> Uncertain:
-        if mine.equals(its):
-            return Uncertain(0.0, np.zeros(1))  # it is compared with itself
+    def _gain(self, mine: _Worth, its: _Worth, own: bool) -> Uncertain:
+        if own:
+            return Uncertain(0.0, np.zeros(1))
         return self._over.gain(mine.correct - its.correct, mine.cost - its.cost)
 
 
 def _shown(name: str, steps: int | None) -> str:
-    """Writes a name with the environment steps, in thousands or millions where these are a multiple."""
-    if steps is None:
-        return name
+    """Writes a name with the environment steps."""
+    return name if steps is None else f"{name}/{_short(steps)}"
+
+
+def _short(steps: int) -> str:
+    """Writes environment steps, in thousands or millions where these are a multiple."""
     for unit, letter in ((1_000_000, "M"), (1_000, "k")):
         if steps % unit == 0:
-            return f"{name}/{steps // unit}{letter}"
-    return f"{name}/{steps}"
+            return f"{steps // unit}{letter}"
+    return str(steps)
 
 
 def _name(play: Play, index: int) -> str:
@@ -670,10 +687,11 @@ def _entries(
 ) -> Iterator[_Entry]:
     """Yields whom a user gives, with names that tell them apart, but for those whose code does not load."""
     env, _ = make(task.environment, dataset, max_branches=task.max_branches, mask_in_obs=True)
-    for name, steps, specs in _named(players, task):
+    for name, steps, specs, learned in _named(players):
+        learned = learned or any(map(_is_policy, specs))
         if len(specs) == 1 and isinstance(specs[0], str) and specs[0] == RANDOM:
             specs = [RandomPlayer(env, seed) for seed in range(FEWEST_SEEDS)]
-            name = name or RANDOM
+            name, learned = name or RANDOM, True
         try:
             runs = [_by_gamma(spec, task, env, sealing) for spec in specs]
         except SandboxError as error:
@@ -695,14 +713,14 @@ def _entries(
                 own += f" for γ {task.gammas[index]:g}" if len(run) > 1 else ""
                 if own != player.name:
                     run[index] = dataclasses.replace(player, name=own)  # type: ignore[type-var]
-        yield _Entry(shown, steps, tuple(map(tuple, runs)))
+        yield _Entry(shown, steps, tuple(map(tuple, runs)), learned)
 
 
-def _named(players: Any, task: Task) -> Iterator[tuple[str | None, int | None, Sequence[Any]]]:
-    """Yields the name, the steps and the players of each training seed of whom a user gives."""
+def _named(players: Any) -> Iterator[tuple[str | None, int | None, Sequence[Any], bool]]:
+    """Yields name, steps and players of whom a user gives, and whether these are of training seeds."""
     if isinstance(players, list | tuple):
         for one in players:
-            yield from _named(one, task)
+            yield from _named(one)
     elif isinstance(players, Mapping):
         for name, given in players.items():
             if check_label("the name of an entry", name) in (LOWEST, BEST):
@@ -715,14 +733,12 @@ def _named(players: Any, task: Task) -> Iterator[tuple[str | None, int | None, S
             if not listed or not all(listed.values()):
                 raise InputError(f"{name} has no policies; give one of each training seed")
             for steps, specs in listed.items():
-                if steps is not None and (isinstance(steps, bool | float) or steps not in task.steps):
-                    raise InputError(
-                        f"{name} was trained for {steps!r} steps, but task {task.name!r} compares at "
-                        f"{', '.join(map(str, task.steps))}; give policies of these"
-                    )
-                yield name, steps, specs
+                trained = specs is lengths[steps]  # a list
+                if steps is not None:
+                    trained, steps = True, check_int(f"the steps that {name} was trained for", steps, 1)
+                yield name, steps, specs, trained
     else:
-        yield None, None, [players]
+        yield None, None, [players], False
 
 
 def _by_gamma(spec: Any, task: Task, env: Environment, sealing: Sealing) -> list[Player]:
@@ -740,6 +756,11 @@ def _by_gamma(spec: Any, task: Task, env: Environment, sealing: Sealing) -> list
     if _is_agent(spec):
         spec = Agent(spec, env)
     return [as_player(spec, gamma=gamma, sealing=sealing) for gamma in task.gammas]
+
+
+def _is_policy(spec: Any) -> bool:
+    """Whether something is an object that plays in an environment."""
+    return isinstance(getattr(spec, "env", None), Environment) or _is_agent(spec)
 
 
 def _is_agent(spec: Any) -> bool:

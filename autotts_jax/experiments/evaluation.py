@@ -406,9 +406,10 @@ def evaluate(
 
     Args:
         data: the questions: a dataset, or whatever `autotts_jax.load` takes.
-        players: one player or several. A player is a text such as ``"cmc@0.5"``, ``"sc"`` for all values of
-            a family, ``"neural@1e-4"`` or ``"path/to/file.py:NAME@0.5"``; a controller or a family of
-            controllers; the class of a released program; or a policy for an environment.
+        players: one player or several, or a mapping of names to players. A player is a text such as
+            ``"cmc@0.5"``, ``"sc"`` for all values of a family, ``"neural@1e-4"`` or
+            ``"path/to/file.py:NAME@0.5"``; a controller or a family of controllers; the class of a released
+            program; or a policy for an environment, as an `Agent`.
         protocol: how the branches of a question are drawn from a seed: ``repo100``, 100 seeds of one order a
             cell, or ``paper64``, 64 seeds of one order a question.
         seeds: S, to play seeds 0 … S - 1; the number of the protocol when None.
@@ -710,6 +711,6 @@ def _check_distinct(players: Sequence[Player]) -> None:
     twice = [name for name, count in names.items() if count > 1]
     if twice:
         raise InputError(
-            f"{', '.join(twice)}: given more than once; give each player and value once, and different names "
-            "to your own"
+            f"{', '.join(twice)}: given more than once; give each player and value once, and name your own, "
+            "in Python as {'mine': policy}"
         )

@@ -240,8 +240,8 @@ def check_policy(policy: Any, method: str) -> None:
     """
     if not isinstance(getattr(policy, "env", None), Environment):
         raise InputError(
-            f"policy {_name(policy)} has no env; set it to the WidthDepth or WidthDepthRounds of "
-            "autotts_jax.envs that the policy was made for"
+            f"policy {_name(policy)} has no env; wrap it, as autotts_jax.Agent(policy, env), where "
+            "autotts_jax.make returns env, or set env to the environment that it was made for"
         )
     if not callable(getattr(policy, method, None)):
         raise InputError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import linecache
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from autotts_jax.checks import check_label
 from autotts_jax.core.controller import Controller, Family, check_beta
 from autotts_jax.core.votes import MOST_BRANCHES
 from autotts_jax.errors import InputError
@@ -143,14 +145,18 @@ def as_player(
     if not isinstance(sealing, Sealing):
         raise InputError(f"sealing is {sealing!r:.60}, but it must be an autotts_jax.Sealing")
     if isinstance(player, Player):
-        return player
-    if isinstance(player, str | Path):
-        return select(str(player), gamma, sealing)
-    if is_program(player):
+        made = player
+    elif isinstance(player, str | Path):
+        made = select(str(player), gamma, sealing)
+    elif is_program(player):
         pool = WorkerPool(_code_of(player), sealing.sandbox)
         pool.describe()
-        return ProgramPlayer(name or player.__name__, pool, sealing=sealing)
-    return player_from_object(player, name or _described(player), None, gamma)
+        made = ProgramPlayer(player.__name__, pool, sealing=sealing)
+    else:
+        made = player_from_object(player, name or _described(player), None, gamma)
+    if name is None or name in made.names:
+        return made
+    return dataclasses.replace(made, name=name)  # type: ignore[type-var]  # all players are dataclasses
 
 
 def as_players(
@@ -162,7 +168,7 @@ def as_players(
     """Makes players of one player or several.
 
     Args:
-        players: whatever `as_player` takes, or an iterable of such.
+        players: whatever `as_player` takes, a mapping of names to such, or an iterable of both.
         gamma: γ that policies for environments are shown.
         sealing: how programs, and code from files and modules, are run.
         refused: is given the errors of sealed code that failed or broke a limit while it was loaded, by what
@@ -171,19 +177,29 @@ def as_players(
     Raises:
         InputError: there is none, or one of them is nothing that can play.
     """
-    several = isinstance(players, Iterable) and not isinstance(players, str | bytes)
-    several = several and getattr(players, "ndim", 1) > 0  # an array without axes cannot be iterated over
     made = []
-    for player in players if several else [players]:
+    for name, player in _named(players):
         try:
-            made.append(as_player(player, gamma=gamma, sealing=sealing))
+            made.append(as_player(player, gamma=gamma, name=name, sealing=sealing))
         except SandboxError as error:
             if refused is None:
                 raise
-            refused[getattr(player, "__name__", str(player))] = error
+            refused[name or str(getattr(player, "__name__", player))] = error
     if not made and not refused:
         raise InputError("there are no players; give at least one, as 'cmc@0.5'")
     return made
+
+
+def _named(players: Any) -> Iterator[tuple[str | None, Any]]:
+    """Yields each player with the name that it is given, if any."""
+    several = isinstance(players, Iterable) and not isinstance(players, str | bytes)
+    several = several and getattr(players, "ndim", 1) > 0  # an array without axes cannot be iterated over
+    if isinstance(players, Mapping):
+        for name, player in players.items():
+            yield check_label("the name of a player", name), player
+    else:
+        for player in players if several else [players]:
+            yield from _named(player) if isinstance(player, Mapping) else [(None, player)]
 
 
 def _of_code(path: str, value: float | None, gamma: float | None, sealing: Sealing) -> Player:
