@@ -157,6 +157,17 @@ def test_a_controller_that_looks_at_all_there_is(looks, budget, monkeypatch):
     assert len(np.unique(sealed.stop_reason)) > 1
 
 
+def test_a_trace_shows_the_same_votes_sealed_and_unsealed(looks, tmp_path):
+    (tmp_path / "named.py").write_text(NAMED.format(name="asc"))
+    for spec, of_finals in ((looks, False), (f"{tmp_path}/named.py:family@8", True)):
+        one, other = (
+            at.trace("smollm2", spec, sealing=Sealing(sandbox=Sandbox(level))).steps
+            for level in ("kernel", "none")
+        )
+        assert [(step.votes, step.final) for step in one] == [(step.votes, step.final) for step in other]
+        assert any(step.final for step in one) == of_finals
+
+
 def test_single_episodes_and_other_constants_play_the_same(looks):
     data = at.load("smollm2")
     orders = branch_orders(data, "repo100", range(1), 16)

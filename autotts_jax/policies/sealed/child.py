@@ -88,4 +88,6 @@ def _services(channel: Channel, player: Player) -> dict[str, Callable[[Says, Arr
     from autotts_jax.policies.sealed import playing
 
     deciding = playing.Deciding(channel, player)
-    return {name: getattr(deciding, name) for name in ("constants", "prepare", "init", "act", "answer")}
+    return {
+        name: getattr(deciding, name) for name in ("constants", "finals", "prepare", "init", "act", "answer")
+    }

@@ -125,6 +125,13 @@ class SealedPlayer(Player):
         super().check(width, budget)
         check_branches_of(self, width)
 
+    def votes_with_finals(self, view: View) -> bool:
+        """Asks whether the controllers hold a vote of finished branches."""
+        with self.pool.child() as child:
+            message = child.ask({"do": "finals", "shape": _shape_of(self, view)._asdict()})
+            fail_if_failed(message)
+            return message.says.get("finals") is True
+
     def settings(self) -> tuple[Player, ...]:
         """Gives a player for each setting."""
         if len(self.values) == 1:
@@ -360,6 +367,11 @@ class _Rollout:
             lanes.step(action, fresh, counts=False)
 
 
+def _shape_of(player: SealedPlayer, view: View) -> Shape:
+    """The shape of messages about a single episode."""
+    return Shape(1, view.width, view.max_depth, view.budget is not None, tuple(sorted(player.signals)))
+
+
 class _Decider:
     """Decides in a single episode by asking a child; see `stepping.Decider`.
 
@@ -371,11 +383,10 @@ class _Decider:
 
     def __init__(self, player: SealedPlayer, child: Child, view: View):
         self.name, self.signals = player.name, player.signals
-        shape = Shape(1, view.width, view.max_depth, view.budget is not None, tuple(sorted(player.signals)))
-        self._deciding = _Deciding(player, child, shape, {})
+        self._shape = _shape_of(player, view)
+        self._deciding = _Deciding(player, child, self._shape, {})
         self._deciding.wait()
         self._labels = Labels(1, view.num_keys)
-        self._shape = shape
 
     def init(self, view: View) -> tuple[Memory, Action | None]:
         """Begins the episode."""

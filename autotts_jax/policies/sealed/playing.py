@@ -44,10 +44,13 @@ class Deciding:
         """Names the constants of the controllers."""
         self._channel.send({"constants": constants_of(self._player)})
 
+    def finals(self, says: Says, arrays: Arrays) -> None:  # noqa: ARG002
+        """Says whether the player holds a vote of finished branches."""
+        self._channel.send({"finals": self._player.votes_with_finals(_shape(says).view())})
+
     def prepare(self, says: Says, arrays: Arrays) -> None:  # noqa: ARG002
         """Compiles for a shape of messages; says first which fields it reads and what it will say."""
-        shape = Shape(**says["shape"])
-        shape = shape._replace(signals=tuple(shape.signals))
+        shape = _shape(says)
         for controller in self._controllers:
             check_fields(controller)
         controllers = [scaled(controller, says["factors"]) for controller in self._controllers]
@@ -89,6 +92,11 @@ class Deciding:
 
     def _send(self, arrays: Mapping[str, Any]) -> None:
         self._channel.send({}, {name: np.asarray(array) for name, array in arrays.items()})
+
+
+def _shape(says: Says) -> Shape:
+    shape = Shape(**says["shape"])
+    return shape._replace(signals=tuple(shape.signals))
 
 
 class _Compiled:
