@@ -1254,4 +1254,4 @@ def test_the_command_refuses_to_go_on_with_other_options(run, main, tmp_path):
     assert status == 2
     assert "engine.options was {} and is {'mean_tokens': 50}" in err
     _, _, err = run(*line, "--prompt-template", r"{question}\nBe brief.")
-    assert r"prompt_template was None and is '{question}\nBe brief.'" in err
+    assert r"--prompt-template was None and is '{question}\nBe brief.'" in err

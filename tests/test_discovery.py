@@ -805,9 +805,9 @@ def test_commands_show_and_export(searched, tmp_path, run_command):
         ("--proposers openai:wise --price wise=a,b", "--price wise=a,b: write it as MODEL=IN,OUT"),
         ("--proposers openai:wise --price wise=1,-2", "the price of wise is (1.0, -2.0)"),
         ("--proposers openai:wise --price dear=1,2", "no proposer is openai:dear; the models are wise"),
-        ("--proposers rules,openai:wise --max-tokens 0", "max_tokens is 0"),
-        ("--proposers openai:wise --base-url localhost:8000", "base_url is 'localhost:8000', but it must be"),
-        ("--proposers openai:wise --price wise=1,2 --max-dollars nan", "max_dollars is nan"),
+        ("--proposers rules,openai:wise --max-tokens 0", "--max-tokens is 0"),
+        ("--proposers openai:wise --base-url localhost:8000", "--base-url is 'localhost:8000', but it must be"),
+        ("--proposers openai:wise --price wise=1,2 --max-dollars nan", "--max-dollars is nan"),
     ],
 )
 def test_options_of_models_are_checked_before_anything_is_done(run_command, tmp_path, options, message):

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from autotts_jax.core import check_beta
-from autotts_jax.errors import InputError
+from autotts_jax.errors import InputError, InputWarning
 from autotts_jax.experiments.evaluation import Evaluation, evaluate
 from autotts_jax.experiments.files import FILES, results_folder, write_csv
 from autotts_jax.experiments.plots import frontier_figure, pareto
@@ -437,6 +437,37 @@ def test_bad_arguments(dataset, controllers, arguments, message):
     selections = [select(spec) for spec in controllers.split(",")]
     with pytest.raises(InputError, match=message):
         evaluate(dataset, selections, **({"max_branches": WIDTH} | arguments))
+
+
+def test_episodes_open_as_many_branches_as_there_are(dataset):
+    result = evaluate(dataset, ["sc@10", "asc@4"], seeds=1)
+    assert result.max_branches == 10
+    assert evaluate("smollm2", "sc@1", seeds=1).max_branches == 64
+    with pytest.raises(
+        InputError, match="sc@16 reads more branches than an episode can open; give it at most 10"
+    ):
+        evaluate(dataset, "sc@16", seeds=1)
+
+
+def test_settings_of_a_family_that_do_not_fit_are_left_out(dataset):
+    with pytest.warns(
+        InputWarning, match=r"sc@16, sc@32, sc@64, esc@16, esc@32, esc@64: left out, .* most 10"
+    ):
+        result = evaluate(dataset, ["sc", "esc", "asc@4"], seeds=1, baseline="asc@4")
+    assert [name for play in result.plays for name in play.player.names] == ["sc@1", "sc@4", "sc@8", "asc@4"]
+    assert [len(play.correct) for play in result.plays] == [3, 1]
+    with pytest.raises(InputError, match="and no setting is left; name one, as sc@10"):
+        evaluate(dataset, "esc", seeds=1)
+
+
+def test_a_baseline_shows_the_ratios_of_tokens(dataset):
+    played = evaluate(dataset, ["sc@2", "sc@8"], seeds=1)
+    assert "ratio" not in str(played.table())
+    shown = str(dataclasses.replace(played, baseline="sc@8").table())
+    (ratio,) = played.paired("sc@2", "sc@8")["tokens_ratio"].to_pylist()[:1]
+    assert "tokens" in shown
+    assert f"{ratio:.2f} [" in shown
+    assert "ratio: to its tokens" in shown
 
 
 @pytest.mark.parametrize(

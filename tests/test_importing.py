@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import re
+import shlex
 import warnings
 
 import gymnasium
@@ -1058,10 +1059,58 @@ def test_the_command_writes_a_matrix(run, tmp_path):
     status, said, _ = run("data", "import", path, "--out", out, "--model", "m", "--interval", "50")
     assert status == 0
     assert f"wrote {out}: 2 questions of 3 branches" in said
-    assert f"autotts-jax evaluate --data {out} --controllers sc@3,asc@3 --max-branches 3" in said
+    assert f"evaluate --data {out} --controllers sc@1,sc@3,asc@1,asc@3 --baseline sc@3" in said
     check(read_compact(out))
     for wrong in ([], ["--out", out, "--dry-run"], ["--out", tmp_path / "x.json"]):
         assert run("data", "import", path, *wrong)[0] == 2
+
+
+def test_a_logged_run_of_lm_eval_reaches_a_frontier_in_two_commands(run, tmp_path):
+    output = tmp_path / "output" / "my__model"
+    output.mkdir(parents=True)
+    records = [
+        {
+            "doc_id": n,
+            "doc": {"id": f"q{n}", "question": question, "answer": gold},
+            "target": gold,
+            "arguments": {"gen_args_0": {"arg_0": [json.dumps(conversation(question))], "arg_1": {}}},
+            "resps": [TEXTS[n]],
+            "filtered_resps": [TEXTS[n][0]],
+            "filter": "none",
+            "metrics": ["exact_match"],
+            "doc_hash": "c0ffee",
+            "exact_match": 0.0,
+        }
+        for n, (question, gold) in enumerate(QUESTIONS.items())
+    ]
+    write(output / "samples_sums_2026-01-01T00-00-00.jsonl", records)
+    summary = {"results": {"sums": {"alias": "sums", "exact_match,none": 0.5}}, "versions": {"sums": 1}}
+    configs = {"sums": {"task": "sums", "generation_kwargs": {"until": ["Q:"]}}}
+    results = output / "results_2026-01-01T00-00-00.json"
+    results.write_text(json.dumps(summary | {"configs": configs, "date": 1767225600.0}), encoding="utf-8")
+    out = tmp_path / "own.npz"
+    status, said, told = run("data", "import", tmp_path / "output", "--out", out, "--model", "m")
+    assert status == 0, told
+    assert "layout: completions in resps[*][*]; question doc.question, gold target" in said
+    assert f"{results.name} passed over: a summary" in told
+    check(read_compact(out), None)
+    command = shlex.split(said.splitlines()[-1].removeprefix("evaluate it: autotts-jax "))
+    status, said, told = run(*command, "--seeds", "2")
+    assert (status, told) == (0, "")
+    assert "output, tokens" in said
+    assert "against sc" in said
+    assert "up to the tokens of 3 branches" in said
+    assert "an episode opens at most 3 branches, all that a question has" in said
+    status, _, told = run("data", "import", results, "--dry-run")
+    assert status == 2
+    assert "sums up a run and has no completions; name the samples_" in told
+
+
+def test_one_completion_of_a_question_is_nothing_to_choose_from(run, tmp_path):
+    path = write(tmp_path / "b.jsonl", LAYOUTS["rows"][::3])
+    _, said, _ = run("data", "import", path, "--out", tmp_path / "own.npz")
+    assert "evaluate" not in said
+    assert "has one completion, and controllers choose among several: sample more of each" in said
 
 
 # --- files of others

@@ -31,8 +31,8 @@ RaggedName = Literal["cut", "keep", "refuse"]
 LOOKED = 1000
 """Records that a dry run reads."""
 
-WIDTH = 64
-"""Branches that an episode can open where nothing else is said."""
+WIDTHS = 1, 4, 16
+"""Numbers of branches that a sweep over fewer than 64 has, and all of them."""
 
 DataArgument = Annotated[
     list[str] | None,
@@ -212,15 +212,25 @@ def import_(
     say(f"without an answer ({ERROR}): {imported.errors:.1%}")
     if out is None:
         return
+    from autotts_jax.experiments.evaluation import MAX_BRANCHES
+
     (cell, *_) = dataset.cells
     say(
         f"wrote {out}: {counted(len(dataset), 'question', 'questions')} of "
         f"{counted_branches(cell.num_branches)}"
     )
     least = min(cell.num_branches for cell in dataset.cells)
-    fewer = f" --max-branches {least}" if least < WIDTH else ""
-    names = ",".join(f"{name}@{min(least, WIDTH)}" for name in ("sc", "asc"))
-    say(f"evaluate it: autotts-jax evaluate --data {shlex.quote(str(out))} --controllers {names}{fewer}")
+    if least == 1:
+        say("a question has one completion, and controllers choose among several: sample more of each")
+        return
+    values = [value for value in WIDTHS if value < least] + [least]
+    fewer = ",".join(f"{name}@{value}" for name in ("sc", "asc") for value in values)
+    names = fewer if least < MAX_BRANCHES else "sc,asc,esc"
+    against = f"sc@{min(least, MAX_BRANCHES)}"
+    say(
+        f"evaluate it: autotts-jax evaluate --data {shlex.quote(str(out))} --controllers {names} "
+        f"--baseline {against}"
+    )
 
 
 def _import_release(sources: list[str], out: Path) -> None:

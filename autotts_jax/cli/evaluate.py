@@ -11,10 +11,10 @@ import autotts_jax as at
 from autotts_jax.cli.console import check_folder, console, print_written, say, working
 from autotts_jax.cli.options import (
     BetaOption,
-    BranchesOption,
     BudgetOption,
     CacheOption,
     CostOptions,
+    DataBranchesOption,
     DataOption,
     EncodingOption,
     OutOption,
@@ -80,7 +80,7 @@ def evaluate(
         ),
     ] = 0,
     budget: BudgetOption = None,
-    max_branches: BranchesOption = 64,
+    max_branches: DataBranchesOption = None,
     processes: Annotated[
         int | None,
         typer.Option(metavar="N", help="Processes for a released program.", show_default="all cores", min=1),
@@ -112,6 +112,7 @@ def evaluate(
     """
     with working() as on_progress:
         from autotts_jax.core import devices
+        from autotts_jax.experiments.evaluation import MAX_BRANCHES
         from autotts_jax.experiments.plots import check_panels
 
         devices.configure(cache)
@@ -151,6 +152,8 @@ def evaluate(
     if frontier.comparisons:
         console().print(frontier.table())
     print_written(files, report=True)
+    if max_branches is None and evaluation.max_branches < MAX_BRANCHES:
+        say(f"an episode opens at most {evaluation.max_branches} branches, all that a question has")
     episodes = sum(play.correct.size for play in evaluation.plays)
     say(f"{episodes:,} episodes in {seconds:.1f} s, compilation included")
     if evaluation.refused:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import io
+import re
 import sys
 import warnings
-from typing import TextIO
+from typing import Any, TextIO
 
 from autotts_jax.cli.ending import INTERRUPTED, give_up, orderly, tell
 from autotts_jax.errors import InputError, InputWarning
@@ -46,7 +47,7 @@ def main() -> None:
                 if sys.stdout is not None:  # as it is where a command is started without one
                     sys.stdout.flush()  # or the interpreter would find out at its end that it cannot write
         except InputError as error:
-            tell(f"error: {error}")
+            tell(f"error: {_by_options(str(error))}")
             sys.exit(2)
         except RuntimeError as error:
             if _NO_BACKEND not in str(error):
@@ -64,6 +65,22 @@ def main() -> None:
             sys.exit(2)
 
 
+def _by_options(message: str) -> str:
+    """Names the options of the command in a message that has the arguments which they stand for."""
+    from typer.main import get_command
+
+    from autotts_jax.cli.app import app
+
+    command: Any = get_command(app)
+    for word in sys.argv[1:]:
+        command = getattr(command, "commands", {}).get(word, command)
+    options = {one.name: one.opts[0] for one in command.params if one.name and "_" in one.name}
+    names = "|".join(map(re.escape, options))
+    # Not in paths and quotes; a parenthesis follows where an option or a value is named already.
+    found = rf"(?<![\w./'-])(?:{names})(?![\w./'-]| \()" if names else r"(?!)"
+    return re.sub(found, lambda match: options[match[0]], message)
+
+
 def _show_warning(
     message: Warning | str,
     category: type[Warning],
@@ -74,7 +91,7 @@ def _show_warning(
 ) -> None:
     """Prints an `InputWarning` as one line, and any other warning as Python does."""
     if issubclass(category, InputWarning):
-        tell(f"warning: {message}")
+        tell(f"warning: {_by_options(str(message))}")
     else:
         shown = printable(warnings.formatwarning(message, category, filename, lineno, line), lines=True)
         sys.stderr.write(shown)

@@ -126,6 +126,15 @@ BudgetOption = Annotated[
     int | None, typer.Option(metavar="TOKENS", help="Token budget of an episode.", show_default="none")
 ]
 BranchesOption = Annotated[int, typer.Option(metavar="W", help="Branches that an episode can open.", min=1)]
+DataBranchesOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="W",
+        help="Branches that an episode can open.",
+        show_default="64, or all that a question has",
+        min=1,
+    ),
+]
 BetaOption = Annotated[float | None, typer.Option(metavar="β", help="β of --controller.", show_default=False)]
 SettingOption = Annotated[
     Path | None,

@@ -20,7 +20,7 @@ from autotts_jax.collect.loading import loaded
 from autotts_jax.core.batch import Allocator, Readings, read_through, spend
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluation import MAX_SEED, MAX_SEEDS, branch_orders, provenance
+from autotts_jax.experiments.evaluation import MAX_SEED, MAX_SEEDS, branch_orders, provenance, widest
 from autotts_jax.experiments.files import (
     FILES,
     MANIFEST,
@@ -227,7 +227,7 @@ def evaluate_batch(
     *,
     budgets: Sequence[int],
     seeds: int = 100,
-    max_branches: int = 64,
+    max_branches: int | None = None,
     at_once: int = 1,
 ) -> BatchEvaluation:
     """Answers all questions of a cell with one token budget, shared out by allocators.
@@ -243,7 +243,7 @@ def evaluate_batch(
             grows with its branches, or allocators of your own.
         budgets: token budgets, each for all questions of a cell.
         seeds: S, to play seeds 0 … S - 1; a seed draws the order of the branches, as ``repo100`` does.
-        max_branches: W, branches that a question can read.
+        max_branches: W, branches that a question can read; None as in `autotts_jax.evaluate`.
         at_once: k, questions that read a branch at a time.
 
     Returns:
@@ -272,7 +272,7 @@ def evaluate_batch(
     if len(set(budgets)) < len(budgets):
         raise InputError("a budget is given more than once; give each once")
     seeds = check_int("the number of seeds", seeds, 1, MAX_SEEDS)
-    max_branches = check_int("max_branches", max_branches, 1)
+    max_branches = widest(data, max_branches)
     at_once = check_int("at_once", at_once, 1)
     for cell in data.cells:
         if cell.num_branches < max_branches:

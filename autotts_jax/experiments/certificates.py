@@ -19,13 +19,13 @@ from jaxtyping import Bool, Float
 from rich.console import RenderableType
 
 from autotts_jax import files
-from autotts_jax.checks import check_choice, check_float, check_int
+from autotts_jax.checks import check_choice, check_float
 from autotts_jax.collect.answers import source_sha256
 from autotts_jax.collect.graders import MATH
 from autotts_jax.collect.loading import loaded
 from autotts_jax.collect.schema import SchemaError, parse_as
 from autotts_jax.errors import DataError, InputError
-from autotts_jax.experiments.evaluation import OnProgress, evaluate, provenance
+from autotts_jax.experiments.evaluation import OnProgress, evaluate, provenance, widest, within
 from autotts_jax.experiments.files import rows_table
 from autotts_jax.experiments.tables import Table, add_row, numbers_table, thousands
 from autotts_jax.policies.player import ControllerPlayer, Play, Player, name_of
@@ -285,7 +285,7 @@ def certify(
     delta: float = 0.05,
     loss: str = DISAGREEMENT,
     seeds: int = 100,
-    max_branches: int = 64,
+    max_branches: int | None = None,
     sealing: Sealing = SEALED,
     on_progress: OnProgress | None = None,
 ) -> Certification:
@@ -307,7 +307,7 @@ def certify(
         loss: ``"disagreement"``, which needs no reference answers, or ``"accuracy"``.
         seeds: S, episodes of each question. With one, a disagreement is tested by the exact binomial
             distribution; otherwise losses are tested by betting.
-        max_branches: W.
+        max_branches: W, as in `autotts_jax.evaluate`.
         sealing: how code from files and modules is run, as in `autotts_jax.evaluate`.
         on_progress: as in `autotts_jax.evaluate`.
 
@@ -327,13 +327,14 @@ def certify(
     data = loaded(calibration)
     epsilon, delta = (_check_share(name, value) for name, value in (("epsilon", epsilon), ("delta", delta)))
     check_choice("loss", loss, LOSSES)
-    max_branches = check_int("max_branches", max_branches, 1)
+    max_branches = widest(data, max_branches)
     _check_population(data)
     several = isinstance(family, Sequence) and not isinstance(family, str | bytes)
     given = list(family) if several else [family]
     if not given:
         raise InputError("there are no settings; give a family, as 'asc', or a list of settings")
-    players = [as_player(one, sealing=sealing) for one in given]
+    kept = within([as_player(one, sealing=sealing) for one in given], max_branches)
+    players = [player for player in kept if player is not None]
     full = ControllerPlayer("full budget", (SelfConsistency(max_branches),))
     result = evaluate(
         data,
@@ -346,7 +347,7 @@ def certify(
     if result.refused:
         raise InputError("; ".join(f"{name}: {problem}" for name, problem in result.refused.items()))
     reference, *plays = result.plays
-    names = [name for one, player in zip(given, players, strict=True) for name in _names(one, player)]
+    names = [name for one, player in zip(given, kept, strict=True) if player for name in _names(one, player)]
     losses = np.concatenate([_losses(play, reference, loss) for play in plays])
     tokens = np.concatenate([play.tokens.mean(axis=(1, 2)) for play in plays])
     if tokens[-1] < tokens[0]:

@@ -60,7 +60,7 @@ from autotts_jax.experiments.summary import (
 from autotts_jax.experiments.tables import Table, comparison_table, summary_table
 from autotts_jax.pages import rendering
 from autotts_jax.pages.notebook import shown
-from autotts_jax.policies.player import Play, Player, warn_of_distance
+from autotts_jax.policies.player import Play, Player, fitting, warn_of_distance
 from autotts_jax.policies.players import as_players
 from autotts_jax.policies.sealed.player import SealedPlayer
 from autotts_jax.policies.sealed.program import ProgramPlayer
@@ -77,6 +77,9 @@ if TYPE_CHECKING:
 
 MAX_SEED = 2**32 - 1
 """The largest seed of a branch order."""
+
+MAX_BRANCHES = 64
+"""The most branches that an episode opens where nothing else is asked for."""
 
 MAX_SEEDS = 1_000_000
 """The most seeds of an evaluation; their episodes are kept in memory."""
@@ -168,10 +171,14 @@ class Evaluation:
     def table(self) -> Table:
         """Shows accuracy, tokens, cost and objective of each setting, with the gain over the first one.
 
+        Where the evaluation has a baseline, the gain is over that, and the ratio of tokens is shown as well.
+
         Returns:
             A table that prints in 80 columns and that a notebook shows.
         """
-        return summary_table(self.rows, self.plays, self.objective.model.kind)
+        return summary_table(
+            self.rows, self.plays, self.objective.model.kind, ratios=self.baseline is not None
+        )
 
     def summary(self) -> pa.Table:
         """Gives the mean accuracy, cost and objective of each setting, one row a setting and model.
@@ -392,7 +399,7 @@ def evaluate(
     *,
     protocol: str = "repo100",
     seeds: int | None = None,
-    max_branches: int = 64,
+    max_branches: int | None = None,
     budget: int | None = None,
     objective: Objective = DEFAULT_OBJECTIVE,
     cost: str | CostModel | None = None,
@@ -413,8 +420,9 @@ def evaluate(
         protocol: how the branches of a question are drawn from a seed: ``repo100``, 100 seeds of one order a
             cell, or ``paper64``, 64 seeds of one order a question.
         seeds: S, to play seeds 0 … S - 1; the number of the protocol when None.
-        max_branches: W, branches that an episode can open. The episodes of a policy have the W of its
-            environment, and open the same branches first.
+        max_branches: W, branches that an episode can open; None for 64, or for as many as a question has
+            where these are fewer. Settings of a family that read more are left out. The episodes of a policy
+            have the W of its environment, and open the same branches first.
         budget: token budget of an episode; None for no limit. What would exceed it is not carried out. If it
             is too small for any branch, episodes end without an answer, and an `InputWarning` is given.
         objective: how the results value an episode. Policies that come without a γ of their own observe the
@@ -473,7 +481,7 @@ def evaluate(
         objective = dataclasses.replace(objective, unit=cost)
     objective.model.of_models([cell.model for cell in data.cells])
     seeds = check_int("the number of seeds", PROTOCOLS[protocol] if seeds is None else seeds, 1, MAX_SEEDS)
-    max_branches = check_int("max_branches", max_branches, 1)
+    max_branches = widest(data, max_branches)
     processes = check_int("processes", processes, 1)
     probe_tokens = check_int("probe_tokens", probe_tokens, 0)
     budget = check_budget(budget)
@@ -482,6 +490,7 @@ def evaluate(
     made = as_players(players, gamma, sealing, refused)
     if not made and refused:
         raise next(iter(refused.values()))
+    made = [player for player in within(made, max_branches) if player is not None]
     _check_distinct(made)
     _check_baseline(made, baseline)
     widths = [check_width(data, player, max_branches) for player in made]
@@ -594,6 +603,41 @@ def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], wi
         drawn = paper64_orders(len(of_cell), cell.num_branches, seeds)
         table[of_cell] = drawn[..., :width].swapaxes(0, 1)
     return BranchOrders(table, np.arange(len(dataset)))
+
+
+def widest(dataset: ProbeDataset, max_branches: int | None) -> int:
+    """Gives how many branches an episode can open where a player does not fix it itself.
+
+    Args:
+        dataset: the questions.
+        max_branches: what is asked for; None for 64, or for as many as a question has where these are fewer.
+    """
+    if max_branches is None:
+        return min(MAX_BRANCHES, *(cell.num_branches for cell in dataset.cells))
+    return check_int("max_branches", max_branches, 1)
+
+
+def within(players: Sequence[Player], width: int) -> list[Player | None]:
+    """Leaves out the settings of families that read more branches than an episode can open, with a warning.
+
+    Args:
+        players: the players.
+        width: W.
+
+    Returns:
+        Each player with its other settings, None without any.
+
+    Raises:
+        InputError: no setting of any player is left.
+    """
+    kept = [fitting(player, width) for player in players]
+    names = {name for player in kept if player for name in player.names}
+    if dropped := [name for player in players for name in player.names if name not in names]:
+        message = f"{', '.join(dropped)}: left out, since an episode opens at most {width} branches"
+        if not names:
+            raise InputError(f"{message}, and no setting is left; name one, as sc@{width}")
+        warnings.warn(message, InputWarning, stacklevel=3)
+    return kept
 
 
 def check_width(dataset: ProbeDataset, player: Player, max_branches: int) -> int:

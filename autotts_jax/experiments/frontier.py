@@ -30,7 +30,7 @@ Interval = Callable[[np.ndarray], tuple[float, float]]
 """Gives the ends of an interval of a figure from it and its draws."""
 
 REFERENCE_BRANCHES = 64
-"""Areas reach to the tokens of self-consistency with so many branches."""
+"""Areas reach to the tokens of self-consistency with so many branches, or with all that there are."""
 
 
 class Frontier(NamedTuple):
@@ -205,7 +205,8 @@ class Comparison:
         hypervolume_gain_high: upper end of it.
         regret: of the controller against ``envelope``, in 0 … 1.
         envelope: the controllers whose settings make J*.
-        reference_cost: C0, mean cost of self-consistency with `REFERENCE_BRANCHES` over branch orders.
+        reference_cost: C0, mean cost of self-consistency with ``reference_branches`` over branch orders.
+        reference_branches: `REFERENCE_BRANCHES`, or as many as a question has, where these are fewer.
     """
 
     model: str
@@ -234,6 +235,7 @@ class Comparison:
     regret: float
     envelope: str
     reference_cost: float
+    reference_branches: int
 
 
 def compare(
@@ -268,7 +270,10 @@ def compare(
         name: Sweep(*(np.stack([getattr(one, of).mean(axis=0) for one in settings]) for of in Sweep._fields))
         for name, settings in swept.items()
     }
-    reference_cost = objective.cost_of(_self_consistency(dataset, probe_tokens), dataset)
+    branches = np.array([min(cell.num_branches, REFERENCE_BRANCHES) for cell in dataset.cells])[
+        np.asarray(dataset.matrix.cell)
+    ]
+    reference_cost = objective.cost_of(_self_consistency(dataset, branches, probe_tokens), dataset)
     values = [setting.value for setting in swept[reference]]
     for benchmark, model, positions in groups(dataset):
         questions = questions_at(dataset, positions)
@@ -281,6 +286,7 @@ def compare(
             played,
             values,
             float(questions.weight @ reference_cost[positions]),
+            int(branches[positions].max()),
             model,
             benchmark,
             objective.model.kind,
@@ -304,6 +310,7 @@ def _compare_on(
     by_question: Mapping[str, Sweep],
     values: Sequence[float | None],
     reference_cost: float,
+    reference_branches: int,
     model: str,
     benchmark: str,
     cost_name: CostName,
@@ -347,6 +354,7 @@ def _compare_on(
                 regret=controller_regret(played[name], best, reference_cost),
                 envelope=", ".join(by_question),
                 reference_cost=reference_cost,
+                reference_branches=reference_branches,
             )
 
 
@@ -381,22 +389,22 @@ def _drawn(
     return Sweep(np.round(costs, digits), np.round(accuracy, 12))
 
 
-def _self_consistency(dataset: ProbeDataset, probe_tokens: int) -> Spent:
-    """What `REFERENCE_BRANCHES` whole branches spend, mean over branch orders. Shape (Q,).
+def _self_consistency(dataset: ProbeDataset, branches: np.ndarray, probe_tokens: int) -> Spent:
+    """What so many whole branches spend, mean over branch orders. Shape (Q,).
 
     As many tokens one after another as the longest branch of a question has.
     """
     matrix = dataset.matrix
-    branches = np.array([cell.num_branches for cell in dataset.cells])[np.asarray(matrix.cell)]
+    there = np.array([cell.num_branches for cell in dataset.cells])[np.asarray(matrix.cell)]
     recorded, interval = np.asarray(matrix.tokens), np.asarray(matrix.interval)
-    tokens = REFERENCE_BRANCHES * (recorded.sum(axis=1) / branches + probe_tokens)
-    intervals = REFERENCE_BRANCHES * (np.asarray(matrix.lengths) + 1).sum(axis=1) / branches
+    tokens = branches * (recorded.sum(axis=1) / there + probe_tokens)
+    intervals = branches * (np.asarray(matrix.lengths) + 1).sum(axis=1) / there
     return Spent(
         tokens=tokens,
         sequential_tokens=recorded.max(axis=1),
         intervals=intervals,
-        probes=REFERENCE_BRANCHES,
-        branches=REFERENCE_BRANCHES,
+        probes=branches,
+        branches=branches,
         interval=interval,
         longest=interval * matrix.max_depth,
     )

@@ -18,7 +18,7 @@ from autotts_jax.collect.store import Store
 from autotts_jax.collect.trajectories import Usage
 from autotts_jax.core.costs import UNITS, CostName
 from autotts_jax.experiments import markup
-from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
+from autotts_jax.experiments.frontier import Comparison
 from autotts_jax.experiments.summary import Row
 from autotts_jax.intervals import FEWEST
 from autotts_jax.policies.player import Play, name_of
@@ -175,15 +175,19 @@ def add_row(table: rich_table.Table, *cells: str, style: str | None = None) -> N
 # --- evaluations ----------------------------------------------------------------------------------------
 
 
-def summary_table(rows: Sequence[Row], plays: Sequence[Play] = (), cost: CostName = "intervals") -> Table:
+def summary_table(
+    rows: Sequence[Row], plays: Sequence[Play] = (), cost: CostName = "intervals", ratios: bool = False
+) -> Table:
     """Accuracy and cost, and the objective: two tables a benchmark, in them a section for each model.
 
-    A cost that is not in tokens or intervals has a table of its own.
+    A cost that is not in tokens or intervals has a table of its own, and so have tokens where their ratios to
+    those of the baseline are wanted.
 
     Args:
         rows: the summary of an evaluation.
         plays: what it played, to say how code was run that is not of this package.
         cost: what the cost of the rows is.
+        ratios: whether the ratios of tokens are shown as well.
     """
     baseline = rows[0].baseline
     other = cost not in ("intervals", "tokens")
@@ -192,13 +196,15 @@ def summary_table(rows: Sequence[Row], plays: Sequence[Play] = (), cost: CostNam
         for benchmark in dict.fromkeys(row.benchmark for row in rows):
             of_benchmark = [row for row in rows if row.benchmark == benchmark]
             yield _summary(benchmark, of_benchmark)
+            if ratios:
+                yield _tokens(benchmark, of_benchmark)
             if other:
                 yield _costs(benchmark, of_benchmark, cost)
             yield _objectives(benchmark, of_benchmark)
         yield styled(
             "[ ]: 95 % interval over questions, each with its recorded branches; seq. kt:\n"
             "sequential ktokens; objective: mean of 1{correct} - γ·cost; Δ: gain over\n"
-            f"{printable(baseline)}, on the same episodes",
+            f"{printable(baseline)}, on the same episodes" + "; ratio: to its tokens" * ratios,
             "dim",
             lines=True,
         )
@@ -302,6 +308,16 @@ def brackets(low: float, high: float, write: Callable[[float], str]) -> str:
         write: writes an end.
     """
     return "[n/a]" if math.isnan(low) else f"[{write(low)}, {write(high)}]"
+
+
+def _tokens(benchmark: str, rows: Sequence[Row]) -> rich_table.Table:
+    """The tokens, and their ratio to those of the baseline."""
+
+    def ratio(row: Row) -> str:
+        return ratio_text(row.tokens_ratio, row.ratio_low, row.ratio_high)
+
+    headings = ["ktokens", "ratio [95 %]"]
+    return _with_gains(f"{benchmark}, tokens", headings, rows, lambda row: (thousands(row.tokens),), ratio)
 
 
 def _costs(benchmark: str, rows: Sequence[Row], cost: CostName) -> rich_table.Table:
@@ -415,6 +431,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
         comparisons: comparisons of an evaluation.
     """
     cost = comparisons[0].cost_name if comparisons else ""
+    reference = max((one.reference_branches for one in comparisons), default=0)
 
     def parts(_: int) -> Iterator[RenderableType]:
         for benchmark in dict.fromkeys(comparison.benchmark for comparison in comparisons):
@@ -423,13 +440,13 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             yield styled("no frontiers: fewer than two controllers were swept over two values or more")
         else:
             yield styled(
-                f"{cost} ratio: {cost} at the setting's accuracy, over that of the reference's\n"
-                f"frontier; Δ accuracy: accuracy at the setting's {cost}, less that of the same\n"
-                "frontier; both with their 95 % interval over questions, each with its recorded\n"
-                "branches; ≤, ≥: the cheapest setting, of the controller or of the reference, is\n"
-                "more accurate than that, and a cheaper one might do; ≶: both are;\n"
-                f"hypervolume: mean accuracy over budgets up to the {cost} of "
-                f"{REFERENCE_BRANCHES} branches,\n"
+                f"{cost} ratio: {cost} at which the frontier has the setting's accuracy, over that\n"
+                f"of the reference's (of settings as played: with a baseline); Δ accuracy:\n"
+                f"accuracy at the setting's {cost}, less that of the same frontier; both with their\n"
+                "95 % interval over questions, each with its recorded branches; ≤, ≥: the\n"
+                "cheapest setting, of the controller or of the reference, is more accurate than\n"
+                "that, and a cheaper one might do; ≶: both are;\n"
+                f"hypervolume: mean accuracy over budgets up to the {cost} of {reference} branches,\n"
                 "each spent on the best setting within it; Δ hypervolume: in points, less the\n"
                 "reference's; regret: accuracy missing to the best of these controllers, mean\n"
                 "over the same budgets",

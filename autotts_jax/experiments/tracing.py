@@ -38,6 +38,7 @@ from autotts_jax.experiments.evaluation import (
     check_probes,
     check_width,
     warn_of_no_branch,
+    widest,
 )
 from autotts_jax.experiments.files import results_folder
 from autotts_jax.experiments.report.charts import drawn_episode
@@ -259,7 +260,7 @@ def trace(
     seed: int = 0,
     protocol: str = "repo100",
     budget: int | None = None,
-    max_branches: int = 64,
+    max_branches: int | None = None,
     recorded: bool = False,
     sealing: Sealing = SEALED,
 ) -> Trace:
@@ -273,7 +274,8 @@ def trace(
         seed: seed of the branch order.
         protocol: how the order is drawn from the seed, as in `autotts_jax.evaluate`.
         budget: token budget; None for no limit.
-        max_branches: W, branches that the episode can open; the environment of a policy has its own.
+        max_branches: W, branches that the episode can open, None as in `autotts_jax.evaluate`; the
+            environment of a policy has its own.
         recorded: whether the branches are opened in the order in which they were recorded, as a live episode
             with the seed of the collection opens them; no seed and no protocol go with it.
         sealing: how code from files and modules is run, as in `autotts_jax.evaluate`.
@@ -307,12 +309,11 @@ def trace(
     refuse_forks()
     data = loaded(data)
     question, seed = check_int("question", question, least=None), check_int("seed", seed, 0, MAX_SEED)
-    max_branches = check_int("max_branches", max_branches, 1)
     if check_bool("recorded", recorded) and (seed, protocol) != (0, "repo100"):
         raise InputError("the recorded order is not drawn; leave the seed and the protocol out")
     playing = as_player(player, sealing=sealing)
     playing.check_single()
-    width = check_width(data, playing, max_branches)
+    width = check_width(data, playing, widest(data, max_branches))
     budget = check_budget(budget)
     playing.check(width, budget)
     check_probes(data, playing)

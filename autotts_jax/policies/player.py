@@ -296,8 +296,30 @@ def check_branches_of(player: Player, width: int) -> None:
         if getattr(player, "value_name", None) == "branches" and value is not None and value > width:
             raise InputError(
                 f"{name} reads more branches than an episode can open; give it at most {width}, or raise "
-                "max_branches"
+                "max_branches if the data has more"
             )
+
+
+def fitting(player: Player, width: int) -> Player | None:
+    """Leaves out the settings of a family that read more branches than an episode can open.
+
+    Args:
+        player: the player; one with a single setting, which was asked for, stays as it is.
+        width: W.
+
+    Returns:
+        The player with the others; None where no setting fits.
+    """
+    if not isinstance(player, ControllerPlayer) or player.value_name != "branches" or len(player.values) == 1:
+        return player
+    kept = [index for index, value in enumerate(player.values) if value is None or value <= width]
+    if not kept:
+        return None
+    return dataclasses.replace(
+        player,
+        controllers=tuple(player.controllers[index] for index in kept),
+        values=tuple(player.values[index] for index in kept),
+    )
 
 
 def name_of(name: str, value: float | None) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from autotts_jax.collect.loading import loaded
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, branch_orders, evaluate
 from autotts_jax.experiments.files import FRONTIER_COLUMNS, rows_table
-from autotts_jax.experiments.frontier import REFERENCE_BRANCHES, Comparison
+from autotts_jax.experiments.frontier import Comparison
 from autotts_jax.experiments.metrics import Anytime, anytime, normalised_regret, vote_accuracy
 from autotts_jax.experiments.papers.page import Grid, Page, Section
 from autotts_jax.experiments.papers.playing import (
@@ -241,11 +241,10 @@ def _efficiency(evaluation: Evaluation) -> Iterator[Section]:
     yield Section(
         "areas",
         "Frontiers as areas",
-        f"hypervolume: mean accuracy in percent over budgets up to the tokens of {REFERENCE_BRANCHES} "
-        "branches, each "
-        "spent on the best setting within it; Δ: less that of the reference; regret: accuracy "
-        "missing to the best of these controllers, mean over the same budgets. Intervals are "
-        "over questions.",
+        "hypervolume: mean accuracy in percent over budgets up to the tokens of "
+        f"{max((one.reference_branches for one in comparisons), default=0)} branches, each spent on the best "
+        "setting within it; Δ: less that of the reference; regret: accuracy missing to the best of these "
+        "controllers, mean over the same budgets. Intervals are over questions.",
         [
             Grid(
                 title,
