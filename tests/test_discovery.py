@@ -806,7 +806,7 @@ def test_commands_show_and_export(searched, tmp_path, run_command):
         ("--proposers openai:wise --price wise=1,-2", "the price of wise is (1.0, -2.0)"),
         ("--proposers openai:wise --price dear=1,2", "no proposer is openai:dear; the models are wise"),
         ("--proposers rules,openai:wise --max-tokens 0", "--max-tokens is 0"),
-        ("--proposers openai:wise --base-url localhost:8000", "--base-url is 'localhost:8000', but it must be"),
+        ("--proposers openai:wise --base-url localhost:8000", "--base-url is 'localhost:8000', but it"),
         ("--proposers openai:wise --price wise=1,2 --max-dollars nan", "--max-dollars is nan"),
     ],
 )

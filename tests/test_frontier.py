@@ -278,10 +278,16 @@ def test_its_figures_are_those_of_the_summary(comparisons, evaluation):
         assert c.regret == pytest.approx(controller_regret(mine, best, c.reference_cost))
 
 
-def test_areas_reach_to_the_tokens_of_64_whole_branches(comparisons, dataset):
-    by_model = [64 * dataset.matrix.tokens[:8].mean(), 64 * dataset.matrix.tokens[8:, :6].mean()]
+def test_areas_reach_to_the_tokens_of_all_branches_or_64(comparisons, dataset):
+    by_model = [10 * dataset.matrix.tokens[:8].mean(), 6 * dataset.matrix.tokens[8:, :6].mean()]
     told = list(dict.fromkeys(c.reference_cost for c in comparisons))
     assert told == pytest.approx([*by_model, np.mean(by_model)])
+    assert [c.reference_branches for c in comparisons[:: len(comparisons) // 3]] == [10, 6, 10]
+    wide = synthetic(models=SYNTHETIC_MODELS[1:2], questions=1, branches=70)
+    plays = tuple(play_of(name, (1, 2), np.ones((2, 1, 1)), 1) for name in ("a", "b"))
+    (found, *_) = compared(Evaluation(wide, plays, 1))
+    assert found.reference_branches == 64
+    assert found.reference_cost == pytest.approx(64 * wide.matrix.tokens.mean())
 
 
 def test_a_question_of_two_models_is_drawn_once():
