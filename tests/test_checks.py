@@ -49,7 +49,7 @@ def test_data_is_named_by_text_or_paths(wrong):
         ({"seeds": True}, "the number of seeds is True, but it must be a whole number"),
         ({"seeds": "2"}, "must be a whole number"),
         ({"max_branches": 0}, "max_branches is 0, but it must be at least 1"),
-        ({"max_branches": None}, "max_branches is None, but it must be a whole number"),
+        ({"max_branches": "8"}, "max_branches is '8', but it must be a whole number"),
         ({"max_branches": 129}, "128 branches a question, fewer than the 129"),
         ({"budget": 1.5}, "the token budget is 1.5, but it must be a whole number; leave it out"),
         ({"processes": 0}, "processes is 0, but it must be at least 1"),
