@@ -153,7 +153,7 @@ def test_controllers_that_answered_alike_are_not_told_to_be_equal():
     assert (four.gain_low, four.gain_high) == (0, 0)
     assert (same.objective, same.gain) == (four.objective, 0)
     assert same.gain_low < -0.01 < 0.01 < same.gain_high
-    assert "+0.000 [+0.000, +0.000]" not in str(found.table())
+    assert str(found.table()).count("+0.000 [") == 1
 
 
 @pytest.mark.slow

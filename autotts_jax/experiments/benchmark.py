@@ -265,9 +265,9 @@ class Score:
         objective: mean objective of an episode.
         objective_se: standard error of it over training seeds, where there are several, or branch orders.
         score: 0 for SC@1, and 1 for the best published controller; NaN where that is no better than SC@1.
-        score_low: lower end of its 95 % interval over questions and seeds; that of SC@1 is 0 by definition.
+        score_low: lower end of its 95 % interval over questions and seeds; that of SC@1 itself is 0.
         score_high: upper end of it.
-        gain: objective minus that of the baseline, whose own gain is 0, with an interval of 0.
+        gain: objective minus that of the baseline, whose own gain is 0, as are the ends of its interval.
         gain_low: lower end of its 95 % interval over questions and seeds.
         gain_high: upper end of it.
         accuracy: mean of 1{correct}, in 0 … 1.
@@ -362,7 +362,7 @@ class Benchmark:
         table = numbers_table(title, ["objective", "ktokens", "score, 95 %", f"Δ {over}, 95 %"])
         for one in self.scores:
             score = f"{one.score:z.2f}"
-            if one is not self.scores[0]:
+            if one.score_low != one.score_high:  # they are equal where it is compared with itself
                 score += f" [{one.score_low:z.2f}, {one.score_high:z.2f}]"
             add_row(
                 table,
@@ -370,7 +370,7 @@ class Benchmark:
                 f"{one.objective:z.3f} ± {one.objective_se:.3f}",
                 thousands(one.tokens),
                 "" if np.isnan(one.score) else score,
-                "" if one.name == self.baseline else difference(one.gain, one.gain_low, one.gain_high),
+                "" if one.gain_low == one.gain_high else difference(one.gain, one.gain_low, one.gain_high),
             )
         yield table
         yield styled(
@@ -416,15 +416,22 @@ class _Worth(NamedTuple):
     Attributes:
         correct: 1{correct}. Shape (R, S, Q).
         cost: γ·C. Shape (R, S, Q).
+        settings: the names of the settings.
     """
 
     correct: np.ndarray
     cost: np.ndarray
+    settings: list[str]
 
     @property
     def objective(self) -> np.ndarray:
         """1{correct} - γ·C."""
         return self.correct - self.cost
+
+    def equals(self, other: _Worth) -> bool:
+        """Whether these are episodes of the same settings."""
+        same = np.array_equal(self.correct, other.correct) and np.array_equal(self.cost, other.cost)
+        return same and self.settings == other.settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -574,10 +581,9 @@ class _Measure:
         self._known, self._scored = np.flatnonzero(parts != "test"), np.flatnonzero(parts == part)
         self._known_weight = equal_weights(cell[self._known])
         self._over = questions_at(dataset, self._scored)
-        self._low, self._baseline = low, baseline
         worths = (self._worth(self._chosen(runs)) for runs in (low, best, baseline))
-        self._low_worth, best_worth, self._baseline_worth = worths
-        self._unit = self._mean(best_worth.objective) - self._mean(self._low_worth.objective)
+        self._low, best_worth, self._baseline = worths
+        self._unit = self._mean(best_worth.objective) - self._mean(self._low.objective)
 
     @property
     def questions(self) -> int:
@@ -591,15 +597,13 @@ class _Measure:
         worth = self._worth(chosen)
         by_seed = worth.objective @ self._over.weight
         unit = self._unit if self._unit > 0 else np.nan
-        over_low = self._gain(worth, self._low_worth, runs is self._low)
-        gain = self._gain(worth, self._baseline_worth, runs is self._baseline)
+        over_low, gain = self._gain(worth, self._low), self._gain(worth, self._baseline)
         several = any(len(play.player.values) > 1 for run in runs for plays in run for play in plays)
-        settings = [_name(play, index) for choices in chosen for play, index in choices]
         return Score(
             name=name,
             steps=steps,
             training_seeds=training_seeds,
-            setting=", ".join(dict.fromkeys(settings)) if several else "",
+            setting=", ".join(dict.fromkeys(worth.settings)) if several else "",
             objective=self._mean(worth.objective),
             objective_se=standard_error(by_seed.mean(axis=1) if len(runs) > 1 else by_seed[0]),
             score=over_low.value / unit,
@@ -635,7 +639,9 @@ class _Measure:
         def cost(play: Play, gamma: float) -> np.ndarray:
             return gamma * Objective(gamma).cost(play, self._dataset)
 
-        return _Worth(self._average(chosen, lambda play, _: play.correct), self._average(chosen, cost))
+        correct = self._average(chosen, lambda play, _: play.correct)
+        settings = [_name(play, index) for choices in chosen for play, index in choices]
+        return _Worth(correct, self._average(chosen, cost), settings)
 
     def _average(
         self, chosen: list[list[_Choice]], column: Callable[[Play, float], np.ndarray]
@@ -650,9 +656,9 @@ class _Measure:
     def _mean(self, values: Float[np.ndarray, "R S Q"]) -> float:
         return float(values.mean(axis=(0, 1)) @ self._over.weight)
 
-    def _gain(self, mine: _Worth, its: _Worth, own: bool) -> Uncertain:
-        if own:
-            return Uncertain(0.0, np.zeros(1))
+    def _gain(self, mine: _Worth, its: _Worth) -> Uncertain:
+        if mine.equals(its):
+            return Uncertain(0.0, np.zeros(1))  # it is compared with itself
         return self._over.gain(mine.correct - its.correct, mine.cost - its.cost)
 
 
