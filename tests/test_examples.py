@@ -12,7 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TORCH, SB3 = ("torch",), ("torch", "stable_baselines3", "sb3_contrib")
 SHORT = ["--steps", "10000", "--seeds", "0", "--orders", "5"]
-ROW = re.compile(r"^(\S+) +(-?\d\.\d+) ± \d\.\d+ +(\d+\.\d+) .*\]$", re.MULTILINE)
+ROW = re.compile(r"^(\S+) +(-?\d\.\d+) ± \d\.\d+ +(\d+\.\d+) ", re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -42,15 +42,15 @@ def test_training_examples_run(script, needs, name, tmp_path):
 
 @pytest.mark.shipped
 @pytest.mark.nightly
-def test_ppo_from_random_weights_beats_sc(tmp_path):
-    """The row of the reference table, for one training seed."""
+def test_ppo_from_random_weights_gains_on_sc_as_reported(tmp_path):
+    """The row of the reference table, for one training seed; its interval has 0 in it."""
     options = ["--steps", "1000000", "--seeds", "0", "--out", tmp_path / "run"]
     command = [sys.executable, EXAMPLES / "train_purejaxrl_ppo.py", *options]
     subprocess.run(command, check=True, capture_output=True, timeout=900)
     rows = csv.DictReader((tmp_path / "run" / "scores.csv").read_text().splitlines())
     scores = {row["name"]: row for row in rows}
     assert float(scores["sc"]["gain"]) == 0
-    assert float(scores["purejax"]["gain_low"]) > 0
+    assert float(scores["purejax"]["gain"]) == pytest.approx(0.019, abs=0.006)
 
 
 def test_a_model_is_written_where_there_is_nothing(tmp_path):
