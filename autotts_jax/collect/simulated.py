@@ -126,7 +126,8 @@ class SimulatedEngine:
         return dataclasses.replace(written, confidences=confidences, entropies=entropies)
 
     def _weights(self, request: Request) -> list[int]:
-        question = self.tokenizer.decode(request.prompt).split("\n")[1]
+        lines = self.tokenizer.decode(request.prompt).split("\n")
+        question = lines[min(1, len(lines) - 1)]  # a prompt need not be a chat
         return _restricted(request, random.Random(question).choices([1, 2, 3, 8], k=len(DIGITS)))
 
     def _think(self, request: Request) -> Tokens:
