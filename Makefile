@@ -6,7 +6,7 @@
 # make check         runs all tests, also with third-party clients, lint and types, tries the built wheel outside this
 #                    checkout, and writes the commit to .ci/passed
 # make fuzz          reads 100,000 changed files of every kind; INPUTS=1000 fewer
-# make test-collect  runs the tests with a real vLLM on a CPU, in an environment of its own (3.5 GB)
+# make test-collect  runs the tests with a real vLLM and llama.cpp on a CPU, in an environment of its own (3.5 GB)
 # make test-shinka   runs the test with ShinkaEvolve, in an environment of its own (1.6 GB)
 # make docs          builds the site in docs/_build/html, in an environment of its own; warnings are errors
 # make test-clients  runs the tests with third-party trainers and clients, in an environment of its own (2.5 GB)
@@ -21,10 +21,11 @@ CLIENTS := .venv-clients/bin
 DOCS := .venv-docs/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 NEEDS = '.[dev,examples]'
-COLLECT_NEEDS = '.[collect-cpu,discover,ray,serve]' accelerate gguf hypothesis 'lm-eval[api]' psutil pytest
+COLLECT_NEEDS = '.[collect-cpu,discover,ray,serve]' accelerate gguf hypothesis 'lm-eval[api]' psutil pytest \
+    xllamacpp
 SHINKA_NEEDS = '.[discover]' hypothesis pytest shinka-evolve
 CLIENTS_NEEDS = '.[gymnax,plot,serve,train]' \
-    hypothesis langchain-openai litellm 'lm-eval[api]' minari openai pytest 'ray[rllib]' rejax sb3-contrib \
+    dspy hypothesis langchain-openai litellm 'lm-eval[api]' minari openai pytest 'ray[rllib]' rejax sb3-contrib \
     tensorboard tianshou torchrl tyro
 SHIPPED = XLA_FLAGS="$$($(BIN)/python -c 'from autotts_jax.core import XLA_FLAGS; print(XLA_FLAGS)')"
 

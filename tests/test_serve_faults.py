@@ -335,7 +335,7 @@ def test_completions_are_for_plain(behind, passed):
             contextlib.nullcontext(address) if passed else served(Engine()) as there,
             client(there) as asking,
         ):
-            prompt = list(b"\nWhat is 2 + 2?\n") if passed else "\nWhat is 2 + 2?\n"
+            prompt = list(b"What is 2 + 2?") if passed else "What is 2 + 2?"
             asked = {"model": "sim:plain", "prompt": prompt, "max_tokens": 40, "top_p": 1.0, "seed": 1}
             reply = asking.completions.create(temperature=0.7, **asked)
             assert reply.model == "sim:plain"
