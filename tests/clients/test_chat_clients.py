@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -22,29 +19,9 @@ from lm_eval_task import ASKED, run_lm_eval  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of the clients
 
-INTERVAL, MOST = 500, 4000
 QUESTIONS = [f"What is {n} + {n % 3}?" for n in range(20)]
 SYSTEM = {"role": "system", "content": "Answer with a number."}
 HARMLESS = {"temperature": 0, "stop": ["Question:"]}
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    log = tmp_path_factory.mktemp("server") / "log"
-    code = "from autotts_jax.cli.main import main; main()"
-    options = ["--engine", "simulated", "--name", "sim", "--port", "0", "--max-branches", "8"]
-    lengths = ["--interval", str(INTERVAL), "--max-tokens", str(MOST)]
-    with (
-        log.open("w") as told,
-        subprocess.Popen([sys.executable, "-c", code, "serve", *options, *lengths], stderr=told) as server,
-    ):
-        try:
-            while not (begun := [line for line in log.read_text().splitlines() if "serving at" in line]):
-                assert server.poll() is None, log.read_text()
-                time.sleep(0.1)
-            yield begun[0].split()[-1]
-        finally:
-            server.terminate()
 
 
 @pytest.fixture(scope="module")
