@@ -1,37 +1,40 @@
-"""Whether controllers rank on synthetic data as on recorded cells, by their mean objectives.
+"""Whether controllers rank on generated questions as on recorded cells that these were not fitted to.
 
-Each recorded cell is compared with each synthetic model by Spearman's rank correlation. "itself" is
-what the cell's own questions determine of the ranking: the correlation between random halves of them, stepped
-up to all by the formula of Spearman and Brown. More than that cannot be expected of other data.
+Each recorded cell is compared, by Spearman's rank correlation of the controllers' mean objectives, with the
+questions of all fitted models but its own ("others"), with those of its own ("own"), and with the other
+recorded cells of its kind ("recorded"). "itself" is what the cell's questions determine of the ranking: the
+correlation between random halves of them, stepped up to all by the formula of Spearman and Brown. On cells
+without probes only the controllers play that read branches to their ends.
 
-    python benchmarks/generator_ranks.py 'path/to/replay/*/*.json'
+    python benchmarks/generator_ranks.py path/to/replay/*/*.json path/to/finals/*aime2024*.jsonl
 """
 
 import sys
+from pathlib import Path
 
 import numpy as np
 from scipy.stats import spearmanr
 
 import autotts_jax as at
-from autotts_jax.replay import synthetic
+from autotts_jax.replay import stack, synthetic
+from autotts_jax.replay.generator import FITTED_MODELS
 
-CONTROLLERS = [
+TO_THE_END = [
     *(f"sc@{branches}" for branches in (1, 4, 8, 16, 32, 64)),
     *(f"asc@{branches}" for branches in (8, 16, 64)),
     *(f"esc@{branches}" for branches in (16, 64)),
-    "parallel-probe",
-    *(f"cmc@{beta}" for beta in (0.1, 0.3, 0.5, 0.7, 0.9)),
 ]
-GAMMAS = (1e-5, 3e-5, 1e-4, 3e-4)
-QUESTIONS, HALVES = 150, 200
+PROBING = ["parallel-probe", *(f"cmc@{beta}" for beta in (0.1, 0.3, 0.5, 0.7, 0.9))]
+GAMMAS = (1e-4, 3e-4, 1e-3)
+QUESTIONS, HALVES = 50, 200
 FIELDS = ("correct", "intervals")
 
 
-def played(data, seeds):
-    """Share of right answers and mean intervals of each controller on each question: (P, Q) both."""
-    plays = at.evaluate(data, CONTROLLERS, seeds=seeds).plays
+def played(data, controllers, seeds):
+    """Share of right answers and mean intervals of each setting on each question: (P, Q) both, by cell."""
+    plays = at.evaluate(data, controllers, seeds=seeds, max_branches=64).plays
     columns = [np.concatenate([np.mean(getattr(play, name), 1) for play in plays]) for name in FIELDS]
-    return columns, np.asarray(data.matrix.cell)
+    return [[column[:, data.cell_questions(cell)] for column in columns] for cell in range(len(data.cells))]
 
 
 def itself(worth):
@@ -45,23 +48,36 @@ def itself(worth):
     return 2 * half / (1 + half)
 
 
-def main():
-    recorded = at.load(sys.argv[1:])
-    (right, cost), cell = played(recorded, seeds=10)
-    made = synthetic(seed=3, questions=QUESTIONS)
-    (right_made, cost_made), cell_made = played(made, seeds=2)
-    names = " | ".join(one.model for one in made.cells)
-    print(f"| γ | cell | {names} | itself |\n|{'---|' * (len(made.cells) + 3)}")
+def table(names, recorded, made):
+    """Prints the rank correlations of cells of one kind."""
+    print("| γ | cell | others | own | recorded | itself |\n|---|---|---|---|---|---|")
     for gamma in GAMMAS:
-        of_made = right_made - gamma * cost_made
-        for index, one in enumerate(recorded.cells):
-            worth = (right - gamma * cost)[:, cell == index]
-            found = [
-                spearmanr(worth.mean(1), of_made[:, cell_made == model].mean(1))[0]
-                for model in range(len(made.cells))
-            ]
+        worths = [right - gamma * cost for right, cost in recorded]
+        means = np.array([worth.mean(1) for worth in worths])
+        made_means = {
+            name: (right - gamma * cost).mean(1)[: means.shape[1]]
+            for name, (right, cost) in zip(FITTED_MODELS, made, strict=True)
+        }
+        for index, (name, worth) in enumerate(zip(names, worths, strict=True)):
+            others = np.mean([one for model, one in made_means.items() if model != name], axis=0)
+            rest = np.delete(means, index, axis=0).mean(0)
+            found = [spearmanr(means[index], one)[0] for one in (others, made_means[name], rest)]
             shown = " | ".join(f"{rank:.2f}" for rank in (*found, itself(worth)))
-            print(f"| {gamma:g} | {one.name} | {shown} |", flush=True)
+            print(f"| {gamma:g} | {name} | {shown} |", flush=True)
+
+
+def main():
+    made = synthetic(3, list(FITTED_MODELS.values()), QUESTIONS, 64)
+    made = played(made, [*TO_THE_END, *PROBING], seeds=2)
+    files = [Path(file) for file in sys.argv[1:]]
+    if probed := [file for file in files if file.suffix == ".json"]:
+        data = stack([at.load(file) for file in probed])
+        names = [cell.name.replace("/", "-") for cell in data.cells]
+        table(names, played(data, [*TO_THE_END, *PROBING], seeds=10), made)
+    if finals := [file for file in files if file.suffix == ".jsonl"]:
+        names = [file.stem.removeprefix("analysis_").replace("_", "-", 1) for file in finals]
+        cells = [played(at.import_answers(file).dataset, TO_THE_END, seeds=4)[0] for file in finals]
+        table(names, cells, made)
 
 
 if __name__ == "__main__":

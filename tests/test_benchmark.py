@@ -264,7 +264,7 @@ def test_settings_of_a_task_make_its_environment(data):
     assert (float(params.gamma_low), float(params.gamma_high)) == pytest.approx(GAMMA)
 
 
-@pytest.mark.parametrize("name", ["laptop", "arithmetic", "frontier"])
+@pytest.mark.parametrize("name", ["laptop", "hard", "arithmetic", "frontier"])
 def test_settings_of_a_task_are_plain_json(name):
     task = TASKS[name]
     assert json.loads(json.dumps(task.settings("test"))) == task.settings("test")

@@ -284,8 +284,8 @@ def roll(data, **arguments):
         ),
         (
             lambda _: at.load("nope"),
-            "nothing found at 'nope'; there are synthetic, synthetic-signals, smollm2, smollm2-signals, "
-            "autotts, files and",
+            "nothing found at 'nope'; there are synthetic, synthetic-signals, synthetic-easy, "
+            "synthetic-medium, synthetic-hard, smollm2, smollm2-signals, autotts, files and",
         ),
         (lambda data: at.evaluate(data, "sc@2", sealing=None), "sealing is None, but it must be"),
         (lambda data: at.trace(data, "sc@2", sealing=True), "sealing is True, but it must be"),

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotts_jax.errors import InputError
-from autotts_jax.replay import SYNTHETIC_MODELS, synthetic
+from autotts_jax.replay import SYNTHETIC_MODELS, load, part_of, synthetic
+from autotts_jax.replay.generator import FITTED_MODELS, RUNGS
 from autotts_jax.replay.matrix import NONE
 
 NAMES = [model.name for model in SYNTHETIC_MODELS]
@@ -224,3 +225,19 @@ def test_distinct_answers(cells):
         distinct = [len(question.vocabulary) for question in cell.questions]
         assert 25 < np.median(distinct) < 200
         assert 180 < max(distinct) < 1000
+
+
+def test_a_rung_has_a_thousand_questions_to_train_and_to_test_on():
+    dataset = load("synthetic-hard")
+    assert [cell.model for cell in dataset.cells] == list(RUNGS["hard"])
+    assert np.sum(part_of(dataset) == "train") == np.sum(part_of(dataset) == "test") == 1000
+    accuracy = [
+        right(dataset.select(dataset.cell_questions(cell)).matrix).mean()
+        for cell in range(len(dataset.cells))
+    ]
+    np.testing.assert_allclose(accuracy, [0.45, 0.36], atol=0.04)
+
+
+def test_rungs_ask_fitted_models():
+    assert {model for models in RUNGS.values() for model in models} <= set(FITTED_MODELS)
+    assert len(FITTED_MODELS) == 26

@@ -183,6 +183,9 @@ TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
         _registered("laptop", (10_000, 100_000, 1_000_000)),
+        _registered("easy", (10_000, 100_000, 1_000_000)),
+        _registered("medium", (10_000, 100_000, 1_000_000)),
+        _registered("hard", (10_000, 100_000, 1_000_000)),
         _registered("arithmetic", (100_000, 1_000_000, 10_000_000)),
         _registered("frontier", (100_000, 1_000_000, 10_000_000)),
         Task("recorded", None, 64, (1e-5, 3e-4), ROUNDS, (100_000, 1_000_000, 10_000_000)),

@@ -39,19 +39,23 @@ def smollm2(encoding: str = EXACT) -> ProbeDataset:
     return read_files(SMOLLM2, encoding)
 
 
-def _synthetic(encoding: str, signals: bool = False) -> ProbeDataset:
+def _synthetic(encoding: str, name: str = "synthetic") -> ProbeDataset:
     if encoding != EXACT:
-        raise InputError(f"the synthetic data has only the {EXACT} encoding; name other data for {encoding}")
-    dataset = _generated(signals)
+        raise InputError(f"the {name} data has only the {EXACT} encoding; name other data for {encoding}")
+    dataset = _generated(name)
     # What is written to the dict of signals of one does not get into others.
     return dataclasses.replace(dataset, matrix=jax.tree.map(lambda leaf: leaf, dataset.matrix))
 
 
 @functools.cache  # generated once: every environment without data of its own replays it
-def _generated(signals: bool) -> ProbeDataset:
-    from autotts_jax.replay.generator import synthetic  # SciPy takes a while to import.
+def _generated(name: str) -> ProbeDataset:
+    from autotts_jax.replay import generator  # SciPy takes a while to import.
 
-    dataset = synthetic(signals=signals)
+    variant = name.removeprefix("synthetic").removeprefix("-")
+    if variant in generator.RUNGS:
+        dataset = generator.rung(variant)
+    else:
+        dataset = generator.synthetic(signals=variant == "signals")
     for leaf in jax.tree.leaves(dataset.matrix):
         leaf.flags.writeable = False
     return dataset
@@ -59,7 +63,10 @@ def _generated(signals: bool) -> ProbeDataset:
 
 EMBEDDED: Mapping[str, Callable[[str], ProbeDataset]] = {
     "synthetic": _synthetic,
-    "synthetic-signals": functools.partial(_synthetic, signals=True),
+    **{
+        name: functools.partial(_synthetic, name=name)
+        for name in ("synthetic-signals", "synthetic-easy", "synthetic-medium", "synthetic-hard")
+    },
     "smollm2": smollm2,
     "smollm2-signals": functools.partial(read_files, SMOLLM2_SIGNALS),
 }

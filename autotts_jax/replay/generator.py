@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from scipy.special import expit, logit, ndtri
 
 from autotts_jax.errors import InputError
+from autotts_jax.parsing import parse_json
 from autotts_jax.replay.dataset import EXACT, Cell, ProbeDataset, Question, stack
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.signals import DTYPE, SIGNALS
@@ -96,6 +98,22 @@ SYNTHETIC_MODELS = (
     SyntheticModel("synthetic-XL", 4.0, 6.0, 24, 1.0, 0.45, 15, 16, 0.060, 0.60),
 )
 """The models of the synthetic data, from the weakest to the strongest."""
+
+FITTED_MODELS: Mapping[str, SyntheticModel] = {
+    row["name"]: SyntheticModel(**row)
+    for row in parse_json(Path(__file__).with_name("fitted_models.json").read_bytes())
+}
+"""A model fitted to each of 26 recorded cells, by ``benchmarks/fit_generator.py``; by name."""
+
+RUNGS: Mapping[str, tuple[str, ...]] = {
+    "easy": ("math500-gpt-oss-20b", "math500-Phi-4-reasoning"),
+    "medium": ("aime2024-gpt-oss-20b", "Qwen3-8B-aime24"),
+    "hard": ("Qwen3-1.7B-aime24", "Qwen3-1.7B-aime25"),
+}
+"""The fitted models whose questions the benchmark's generated tasks ask."""
+
+RUNG_QUESTIONS, RUNG_BRANCHES = 1250, 64
+"""Questions of each model of a rung, and branches of each of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +190,19 @@ def synthetic(
             for cell, model in zip(cells, models, strict=True)
         ]
     return stack(cells)
+
+
+def rung(name: str) -> ProbeDataset:
+    """Generates the questions of a task of the benchmark: 1,250 for each of two models.
+
+    Args:
+        name: a key of `RUNGS`.
+
+    Returns:
+        A cell for each model.
+    """
+    models = [FITTED_MODELS[model] for model in RUNGS[name]]
+    return synthetic(54, models, RUNG_QUESTIONS, RUNG_BRANCHES)
 
 
 def _cell(model: SyntheticModel, benchmark: _Benchmark, branches: int, seed: int) -> ProbeDataset:
