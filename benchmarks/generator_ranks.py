@@ -6,7 +6,7 @@ recorded cells of its kind ("recorded"). "itself" is what the cell's questions d
 correlation between random halves of them, stepped up to all by the formula of Spearman and Brown. On cells
 without probes only the controllers play that read branches to their ends.
 
-    python benchmarks/generator_ranks.py path/to/replay/*/*.json path/to/finals/*aime2024*.jsonl
+    python benchmarks/generator_ranks.py path/to/replay/*/*.json path/to/finals/*.jsonl
 """
 
 import sys
@@ -25,8 +25,9 @@ TO_THE_END = [
     *(f"esc@{branches}" for branches in (16, 64)),
 ]
 PROBING = ["parallel-probe", *(f"cmc@{beta}" for beta in (0.1, 0.3, 0.5, 0.7, 0.9))]
-GAMMAS = (1e-4, 3e-4, 1e-3)
-QUESTIONS, HALVES = 50, 200
+GAMMAS = (1e-4, 3e-4, 5e-4, 1e-3)
+QUESTIONS, HALVES = 30, 200
+AT_MOST = 100  # questions of a cell of final answers, evenly spaced
 FIELDS = ("correct", "intervals")
 
 
@@ -35,6 +36,11 @@ def played(data, controllers, seeds):
     plays = at.evaluate(data, controllers, seeds=seeds, max_branches=64).plays
     columns = [np.concatenate([np.mean(getattr(play, name), 1) for play in plays]) for name in FIELDS]
     return [[column[:, data.cell_questions(cell)] for column in columns] for cell in range(len(data.cells))]
+
+
+def some(data):
+    """Evenly spaced questions of a cell, at most `AT_MOST`."""
+    return data.select(np.arange(0, len(data), -(-len(data) // AT_MOST)))
 
 
 def itself(worth):
@@ -68,7 +74,7 @@ def table(names, recorded, made):
 
 def main():
     made = synthetic(3, list(FITTED_MODELS.values()), QUESTIONS, 64)
-    made = played(made, [*TO_THE_END, *PROBING], seeds=2)
+    made = played(made, [*TO_THE_END, *PROBING], seeds=1)
     files = [Path(file) for file in sys.argv[1:]]
     if probed := [file for file in files if file.suffix == ".json"]:
         data = stack([at.load(file) for file in probed])
@@ -76,7 +82,7 @@ def main():
         table(names, played(data, [*TO_THE_END, *PROBING], seeds=10), made)
     if finals := [file for file in files if file.suffix == ".jsonl"]:
         names = [file.stem.removeprefix("analysis_").replace("_", "-", 1) for file in finals]
-        cells = [played(at.import_answers(file).dataset, TO_THE_END, seeds=4)[0] for file in finals]
+        cells = [played(some(at.import_answers(file).dataset), TO_THE_END, seeds=4)[0] for file in finals]
         table(names, cells, made)
 
 

@@ -41,9 +41,9 @@ ENVIRONMENTS: Mapping[str, Registered] = {
 
 TASK_SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "laptop": {"data": "synthetic", "max_branches": 8, "gamma": [1e-4, 1e-4]},
-    "easy": {"data": "synthetic-easy", "max_branches": 8, "gamma": [1e-3, 1e-3]},
-    "medium": {"data": "synthetic-medium", "max_branches": 8, "gamma": [1e-3, 1e-3]},
-    "hard": {"data": "synthetic-hard", "max_branches": 16, "gamma": [1e-3, 1e-3]},
+    "easy": {"data": "synthetic-easy", "max_branches": 8, "gamma": [5e-4, 5e-4]},
+    "medium": {"data": "synthetic-medium", "max_branches": 8, "gamma": [5e-4, 5e-4]},
+    "hard": {"data": "synthetic-hard", "max_branches": 16, "gamma": [5e-4, 5e-4]},
     "arithmetic": {"data": "smollm2", "max_branches": 64, "gamma": [1e-5, 1e-5]},
     "frontier": {"data": "synthetic", "max_branches": 64, "gamma": [1e-5, 3e-4]},
 }
