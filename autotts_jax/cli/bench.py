@@ -16,7 +16,10 @@ from autotts_jax.errors import InputError
 def bench(
     *,
     task: Annotated[
-        str, typer.Option(parser=utf8, metavar="NAME", help="laptop, arithmetic, frontier or recorded.")
+        str,
+        typer.Option(
+            parser=utf8, metavar="NAME", help="laptop, easy, medium, hard, arithmetic, frontier or recorded."
+        ),
     ] = "laptop",
     controllers: Annotated[
         str,
