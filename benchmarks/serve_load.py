@@ -3,9 +3,9 @@
     python benchmarks/serve_load.py measure
 
 Clients ask random controllers from the moment the server is ready; it starts with an empty compilation cache,
-so it still compiles most of them. Every second client leaves in the middle of its stream. Meanwhile a process
-of its own asks ``/health`` 20 times a second. Afterwards fewer clients ask until they have had a number of
-answers, which shows whether the server's memory grows.
+so it still compiles most of them. Every fourth client leaves in the middle of its streams. Meanwhile a
+process of its own asks ``/health`` 20 times a second. Then the server's counts have to be the clients'.
+Afterwards fewer clients ask until they have had a number of answers, which shows whether its memory grows.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import httpx
 import numpy as np
 import psutil
 import typer
+from prometheus_client.parser import text_string_to_metric_families
 
 SERVE = [sys.executable, "-c", "from autotts_jax.cli.main import main; main()", "serve", "--port", "0"]
 OPTIONS = ["--engine", "simulated", "--name", "sim", "--interval", "20", "--max-tokens", "400"]
@@ -107,10 +108,10 @@ class Load:
             yield made
 
     async def press(self, clients: int, seconds: float) -> None:
-        """Has clients ask for a while, half of which leave."""
+        """Has clients ask for a while, a quarter of which leave."""
         async with self.clients(clients) as asking:
             until = time.perf_counter() + seconds
-            await asyncio.gather(*(self.visit(client, i % 2 == 0, until) for i, client in enumerate(asking)))
+            await asyncio.gather(*(self.visit(client, i % 4 == 0, until) for i, client in enumerate(asking)))
 
     async def ask_in_all(self, count: int) -> None:
         """Has questions asked by few clients until there were so many answers."""
@@ -126,7 +127,7 @@ class Load:
 
 @app.command()
 def measure(
-    clients: Annotated[int, typer.Option(help="Clients at once.")] = 64,
+    clients: Annotated[int, typer.Option(help="Clients at once.")] = 32,
     seconds: Annotated[float, typer.Option(help="How long they ask.")] = 60,
     first: Annotated[int, typer.Option(help="Requests after which memory is measured.")] = 500,
     last: Annotated[int, typer.Option(help="Requests after which it is measured again.")] = 5000,
@@ -149,6 +150,7 @@ def measure(
                 begun,
                 server.compiled,
             )
+            compare(load)
             memory = Load(server.address)
             sizes = []
             for count in (first, last):
@@ -160,6 +162,28 @@ def measure(
             server.process.terminate()
             server.process.wait()
             print(f"exit status {server.process.returncode}")
+
+
+def compare(load: Load) -> None:
+    """Compares the server's counts with those of the clients, once nothing is under way."""
+    with httpx.Client(timeout=120) as client:
+        while client.get(f"{load.address}/health").json()["requests"]:
+            time.sleep(0.1)
+        text = client.get(f"{load.address}/metrics").text
+    replies: collections.Counter[int | str] = collections.Counter()
+    outcomes: collections.Counter[str] = collections.Counter()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == "autotts_requests_total" and sample.labels["endpoint"] == "chat":
+                replies[int(sample.labels["status"])] += int(sample.value)
+            elif sample.name == "autotts_questions_total":
+                outcomes[sample.labels["outcome"]] += int(sample.value)
+    agree = (
+        replies == load.statuses
+        and outcomes.total() == replies[200]
+        and set(outcomes) <= {"answered", "left"}
+    )
+    print(f"/metrics: {dict(replies)}, {dict(outcomes)}: {'adds up' if agree else 'DOES NOT ADD UP'}")
 
 
 @app.command()
