@@ -1298,7 +1298,7 @@ from autotts_jax.core import Controller
 from autotts_jax.policies import SelfConsistency
 
 made = at.Family("sc", (1, 2), lambda value: SelfConsistency(int(value)), "branches")
-first_two = at.Family("first-two", (1, 2), lambda value: SelfConsistency(int(value)), "branches")
+family = at.Family("first-two", (1, 2), lambda value: SelfConsistency(int(value)), "branches")
 
 class Unchecked(at.Family):  # as if nobody had checked its values
     def member(self, value):
@@ -1309,23 +1309,29 @@ object.__setattr__(endless, "values", (float("nan"),))
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("made", "made"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("first_two", "first-two"), ("endless", None))
-        ),
-    ],
-)
-def test_code_chooses_neither_another_name_nor_values_that_are_none(tmp_path, name, shown):
+@pytest.mark.slow
+def test_code_cannot_choose_values_that_are_none(tmp_path):
     file = tmp_path / "of@mine.py"
     file.write_text(PLAYER)
-    if shown is None:
-        assert "does not say what its values are" in str(refusal(f"{file}:{name}"))
-    else:
-        assert select(f"{file}:{name}").names == (f"{shown}@1", f"{shown}@2")
+    assert "does not say what its values are" in str(refusal(f"{file}:endless"))
+
+
+@pytest.mark.parametrize("sandbox", ["kernel", "none"])
+def test_a_family_of_a_file_has_its_own_name_but_that_of_no_controller_of_this_package(tmp_path, sandbox):
+    file = tmp_path / "of@mine.py"
+    file.write_text(PLAYER)
+    sealing = Sealing(sandbox=Sandbox(sandbox))
+    assert select(f"{file}:family", sealing=sealing).names == ("first-two@1", "first-two@2")
+    with pytest.raises(SandboxError, match="its name is 'sc', as a controller of this package; give its Fam"):
+        select(f"{file}:made", sealing=sealing)
+
+
+@pytest.mark.parametrize("name", [None, "", "a@1", "cmc", "neural", "a\x1b[2J", "\ud800", "a" * 101])
+def test_names_that_code_cannot_have_are_refused(monkeypatch, name):
+    says = {"values": [None], "width": None, "name": name, "signals": []}
+    monkeypatch.setattr(players, "WorkerPool", lambda *_: types.SimpleNamespace(describe=lambda: says))
+    with pytest.raises(SandboxError, match="'mine:made': its name is"):
+        players.of_code(UserCode("mine:made", "player"))
 
 
 @pytest.mark.parametrize("values", [[float("nan")], [10**400], [0.5] * 5000, [True], ["1"], [], None, 1])

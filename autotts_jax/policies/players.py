@@ -39,6 +39,7 @@ from autotts_jax.policies.objects import of_family, player_from_object
 from autotts_jax.policies.player import Player
 from autotts_jax.policies.sealed.child import PROGRAM, is_program
 from autotts_jax.policies.sealed.player import SealedPlayer
+from autotts_jax.policies.sealed.playing import LONGEST_NAME, is_name
 from autotts_jax.policies.sealed.program import ProgramPlayer
 from autotts_jax.policies.sealed.worker_pool import SEALED, Sealing, WorkerPool, printable
 from autotts_jax.replay.signals import bad_name
@@ -209,7 +210,10 @@ def _of_code(path: str, value: float | None, gamma: float | None, sealing: Seali
     if own or sealing.sandbox.level == NONE:
         found = code.load()
         if not is_program(found):
-            return player_from_object(found, path, value, gamma, trusted=not own)
+            player = player_from_object(found, path, value, gamma, trusted=not own)
+            if not own:
+                _own_name(player.name, code)
+            return player
     return of_code(code, value, gamma, sealing)
 
 
@@ -246,10 +250,22 @@ def of_code(
         )
     if problem := bad_name(signals):
         raise SandboxError(f"player {code.path!r}: {problem}")
-    # With a name of its own choice it could pass for another player.
-    name = said if isinstance(said, str) and said.replace("-", "_") == code.name else code.name
     value_name = printable(says.get("value_name"))[:20]
-    return SealedPlayer(name, pool, tuple(values or ()), value_name, width, signals=tuple(signals))
+    return SealedPlayer(
+        _own_name(said, code), pool, tuple(values or ()), value_name, width, signals=tuple(signals)
+    )
+
+
+def _own_name(said: Any, code: UserCode) -> str:
+    """The name that code gives itself, with which it cannot pass for a controller of this package."""
+    published = said in (*CONTROLLERS, NEURAL)
+    if not is_name(said) or "@" in said or (published and said.replace("-", "_") != code.name):
+        whose = ", as a controller of this package" if published else ""
+        raise SandboxError(
+            f"player {code.path!r}: its name is {said!r:.60}{whose}; give its Family another one, of at most "
+            f"{LONGEST_NAME} printable characters without @"
+        )
+    return str(said)
 
 
 def _is_value(value: Any) -> bool:

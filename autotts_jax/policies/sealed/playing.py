@@ -20,7 +20,7 @@ from autotts_jax.policies.sealed.views import LABELS, REVEALED, Shape, named, pa
 from autotts_jax.sandbox.channel import Channel
 
 MOST_CONSTANTS, LONGEST_NAME = 64, 100
-"""Constants of a controller that are tuned, and characters of the name of one, at most."""
+"""Constants of a controller that are tuned, and characters of a name that code chooses, at most."""
 
 Says = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
@@ -196,7 +196,7 @@ def constants_of(player: Player) -> tuple[str, ...]:
 
 
 def is_name(value: Any) -> bool:
-    """Tells whether something can be the name of a constant.
+    """Tells whether something can be a name that code chooses.
 
     Args:
         value: anything.
