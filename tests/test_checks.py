@@ -152,9 +152,26 @@ def branches_in_python(_, memory, view):
         ({"init": lambda _, view: (view, 0)}, "Wrong.init returned a memory that holds a View"),
         ({"init": lambda *_: jax.random.key(0)}, "Wrong.init returned a memory that holds a random key"),
         ({"act": lambda *_: None}, r"Wrong.act must return \(memory, Action\), not None"),
-        ({"act": lambda *_: at.Action(1)}, r"Wrong.act must return \(memory, Action\), not Action"),
+        ({"act": lambda *_: at.Action(1)}, r"Wrong.act must return \(memory, Action\), not an Action alone$"),
         ({"act": lambda *given: (given[1], 1)}, r"Wrong.act must return \(memory, Action\), not 1 as the"),
         ({"act": branches_in_python}, r"Wrong.act branches in Python on a value that is traced in test_che"),
+        *(
+            (acts(open=call), r"Wrong.act calls NumPy on a value .* test_checks.py, line \d+: .*\n.*jnp.wher")
+            for call in (
+                lambda view: np.where(view.live, 1, 0)[0],
+                lambda view: np.maximum(view.opened, 1),
+                lambda view: np.sum(np.abs(view.depth)),
+            )
+        ),
+        (
+            {"init": lambda self, _: (jnp.zeros(self.weight), at.Action(open=1))},
+            r"Wrong.init makes an array of a traced shape.* test_checks.py, .*\n.*view.width, .* 2 and",
+        ),
+        (
+            starts(jnp.zeros(3, jnp.int32))
+            | {"act": lambda *given: (given[1] + given[2].depth, at.Action(1))},
+            r"Wrong.act makes an array of .* that does not fit in test_checks.py, line \d+.*\n.*view.width",
+        ),
         (stops(lambda _: 99), "Wrong.act returned the stop reason 99; return a StopReason"),
         (stops(lambda _: True), "Wrong.act returned the stop reason True"),
         (stops(lambda _: 1.0), "Wrong.act returned the stop reason 1.0"),

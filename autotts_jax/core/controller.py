@@ -6,6 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import numbers
+import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -258,7 +259,7 @@ def checked_init(controller: Controller, view: View) -> tuple[Memory, Action | N
         InputError: it returned something else than a memory of arrays and an `Action`.
     """
     method = f"{type(controller).__name__}.init"
-    with _inside(method):
+    with _inside(method, view):
         returned = controller.init(view)
     if type(returned) is tuple and len(returned) == 2 and isinstance(returned[1], Action):
         memory, action = returned
@@ -284,10 +285,11 @@ def checked_act(controller: Controller, memory: Memory, view: View) -> tuple[Mem
         InputError: it did not return a memory of the same structure, shapes and dtypes, and an `Action`.
     """
     method = f"{type(controller).__name__}.act"
-    with _inside(method):
+    with _inside(method, view):
         returned = controller.act(memory, view)
     if type(returned) is not tuple or len(returned) != 2:
-        raise InputError(f"{method} must return (memory, Action), not {returned!r:.80}")
+        given = "an Action alone" if isinstance(returned, Action) else f"{returned!r:.80}"
+        raise InputError(f"{method} must return (memory, Action), not {given}")
     after, action = returned
     check_action(method, action, view.width)
     after = _checked_memory(method, after)
@@ -312,7 +314,7 @@ def checked_answer(controller: Controller, memory: Memory, view: View) -> Vote:
         InputError: it did not return a `Vote` whose numbers are integers.
     """
     method = f"{type(controller).__name__}.answer"
-    with _inside(method):
+    with _inside(method, view):
         vote = controller.answer(memory, view)
     if not isinstance(vote, Vote):
         raise InputError(f"{method} must return a Vote, as view.vote does, not {described(vote)}")
@@ -331,24 +333,40 @@ UNTRACEABLE: tuple[type[Exception], ...] = (
 )
 """What JAX raises where Python needs the value of something that is traced."""
 
-_NOT_THE_CONTROLLERS = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
+_NOT_THE_CONTROLLERS = tuple(str(Path(file).parent) for file in (jax.__file__, np.__file__, __file__))
 """Folders of code that calls a controller or is called by it."""
+
+_OF_SHAPES = re.compile(r"Shapes must be 1D sequences of concrete|ncompatible shapes for broadcasting")
+"""What JAX says where an array is made with a traced shape, or does not fit another one."""
 
 
 @contextlib.contextmanager
-def _inside(method: str) -> Iterator[None]:
+def _inside(method: str, view: View) -> Iterator[None]:
     """Names the method in which something went wrong that a controller's author can cure."""
     try:
         yield
     except InputError as error:
         raise InputError(f"{method}: {error}") from error
-    except UNTRACEABLE as error:
+    except (*UNTRACEABLE, TypeError, ValueError) as error:
+        if isinstance(error, jax.errors.TracerArrayConversionError):
+            what = "calls NumPy on a value that is traced"
+            remedy = "use jax.numpy instead: jnp.where, jnp.maximum and jnp.sum for np.where and so on"
+        elif isinstance(error, UNTRACEABLE):
+            what = "branches in Python on a value that is traced"
+            remedy = "use jnp.where, jnp.minimum or first_of instead of if, min() and int()"
+        elif _OF_SHAPES.search(str(error)):
+            what = "makes an array of a traced shape, or of one that does not fit"
+            remedy = (
+                "give an array with an entry for each branch the shape view.width, which is "
+                f"{view.width} and not traced, as jnp.zeros(view.width)"
+            )
+        else:
+            raise
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_CONTROLLERS)]
         where = f" in {Path(own[-1].filename).name}, line {own[-1].lineno}: {own[-1].line}" if own else ""
         raise InputError(
-            f"{method} branches in Python on a value that is traced{where}\nFields, memory and the view are "
-            "traced; use jnp.where, jnp.minimum or first_of instead of if, min() and int()."
+            f"{method} {what}{where}\nFields, memory and the view are traced; {remedy}."
         ) from error
 
 

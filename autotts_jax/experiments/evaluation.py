@@ -720,7 +720,7 @@ def _warn_of_round_limit(name: str, stop_reason: np.ndarray | None) -> None:
     if stop_reason is not None and (cut := np.count_nonzero(stop_reason == StopReason.ROUND_LIMIT)):
         warnings.warn(
             f"{name} did not stop in {cut} of {stop_reason.size} episodes, which were cut off after "
-            f"{ROUND_LIMIT:,} rounds; let its round return a StopReason where it is done",
+            f"{ROUND_LIMIT:,} rounds; let act return a StopReason where it is done",
             InputWarning,
             stacklevel=3,
         )
