@@ -15,6 +15,7 @@ from autotts_jax.core.view import StopReason
 from autotts_jax.experiments import plots
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tracing import Trace
+from autotts_jax.policies.player import Seal
 from autotts_jax.policies.players import CONTROLLERS, NEURAL
 
 SMALLEST = 6
@@ -278,14 +279,33 @@ def test_one_setting_has_no_gains(tmp_path):
 
 def test_tables_are_markdown_and_latex(result):
     table = result.table()
-    numbers = re.findall(r"[-+]?\d+\.\d+", "\n".join(str(table).splitlines()))
-    for written in (table.markdown(), table.latex()):
-        assert re.findall(r"[-+]?\d+\.\d+", written) == numbers
+    numbers = re.findall(r"[-+]?\d+\.\d+", str(table).partition("\nseeds: ")[0])
+    assert any(number.startswith("-") for number in numbers)
+    assert re.findall(r"[-+]?\d+\.\d+", table.markdown().partition("\nseeds: ")[0]) == numbers
+    assert re.findall(r"[-+]?\d+\.\d+", table.latex().replace("$-$", "-")) == numbers
     lines = table.latex().splitlines()
-    assert lines.count(r"\toprule") == lines.count(r"\bottomrule") == 2
+    for line in (r"\begin{table}", r"\toprule", r"\bottomrule", r"\end{tabular}", r"\end{table}"):
+        assert lines.count(line) == 2
+    labels = [line for line in lines if line.startswith(r"\label")]
+    assert labels == [r"\label{tab:arithmetic}", r"\label{tab:arithmetic-objective}"]
     rows = [line for line in lines if line.endswith(r"\\")]
     assert len({line.count(" & ") for line in rows[: len(rows) // 2]}) == 1
     assert "\N{PLUS-MINUS SIGN}" not in table.latex()
+
+
+def test_a_latex_table_holds_its_legend_and_nothing_about_the_run(result):
+    play = dataclasses.replace(result.plays[0], seal=Seal("kernel"))
+    table = dataclasses.replace(result, plays=(play, *result.plays[1:])).table()
+    assert "\nsealed (kernel): " in str(table)
+    written = table.latex()
+    outside = re.sub(r"\\begin\{table\}.*?\\end\{table\}", "", written, flags=re.DOTALL)
+    assert outside.strip() == ""
+    assert "sealed" not in written
+    assert "seeds: " not in written
+    assert (
+        written.count(r"\end{tabular}" "\n" r"\par\smallskip\parbox{\linewidth}{\footnotesize [ ]: 95") == 2
+    )
+    assert written.count(r"1\{correct\} $-$ $\gamma$$\cdot$cost") == 2
 
 
 def test_names_are_text_in_latex_and_markdown():

@@ -24,6 +24,7 @@ LATEX = str.maketrans(
         "×": r"$\times$",
         "≤": r"$\le$",
         "≥": r"$\ge$",
+        "≶": r"$\stackrel{<}{>}$",
         "∞": r"$\infty$",
         "−": r"$-$",
         "–": "--",
@@ -36,6 +37,10 @@ LATEX = str.maketrans(
     }
 )
 """What stands for characters that LaTeX does not show as they are."""
+
+
+_MINUS = re.compile(r"(?<![\w-])-(?=\d)|(?<= )-(?= )")
+"""A hyphen that is a minus sign: before a number, or between spaces."""
 
 
 class _Line(NamedTuple):
@@ -91,26 +96,28 @@ def markdown_text(text: str) -> str:
 
 
 def latex(parts: Iterable[RenderableType]) -> str:
-    """Writes tables and their notes as LaTeX, which needs the package ``booktabs``.
+    """Writes each table as a float with all notes below it; LaTeX needs the package ``booktabs``.
 
     Args:
         parts: tables of Rich and texts, from top to bottom.
     """
-    blocks = []
-    for part in parts:
-        if isinstance(part, rich_table.Table):
-            blocks.append("\n".join(_tabular(part)))
-        else:
-            blocks.append(f"{{\\footnotesize {latex_text(' '.join(str(part).split()))}\\par}}")
-    return "\n\n".join(blocks) + "\n"
+    parts = list(parts)
+    tables = [part for part in parts if isinstance(part, rich_table.Table)]
+    texts = (part for part in parts if not isinstance(part, rich_table.Table))
+    notes = [latex_text(" ".join(str(part).split())) for part in texts]
+    if not tables:
+        return "\n\n".join(notes) + "\n"
+    note = r" \\ ".join(notes)
+    return "\n\n".join("\n".join(_float(table, note)) for table in tables) + "\n"
 
 
-def _tabular(table: rich_table.Table) -> Iterator[str]:
+def _float(table: rich_table.Table, note: str) -> Iterator[str]:
     headings, lines = _headings(table), list(_lines(table))
     yield r"\begin{table}"
     yield r"\centering"
     if title := _title(table):
         yield f"\\caption{{{latex_text(title)}}}"
+        yield f"\\label{{tab:{re.sub('[^a-z0-9]+', '-', title.lower()).strip('-')}}}"
     yield f"\\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}"
     yield r"\toprule"
     yield _row(map(latex_text, headings))
@@ -121,6 +128,8 @@ def _tabular(table: rich_table.Table) -> Iterator[str]:
             yield r"\midrule"
     yield r"\bottomrule"
     yield r"\end{tabular}"
+    if note:
+        yield f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize {note}}}"
     yield r"\end{table}"
 
 
@@ -139,7 +148,7 @@ def latex_text(text: str) -> str:
     Args:
         text: the text.
     """
-    return printable(text).translate(LATEX)
+    return _MINUS.sub("−", printable(text)).translate(LATEX)
 
 
 def _title(table: rich_table.Table) -> str:

@@ -62,17 +62,20 @@ class Table:
     a list instead, so that no name and no number is cut.
     """
 
-    def __init__(self, parts: Callable[[int], Iterable[RenderableType]]):
+    def __init__(
+        self, parts: Callable[[int], Iterable[RenderableType]], remarks: Sequence[RenderableType] = ()
+    ):
         """Makes a table.
 
         Args:
             parts: gives what to show, from top to bottom, for a number of columns.
+            remarks: what follows about the run, which LaTeX leaves out.
         """
-        self._parts = parts
+        self._parts, self._remarks = parts, remarks
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         width = options.max_width
-        for part in self._parts(width):
+        for part in (*self._parts(width), *self._remarks):
             if isinstance(part, rich_table.Table):
                 whole = console.measure(part, options=options.update(width=UNLIMITED)).maximum
                 yield from _as_list(part) if whole > width else [part]
@@ -97,10 +100,10 @@ class Table:
 
     def markdown(self) -> str:
         """Writes the tables and their notes as Markdown."""
-        return markup.markdown(self._parts(UNLIMITED))
+        return markup.markdown((*self._parts(UNLIMITED), *self._remarks))
 
     def latex(self) -> str:
-        """Writes the tables and their notes as LaTeX, which needs the package ``booktabs``."""
+        """Writes each table with the notes as a float of LaTeX, which needs the package ``booktabs``."""
         return markup.latex(self._parts(UNLIMITED))
 
     def __reduce__(self) -> tuple[Callable[[str], Table], tuple[str]]:
@@ -208,11 +211,11 @@ def summary_table(
             "dim",
             lines=True,
         )
-        yield from notes_on(rows)
-        for how, names in _seals(plays).items():
-            yield styled(f"{how}: {', '.join(names)}", style="dim")
+        yield from few_note(row.accuracy_low for row in rows)
 
-    return Table(parts)
+    hint = seeds_hint(rows)
+    seals = [f"{how}: {', '.join(names)}" for how, names in _seals(plays).items()]
+    return Table(parts, [styled(line, style="dim") for line in (*[hint] * bool(hint), *seals)])
 
 
 def few_note(lows: Iterable[float]) -> Iterator[RenderableType]:
@@ -223,17 +226,6 @@ def few_note(lows: Iterable[float]) -> Iterator[RenderableType]:
     """
     if any(map(math.isnan, lows)):
         yield styled(TOO_FEW, style="dim")
-
-
-def notes_on(rows: Sequence[Row]) -> Iterator[RenderableType]:
-    """Says what keeps a summary from claiming more: too few questions, or too few seeds.
-
-    Args:
-        rows: the summary of an evaluation.
-    """
-    yield from few_note(row.accuracy_low for row in rows)
-    if hint := seeds_hint(rows):
-        yield styled(hint, style="dim")
 
 
 def seeds_hint(rows: Sequence[Row]) -> str:
