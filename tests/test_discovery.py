@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -750,16 +751,28 @@ def run_command(run):
 def test_the_test_after_the_last_round_is_called_so(monkeypatch, run_command):
     told = []
 
-    def play(_, on_round, **given):  # noqa: ARG001
+    def play(_, on_round, on_test, **given):  # noqa: ARG001
         for spent in (0.5, 1):
             on_round(SearchProgress(7, 96, 1.0, None, None, spent))
+        on_test(2, 6)
         sys.exit(0)
 
     working = contextlib.nullcontext(lambda what, *counts: told.append((what, *counts[:2])))
     monkeypatch.setattr(discover_command, "working", lambda _: working)
     monkeypatch.setattr(at, "discover", play)
     run_command("--data", "smollm2")
-    assert told[-2:] == [("searching", 50, 100), ("testing what was found on the questions left out", 0, 0)]
+    testing = "testing what was found on the questions left out"
+    assert told[-3:] == [("searching", 50, 100), (testing, 0, 0), (testing, 2, 6)]
+
+
+def test_the_verdict_says_why_its_candidate_is_not_the_first_of_the_table(searched):
+    found = at.read_run(searched)
+    numbers = [int(line.split()[0]) for line in str(found.table()).splitlines() if re.match(r" *\d+ ", line)]
+    for number, said in ((numbers[0], False), (numbers[-1], True)):
+        table = str(dataclasses.replace(found, test=found.test | {"number": number}).table())
+        assert f"candidate {number}{', the best of the first few' if said else ': '}" in table
+        assert ("played in further branch orders" in table) == said
+        assert max(map(len, table.splitlines())) <= 80
 
 
 def test_commands_show_and_export(searched, tmp_path, run_command):

@@ -33,7 +33,7 @@ def ablate(
         float | None,
         typer.Option(
             metavar="MINUTES",
-            help="CPU time that each run spends, over all cores.",
+            help="CPU time of each run's rounds, over all cores; start and test come on top.",
             show_default="10, or no limit with --candidates",
         ),
     ] = None,

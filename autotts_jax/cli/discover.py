@@ -37,6 +37,10 @@ app = typer.Typer(
 )
 
 
+TESTING = "testing what was found on the questions left out"
+"""What is shown while the test is played."""
+
+
 @dataclasses.dataclass(frozen=True)
 class WriterOptions:
     """The options that say how a language model writes candidates, and what may be paid for it."""
@@ -154,7 +158,7 @@ def discover(
         float | None,
         typer.Option(
             metavar="MINUTES",
-            help="CPU time to spend in all, over all cores.",
+            help="CPU time of the rounds, over all cores; start and test, a minute or more, come on top.",
             show_default="10, or no limit with --candidates",
         ),
     ] = None,
@@ -212,6 +216,7 @@ def discover(
             sandbox=sandbox,
             loggers=named_loggers(loggers),
             on_round=lambda progress: on_progress(*_shown(progress)),
+            on_test=lambda done, parts: on_progress(TESTING, done, parts),
         )
     console().print(found.table())
 
@@ -225,7 +230,7 @@ def _shown(progress: SearchProgress) -> tuple[str, int, int, str]:
     )
     if progress.spent < 1:
         return "searching", int(100 * progress.spent), 100, note
-    return "testing what was found on the questions left out", 0, 0, note
+    return TESTING, 0, 0, note
 
 
 def _best(best: Member | Written | None) -> str:

@@ -156,7 +156,7 @@ def ablate(
         proposers: as `autotts_jax.discover` takes them.
         incumbent: as `autotts_jax.discover` takes it.
         candidates: candidates that each run tries in all; None for no limit.
-        cpu_minutes: CPU time that each run spends in all, as `autotts_jax.discover` takes it.
+        cpu_minutes: CPU time of each run's rounds, as `autotts_jax.discover` takes it.
         max_branches: branches that an episode can open.
         critic: the critic of the arm that has one.
         on_run: called after every round, with the arm and the seed of its run.

@@ -17,7 +17,7 @@ from autotts_jax.discovery.proposers.protocol import Proposer, Writer
 from autotts_jax.discovery.results.found import Discovery, read_run
 from autotts_jax.discovery.results.report import REPORT, discovery_report
 from autotts_jax.discovery.rounds.programs import RUNGS
-from autotts_jax.discovery.search import FOLDS, DiscoveryRun, OnRound, SearchProgress
+from autotts_jax.discovery.search import FOLDS, DiscoveryRun, OnRound, OnTest, SearchProgress
 from autotts_jax.errors import InputError
 from autotts_jax.files import destination, locked, remove_unfinished, write_atomically
 from autotts_jax.loggers import Logger, check_loggers, opened
@@ -50,6 +50,7 @@ def discover(
     sandbox: Sandbox = LIMITS,
     loggers: Sequence[str | Logger] = (),
     on_round: OnRound | None = None,
+    on_test: OnTest | None = None,
 ) -> Discovery:
     """Searches for a controller that is better than the incumbent, by default without a language model.
 
@@ -63,8 +64,9 @@ def discover(
             ``random``, ``openai:MODEL``, ``claude``, or proposers of your own.
         incumbent: the family to beat; whatever `autotts_jax.evaluate` takes as a player.
         candidates: candidates to try in all; None for no limit.
-        cpu_minutes: CPU time to spend in all, over all cores; None for no limit where there is one of
-            candidates, else for 10 minutes.
+        cpu_minutes: CPU time of the rounds, over all cores, those of calls before and what they compile
+            included. The last round is finished; start and test come on top. None for no limit where there
+            is one of candidates, else for 10 minutes.
         seed: the seed that everything is drawn with.
         max_branches: branches that an episode can open.
         traces: whether proposers that write files are shown episodes of these files.
@@ -77,6 +79,7 @@ def discover(
         loggers: where the progress of the run goes besides its folder: ``tensorboard``, ``wandb``,
             ``mlflow``, ``trackio``, or objects of your own with ``log(step, metrics)`` and ``close()``.
         on_round: called after every round.
+        on_test: called with how many parts of the test at the end have been played, and how many it has.
 
     Returns:
         The results of the run: ``table()``, ``promoted``, ``source()``, ``family()``.
@@ -147,7 +150,7 @@ def discover(
             run.search(candidates, None if cpu_minutes is None else 60 * cpu_minutes, report)
             tests = run.untested
             if tests:
-                run.test()
+                run.test(on_test)
             found = read_run(folder)
             if tests and found.test is not None:
                 log(run.rounds, {f"test/{name}": found.test[name] for name in ("gain", "low")})

@@ -55,6 +55,9 @@ FOLD_SHARE = 0.75
 OnRound = Callable[["SearchProgress"], None]
 """Called after every round."""
 
+OnTest = Callable[[int, int], None]
+"""Called with how many parts of the test have ended, and how many it has."""
+
 
 @dataclasses.dataclass(frozen=True)
 class SearchProgress:
@@ -203,8 +206,11 @@ class DiscoveryRun:
                 )
         return self.rounds - first
 
-    def test(self) -> None:
+    def test(self, on_test: OnTest | None = None) -> None:
         """Tests what the searches have found, and records the verdict.
+
+        Args:
+            on_test: called after every part of the test.
 
         Raises:
             InputError: a search has not played yet.
@@ -217,10 +223,18 @@ class DiscoveryRun:
                     "a larger one to go on"
                 )
         incumbent = self._judge.play_test(self._incumbent.controllers)
+        tested = []
+        for done, search in enumerate(self._searches, 1):
+            if on_test:
+                on_test(done, len(self._searches) + 2)
+            tested.append(self._tested(search))
+        if on_test:
+            on_test(len(self._searches) + 1, len(self._searches) + 2)
+        *of_folds, (best, final) = tested
         left_out = [
-            LeftOut(self._tested(search)[1], search.used, self._judge.group) for search in self._searches[:-1]
+            LeftOut(outcome, search.used, self._judge.group)
+            for search, (_, outcome) in zip(self._searches, of_folds, strict=False)
         ]
-        best, final = self._tested(self._searches[-1])
         verdict = judge(left_out, incumbent, final, self._betas, self._judge.unit, self.tests + 1)
         baselines = self._programs.published() | {self._incumbent.name: incumbent}
         record = {

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 SHOWN = 5
 """Candidates that a table of a run shows."""
 
+FINALISTS = ", the best of the first few when they were\nplayed in further branch orders"
+"""Why a candidate is tested that the table does not rank first."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Discovery:
@@ -266,7 +269,8 @@ class Discovery:
                 "the parts; branches: cost in branches of mean length; width: branches opened",
                 lines=True,
             )
-            yield styled(self._verdict(), lines=True)
+            first = not rows or rows[0].number == (self.test or {}).get("number")
+            yield styled(self._verdict("" if first else FINALISTS), lines=True)
             if critic := self.critic():
                 yield styled(str(critic), lines=True)
 
@@ -287,15 +291,15 @@ class Discovery:
             raise InputError(f"{self.folder} has candidates 0 to {len(self.candidates) - 1}, but no {number}")
         return self.candidates[number]
 
-    def _verdict(self) -> str:
+    def _verdict(self, why: str) -> str:
         if self.test is None:
             return "no test yet"
         verdict = "promoted" if self.promoted else "not promoted"
         lines = [
-            f"candidate {self.number}: {verdict}. On questions left out, searches gain "
-            f"{100 * self.test['gain']:+.2f} points",
-            f"of objective on {self.incumbent}; lower bound {100 * self.test['low']:+.2f} at "
-            f"{100 * self.test['level']:.2g} %.",
+            f"candidate {self.number}{why}: {verdict}.",
+            f"On questions left out, searches gain {100 * self.test['gain']:+.2f} points of objective on "
+            f"{self.incumbent};",
+            f"lower bound {100 * self.test['low']:+.2f} at {100 * self.test['level']:.2g} %.",
         ]
         if self.excel is not None:
             best = max(self.test["baselines"], key=self.test["baselines"].get)
