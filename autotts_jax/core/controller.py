@@ -347,7 +347,7 @@ def _inside(method: str, view: View) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{method}: {error}") from error
-    except (*UNTRACEABLE, TypeError, ValueError) as error:
+    except (TypeError, ValueError, IndexError) as error:
         if isinstance(error, jax.errors.TracerArrayConversionError):
             what = "calls NumPy on a value that is traced"
             remedy = "use jax.numpy instead: jnp.where, jnp.maximum and jnp.sum for np.where and so on"
