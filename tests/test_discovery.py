@@ -767,7 +767,8 @@ def test_the_test_after_the_last_round_is_called_so(monkeypatch, run_command):
 
 def test_the_verdict_says_why_its_candidate_is_not_the_first_of_the_table(searched):
     found = at.read_run(searched)
-    numbers = [int(line.split()[0]) for line in str(found.table()).splitlines() if re.match(r" *\d+ ", line)]
+    row = r" *\d+ +\w+ +-?\d\.\d{4} "
+    numbers = [int(line.split()[0]) for line in str(found.table()).splitlines() if re.match(row, line)]
     for number, said in ((numbers[0], False), (numbers[-1], True)):
         table = str(dataclasses.replace(found, test=found.test | {"number": number}).table())
         assert f"candidate {number}{', the best of the first few' if said else ': '}" in table
