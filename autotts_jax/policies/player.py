@@ -313,6 +313,8 @@ def fitting(player: Player, width: int) -> Player | None:
     if not isinstance(player, ControllerPlayer) or player.value_name != "branches" or len(player.values) == 1:
         return player
     kept = [index for index, value in enumerate(player.values) if value is None or value <= width]
+    if len(kept) == len(player.values):
+        return player  # itself, by which its play is found
     if not kept:
         return None
     return dataclasses.replace(
