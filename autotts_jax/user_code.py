@@ -21,6 +21,9 @@ from autotts_jax.terminal import QUOTED, quoted
 TRACEBACK_LINES = 8
 """Lines of a traceback that a message shows."""
 
+_REMOVED_FRAMES = ("-" * 20, "For simplicity, JAX has removed")
+"""How the lines begin by which JAX remarks, below an error, that it left out frames."""
+
 
 @dataclasses.dataclass(frozen=True)
 class UserCode:
@@ -161,7 +164,8 @@ def last_lines(error: BaseException) -> str:
     Returns:
         Whole entries of the last `TRACEBACK_LINES` lines, each line shortened.
     """
-    lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
+    written = "".join(traceback.format_exception(error)).splitlines()
+    lines = [line for line in written if not line.startswith(_REMOVED_FRAMES)][-TRACEBACK_LINES:]
     entries = [at for at, line in enumerate(lines) if line.startswith('  File "')]
     whole = lines[entries[0] :] if entries else lines
     return "\n".join(line if len(line) <= QUOTED else quoted(line) for line in whole)

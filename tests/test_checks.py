@@ -623,6 +623,10 @@ def test_tracebacks_are_cut_between_two_calls():
     assert first.startswith('  File "')
     assert last.startswith("ValueError: invalid literal")
     assert last_lines(ValueError("bare")) == "ValueError: bare"
+    with pytest.raises(TypeError, match="bytes") as inside:
+        jax.jit(lambda _: jnp.sin(b""))(1)
+    assert any("JAX has removed" in note for note in inside.value.__notes__)
+    assert "JAX has removed" not in last_lines(inside.value)
 
 
 @jax.tree_util.register_dataclass

@@ -105,6 +105,11 @@ def test_numbers_stay_as_they_are_written(write, number):
     assert read_questions(write("q.csv", f"question,answer\na,{number}"))[0].gold == number
 
 
+def test_a_value_of_csv_may_be_long(write):
+    question = "a" * 200_000
+    assert read_questions(write("q.csv", f"question,answer\n{question},1")) == [Problem(question, "1")]
+
+
 def test_numbers_of_typed_columns_become_text(write):
     floats = write("floats.parquet", parquet(question=["a", "b"], answer=[5.0, 0.1]))
     assert [q.gold for q in read_questions(floats)] == ["5.0", "0.1"]
@@ -121,6 +126,7 @@ def test_numbers_of_typed_columns_become_text(write):
         ("so $\\boxed{\\frac{1}{2}}$.", "\\frac{1}{2}"),
         ("\\boxed{1}, or rather \\boxed { 2 }.", "2"),
         ("\\boxed{\\boxed{3}}", "3"),
+        ("x" * 300_000 + "\n#### 3", "3"),
         ("thus $\\boxed 12$.", "12"),
         ("\\boxed{\\left\\{ 1, 2 \\right.}", "\\left\\{ 1, 2 \\right."),
         ("  1,234 ", "1,234"),

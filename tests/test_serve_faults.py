@@ -343,6 +343,7 @@ def test_completions_are_for_plain(behind, passed):
             if not passed:
                 listed = asking.completions.create(temperature=0.7, **asked | {"prompt": [prompt]})
                 assert listed.choices[0].text == reply.choices[0].text
+                assert asking.completions.create(**asked | {"prompt": "one line"}).choices[0].text
                 (part,) = asking.completions.create(temperature=0.7, stream=True, **asked)
                 assert part.choices[0].text == reply.choices[0].text
                 text = reply.choices[0].text
@@ -387,6 +388,10 @@ def schema(properties, **more):
     return {"type": "json_schema", "json_schema": {"name": "reply", "schema": described, "strict": True}}
 
 
+DOUBLED = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)} | {"a40": {}}
+"""A schema that refers 2⁴⁰ times to its end."""
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_reply_in_json_has_the_answer_that_was_voted_for(behind, stream):
     _, address = behind
@@ -427,6 +432,13 @@ def test_an_answer_that_the_schema_does_not_allow_is_a_refusal(behind):
         (schema({"answer": {"$ref": "http://127.0.0.1:9/x.json"}}), "another document"),
         (schema({"answer": {"type": "nothing"}}), "schema is none"),
         (schema({}), "properties"),
+        (schema({"answer": {"$ref": "#/properties/answer"}}), "cannot be followed"),
+        (schema({"answer": {"$ref": "#/nowhere"}}), "cannot be followed"),
+        (schema({"answer": {"$ref": "#/$defs/a0"}}, **{"$defs": DOUBLED}), "10,000 steps"),
+        (schema({"answer": {"pattern": "^(?:|){99}x"}}), "patterns"),
+        (schema({"answer": {"patternProperties": {"^(?:|){99}x": {}}}}), "patterns"),
+        (schema({"answer": {"anyOf": [{}] * 2_000}}), "2,000 values"),
+        (schema({"answer": {}}, required=["answer"] * 2_000), "2,000 values"),
     ],
 )
 def test_a_form_that_no_answer_has_is_refused(behind, form, named):

@@ -17,6 +17,7 @@ import json
 import re
 import reprlib
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -352,6 +353,8 @@ def _yaml_records(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
             if isinstance(event, yaml.AliasEvent):  # a few may stand for more than memory holds
                 raise DataError(file, "has an alias (*name); write its value out")
         value = yaml.load(content, loader)
+    except DataError:
+        raise
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1} " if mark else ""
@@ -366,6 +369,7 @@ def _yaml_records(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
 
 def _csv_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     text = io.TextIOWrapper(io.BufferedReader(_Joined(b"", stream), _CHUNK), "utf-8-sig", newline="")
+    csv.field_size_limit(MAX_JSON)  # by default 131,072, which long completions exceed
     reader = csv.DictReader(text, strict=True)
     try:
         _check_columns(file, reader.fieldnames or ())
@@ -389,7 +393,7 @@ def _csv_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
 
 def _check_columns(file: Path, names: Sequence[str]) -> None:
     """Checks that no column would hide another one."""
-    if repeated := [name for name in names if names.count(name) > 1]:
+    if repeated := [name for name, times in Counter(names).items() if times > 1]:
         raise DataError(file, f"has the column {repeated[0]!r:.60} twice; rename one")
 
 

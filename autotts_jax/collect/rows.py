@@ -208,7 +208,7 @@ def _answer(source: str, place: str, written: str) -> str:
         gold = _THOUSANDS.sub("", after).strip()
     elif "\\boxed" in written:
         gold = extractor("boxed")(written)
-    elif _SOLUTION.search(written):
+    elif _SOLUTION.match(written):
         gold = extractor("auto")(written)
     else:
         gold = written.strip()

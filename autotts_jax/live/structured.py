@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fractions
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from autotts_jax.errors import InputError
@@ -19,6 +21,12 @@ except ImportError as error:
 FIELD = "answer"
 """The field that holds the answer, where a schema has several and the client does not name one."""
 
+MOST_VALUES = 2_000
+"""Values that a schema may consist of, because other clients wait while it is checked."""
+
+_MOST_STEPS = 10_000
+"""Keywords that may be compared with replies: references can make a few of them many."""
+
 
 @dataclasses.dataclass(frozen=True)
 class JsonForm:
@@ -28,11 +36,13 @@ class JsonForm:
         schema: what it is valid against.
         field: the field with the answer.
         others: the other fields that the schema requires; the text of the branch stands in each.
+        validator: of the schema.
     """
 
     schema: Mapping[str, Any]
     field: str
     others: tuple[str, ...]
+    validator: Any
 
     def write(self, answer: str | None, text: str) -> str | None:
         """Writes the reply.
@@ -49,8 +59,9 @@ class JsonForm:
         for value in _readings(answer):
             reply = {**dict.fromkeys(self.others, text), self.field: value}
             ordered = {name: reply[name] for name in self.schema["properties"] if name in reply}
-            if jsonschema.Draft202012Validator(self.schema).is_valid(ordered):
-                return json.dumps(ordered, ensure_ascii=False)
+            with contextlib.suppress(InputError):
+                if _is_valid(self.validator, ordered):
+                    return json.dumps(ordered, ensure_ascii=False)
         return None
 
 
@@ -71,11 +82,19 @@ def read_form(response_format: Mapping[str, Any], field: str | None) -> JsonForm
     schema = given.get("schema") if isinstance(given, Mapping) else None
     if response_format.get("type") != "json_schema" or not isinstance(schema, Mapping):
         raise InputError("with a controller, the type is to be json_schema, and there is to be a schema")
+    values = list(itertools.islice(_values(schema), MOST_VALUES + 1))
+    if len(values) > MOST_VALUES:
+        raise InputError(f"the schema has more than {MOST_VALUES:,} values; make it smaller")
+    objects = [value for value in values if isinstance(value, Mapping)]
+    if any(isinstance(found.get("pattern"), str) or "patternProperties" in found for found in objects):
+        # Some take years to compare with a few letters, and nobody else is served meanwhile.
+        raise InputError("the schema has patterns, which are not supported; leave them out")
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
         raise InputError(f"the schema is none: {quoted(error.message)}") from None
-    if _refers(schema):
+    places = [found.get(name) for found in objects for name in ("$ref", "$dynamicRef")]
+    if any(isinstance(place, str) and not place.startswith("#") for place in places):
         raise InputError("the schema refers to another document; put all of it into one")
     properties = schema.get("properties")
     if schema.get("type") != "object" or not isinstance(properties, Mapping) or not properties:
@@ -87,13 +106,14 @@ def read_form(response_format: Mapping[str, Any], field: str | None) -> JsonForm
             "autotts.field"
         )
     others = tuple(name for name in schema.get("required", ()) if name != field)
-    form = JsonForm(schema, field, others)
+    validator = _validator(schema)
     for name in others:
-        if not _takes_text(schema, properties.get(name, {})):
+        if not _is_valid(validator.evolve(schema=properties.get(name, {})), "some text"):
             raise InputError(
                 f"with a controller, the property {name!r:.60} has to take text: the vote is on {field!r:.60}"
             )
-    return form
+    _is_valid(validator, dict.fromkeys((*others, field), "some text"))  # raises if it takes too long
+    return JsonForm(schema, field, others, validator)
 
 
 def _readings(answer: str) -> list[Any]:
@@ -113,14 +133,35 @@ def _readings(answer: str) -> list[Any]:
     return [*readings, answer]
 
 
-def _takes_text(schema: Mapping[str, Any], of: Any) -> bool:
-    validator = jsonschema.Draft202012Validator(schema)
-    return not isinstance(of, Mapping) or validator.evolve(schema=of).is_valid("some text")
+def _validator(schema: Mapping[str, Any]) -> Any:
+    """A validator that gives up after so many steps, in all that it is asked."""
+    steps = itertools.count(1)
+
+    def limited(check: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*given: Any) -> Any:
+            if next(steps) > _MOST_STEPS:
+                raise InputError(f"the schema takes more than {_MOST_STEPS:,} steps to check; simplify it")
+            return check(*given)
+
+        return step
+
+    draft = jsonschema.Draft202012Validator
+    checks = {keyword: limited(check) for keyword, check in draft.VALIDATORS.items()}
+    return jsonschema.validators.extend(draft, checks)(schema)
 
 
-def _refers(value: Any) -> bool:
-    """Whether a schema refers to something outside of itself, which nobody is to fetch."""
-    if isinstance(value, Mapping):
-        outside = [place for name in ("$ref", "$dynamicRef") if isinstance(place := value.get(name), str)]
-        return any(not place.startswith("#") for place in outside) or any(map(_refers, value.values()))
-    return isinstance(value, list) and any(map(_refers, value))
+def _is_valid(validator: Any, value: Any) -> bool:
+    try:
+        return bool(validator.is_valid(value))
+    except InputError:
+        raise
+    except Exception as error:  # a part that it refers to is missing, or itself, or a number is too large
+        raise InputError(f"the schema cannot be followed: {quoted(error)}") from None
+
+
+def _values(value: Any) -> Iterator[Any]:
+    """The values that a schema consists of, itself among them."""
+    yield value
+    if isinstance(value, Mapping | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _values(part)

@@ -66,7 +66,7 @@ def main(channel: Channel) -> None:
     except MemoryError:
         channel.send({"failed": "it ran out of memory"})
     except BaseException as error:
-        channel.send({"failed": last_lines(error)})
+        channel.send({"failed": f"it failed:\n{last_lines(error)}"})
 
 
 def _solve(channel: Channel, program: type, says: Says) -> None:
