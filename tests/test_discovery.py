@@ -676,7 +676,7 @@ def test_bad_arguments_are_named(tmp_path):
 def test_no_limit_holds_that_nobody_asked_for(tmp_path, monkeypatch, given, budget):
     asked = []
     monkeypatch.setattr(DiscoveryRun, "search", lambda _, *limits: asked.append(limits[:2]))
-    monkeypatch.setattr(DiscoveryRun, "test", lambda _: None)
+    monkeypatch.setattr(DiscoveryRun, "test", lambda *_: None)
     at.discover("smollm2", out=tmp_path, max_branches=4, **given)
     assert asked == [budget]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autotts_jax.errors import InputError
 from autotts_jax.replay import SYNTHETIC_MODELS, load, part_of, synthetic
-from autotts_jax.replay.generator import FITTED_MODELS, RUNGS
+from autotts_jax.replay.generator import FITTED_MODELS, LADDER
 from autotts_jax.replay.matrix import NONE
 
 NAMES = [model.name for model in SYNTHETIC_MODELS]
@@ -227,9 +227,9 @@ def test_distinct_answers(cells):
         assert 180 < max(distinct) < 1000
 
 
-def test_a_rung_has_a_thousand_questions_to_train_and_to_test_on():
+def test_a_generated_task_has_a_thousand_questions_to_train_and_to_test_on():
     dataset = load("synthetic-hard")
-    assert [cell.model for cell in dataset.cells] == list(RUNGS["hard"])
+    assert [cell.model for cell in dataset.cells] == list(LADDER["hard"])
     assert np.sum(part_of(dataset) == "train") == np.sum(part_of(dataset) == "test") == 1000
     accuracy = [
         right(dataset.select(dataset.cell_questions(cell)).matrix).mean()
@@ -238,6 +238,6 @@ def test_a_rung_has_a_thousand_questions_to_train_and_to_test_on():
     np.testing.assert_allclose(accuracy, [0.45, 0.36], atol=0.04)
 
 
-def test_rungs_ask_fitted_models():
-    assert {model for models in RUNGS.values() for model in models} <= set(FITTED_MODELS)
+def test_generated_tasks_ask_fitted_models():
+    assert {model for models in LADDER.values() for model in models} <= set(FITTED_MODELS)
     assert len(FITTED_MODELS) == 26

@@ -114,7 +114,8 @@ DataOption = Annotated[
         "--data",
         metavar="PATH",
         help="File, folder of <model>/<benchmark>.json, glob, hf://ORG/NAME, or synthetic, "
-        "synthetic-signals, smollm2 or smollm2-signals, which come with the package; repeatable.",
+        "synthetic-signals, synthetic-easy, synthetic-medium, synthetic-hard, smollm2 or smollm2-signals, "
+        "which come with the package; repeatable.",
         show_default="synthetic",
     ),
 ]

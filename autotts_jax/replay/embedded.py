@@ -52,8 +52,8 @@ def _generated(name: str) -> ProbeDataset:
     from autotts_jax.replay import generator  # SciPy takes a while to import.
 
     variant = name.removeprefix("synthetic").removeprefix("-")
-    if variant in generator.RUNGS:
-        dataset = generator.rung(variant)
+    if variant in generator.LADDER:
+        dataset = generator.ladder(variant)
     else:
         dataset = generator.synthetic(signals=variant == "signals")
     for leaf in jax.tree.leaves(dataset.matrix):
