@@ -53,7 +53,7 @@ def test_a_logger_is_told_the_course_of_a_discovery(tmp_path, monkeypatch):
         "DiscoveryRun",
         lambda *_, **__: types.SimpleNamespace(
             search=lambda _candidates, _seconds, on_round: on_round(progress),
-            test=lambda: None,
+            test=lambda _: None,
             untested=True,
             rounds=6,
         ),
