@@ -151,7 +151,7 @@ def test_an_action_repeated_at_once_is_carried_out_one_by_one(matrix, order, act
         )
         action = Action(open=opening, advance=count, repeat=repeat)
         can_end = np.asarray(one.live) | ((opening > 0) & (int(one.opened) <= INDEX))
-        can_end &= int(one.opened) + opening * max(repeat, 1) > INDEX
+        can_end &= int(one.opened) + max(opening, 0) * max(repeat, 1) > INDEX
         last = max(repeat, 1) if np.any(can_end & (count > 0)) else 1
         at_once = carry_out(at_once, action)
         for number in range(1, last + 1):  # noqa: B007  # read after the loop
