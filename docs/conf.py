@@ -22,7 +22,7 @@ copyright = "2026, the autotts_jax developers, Apache-2.0"  # noqa: A001  # Sphi
 release = version = autotts_jax.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "**/runs"]  # what tutorials write when they are executed
 default_role = "py:obj"
 suppress_warnings = ["config.cache"]
 
