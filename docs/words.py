@@ -17,7 +17,7 @@ OUTLINE = {
     "CHANGELOG.md": 400,
 }
 """The most words of a page, or of the pages of a folder, for which the outline has a number."""
-GENERATED = ("docs/_build/", "docs/reference/api/", "docs/reference/cli.md")
+GENERATED = ("docs/_build/", "docs/reference/api/", "docs/reference/cli.md", "docs/tutorials/runs/")
 
 
 def pages() -> dict[str, int]:
