@@ -21,7 +21,9 @@ QUESTIONS = 6
 @pytest.fixture(scope="module")
 def data():
     models = SYNTHETIC_MODELS[1:2]
-    return synthetic(seed=1, models=models, questions=QUESTIONS, branches=BRANCHES, signals=True)
+    data = synthetic(seed=1, models=models, questions=QUESTIONS, branches=BRANCHES, signals=True)
+    signals = {name: np.asarray(signal) for name, signal in data.matrix.signals.items()}
+    return data.with_signals(signals | {"score": np.exp(signals["logprob_mean"])})
 
 
 FAMILIES = [*CONTROLLERS.values(), neural_family(as_player("neural").controllers[0])]
