@@ -50,7 +50,14 @@ PLAN = Plan(
 OWN = f"{Path(__file__).parents[2] / 'examples' / 'my_controller.py'}:first_finishers@0.5"
 VALUES = {"cmc": 0.3, "distilled": 0.3, "single": 2, "dynasor": 2, "deer": 0.9, "eat": 0.1}
 """Values of families where it is not the width."""
-PLAYERS = (*(f"{name}@{VALUES.get(name, WIDTH)}" for name in CONTROLLERS), "cmc@0", "neural@5e-5", OWN)
+SCORED = ("weighted-majority", "best-of-n")
+"""Families that read the score of a verifier, which no engine gives."""
+PLAYERS = (
+    *(f"{name}@{VALUES.get(name, WIDTH)}" for name in CONTROLLERS if name not in SCORED),
+    "cmc@0",
+    "neural@5e-5",
+    OWN,
+)
 
 
 @pytest.fixture(scope="module")
