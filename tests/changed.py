@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 import subprocess
 import sys
@@ -212,7 +213,7 @@ class Graph:
     def files(self, near: str, text: str) -> set[Node]:
         """The files that a text in a file of a folder names: beside it, or else anywhere."""
         last = text.rstrip("/").rpartition("/")[2]
-        if not FILE.fullmatch(text) or last in (PACKAGE, "__init__.py"):
+        if not FILE.fullmatch(text) or last in (PACKAGE, TESTS, "__init__.py"):
             return set()
         inside = f"{PACKAGE}/" if near.startswith(PACKAGE) else ""
         candidates = self.paths if "*" in last else self._by_part.get(last, ())
@@ -293,6 +294,10 @@ class Graph:
                     self.leads[here] |= {
                         one for one in found if one[1] != WHOLE or one[0] not in self.modules
                     }
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                values = [part.value if isinstance(part, ast.Constant) else None for part in elements]
+                if ("-m", PACKAGE) in itertools.pairwise(values):  # as in `python -m autotts_jax`
+                    self.leads[here].add((f"{PACKAGE}.__main__", WHOLE))
             case ast.Raise():
                 for part in ast.walk(node):
                     if path := dotted(part):
@@ -338,8 +343,6 @@ class Graph:
                 self.leads[here] |= self.follow(target, tuple(path[1:].split(".")))
             if re.search(rf"[(,] *{name} *[,)]", rest):
                 self.leads[here] |= self.follow(target, ())
-        if text == PACKAGE:  # as in `python -m autotts_jax`
-            self.leads[here].add((f"{PACKAGE}.__main__", WHOLE))
 
     def _take_tables_apart(self) -> None:
         """Has names lead to the entries of tables, instead of the tables themselves."""

@@ -30,6 +30,7 @@ def test_a_controller_is_reached_by_the_tests_that_play_it(graph):
     tests = reaching(graph, "autotts_jax.policies.cmc", "CMC")
     assert "test_parity::test_every_embedded_episode_equals_the_released_evaluator" in tests
     assert "test_discovery::test_a_killed_run_loses_nothing" in tests  # through a helper
+    assert len(tests) < len(graph.tests("tests")) / 2
 
 
 def test_a_command_is_reached_by_the_tests_that_give_it(graph):
@@ -51,6 +52,10 @@ SOURCES = {
     "tests/test_one.py": "import autotts_jax as at\ndef test_it(): at.one()\ndef test_all(): vars(at)",
     "tests/test_two.py": "def test_it():\n    from autotts_jax.room.second import Reader",
     "tests/test_three.py": "def test_it(thing): ...\ndef test_idle(): ...",
+    "tests/cache.py": "FOLDER = cache_of('autotts_jax') / 'tests'",
+    "tests/test_main.py": "import cache\ndef test_it(): run(['-m', 'autotts_jax'])\n"
+    "def test_idle(): cache.FOLDER",
+    "autotts_jax/__main__.py": "from autotts_jax.room.first import two\ntwo()",
     "tests/test_text.py": "CODE = 'import autotts_jax as at; at.two()'\ndef test_it(): run(CODE)",
 }
 
@@ -59,7 +64,10 @@ SOURCES = {
     ("node", "tests"),
     [
         (("autotts_jax.room.first", "one"), {"one.test_it", "one.test_all"}),
-        (("autotts_jax.room.first", "two"), {"one.test_all", "two.test_it", "text.test_it"}),
+        (
+            ("autotts_jax.room.first", "two"),
+            {"one.test_all", "two.test_it", "text.test_it", "main.test_it"},
+        ),
         (("autotts_jax.room.first", "_table"), {"one.test_it", "one.test_all"}),
         (("autotts_jax/room/table.csv", WHOLE), {"one.test_it", "one.test_all"}),
         (("autotts_jax.room.third", "three"), {"one.test_all", "three.test_it"}),
@@ -106,7 +114,8 @@ def test_only_what_differs_counts(repository, tmp_path):
     first.write_text("# A comment\n" + SOURCES["autotts_jax/room/first.py"])
     assert select(base, "tests")[0] == []
     first.write_text(SOURCES["autotts_jax/room/first.py"].replace("two(): ...", "two(): return 2"))
-    found = ["tests/test_one.py::test_all", "tests/test_text.py::test_it", "tests/test_two.py::test_it"]
+    names = "main.py::test_it", "one.py::test_all", "text.py::test_it", "two.py::test_it"
+    found = [f"tests/test_{name}" for name in names]
     assert select(base, "tests")[0] == found
     repository({})
     assert select(base, "tests")[0] == found
