@@ -131,7 +131,7 @@ class DiscoveryRun:
         if not self._proposers:
             raise InputError("there is no proposer; give at least one, as rules")
         self._incumbent, seed = incumbent, check_int("seed", seed, 0)
-        check_width(data, incumbent, max_branches)
+        check_width(data, max_branches, incumbent)
         incumbent.check(max_branches)
         self._judge = Judge.of(data, max_branches, seed, test_orders)
         self._betas = BETAS if beta else ONE_BETA

@@ -20,7 +20,14 @@ from autotts_jax.collect.loading import loaded
 from autotts_jax.core.batch import Allocator, Readings, read_through, spend
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.evaluation import MAX_SEED, MAX_SEEDS, branch_orders, provenance, widest
+from autotts_jax.experiments.evaluation import (
+    MAX_SEED,
+    MAX_SEEDS,
+    branch_orders,
+    check_width,
+    provenance,
+    widest,
+)
 from autotts_jax.experiments.files import (
     FILES,
     MANIFEST,
@@ -36,7 +43,7 @@ from autotts_jax.policies.allocators import Uniform, as_allocator
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
-from autotts_jax.terminal import counted_branches, printable, styled
+from autotts_jax.terminal import printable, styled
 
 ORACLE = "oracle"
 """The allocator that knows how the accuracy of each question grows with its branches."""
@@ -140,7 +147,7 @@ class BatchEvaluation:
         Returns:
             An Arrow table with the attributes of `BatchRow` as columns.
         """
-        return rows_table([field.name for field in dataclasses.fields(BatchRow)], self.rows)
+        return rows_table(BatchRow, self.rows)
 
     def episodes(self) -> pa.Table:
         """Gives what every question got and answered, one row for each allocator, budget, seed and question.
@@ -272,14 +279,8 @@ def evaluate_batch(
     if len(set(budgets)) < len(budgets):
         raise InputError("a budget is given more than once; give each once")
     seeds = check_int("the number of seeds", seeds, 1, MAX_SEEDS)
-    max_branches = widest(data, max_branches)
+    max_branches = check_width(data, widest(data, max_branches))
     at_once = check_int("at_once", at_once, 1)
-    for cell in data.cells:
-        if cell.num_branches < max_branches:
-            raise InputError(
-                f"{cell.name} has {counted_branches(cell.num_branches)} a question, fewer than the "
-                f"{max_branches} that one can read; set max_branches to {cell.num_branches} or less"
-            )
     cells = [data.cell_questions(cell) for cell in range(len(data.cells))]
     played: dict[str, list[tuple[np.ndarray, ...]]] = {name: [] for name in chosen}
     for questions in cells:

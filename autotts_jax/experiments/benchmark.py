@@ -327,7 +327,7 @@ class Benchmark:
         Returns:
             An Arrow table with the attributes of `Score` as columns.
         """
-        return rows_table([field.name for field in dataclasses.fields(Score)], self.scores)
+        return rows_table(Score, self.scores)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Writes ``scores.csv`` and ``manifest.json``; they replace the files of an evaluation.

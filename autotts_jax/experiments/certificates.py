@@ -211,7 +211,7 @@ class Certification:
         Returns:
             An Arrow table with the attributes of `Tested` as columns.
         """
-        return rows_table([field.name for field in dataclasses.fields(Tested)], self.tests)
+        return rows_table(Tested, self.tests)
 
     def save(self, path: str | Path) -> Path:
         """Writes the certificate, for ``serve --setting`` and ``answer --setting``.

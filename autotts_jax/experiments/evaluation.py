@@ -34,7 +34,6 @@ from autotts_jax.experiments import plots
 from autotts_jax.experiments.choosing import Chosen, choose
 from autotts_jax.experiments.files import (
     FILES,
-    FRONTIER_COLUMNS,
     PAIRED_COLUMNS,
     SUMMARY_COLUMNS,
     episodes_table,
@@ -118,7 +117,7 @@ class Frontiers:
         Returns:
             An Arrow table with the attributes of `Comparison` as columns.
         """
-        return rows_table(FRONTIER_COLUMNS, self.comparisons)
+        return rows_table(Comparison, self.comparisons)
 
     def _repr_html_(self) -> str:
         return shown(self.table().html(), lambda: frontiers(self.rows))
@@ -355,7 +354,15 @@ class Evaluation:
 
     def _report(self) -> str:
         width = max(play.player.width or self.max_branches for play in self.plays)
-        return evaluation_report(self, branch_orders(self.dataset, self.protocol, range(self.seeds), width))
+        return evaluation_report(
+            self.dataset,
+            self.plays,
+            self.objective,
+            self.rows,
+            self._comparisons,
+            branch_orders(self.dataset, self.protocol, range(self.seeds), width),
+            self.manifest(),
+        )
 
     def __repr__(self) -> str:
         names = ", ".join(name for play in self.plays for name in play.player.names)
@@ -488,12 +495,10 @@ def evaluate(
     refused: dict[str, InputError] = {}
     gamma = objective.gamma if objective.model.kind == "intervals" else None
     made = as_players(players, gamma, sealing, refused)
-    if not made and refused:
-        raise next(iter(refused.values()))
     made = [player for player in within(made, max_branches) if player is not None]
     _check_distinct(made)
     _check_baseline(made, baseline)
-    widths = [check_width(data, player, max_branches) for player in made]
+    widths = [check_width(data, max_branches, player) for player in made]
     scale = Scale.of(data.matrix)
     for player, width in zip(made, widths, strict=True):
         player.check(width, budget)
@@ -640,25 +645,15 @@ def within(players: Sequence[Player], width: int) -> list[Player | None]:
     return kept
 
 
-def check_width(dataset: ProbeDataset, player: Player, max_branches: int) -> int:
-    """Finds how many branches an episode of a player can open, and checks that every question has them.
-
-    Args:
-        dataset: the questions.
-        player: the player.
-        max_branches: the number for players that do not fix it themselves.
-
-    Returns:
-        W.
-
-    Raises:
-        InputError: a cell has fewer branches a question.
-    """
-    width = player.width or max_branches
+def check_width(dataset: ProbeDataset, max_branches: int, player: Player | None = None) -> int:
+    """The branches that an episode can open, which every question has; a player may say how many."""
+    width = player.width if player and player.width else max_branches
     for cell in dataset.cells:
         if cell.num_branches < width:
-            whose = f"{player.name} opens in its environment" if player.width else "an episode can open"
-            where = "max_branches of that environment" if player.width else "max_branches"
+            whose, where = "an episode can open", "max_branches"
+            if player and player.width:
+                whose = f"{player.name} opens in its environment"
+                where = "max_branches of that environment"
             raise InputError(
                 f"{cell.name} has {counted_branches(cell.num_branches)} a question, fewer than the {width} "
                 f"that {whose}; set {where} to {cell.num_branches} or less"

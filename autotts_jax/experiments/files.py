@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from autotts_jax.core.view import StopReason
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.frontier import Comparison
 from autotts_jax.figures import FORMATS
 from autotts_jax.files import destination, locked, read_bytes
 from autotts_jax.parsing import parse_json
@@ -91,7 +90,6 @@ PAIRED_COLUMNS = (
     "cost_ratio_low",
     "cost_ratio_high",
 )
-FRONTIER_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
 TEXT_COLUMNS = (
     "model",
     "benchmark",
@@ -106,13 +104,10 @@ TEXT_COLUMNS = (
 )
 
 
-def rows_table(columns: Sequence[str], rows: Sequence[object]) -> pa.Table:
-    """Columns of rows as an Arrow table, texts as strings and numbers as float64.
-
-    Args:
-        columns: names of the attributes to take.
-        rows: the rows.
-    """
+def rows_table(columns: Sequence[str] | type[Any], rows: Sequence[object]) -> pa.Table:
+    """Attributes of rows, or all fields of their class, as an Arrow table of strings and float64."""
+    if isinstance(columns, type):
+        columns = [field.name for field in dataclasses.fields(columns)]
     kinds = {name: pa.string() if name in TEXT_COLUMNS else pa.float64() for name in columns}
     return pa.table(
         {name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in kinds.items()}

@@ -135,7 +135,7 @@ def answer_questions(
         recorded = None
         if collection is not None:
             recorded = recorded_questions(Path(collection), settings, problems)
-            check_width(recorded, playing, width)
+            check_width(recorded, width, playing)
         with RunFolder.writing(files.destination(out), settings, dict(made_with or {})) as folder:
             asked = _Asked(problems, playing, settings, at_once)
             answered = _answered(asked, folder, opened, grading, on_answer)

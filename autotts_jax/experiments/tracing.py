@@ -313,7 +313,7 @@ def trace(
         raise InputError("the recorded order is not drawn; leave the seed and the protocol out")
     playing = as_player(player, sealing=sealing)
     playing.check_single()
-    width = check_width(data, playing, widest(data, max_branches))
+    width = check_width(data, widest(data, max_branches), playing)
     budget = check_budget(budget)
     playing.check(width, budget)
     check_probes(data, playing)

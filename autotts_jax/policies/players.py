@@ -173,7 +173,7 @@ def as_players(
         gamma: γ that policies for environments are shown.
         sealing: how programs, and code from files and modules, are run.
         refused: is given the errors of sealed code that failed or broke a limit while it was loaded, by what
-            it was called; None to raise them.
+            it was called; None to raise them. The first is raised where no player is left.
 
     Raises:
         InputError: there is none, or one of them is nothing that can play.
@@ -186,8 +186,9 @@ def as_players(
             if refused is None:
                 raise
             refused[name or str(getattr(player, "__name__", player))] = error
-    if not made and not refused:
-        raise InputError("there are no players; give at least one, as 'cmc@0.5'")
+    if not made:
+        nothing = InputError("there are no players; give at least one, as 'cmc@0.5'")
+        raise next(iter((refused or {}).values()), nothing)
     return made
 
 

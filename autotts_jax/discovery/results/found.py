@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,11 +18,13 @@ from autotts_jax.discovery.population import member_of, written_of
 from autotts_jax.discovery.programs.interpreter import BETAS, family
 from autotts_jax.discovery.programs.rules import Program
 from autotts_jax.discovery.programs.source import check_unknown, commented, exported, source_of
-from autotts_jax.discovery.results.lineage import lineage_figure
+from autotts_jax.discovery.results.lineage import lineage, lineage_figure
+from autotts_jax.discovery.results.tried import archive_parts
 from autotts_jax.errors import DataError, InputError
 from autotts_jax.experiments.tables import Table, add_row, plain_table, thousands
 from autotts_jax.files import destination, write_atomically
 from autotts_jax.pages.notebook import shown
+from autotts_jax.pages.rendering import Drawn
 from autotts_jax.policies.sealed.worker_pool import printable
 from autotts_jax.terminal import styled
 
@@ -166,14 +167,7 @@ class Discovery:
         Raises:
             InputError: there is no such candidate.
         """
-        left = deque([int(self._record(number)["number"])])
-        found: dict[int, None] = {}
-        while left:
-            one = left.popleft()
-            if one not in found:
-                found[one] = None
-                left.extend(self.candidates[one]["parents"])
-        return list(found)
+        return lineage(self.candidates, int(self._record(number)["number"]))
 
     def critic(self) -> CriticReport | None:
         """Reports how well the run's critic has predicted which candidates succeed.
@@ -277,11 +271,11 @@ class Discovery:
         return Table(parts)
 
     def _repr_html_(self) -> str:
-        from autotts_jax.discovery.results.report import archive_parts
+        def charts() -> list[Drawn]:
+            parts = archive_parts(self.to_arrow().to_pylist(), self.candidates)
+            return [chart for part in parts for chart in part.charts]
 
-        return shown(
-            self.table().html(), lambda: [chart for part in archive_parts(self) for chart in part.charts]
-        )
+        return shown(self.table().html(), charts)
 
     def _record(self, number: int | None) -> Record:
         number = self.number if number is None else check_int("number", number, 0)

@@ -1,8 +1,8 @@
-"""A picture of where a candidate comes from."""
+"""Where a candidate comes from."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,17 @@ IN_ROUND = 0.35
 
 STEP = 0.15
 """How far below the others each candidate without a score is drawn, as a share of the range of scores."""
+
+
+def lineage(candidates: Sequence[Record], number: int) -> list[int]:
+    """Numbers of a candidate and of its ancestors, its own first."""
+    left, found = deque([number]), dict[int, None]()
+    while left:
+        one = left.popleft()
+        if one not in found:
+            found[one] = None
+            left.extend(candidates[one]["parents"])
+    return list(found)
 
 
 def lineage_figure(records: Sequence[Record], incumbent: str) -> Figure:

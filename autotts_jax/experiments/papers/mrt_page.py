@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from autotts_jax.collect.loading import loaded
 from autotts_jax.experiments.evaluation import Evaluation, OnProgress, branch_orders, evaluate
-from autotts_jax.experiments.files import FRONTIER_COLUMNS, rows_table
+from autotts_jax.experiments.files import rows_table
 from autotts_jax.experiments.frontier import Comparison
 from autotts_jax.experiments.metrics import Anytime, anytime, normalised_regret, vote_accuracy
 from autotts_jax.experiments.papers.page import Grid, Page, Section
@@ -234,7 +234,7 @@ def _efficiency(evaluation: Evaluation) -> Iterator[Section]:
         "95 % interval over questions. The paper compares models that were "
         "trained in different ways; here one model is used by different controllers.",
         [Grid(title, COMPARED, [matched(one) for one in found]) for title, found in of_settings.items()],
-        rows_table(FRONTIER_COLUMNS, comparisons),
+        rows_table(Comparison, comparisons),
         printed=False,
     )
     per_controller = {(one.model, one.benchmark, one.controller): one for one in comparisons}

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from autotts_jax.core.rollout import Episodes, Results, ShownRounds
 from autotts_jax.core.view import StopReason
+from autotts_jax.experiments.summary import Objective
 from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
-
-if TYPE_CHECKING:
-    from autotts_jax.experiments.evaluation import Evaluation
 
 WATCHED = 24
 """Questions of which a report shows an episode."""
@@ -60,18 +58,13 @@ class Watched(NamedTuple):
     shown: ShownRounds
 
 
-def best_settings(evaluation: Evaluation) -> dict[str, BestSetting]:
-    """Chooses a setting of each controller, by its mean objective over all questions.
-
-    Args:
-        evaluation: the evaluation.
-
-    Returns:
-        The settings by the names of the controllers.
-    """
+def best_settings(
+    dataset: ProbeDataset, plays: Sequence[Play], objective: Objective
+) -> dict[str, BestSetting]:
+    """Chooses a setting of each controller, by its mean objective over all questions."""
     best: dict[str, tuple[float, BestSetting]] = {}
-    for play in evaluation.plays:
-        worth = evaluation.objective.of(play, evaluation.dataset).mean(axis=(1, 2))
+    for play in plays:
+        worth = objective.of(play, dataset).mean(axis=(1, 2))
         setting = int(np.argmax(worth))
         name = play.player.name
         if name not in best or worth[setting] > best[name][0]:
@@ -80,17 +73,7 @@ def best_settings(evaluation: Evaluation) -> dict[str, BestSetting]:
 
 
 def by_disagreement(dataset: ProbeDataset, chosen: Mapping[str, BestSetting]) -> np.ndarray:
-    """Orders questions by how much the accuracies of the controllers differ, the most first.
-
-    Questions on which they differ as much come in the order of how uncertain their answers are.
-
-    Args:
-        dataset: the questions.
-        chosen: a setting of each controller.
-
-    Returns:
-        Positions of the questions. Shape (Q,).
-    """
+    """Orders questions by how much the controllers' accuracies differ, then by how uncertain they are."""
     accuracy = np.stack([one.correct.mean(axis=0) for one in chosen.values()])
     spread = np.ptp(accuracy, axis=0)
     sure = np.abs(accuracy.mean(axis=0) - 0.5)
@@ -98,32 +81,26 @@ def by_disagreement(dataset: ProbeDataset, chosen: Mapping[str, BestSetting]) ->
 
 
 def watched_episodes(
-    evaluation: Evaluation, chosen: Mapping[str, BestSetting], ranked: np.ndarray, orders: BranchOrders
+    dataset: ProbeDataset,
+    chosen: Mapping[str, BestSetting],
+    ranked: np.ndarray,
+    orders: BranchOrders,
+    max_branches: int,
+    budget: int | None,
 ) -> list[dict[str, Any]]:
     """Plays an episode of some questions again, and notes what every controller did in each round.
 
     Every cell has as many of the questions as another; each is played under the seed under which most
-    controllers differ.
-
-    Args:
-        evaluation: the evaluation.
-        chosen: a setting of each controller.
-        ranked: all questions, those to be preferred first.
-        orders: the branch orders of the evaluation.
-
-    Returns:
-        For each question the answers of its branches in opening order, and for each controller when which of
-        them were read, as the script of the page reads it. Empty where no player can be watched.
+    controllers differ. The script of the page reads what is returned: nothing where no player can be watched.
     """
-    dataset = evaluation.dataset
     questions = _questions(dataset, ranked)
     right = np.stack([one.correct[:, questions] for one in chosen.values()])
     seeds = np.minimum(right.sum(axis=0), (~right).sum(axis=0)).argmax(axis=0)
     watched: dict[str, Watched] = {}
     for name, one in chosen.items():
         episodes = Episodes(questions, seeds, np.full_like(questions, one.setting))
-        width = one.play.player.width or evaluation.max_branches
-        results = one.play.player.watch(dataset, orders.first(width), episodes, budget=evaluation.budget)
+        width = one.play.player.width or max_branches
+        results = one.play.player.watch(dataset, orders.first(width), episodes, budget=budget)
         if results is not None and results.shown is not None:
             watched[name] = Watched(one, results, ShownRounds(*map(np.asarray, results.shown)))
     if not watched:

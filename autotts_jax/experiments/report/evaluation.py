@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autotts_jax.core.costs import UNITS, CostName
 from autotts_jax.experiments.frontier import Comparison
@@ -26,48 +26,42 @@ from autotts_jax.experiments.report.episodes import (
     by_disagreement,
     watched_episodes,
 )
-from autotts_jax.experiments.summary import ALL_MODELS, Row
+from autotts_jax.experiments.summary import ALL_MODELS, Objective, Row
 from autotts_jax.experiments.tables import difference, matched, objective_text, percent, points, thousands
 from autotts_jax.pages.rendering import Cells, CellsRow, render
+from autotts_jax.policies.player import Play
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.styles import styles
 
-if TYPE_CHECKING:
-    from autotts_jax.experiments.evaluation import Evaluation
-
 NO_FIGURE = "–"
 
 
-def evaluation_report(evaluation: Evaluation, orders: BranchOrders) -> str:
-    """Makes the report of an evaluation: frontiers, results, differences, questions, episodes, the manifest.
-
-    Args:
-        evaluation: the evaluation.
-        orders: its branch orders, by which some episodes are played again.
-
-    Returns:
-        The HTML of a page that needs nothing else.
-
-    Raises:
-        InputError: Altair is missing.
-    """
-    rows = evaluation.rows
-    kind = evaluation.objective.model.kind
+def evaluation_report(
+    dataset: ProbeDataset,
+    plays: Sequence[Play],
+    objective: Objective,
+    rows: Sequence[Row],
+    comparisons: Sequence[Comparison],
+    orders: BranchOrders,
+    manifest: Mapping[str, Any],
+) -> str:
+    """Makes the report of an evaluation, the HTML of a page that needs nothing else."""
+    kind = objective.model.kind
     first = rows[0].baseline
     controllers = list(dict.fromkeys(row.controller for row in rows))
     cells = list(dict.fromkeys((row.model, row.benchmark) for row in rows))
     # Of a benchmark, the mean of its models is last.
     shown = {benchmark: model for model, benchmark in cells}
-    chosen = best_settings(evaluation)
-    ranked = by_disagreement(evaluation.dataset, chosen)
-    episodes = watched_episodes(evaluation, chosen, ranked, orders)
+    chosen = best_settings(dataset, plays, objective)
+    ranked = by_disagreement(dataset, chosen)
+    episodes = watched_episodes(dataset, chosen, ranked, orders, manifest["max_branches"], manifest["budget"])
     names = f"{', '.join(controllers[:4])}{' …' if len(controllers) > 4 else ''}"
     return render(
         "evaluation",
         f"{names} on {', '.join(shown)}",
         _chart_data(rows, controllers, kind) | {"episodes": episodes},
-        facts=_facts(evaluation),
+        facts=_facts(dataset, manifest),
         controllers=controllers,
         cells=[
             {
@@ -81,16 +75,16 @@ def evaluation_report(evaluation: Evaluation, orders: BranchOrders) -> str:
         costs=axes(kind),
         first=first,
         compared=any(row.name != first for row in rows),
-        gamma=f"{evaluation.objective.gamma:g}",
+        gamma=f"{objective.gamma:g}",
         cost=kind,
         results={"/".join(cell): _results(rows, *cell, kind) for cell in cells},
         differences={"/".join(cell): _differences(rows, *cell, first, kind) for cell in cells},
-        frontiers=_frontiers(evaluation.frontier().comparisons),
-        questions=_questions(evaluation.dataset, chosen, ranked[:LISTED].tolist(), episodes),
+        frontiers=_frontiers(comparisons),
+        questions=_questions(dataset, chosen, ranked[:LISTED].tolist(), episodes),
         listed=min(len(ranked), LISTED),
         settings={name: one.name for name, one in chosen.items()},
         watched=list(episodes[0]["plays"]) if episodes else [],
-        manifest=json.dumps(evaluation.manifest(), indent=2, ensure_ascii=False),
+        manifest=json.dumps(manifest, indent=2, ensure_ascii=False),
     )
 
 
@@ -118,18 +112,18 @@ def _chart_data(rows: Sequence[Row], controllers: Sequence[str], kind: CostName)
     }
 
 
-def _facts(evaluation: Evaluation) -> dict[str, str]:
+def _facts(dataset: ProbeDataset, manifest: Mapping[str, Any]) -> dict[str, str]:
     """What was played, in a line each."""
-    budget = evaluation.budget
-    episodes = sum(play.tokens.size for play in evaluation.plays)
+    budget = manifest["budget"]
+    episodes = sum(controller["episodes"] for controller in manifest["controllers"])
     return {
-        "questions": f"{len(evaluation.dataset):,}",
-        "seeds": f"{evaluation.seeds:,}",
+        "questions": f"{len(dataset):,}",
+        "seeds": f"{manifest['seeds']:,}",
         "episodes": f"{episodes:,}",
-        "protocol": evaluation.protocol,
-        "most branches": f"{evaluation.max_branches}",
+        "protocol": manifest["protocol"],
+        "most branches": f"{manifest['max_branches']}",
         "token budget": "none" if budget is None else f"{budget:,}",
-        "answers": evaluation.dataset.encoding,
+        "answers": dataset.encoding,
     }
 
 
