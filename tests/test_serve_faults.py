@@ -17,6 +17,7 @@ from serving import KEY, SETTINGS, Engine, ask, client, counted, health, post, s
 from autotts_jax.collect import EngineError, ServerEngine
 from autotts_jax.collect.simulated import ByteTokenizer
 from autotts_jax.live import readiness, service
+from autotts_jax.live.structured import read_form
 
 HEADERS = {"authorization": f"Bearer {KEY}"}
 QUICK = {"attempts": 2, "pause": 0.01}
@@ -420,6 +421,12 @@ def test_an_answer_that_the_schema_does_not_allow_is_a_refusal(behind):
     message = post(address, asked).json()["choices"][0]["message"]
     assert message["content"] is None
     assert "no answer" in message["refusal"]
+
+
+def test_each_reply_may_take_as_many_steps_to_check():
+    slow = schema({"answer": {"$ref": "#/$defs/a30"}}, **{"$defs": DOUBLED})
+    form = read_form(slow, None)
+    assert [form.write("4", "") for _ in range(6)] == ['{"answer": 4}'] * 6
 
 
 @pytest.mark.parametrize(

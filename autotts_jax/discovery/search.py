@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -222,21 +224,23 @@ class DiscoveryRun:
                     f"before each of the {len(self._searches)} searches had played a round; call again with "
                     "a larger one to go on"
                 )
-        incumbent = self._judge.play_test(self._incumbent.controllers)
-        tested = []
-        for done, search in enumerate(self._searches, 1):
+        parts: list[Callable[[], Any]] = [
+            functools.partial(self._judge.play_test, self._incumbent.controllers),
+            *(functools.partial(self._tested, search) for search in self._searches),
+            self._programs.published,
+        ]
+        played = []
+        for part in parts:
+            played.append(part())
             if on_test:
-                on_test(done, len(self._searches) + 2)
-            tested.append(self._tested(search))
-        if on_test:
-            on_test(len(self._searches) + 1, len(self._searches) + 2)
-        *of_folds, (best, final) = tested
+                on_test(len(played), len(parts))
+        incumbent, *of_folds, (best, final), published = played
         left_out = [
             LeftOut(outcome, search.used, self._judge.group)
             for search, (_, outcome) in zip(self._searches, of_folds, strict=False)
         ]
         verdict = judge(left_out, incumbent, final, self._betas, self._judge.unit, self.tests + 1)
-        baselines = self._programs.published() | {self._incumbent.name: incumbent}
+        baselines = published | {self._incumbent.name: incumbent}
         record = {
             "kind": "test",
             "number": best.number,

@@ -25,7 +25,7 @@ MOST_VALUES = 2_000
 """Values that a schema may consist of, because other clients wait while it is checked."""
 
 _MOST_STEPS = 10_000
-"""Keywords that may be compared with replies: references can make a few of them many."""
+"""Keywords that may be compared with a reply: references can make a few of them many."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +36,11 @@ class JsonForm:
         schema: what it is valid against.
         field: the field with the answer.
         others: the other fields that the schema requires; the text of the branch stands in each.
-        validator: of the schema.
     """
 
     schema: Mapping[str, Any]
     field: str
     others: tuple[str, ...]
-    validator: Any
 
     def write(self, answer: str | None, text: str) -> str | None:
         """Writes the reply.
@@ -56,11 +54,12 @@ class JsonForm:
         """
         if answer is None:
             return None
+        validator = _validator(self.schema)
         for value in _readings(answer):
             reply = {**dict.fromkeys(self.others, text), self.field: value}
             ordered = {name: reply[name] for name in self.schema["properties"] if name in reply}
             with contextlib.suppress(InputError):
-                if _is_valid(self.validator, ordered):
+                if _is_valid(validator, ordered):
                     return json.dumps(ordered, ensure_ascii=False)
         return None
 
@@ -113,7 +112,7 @@ def read_form(response_format: Mapping[str, Any], field: str | None) -> JsonForm
                 f"with a controller, the property {name!r:.60} has to take text: the vote is on {field!r:.60}"
             )
     _is_valid(validator, dict.fromkeys((*others, field), "some text"))  # raises if it takes too long
-    return JsonForm(schema, field, others, validator)
+    return JsonForm(schema, field, others)
 
 
 def _readings(answer: str) -> list[Any]:
