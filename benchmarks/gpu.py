@@ -205,7 +205,7 @@ def page(results: dict[tuple[str, str], dict]) -> str:
     rates = {platform: [] for platform in platforms}
     for (platform, _), result in results.items():
         rates[platform] += [Rate(*rate) for rate in result["rates"]]
-    head = ["", "a second", *platforms, *(f"{other} / {reference}" for other in others), "sizes"]
+    head = ["", "per second", *platforms, *(f"{other} / {reference}" for other in others), "sizes"]
     rows = [head, ["---", "---", *["--:"] * (len(head) - 3), "---"]]
     for same in zip(*rates.values(), strict=True):
         first, *rest = same
@@ -224,7 +224,7 @@ def page(results: dict[tuple[str, str], dict]) -> str:
 
 {lines}
 
-The whole table includes statistics, and no files. [Performance](performance.md) says how the package plays.
+The whole table includes statistics, and no files. [Performance](../explanation/performance.md) says why.
 """
 
 
