@@ -1,6 +1,6 @@
 # make demo          evaluates every controller on the embedded data: tables, and plots in runs/demo/
 # make pictures      draws the pictures of the README and of docs/ anew, from the released data at DATA; needs Chromium
-# make bench-gpu     times everything on a GPU and on the CPU beside it, with the released data at DATA: docs/how-to/gpu.md
+# make bench-gpu     times everything on a GPU and on the CPU beside it, with the released data at DATA: research/gpu.md
 # make test          runs the tests without the slow ones
 # make test-changed  runs the slow tests that what differs from the commit BASE can reach
 # make check         runs all tests, also with third-party clients, lint and types, tries the built wheel outside this
@@ -44,7 +44,7 @@ pictures: .venv/installed
 	$(BIN)/python docs/episode.py $(DATA)/Qwen3-8B/aime24.json
 
 bench-gpu: .venv/installed
-	$(BIN)/python benchmarks/gpu.py --data '$(DATA)/*/*.json' --out docs/how-to/gpu.md
+	$(BIN)/python benchmarks/gpu.py --data '$(DATA)/*/*.json' --out research/gpu.md
 
 # Tests compile quickly; those that are marked so are compiled as the command line compiles.
 test: .venv/installed

@@ -1,6 +1,6 @@
 """Times what the package plays and trains on a GPU, and on the CPU of the same machine.
 
-    python benchmarks/gpu.py --data '../shared/replay/*/*.json' --out docs/how-to/gpu.md
+    python benchmarks/gpu.py --data '../shared/replay/*/*.json' --out research/gpu.md
 
 Lanes of the compiled rollout, discovery's interpreter, environments, a whole table and training, at sizes
 that suit the platform. Each benchmark runs in a process of its own on each platform, one after another, so
@@ -224,7 +224,7 @@ def page(results: dict[tuple[str, str], dict]) -> str:
 
 {lines}
 
-The whole table includes statistics, and no files. [Performance](../explanation/performance.md) says why.
+The whole table includes statistics, and no files. [Performance](../docs/explanation/performance.md) says why.
 """
 
 
