@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import math
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -209,12 +210,13 @@ def test_every_recorded_episode_equals_that_of_plain_lists_and_the_page(released
 
 
 def page_figures():
-    """Cells of the page's tables by benchmark and controller, then by model."""
-    figures, heading = {}, []
+    """The page's table, for the mean of models, and the file beside it, by benchmark and controller."""
+    figures = defaultdict(dict)
     for line in RESULTS.read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if re.match(r"\| AIME\d\d \|", line):
-            heading = cells
-        elif "@" in cells[0] and line.count("k |") == 5:
-            figures[heading[0], cells[0]] = dict(zip(heading[1:], cells[1:], strict=True))
+        if row := re.fullmatch(r"\| (\S+@\S+) \| (.*k) \| (.*k) \|", line):
+            figures["AIME24", row[1]]["mean"], figures["AIME25", row[1]]["mean"] = row[2], row[3]
+    with RESULTS.with_suffix(".csv").open(newline="", encoding="utf-8") as stream:
+        for row in csv.DictReader(stream):
+            shown = f"{row['accuracy_percent']} / {row['ktokens']}k"
+            figures[row["benchmark"], row["controller"]][row["model"]] = shown
     return figures
