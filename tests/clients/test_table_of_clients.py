@@ -1,7 +1,7 @@
 """Each client of the table of docs/how-to/serve.md as it is installed, against a running server.
 
-llama-index-llms-openai-like 0.8.1, instructor 1.17.0 and inspect-ai 0.3.285 cannot be installed beside the others and were tested
-apart from them.
+llama-index-llms-openai-like 0.8.1, instructor 1.17.0 and inspect-ai 0.3.285 cannot be installed beside the
+others and were tested apart from them.
 """
 
 from __future__ import annotations
