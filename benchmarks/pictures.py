@@ -26,6 +26,7 @@ from autotts_jax.figures import save_figure
 DOCS = Path(__file__).parents[1] / "docs"
 FAMILIES = ("sc", "asc", "esc", "parallel-probe", "cmc")
 EPISODES = {"episode-cmc.png": "cmc@0.5", "episode-neural.png": "neural@5e-5"}
+MEANS = "mean of models/aime24", "mean of models/aime25"
 VIEW = {"width": 1280, "height": 860}
 
 
@@ -65,8 +66,9 @@ def main(
             save_figure(trace.figure(), [drawn / name])
         learned = at.evaluate(f"{data}/*/aime25.json", ["cmc", "neural"])
         save_figure(learned.figure(), [drawn / "neural.png"])
-        at.evaluate(data, FAMILIES).save(results)
-        shutil.copy(results / "frontier.png", drawn / "frontier.png")
+        published = at.evaluate(data, FAMILIES)
+        published.save(results)
+        save_figure(published.figure(panels=MEANS), [drawn / "frontier.png"])
         photograph(results / "report.html", drawn / "report.png")
         for picture in drawn.glob("*.png"):
             shrink(picture, out / picture.name)

@@ -1,6 +1,7 @@
 """What the training examples share: the task, where policies start, the command line and the scores."""
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,8 @@ import autotts_jax as at
 from autotts_jax.envs import Environment
 from autotts_jax.experiments import TASKS
 
-TASK = TASKS["laptop"]
+TASK = TASKS[os.environ.get("TASK", "laptop")]
+"""As in ``TASK=hard python examples/train_sb3_ppo.py``."""
 
 FLAT: dict[str, Any] = TASK.settings("train", obs="flat")
 """For networks that take one vector; the masks of actions are in ``info``."""
