@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from autotts_jax.errors import InputError
 from autotts_jax.replay import SYNTHETIC_MODELS, load, part_of, synthetic
-from autotts_jax.replay.generator import FITTED_MODELS, LADDER
+from autotts_jax.replay.embedded import LADDER
+from autotts_jax.replay.generator import FITTED_MODELS
 from autotts_jax.replay.matrix import NONE
 
 NAMES = [model.name for model in SYNTHETIC_MODELS]
@@ -229,7 +230,7 @@ def test_distinct_answers(cells):
 
 def test_a_generated_task_has_a_thousand_questions_to_train_and_to_test_on():
     dataset = load("synthetic-hard")
-    assert [cell.model for cell in dataset.cells] == list(LADDER["hard"])
+    assert [cell.model for cell in dataset.cells] == list(LADDER["synthetic-hard"])
     assert np.sum(part_of(dataset) == "train") == np.sum(part_of(dataset) == "test") == 1000
     accuracy = [
         right(dataset.select(dataset.cell_questions(cell)).matrix).mean()

@@ -21,6 +21,16 @@ SMOLLM2 = Path(__file__).with_name("smollm2.npz")
 SMOLLM2_SIGNALS = Path(__file__).with_name("smollm2-signals.npz")
 """The same model and questions, recorded again with signals; its card is ``smollm2-signals.md`` beside it."""
 
+LADDER: Mapping[str, tuple[str, ...]] = {
+    "synthetic-easy": ("math500-gpt-oss-20b", "math500-Phi-4-reasoning"),
+    "synthetic-medium": ("aime2024-gpt-oss-20b", "Qwen3-8B-aime24"),
+    "synthetic-hard": ("Qwen3-1.7B-aime24", "Qwen3-1.7B-aime25"),
+}
+"""The data of the benchmark's generated tasks, and the fitted models that answer its questions."""
+
+LADDER_SEED, LADDER_QUESTIONS, LADDER_BRANCHES = 54, 1250, 64
+"""Seed of that data, questions of each model, and branches of each question."""
+
 
 def smollm2(encoding: str = EXACT) -> ProbeDataset:
     """Loads what SmolLM2-135M-Instruct answered to 40 arithmetic questions, 128 branches each, Δ = 8 tokens.
@@ -51,11 +61,11 @@ def _synthetic(encoding: str, name: str = "synthetic") -> ProbeDataset:
 def _generated(name: str) -> ProbeDataset:
     from autotts_jax.replay import generator  # SciPy takes a while to import.
 
-    variant = name.removeprefix("synthetic").removeprefix("-")
-    if variant in generator.LADDER:
-        dataset = generator.ladder(variant)
+    if name in LADDER:
+        models = [generator.FITTED_MODELS[model] for model in LADDER[name]]
+        dataset = generator.synthetic(LADDER_SEED, models, LADDER_QUESTIONS, LADDER_BRANCHES)
     else:
-        dataset = generator.synthetic(signals=variant == "signals")
+        dataset = generator.synthetic(signals=name == "synthetic-signals")
     for leaf in jax.tree.leaves(dataset.matrix):
         leaf.flags.writeable = False
     return dataset
@@ -63,10 +73,7 @@ def _generated(name: str) -> ProbeDataset:
 
 EMBEDDED: Mapping[str, Callable[[str], ProbeDataset]] = {
     "synthetic": _synthetic,
-    **{
-        name: functools.partial(_synthetic, name=name)
-        for name in ("synthetic-signals", "synthetic-easy", "synthetic-medium", "synthetic-hard")
-    },
+    **{name: functools.partial(_synthetic, name=name) for name in ("synthetic-signals", *LADDER)},
     "smollm2": smollm2,
     "smollm2-signals": functools.partial(read_files, SMOLLM2_SIGNALS),
 }

@@ -105,16 +105,6 @@ FITTED_MODELS: Mapping[str, SyntheticModel] = {
 }
 """A model fitted to each of 26 recorded cells, by ``benchmarks/fit_generator.py``; by name."""
 
-LADDER: Mapping[str, tuple[str, ...]] = {
-    "easy": ("math500-gpt-oss-20b", "math500-Phi-4-reasoning"),
-    "medium": ("aime2024-gpt-oss-20b", "Qwen3-8B-aime24"),
-    "hard": ("Qwen3-1.7B-aime24", "Qwen3-1.7B-aime25"),
-}
-"""The fitted models whose questions the benchmark's generated tasks ask."""
-
-LADDER_SEED, LADDER_QUESTIONS, LADDER_BRANCHES = 54, 1250, 64
-"""Seed of those tasks, questions of each model, and branches of each question."""
-
 
 @dataclasses.dataclass(frozen=True)
 class _Benchmark:
@@ -190,19 +180,6 @@ def synthetic(
             for cell, model in zip(cells, models, strict=True)
         ]
     return stack(cells)
-
-
-def ladder(name: str) -> ProbeDataset:
-    """Generates the questions of a task of the benchmark: 1,250 for each of two models.
-
-    Args:
-        name: a key of `LADDER`.
-
-    Returns:
-        A cell for each model.
-    """
-    models = [FITTED_MODELS[model] for model in LADDER[name]]
-    return synthetic(LADDER_SEED, models, LADDER_QUESTIONS, LADDER_BRANCHES)
 
 
 def _cell(model: SyntheticModel, benchmark: _Benchmark, branches: int, seed: int) -> ProbeDataset:
