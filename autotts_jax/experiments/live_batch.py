@@ -41,6 +41,7 @@ from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.core.view import StopReason
 from autotts_jax.core.votes import MOST_BRANCHES, confidence_table
 from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluation import check_width
 from autotts_jax.experiments.live_folder import (
     ANSWERS,
     REPLAY,
@@ -56,7 +57,6 @@ from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
 from autotts_jax.replay.orders import recorded_orders
 from autotts_jax.replay.spelling import ERROR
-from autotts_jax.terminal import counted_branches
 
 
 def answer_batch(
@@ -359,11 +359,7 @@ def _recorded(folder: Path, settings: LiveSettings, problems: Sequence[Problem])
             f"{folder} lacks the question {missing[0]!r:.60}; the questions of a batch share its budget, so "
             "compare with a collection of all of them"
         )
-    if dataset.matrix.num_branches < settings.max_branches:
-        raise InputError(
-            f"{folder} has {counted_branches(dataset.matrix.num_branches)} a question, fewer than the "
-            f"{settings.max_branches} that one can read; set max_branches to what it has"
-        )
+    check_width(dataset, settings.max_branches)
     return dataset.select([rows[problem.text] for problem in problems])
 
 
