@@ -14,9 +14,6 @@ from autotts_jax.errors import InputError
 def type_of(value: Any) -> jax.core.ShapedArray | None:
     """Finds the type that a value has under ``jit``.
 
-    Args:
-        value: anything.
-
     Returns:
         Its dtype and shape; None for what cannot be traced.
     """
@@ -29,11 +26,7 @@ def type_of(value: Any) -> jax.core.ShapedArray | None:
 
 
 def is_too_large(value: Any) -> bool:
-    """Tells whether a value holds whole numbers that JAX has no room for; NumPy's it would wrap around.
-
-    Args:
-        value: anything.
-    """
+    """Tells whether a value holds whole numbers that JAX has no room for; NumPy's it would wrap around."""
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind not in "iu":
             return False
@@ -43,23 +36,13 @@ def is_too_large(value: Any) -> bool:
 
 
 def is_array(value: Any, kind: Any, *shape: int) -> bool:
-    """Tells whether a value is an array, traced ones and numbers included.
-
-    Args:
-        value: anything.
-        kind: a kind of dtypes, such as ``np.integer``; a Python bool is not an integer.
-        *shape: the shape.
-    """
+    """Tells whether a value is an array, traced ones and numbers included."""
     given = type_of(value)
     return given is not None and given.shape == shape and bool(jnp.issubdtype(given.dtype, kind))
 
 
 def described(value: Any) -> str:
-    """Describes a value in a message: dtype and shape of an array, the beginning of anything else.
-
-    Args:
-        value: anything.
-    """
+    """Describes a value in a message: dtype and shape of an array, the beginning of anything else."""
     if is_too_large(value):
         return f"{value!r:.80}, which is more than int32 holds"
     given = type_of(value)

@@ -139,15 +139,7 @@ def view_after(
     reads: Scalar,
     finals: Int[Array, "Q N"],
 ) -> View:
-    """Shows a question of which some branches were read, as an allocator sees it.
-
-    Args:
-        matrix: the probe matrix.
-        question: index of the question.
-        order: the order in which its branches are read.
-        reads: how many of them are read.
-        finals: `ProbeMatrix.finals`.
-    """
+    """Shows a question of which some branches were read, as an allocator sees it."""
     pool = ReplayPool.begin(
         matrix,
         question,

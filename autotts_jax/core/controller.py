@@ -184,9 +184,6 @@ def within(
 def check_fields(controller: Controller) -> None:
     """Checks the hyper-parameters of a controller, and that its signals have names.
 
-    Args:
-        controller: the controller.
-
     Raises:
         InputError: one is neither a number nor an array, is NaN, is more than int32 holds, or is not
             `within` its limits or a float where that declares an ``int``; or its signals are not a tuple of
@@ -222,9 +219,6 @@ def check_fields(controller: Controller) -> None:
 def limits_of(controller: Controller) -> dict[str, tuple[float, float]]:
     """Gives the limits of the hyper-parameters that are declared with `within`.
 
-    Args:
-        controller: the controller.
-
     Returns:
         The least and the largest number of each field, infinite where there is none.
     """
@@ -248,10 +242,6 @@ def _is_concrete(value: Any) -> bool:
 def checked_init(controller: Controller, view: View) -> tuple[Memory, Action | None]:
     """Calls `Controller.init`, and checks what it returns.
 
-    Args:
-        controller: the controller.
-        view: an episode in which nothing is opened.
-
     Returns:
         The memory, in which numbers have become arrays; and the first action, None where there is none.
 
@@ -272,11 +262,6 @@ def checked_init(controller: Controller, view: View) -> tuple[Memory, Action | N
 
 def checked_act(controller: Controller, memory: Memory, view: View) -> tuple[Memory, Action]:
     """Calls `Controller.act`, and checks what it returns.
-
-    Args:
-        controller: the controller.
-        memory: what the controller remembers.
-        view: what the episode has revealed.
 
     Returns:
         The memory, in which numbers have become arrays, and the action.
@@ -304,11 +289,6 @@ def checked_act(controller: Controller, memory: Memory, view: View) -> tuple[Mem
 
 def checked_answer(controller: Controller, memory: Memory, view: View) -> Vote:
     """Calls `Controller.answer`, and checks what it returns.
-
-    Args:
-        controller: the controller.
-        memory: what the controller remembers.
-        view: what the episode has revealed.
 
     Raises:
         InputError: it did not return a `Vote` whose numbers are integers.
@@ -465,12 +445,6 @@ def check_beta(value: float) -> float:
 
 def of_branches(kind: Callable[..., Made], value: float, least: int = 1, **fields: Any) -> Made:
     """Makes the member of a family over the number of branches, which pickles as a lambda would not.
-
-    Args:
-        kind: the class, whose first field is the number.
-        value: the number.
-        least: the least number allowed.
-        **fields: further fields of the controller.
 
     Raises:
         InputError: see `check_branches`.

@@ -86,21 +86,12 @@ def critical_tokens(before: ReplayPool, after: ReplayPool) -> Int[Array, ""]:
 
     Their sum over an episode is its critical path. What a round reads it reads side by side, so that a branch
     that is opened later is waited for from then on, and branches read one after another all in turn.
-
-    Args:
-        before: the pool before the round.
-        after: the pool after it.
     """
     return largest(after.branch_tokens - before.branch_tokens)
 
 
 def spent_in(pool: ReplayPool, critical_path: Int[Array, ""] | None = None) -> Spent:
-    """Reads what an episode has spent from its pool, with the tokens of its longest branch one after another.
-
-    Args:
-        pool: the pool.
-        critical_path: tokens on the critical path so far.
-    """
+    """Reads what an episode has spent from its pool; the tokens of its longest branch are sequential."""
     return Spent(
         tokens=pool.tokens,
         sequential_tokens=jnp.max(pool.branch_tokens),
@@ -268,20 +259,12 @@ class EpisodeCost(_OfKind):
     prefix_cached: bool = dataclasses.field(metadata={"static": True})
 
     def of_cells(self, cell: Int[Array, "..."]) -> Self:
-        """Selects the profiles of cells.
-
-        Args:
-            cell: indices of cells.
-        """
+        """Selects the profiles of cells."""
         model, price = jax.tree.map(lambda leaf: leaf[cell], (self.model, self.price))
         return dataclasses.replace(self, model=model, price=price)
 
     def of(self, spent: Spent) -> Float[Array, "..."]:
-        """Computes the cost of episodes, in the unit that `UNITS` has for its kind.
-
-        Args:
-            spent: what they spent.
-        """
+        """Computes the cost of episodes, in the unit that `UNITS` has for its kind."""
         functions = {
             "intervals": lambda spent: spent.intervals,
             "tokens": lambda spent: spent.tokens,
@@ -296,9 +279,6 @@ class EpisodeCost(_OfKind):
         """Computes the cost of episodes in units of that of a first interval, alone and probed.
 
         So γ keeps its meaning: it is the price of an interval that is read while nothing else is.
-
-        Args:
-            spent: what they spent.
         """
         once = spent.interval
         first = Spent(once, once, 1, 1, 1, interval=once, longest=spent.longest, critical_path=once)
@@ -334,9 +314,6 @@ class EpisodeCost(_OfKind):
 
         Alone an episode has the machine for as long as it lasts. In a shared batch it has its share of each
         step that writes one of its tokens, and what it reads takes the time of its FLOP.
-
-        Args:
-            spent: what they spent.
         """
         if self.batch is None:
             return self._latency(spent)
@@ -467,9 +444,6 @@ def _smaller(one: Any, other: Any) -> Any:
 
 def as_cost(cost: str | CostModel) -> CostModel:
     """Makes a cost model of its name.
-
-    Args:
-        cost: a key of `UNITS`, or a cost model.
 
     Raises:
         InputError: it is neither.

@@ -19,9 +19,6 @@ def configure(compilation_cache: bool = True) -> None:
     """Makes every core a CPU device, and keeps compiled programs between runs. Call it before JAX is used.
 
     What the environment says through JAX's and XLA's own variables stays as it is.
-
-    Args:
-        compilation_cache: keep compiled programs in a folder of the user's.
     """
     if not compilation_cache:
         jax.config.update("jax_enable_compilation_cache", False)

@@ -100,11 +100,7 @@ def _connect(coordinator: str | None, processes: int | None, process: int | None
 
 
 def largest(number: int) -> int:
-    """Returns the largest of the processes' numbers; all of them have to call it.
-
-    Args:
-        number: the number of this process.
-    """
+    """Returns the largest of the processes' numbers; all of them have to call it."""
     if not jax.distributed.is_initialized():
         return number
     return int(multihost_utils.process_allgather(np.int32(number)).max())

@@ -32,12 +32,7 @@ def fold_in(key: PRNGKeyArray, data: int) -> PRNGKeyArray:
 
 
 def bits(key: PRNGKeyArray, count: int) -> UInt32[Array, " n"]:
-    """Draws the words that ``jax.random.bits`` draws.
-
-    Args:
-        key: the key, of any kind.
-        count: number of words.
-    """
+    """Draws the words that ``jax.random.bits`` draws."""
     if not _is_threefry(key):
         return jax.random.bits(key, (count,), jnp.uint32)
     first, second = _threefry(jax.random.key_data(key), jnp.uint32(0), jnp.arange(count, dtype=jnp.uint32))

@@ -189,14 +189,7 @@ def _play_round(play: LanePlay, lane: Lane) -> Lane:
 
 
 def while_running(lane: Lane, new: Any, old: Any, stop: Scalar = StopReason.RUNNING) -> Any:
-    """Picks what a lane holds after a round: the new where its episode goes on, the old where it has ended.
-
-    Args:
-        lane: the lane before the round.
-        new: a pytree of arrays.
-        old: one of the same structure.
-        stop: the reason to end with which the round has begun; the old stays if there is one.
-    """
+    """Picks what a lane holds after a round: the new where its episode goes on, the old elsewhere."""
     running = (lane.stop_reason == StopReason.RUNNING) & (jnp.asarray(stop) == StopReason.RUNNING)
     return jax.tree.map(functools.partial(_where, running), new, old)
 
@@ -210,11 +203,7 @@ class Shapes(NamedTuple):
 
 
 def trace_shapes(play: LanePlay) -> Shapes:
-    """Finds the shapes by playing a round of the first episode; to be called under `jax.eval_shape`.
-
-    Args:
-        play: how a lane is played.
-    """
+    """Finds the shapes by playing a round of the first episode; to be called under `jax.eval_shape`."""
     zero = jnp.int32(0)
     lane = Lane(play.begin(zero), zero, zero, zero)
     after = _play_round(play, lane)
@@ -224,15 +213,7 @@ def trace_shapes(play: LanePlay) -> Shapes:
 def empty_rollout(
     shapes: Shapes, lanes: int, num_episodes: Scalar, *, results: int, rounds: int = 0
 ) -> RolloutState:
-    """Makes the state before the first episode: every lane is empty.
-
-    Args:
-        shapes: as `trace_shapes` finds them.
-        lanes: L, episodes in flight.
-        num_episodes: length of the queue.
-        results: rows of results to keep, at least the length of the queue where results matter.
-        rounds: T, rounds to record.
-    """
+    """Makes the state before the first episode: every lane is empty."""
 
     def zeros(tree: Any, *leading: int) -> Any:
         return jax.tree.map(lambda leaf: np.zeros((*leading, *leaf.shape), leaf.dtype), tree)
@@ -253,9 +234,6 @@ def pack(tree: Any) -> dict[str, Array]:
 
     XLA fails on scatters of one shape when it fuses them to one pass, as `XLA_FLAGS` has it do.
 
-    Args:
-        tree: a pytree of arrays.
-
     Returns:
         A vector by name of the dtype.
     """
@@ -267,10 +245,6 @@ def pack(tree: Any) -> dict[str, Array]:
 
 def unpack(packed: dict[str, Any], like: Any) -> Any:
     """Restores what `pack` joined.
-
-    Args:
-        packed: vectors by name of the dtype, with any leading axes.
-        like: a pytree like the one that was packed, or its shapes and dtypes.
 
     Returns:
         A pytree whose leaves have the leading axes in front.

@@ -123,32 +123,19 @@ def begin(
 
 @checked
 def finished(episode: Episode, state: State) -> Bool[Array, " W"]:
-    """Finds the branches that were read to their end: depth L_i + 1.
-
-    Args:
-        episode: what is fixed in the episode.
-        state: the state.
-    """
+    """Finds the branches that were read to their end: depth L_i + 1."""
     return state.depth > episode.length
 
 
 @checked
 def deepest_probed(state: State) -> Int32[Array, " W"]:
-    """Finds the deepest probed depth of each branch, 0 where none was.
-
-    Args:
-        state: the state.
-    """
+    """Finds the deepest probed depth of each branch, 0 where none was."""
     return state.depth if state.shown is None else state.shown
 
 
 @checked
 def probed_depths(state: State) -> Int32[Array, " W"]:
-    """Counts the probed depths of each branch.
-
-    Args:
-        state: the state.
-    """
+    """Counts the probed depths of each branch."""
     # A full read reveals the final answer alone.
     return jnp.where(state.full, 1, state.depth) if state.probed is None else state.probed
 
@@ -156,11 +143,6 @@ def probed_depths(state: State) -> Int32[Array, " W"]:
 @checked
 def answers(matrix: ProbeMatrix, episode: Episode, state: State) -> Int32[Array, " W"]:
     """Looks up the latest revealed answer of each branch.
-
-    Args:
-        matrix: the probe matrix.
-        episode: what is fixed in the episode.
-        state: the state.
 
     Returns:
         Answer ids; ``NONE`` where nothing was revealed.
@@ -188,12 +170,6 @@ def answer(matrix: ProbeMatrix, episode: Episode, state: State, branch: Scalar) 
 def signal(matrix: ProbeMatrix, episode: Episode, state: State, name: str) -> Float32[Array, " W"]:
     """Looks up a signal at the deepest revealed depth of each branch.
 
-    Args:
-        matrix: the probe matrix, which has the signal.
-        episode: what is fixed in the episode.
-        state: the state.
-        name: name of the signal.
-
     Returns:
         The values; NaN where nothing was revealed.
     """
@@ -214,10 +190,6 @@ def branch_tokens(episode: Episode, state: State) -> Int32[Array, " W"]:
 
     Δ·l_i while unfinished; max(Δ·L_i, T_i) once finished step by step; T_i for a full read, even where
     Δ·L_i > T_i (the released evaluator's accounting).
-
-    Args:
-        episode: what is fixed in the episode.
-        state: the state.
     """
     stepwise = episode.interval * state.depth
     whole = jnp.maximum(episode.interval * episode.length, episode.tokens)
@@ -357,11 +329,6 @@ def admissible(episode: Episode, state: State, budget: Scalar | None = None) -> 
 
     Under a token budget, BRANCH and CONTINUE(i) are inadmissible where their cost would exceed it. PROBE
     costs no tokens.
-
-    Args:
-        episode: what is fixed in the episode.
-        state: the state.
-        budget: token budget B; None for no limit.
     """
     branch = state.opened < state.depth.shape[0]
     going = state.active & ~finished(episode, state)
@@ -380,13 +347,7 @@ def admissible(episode: Episode, state: State, budget: Scalar | None = None) -> 
 
 @checked
 def budget_spent(episode: Episode, state: State, budget: Scalar | None) -> Bool[Array, ""]:
-    """Decides whether the budget, and nothing else, forbids every BRANCH and CONTINUE.
-
-    Args:
-        episode: what is fixed in the episode.
-        state: the state.
-        budget: token budget B; None for no limit.
-    """
+    """Decides whether the budget, and nothing else, forbids every BRANCH and CONTINUE."""
     if budget is None:
         return jnp.bool_(False)
 
@@ -402,14 +363,7 @@ def budget_spent(episode: Episode, state: State, budget: Scalar | None) -> Bool[
 
 @checked
 def open_branches(episode: Episode, state: State, count: Scalar, budget: Scalar | None = None) -> State:
-    """Applies BRANCH ``count`` times: opens as many branches as width and budget allow, at depth 1.
-
-    Args:
-        episode: what is fixed in the episode.
-        state: the state.
-        count: number of branches.
-        budget: token budget B; None for no limit.
-    """
+    """Applies BRANCH ``count`` times: opens as many branches as width and budget allow, at depth 1."""
     width = state.depth.shape[0]
     room = width - state.opened
     if budget is not None:
@@ -467,13 +421,6 @@ def widen_and_deepen(
     unfinished branch i; everything that is passed is revealed. The time at which the first branch ends is the
     last, and the first time is if no branch can end.
 
-    Args:
-        episode: what is fixed in the episode.
-        state: the state.
-        opening: branches to open each time; None for none.
-        count: intervals to read of each branch each time, of those to be opened too.
-        repeat: times at most, at least 1.
-
     Returns:
         The state after it, and how many times it was applied.
     """
@@ -507,12 +454,7 @@ def widen_and_deepen(
 
 @checked
 def reveal(state: State, mask: Bool[Array, " W"]) -> State:
-    """Applies PROBE at the current depth of active branches that were not revealed there yet.
-
-    Args:
-        state: the state.
-        mask: the branches.
-    """
+    """Applies PROBE at the current depth of active branches that were not revealed there yet."""
     chex.assert_equal_shape([mask, state.depth])
     fresh = mask & state.active & (deepest_probed(state) < state.depth)
     return _reveal_depths(state, jnp.where(fresh, state.depth - 1, state.depth), state.depth)
@@ -520,12 +462,7 @@ def reveal(state: State, mask: Bool[Array, " W"]) -> State:
 
 @checked
 def prune(state: State, mask: Bool[Array, " W"]) -> State:
-    """Applies PRUNE to active branches; their depth and revealed probes stay.
-
-    Args:
-        state: the state.
-        mask: the branches.
-    """
+    """Applies PRUNE to active branches; their depth and revealed probes stay."""
     chex.assert_equal_shape([mask, state.active])
     return dataclasses.replace(state, active=state.active & ~mask)
 
@@ -535,12 +472,6 @@ def read_full(episode: Episode, state: State, count: Scalar, budget: Scalar | No
     """Opens ``count`` fresh branches and runs each to its end in one call (full read).
 
     Only the final answer is revealed, and each costs T_i.
-
-    Args:
-        episode: what is fixed in the episode.
-        state: the state.
-        count: number of branches.
-        budget: token budget B; None for no limit.
     """
     width = state.depth.shape[0]
     last = state.opened + jnp.clip(count, 0, width - state.opened).astype(jnp.int32)

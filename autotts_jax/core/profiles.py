@@ -106,9 +106,6 @@ def _profiles() -> dict[str, dict[str, dict[str, Any]]]:
 def hardware_named(name: str | Hardware) -> Hardware:
     """Finds the profile of a machine.
 
-    Args:
-        name: its name in ``profiles.toml``, or a profile itself.
-
     Returns:
         The profile.
 
@@ -154,9 +151,6 @@ def price_named(name: str) -> Price:
     """Looks up what a provider asks for a model's tokens, by the package genai-prices.
 
     The price is that of short requests where a provider asks more for the tokens of long ones.
-
-    Args:
-        name: the model, as ``gpt-4o``, or with its provider, as ``openrouter:qwen/qwen3-8b``.
 
     Returns:
         The price.

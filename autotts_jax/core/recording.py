@@ -30,18 +30,10 @@ class Recorded(Protocol):
         """Names of the signals that are read."""
 
     def begin(self, pool: ReplayPool) -> Any:
-        """Makes what is remembered at first.
-
-        Args:
-            pool: an episode in which nothing is opened.
-        """
+        """Makes what is remembered at first."""
 
     def round(self, memory: Any, pool: ReplayPool) -> tuple[Any, ReplayPool, Any, Scalar]:
         """Plays a round.
-
-        Args:
-            memory: what is remembered.
-            pool: the episode.
 
         Returns:
             What is remembered, the episode after the round, a pytree to record, and whether the episode ends
@@ -57,13 +49,6 @@ def record(
     rounds: int,
 ) -> tuple[Any, Bool[Array, "Q T"]]:
     """Plays an episode on every question, and records its rounds.
-
-    Args:
-        played: what is played.
-        matrix: the probe matrix, of Q questions.
-        orders: branch orders.
-        rows: row of the orders that each question is played with.
-        rounds: T, rounds of an episode at most.
 
     Returns:
         What was recorded, with leading axes (Q, T); and which rounds were played.

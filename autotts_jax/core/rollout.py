@@ -280,20 +280,6 @@ def prepare_rollout(
 ) -> Callable[[Callable[[int], None] | None], Results]:
     """Compiles a rollout; several can be compiled side by side, each in a thread.
 
-    Args:
-        controllers: as for `rollout`, like all that follow.
-        matrix: the probe matrix.
-        orders: branch orders.
-        episodes: question, branch order and controller of each episode.
-        budget: token budget B.
-        lanes: episodes in flight on each device.
-        refill: share of the lanes that have to have ended.
-        devices: local devices to share the episodes among.
-        hooks: functions whose values are returned besides.
-        pause: a function that replaces the memories before each round.
-        watch: return what the pools show.
-        capacity: episodes to allocate for.
-
     Returns:
         A function of ``on_progress``, or of None, that plays the episodes; to be called once.
 
@@ -425,9 +411,6 @@ def _look(pool: ReplayPool) -> ShownRounds:
 def progress_stops(episodes: int) -> Iterator[int]:
     """Chooses at which numbers of ended episodes to report progress, by the time between two of them.
 
-    Args:
-        episodes: number of episodes.
-
     Yields:
         Each number, the last of which is that of all episodes.
     """
@@ -497,11 +480,7 @@ class LaneSettings:
 
     @classmethod
     def of(cls, controllers: Sequence[Controller]) -> LaneSettings:
-        """Takes controllers apart.
-
-        Args:
-            controllers: the controllers, which `check_settings` accepts.
-        """
+        """Takes controllers apart."""
         columns = list(zip(*map(jax.tree.leaves, controllers), strict=True))
         is_common = tuple(
             isinstance(column[0], jax.Array | np.ndarray) and all(leaf is column[0] for leaf in column)
@@ -517,22 +496,14 @@ class LaneSettings:
         )
 
     def controller(self, setting: Sequence[Array]) -> Controller:
-        """The controller whose varied leaves are these.
-
-        Args:
-            setting: the leaves.
-        """
+        """The controller whose varied leaves are these."""
         varied, common = iter(setting), iter(self.common)
         leaves = [next(common if is_common else varied) for is_common in self.is_common]
         return jax.tree.unflatten(self.structure, leaves)
 
 
 def kind_of(controller: Controller) -> tuple[type, str]:
-    """Tells a controller's tree from that of any other class; to be a static argument under ``jit``.
-
-    Args:
-        controller: the controller.
-    """
+    """Tells a controller's tree from that of any other class; to be a static argument under ``jit``."""
     return type(controller), str(jax.tree.structure(controller))
 
 
@@ -686,10 +657,6 @@ def _waited(
 def end_of_round(action: Action, view: View) -> Int32[Array, ""]:
     """Decides whether an episode ends at a look, and why.
 
-    Args:
-        action: what the controller has returned.
-        view: what it was shown.
-
     Returns:
         The controller's reason; else `BUDGET` where the budget is spent, or `ROUND_LIMIT`. The first action
         is carried out on any budget, as a branch that is shorter than an interval may fit into it.
@@ -827,9 +794,6 @@ def _bucket_size(size: int) -> int:
 def check_budget(budget: int | None) -> int | None:
     """Checks that a token budget is a whole number that can be counted down from.
 
-    Args:
-        budget: token budget; None for no limit.
-
     Returns:
         The budget as a Python integer, or None.
 
@@ -866,9 +830,6 @@ def _check_kinds(controllers: Any, matrix: Any, orders: Any) -> None:
 
 def check_settings(controllers: Sequence[Controller]) -> None:
     """Checks that controllers can be settings of one rollout.
-
-    Args:
-        controllers: the controllers.
 
     Raises:
         InputError: there is none, they are of several classes or differ in more than traced fields, or one

@@ -29,21 +29,12 @@ class Revealed(NamedTuple):
 
     @classmethod
     def of(cls, view: View) -> Revealed:
-        """Reads it off a view.
-
-        Args:
-            view: the view.
-        """
+        """Reads it off a view."""
         return _revealed(view)
 
     @classmethod
     def nothing(cls, width: int, max_depth: int) -> Revealed:
-        """Makes it for the start of an episode.
-
-        Args:
-            width: W.
-            max_depth: K.
-        """
+        """Makes it for the start of an episode."""
         return cls(np.zeros(width, np.int32), np.zeros((width, max_depth), bool))
 
 
@@ -63,13 +54,6 @@ def scramble(
 
     Deeper answers and signals, unopened branches, lengths and tokens of unfinished branches and the gold
     answer become noise. A controller that depends on what is revealed alone plays the same episode again.
-
-    Args:
-        matrix: the probe matrix.
-        question: index of the episode's question.
-        order: branches of the episode in opening order.
-        kept: what it has read and revealed at its end, which stays.
-        rng: draws the noise.
 
     Returns:
         The matrix, and the new id of each old answer id.

@@ -39,10 +39,6 @@ from autotts_jax.typing import Array, Scalar
 def parts(action: Action, width: int) -> Iterator[tuple[str, Action]]:
     """Takes an action apart, in the order in which its parts are carried out.
 
-    Args:
-        action: the action.
-        width: W.
-
     Yields:
         The name of each part that does something, and an action that has this part alone.
     """
@@ -152,12 +148,7 @@ class ReplayExecutor(Executor):
 
 
 def view_of(pool: ReplayPool, rounds: int = 0) -> View:
-    """Makes a view of a pool in one compiled program.
-
-    Args:
-        pool: the pool.
-        rounds: rounds that were played.
-    """
+    """Makes a view of a pool in one compiled program."""
     return _view(pool, np.int32(rounds))
 
 
@@ -168,10 +159,6 @@ _view = jax.jit(functools.partial(ReplayPool.view, detached=True))
 def settled(pool: ReplayPool, before: mdp.State) -> tuple[ReplayPool, mdp.State]:
     """Labels what an action has revealed, in one compiled program.
 
-    Args:
-        pool: the pool after all parts of the action.
-        before: the state before them.
-
     Returns:
         The pool with the labels, and its state.
     """
@@ -180,10 +167,6 @@ def settled(pool: ReplayPool, before: mdp.State) -> tuple[ReplayPool, mdp.State]
 
 def apply_action(pool: ReplayPool, action: Action) -> ReplayPool:
     """Carries out an action, or a part of one; compiled once, and again for those that say what is probed.
-
-    Args:
-        pool: the pool.
-        action: the action.
 
     Returns:
         The pool after it.
@@ -219,11 +202,7 @@ def _begin(
 
 @jax.jit
 def answer_keys(pool: ReplayPool) -> Int32[Array, " W"]:
-    """Gives the key of each branch's latest revealed answer, in one compiled program.
-
-    Args:
-        pool: the pool.
-    """
+    """Gives the key of each branch's latest revealed answer, in one compiled program."""
     return pool.answer_keys
 
 
@@ -271,10 +250,6 @@ class Ended(NamedTuple):
 
 def results_of(ended: Ended, view: View) -> dict[str, int]:
     """Gives the results of an episode that was played one look at a time, as a rollout gives them.
-
-    Args:
-        ended: how the episode ended.
-        view: the episode at its end.
 
     Returns:
         The columns of `autotts_jax.core.rollout.COLUMNS`.
@@ -382,13 +357,6 @@ def decision_between(
 ) -> Decision | None:
     """Makes a decision of what an episode showed before and after.
 
-    Args:
-        before: what it showed before, as NumPy arrays.
-        after: what it showed after.
-        round: round of the controller.
-        action: what was done.
-        answers: gives the latest revealed answers of branches.
-
     Returns:
         The decision; None if nothing changed.
     """
@@ -430,11 +398,6 @@ class Decider(Protocol):
 class Compiled:
     """A controller in this process.
 
-    Args:
-        controller: the controller.
-        pause: replaces what the controller remembers before each round by what this function returns, as in a
-            rollout of one lane.
-
     Raises:
         InputError: the controller has a field that cannot be traced.
     """
@@ -471,12 +434,6 @@ def play(
     pause: Pause | None = None,
 ) -> Ended:
     """Plays an episode.
-
-    Args:
-        controller: the controller, or what decides in its place.
-        executor: carries out its actions; nothing is opened yet.
-        on_decision: called after every part of an action that changed something.
-        pause: for `Compiled`.
 
     Returns:
         How the episode ended.

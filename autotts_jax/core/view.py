@@ -75,21 +75,12 @@ class Action(NamedTuple):
 
 
 def is_left_out(count: Any) -> bool:
-    """Tells whether a count of an action is known to be 0 when it is traced.
-
-    Args:
-        count: `Action.open` or `Action.read`.
-    """
+    """Tells whether a count of an action is known to be 0 when it is traced."""
     return isinstance(count, int) and not isinstance(count, bool) and count == 0
 
 
 def check_action(method: str, action: Any, width: int) -> None:
     """Checks the parts of an action while it is traced.
-
-    Args:
-        method: the method that has returned it, for messages.
-        action: the action.
-        width: W.
 
     Raises:
         InputError: it is no `Action`, or a part of it is of another shape or dtype.

@@ -158,9 +158,6 @@ def largest(values: Int[Array, " W"]) -> Int[Array, ""]:
     On a CPU it is the negative of the least: XLA computes a minimum by vector instructions there, and a
     maximum by a chain of comparisons, in eight times as long. On a GPU XLA, as of JAX 0.11.2, gets the least
     of negated integers wrong.
-
-    Args:
-        values: the integers; none is the least that its dtype holds, which has no negative.
     """
     return jax.lax.platform_dependent(values, cpu=lambda values: -jnp.min(-values), default=jnp.max)
 
@@ -226,10 +223,6 @@ def vote_weighted(
 def support(answers: Int[Array, " W"], voters: Bool[Array, " W"]) -> Int32[Array, " W"]:
     """Tallies the votes for each branch's answer.
 
-    Args:
-        answers: answer ids.
-        voters: the branches that vote.
-
     Returns:
         For each branch the number of voters that give its answer; of no use where that is ``NONE``.
     """
@@ -267,10 +260,6 @@ def fold_ballots(fold: Callable[..., Array], start: Num[Array, " W"], *ballots: 
 @checked
 def weigh(answers: Int[Array, " W"], weights: Num[Array, " W"]) -> Num[Array, " W"]:
     """Adds up, for each branch, the weights of the branches that give its answer.
-
-    Args:
-        answers: answer ids.
-        weights: weight of each branch, 0 for no vote.
 
     Returns:
         Sums in the weights' dtype.
@@ -323,13 +312,6 @@ def elect_heaviest(
     """Determines the outcome of a weighted vote: the answer with the largest weight wins.
 
     `elect` decides among answers whose weights are the same to the last bit.
-
-    Args:
-        answers: answer ids.
-        count: votes of each branch's answer.
-        weight: weight of each branch's answer, see `weigh`.
-        voters: the branches that vote; all of them have an answer.
-        rank: as in `elect`.
     """
     winner = elect(answers, count, _heaviest(weight, voters), rank)
     return _count_others(answers, count, voters, winner.leader, winner.top1)
@@ -362,9 +344,6 @@ def vote_by_masks(
 def equivalence_masks(answers: Int[Array, " W"]) -> UInt32[Array, "W words"]:
     """Finds the branches that agree with each branch.
 
-    Args:
-        answers: answer ids.
-
     Returns:
         For each branch the set of branches with the same answer, itself included, as a bit set; empty for
         ``NONE``.
@@ -379,11 +358,7 @@ def equivalence_masks(answers: Int[Array, " W"]) -> UInt32[Array, "W words"]:
 
 
 def pack_bits(mask: Bool[Array, " W"]) -> UInt32[Array, " words"]:
-    """Packs a boolean mask into 32-bit words, lowest bit first.
-
-    Args:
-        mask: the mask.
-    """
+    """Packs a boolean mask into 32-bit words, lowest bit first."""
     bits = jnp.pad(mask, (0, -mask.shape[0] % WORD)).reshape(-1, WORD).astype(jnp.uint32)
     return jnp.sum(bits << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
 

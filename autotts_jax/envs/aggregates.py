@@ -20,22 +20,13 @@ def majority(view: View, tracker: Tracker) -> Vote:
     """Holds the vote of the active branches' finals; while there is none, of their latest answers.
 
     Ties go to the final that was revealed first, and among latest answers to the branch opened first.
-
-    Args:
-        view: what the episode has revealed.
-        tracker: what the steps have shown.
     """
     counts = observations.vote_counts(view, tracker)
     return counts.finals.or_else(counts.latest)
 
 
 def latest(view: View, tracker: Tracker) -> Vote:  # noqa: ARG001
-    """Holds the vote of the active branches' latest answers, finals or not.
-
-    Args:
-        view: what the episode has revealed.
-        tracker: what the steps have shown.
-    """
+    """Holds the vote of the active branches' latest answers, finals or not."""
     return view.vote(view.active)
 
 
@@ -45,9 +36,6 @@ AGGREGATES: dict[str, Aggregate] = {"majority": majority, "latest": latest}
 
 def find_aggregate(aggregate: Any) -> Aggregate:
     """Finds an aggregation by name.
-
-    Args:
-        aggregate: a name in `AGGREGATES` or your own function.
 
     Raises:
         InputError: it is neither.

@@ -23,11 +23,6 @@ from autotts_jax.replay.orders import BranchOrders
 def vary_difficulty(params: EnvParams, std: float, seed: int) -> EnvParams:
     """Draws branch orders as if the questions were easier or harder.
 
-    Args:
-        params: parameters of the environment.
-        std: standard deviation of δ, in nats of log-odds.
-        seed: seed of the orders.
-
     Returns:
         The parameters with new branch orders, different ones for each question.
     """
@@ -37,14 +32,7 @@ def vary_difficulty(params: EnvParams, std: float, seed: int) -> EnvParams:
 
 
 def varied_orders(matrix: ProbeMatrix, rows: int, std: float, seed: int) -> BranchOrders:
-    """Draws branch orders as if the questions were easier or harder.
-
-    Args:
-        matrix: the probe matrix.
-        rows: orders of each question.
-        std: standard deviation of δ, in nats of log-odds.
-        seed: seed of the orders.
-    """
+    """Draws branch orders as if the questions were easier or harder."""
     lengths, gold = np.asarray(matrix.lengths), np.asarray(matrix.gold)
     right = (np.asarray(matrix.finals()) == gold[:, None]) & (gold[:, None] != NONE)
     rng = np.random.default_rng(seed)

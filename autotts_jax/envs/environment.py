@@ -104,9 +104,6 @@ class Functional(abc.ABC):
     def split_settings(cls, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Splits settings into those of the environment and those of its parameters.
 
-        Args:
-            settings: arguments of the class and of its `make_params`.
-
         Returns:
             The arguments of the class, and those of `make_params`.
 
@@ -163,12 +160,6 @@ class Functional(abc.ABC):
     ) -> tuple[Observation, Any]:
         """Starts an episode.
 
-        Args:
-            key: random key of the episode.
-            params: the parameters; `default_params` when None.
-            *args: none.
-            **kwargs: what is not to be drawn, see `reset_options`.
-
         Returns:
             Observation and state.
         """
@@ -179,12 +170,6 @@ class Functional(abc.ABC):
         self, key: PRNGKeyArray, state: Any, action: Array, params: Any = None
     ) -> tuple[Observation, Any, Array, Array, Array, dict[str, Any]]:
         """Takes a step; an episode that ends with it is followed by the first state of the next one.
-
-        Args:
-            key: random key, split between the step and the next episode.
-            state: the state.
-            action: the action.
-            params: the parameters; `default_params` when None.
 
         Returns:
             Observation, state, reward, terminated, truncated and info.
@@ -221,12 +206,7 @@ class Functional(abc.ABC):
         """Gives the ``info`` of the first state of an episode."""
 
     def is_terminated(self, state: Any, params: Any) -> Bool[Array, ""]:  # noqa: ARG002
-        """Returns False: a step tells whether it has terminated the episode.
-
-        Args:
-            state: the state.
-            params: the parameters.
-        """
+        """Returns False: a step tells whether it has terminated the episode."""
         return jnp.bool_(False)
 
     @abc.abstractmethod

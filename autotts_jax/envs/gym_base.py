@@ -180,9 +180,6 @@ class GymBase:
 def as_options(options: Any) -> dict[str, Any]:
     """Checks that the options of a reset have names.
 
-    Args:
-        options: the options; None for none.
-
     Returns:
         A copy.
 
@@ -268,47 +265,27 @@ def _of_each(
 
 
 def is_integer(value: Any) -> bool:
-    """Tells whether a value is a whole number of Python or NumPy.
-
-    Args:
-        value: the value.
-    """
+    """Tells whether a value is a whole number of Python or NumPy."""
     return isinstance(value, int | np.integer)
 
 
 def key_words(seed: int) -> UInt32[np.ndarray, "2"]:
-    """Makes a key's words from a seed of any size.
-
-    Args:
-        seed: the seed, at least 0.
-    """
+    """Makes a key's words from a seed of any size."""
     return np.random.SeedSequence(seed).generate_state(2)
 
 
 def wrap_keys(words: UInt32[np.ndarray, "*batch 2"]) -> PRNGKeyArray:
-    """Makes keys of their words.
-
-    Args:
-        words: two words for each key.
-    """
+    """Makes keys of their words."""
     return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
 
 
 def to_numpy(tree: Any) -> Any:
-    """Copies arrays to the host, because what JAX hands out cannot be written to.
-
-    Args:
-        tree: a tree of arrays.
-    """
+    """Copies arrays to the host, because what JAX hands out cannot be written to."""
     return jax.tree.map(np.array, jax.device_get(tree))
 
 
 def can_render(mode: str | None) -> bool:
-    """Tells whether there is a mode to render in, and warns where there is none.
-
-    Args:
-        mode: the ``render_mode``.
-    """
+    """Tells whether there is a mode to render in, and warns where there is none."""
     if mode is None:
         gymnasium.logger.warn("render() shows nothing without a render_mode; give one to gymnasium.make")
     return mode is not None

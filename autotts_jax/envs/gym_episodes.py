@@ -100,14 +100,6 @@ def _play(
 ) -> tuple[Slot, Step, tuple[Observation, dict[str, Array]] | None]:
     """Plays an action.
 
-    Args:
-        shown: the functional environment, and what is shown of it.
-        mode: when the next episode begins.
-        params: its parameters.
-        lane: the environment.
-        ended: its episode ended with the step before; only NEXT_STEP looks at it.
-        action: the action.
-
     Returns:
         The environment, what it returns, and for SAME_STEP observation and info before any reset.
     """

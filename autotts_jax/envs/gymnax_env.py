@@ -19,12 +19,7 @@ with needs("gymnax", "an environment of gymnax"):
 
 
 class GymnaxEnv(environment.Environment):  # type: ignore[misc]
-    """An environment of gymnax 1.0: what wraps or trains on those takes it.
-
-    Args:
-        env: the functional environment.
-        params: what it is played with, its `default_params` here.
-    """
+    """An environment of gymnax 1.0: what wraps or trains on those takes it."""
 
     def __init__(self, env: Functional, params: Any):
         self._env, self._params = env, params
@@ -45,38 +40,19 @@ class GymnaxEnv(environment.Environment):  # type: ignore[misc]
         return self._env.num_actions
 
     def action_space(self, params: EnvParams | None = None) -> spaces.Space:
-        """Makes the space of actions.
-
-        Args:
-            params: the parameters.
-        """
+        """Makes the space of actions."""
         return _convert(self._env.action_space(params))
 
     def observation_space(self, params: EnvParams | None = None) -> spaces.Space:
-        """Makes the space of observations.
-
-        Args:
-            params: the parameters.
-        """
+        """Makes the space of observations."""
         return _convert(self._env.observation_space(params or self._params))
 
     def reset(self, key: jax.Array, params: EnvParams | None = None) -> tuple[Observation, EnvState]:
-        """Starts an episode.
-
-        Args:
-            key: random key of the episode.
-            params: the parameters.
-        """
+        """Starts an episode."""
         return self._env.reset(key, params or self._params)
 
     def step(self, key: jax.Array, state: EnvState, action: Array, params: EnvParams | None = None) -> Any:
         """Takes a step; an episode that ends with it is followed by the first state of the next one.
-
-        Args:
-            key: random key, split between the step and the next episode.
-            state: the state.
-            action: the action.
-            params: the parameters.
 
         Returns:
             Observation, state, reward, terminated, truncated and info.
@@ -84,51 +60,23 @@ class GymnaxEnv(environment.Environment):  # type: ignore[misc]
         return self._env.step(key, state, action, params or self._params)
 
     def reset_env(self, key: jax.Array, params: EnvParams) -> tuple[Observation, EnvState]:
-        """Starts an episode.
-
-        Args:
-            key: random key of the episode.
-            params: the parameters.
-        """
+        """Starts an episode."""
         return self._env.reset_env(key, params)
 
     def step_env(self, key: jax.Array, state: EnvState, action: Array, params: EnvParams) -> Any:
-        """Takes a step without auto-reset.
-
-        Args:
-            key: random key of the step.
-            state: the state.
-            action: the action.
-            params: the parameters.
-        """
+        """Takes a step without auto-reset."""
         return self._env.step_env(key, state, action, params)
 
     def get_obs(self, state: EnvState, params: EnvParams | None = None, key: Any = None) -> Observation:  # noqa: ARG002
-        """Makes the observation of a state.
-
-        Args:
-            state: the state.
-            params: the parameters.
-            key: not used.
-        """
+        """Makes the observation of a state."""
         return self._env.get_obs(state, params or self._params)
 
     def is_terminated(self, state: EnvState, params: EnvParams) -> Array:
-        """Returns False: only ANSWER terminates an episode.
-
-        Args:
-            state: the state.
-            params: the parameters.
-        """
+        """Returns False: only ANSWER terminates an episode."""
         return self._env.is_terminated(state, params)
 
     def is_truncated(self, state: EnvState, params: EnvParams) -> Array:
-        """Decides whether the step limit was reached.
-
-        Args:
-            state: the state.
-            params: the parameters.
-        """
+        """Decides whether the step limit was reached."""
         return self._env.is_truncated(state, params)
 
 
@@ -141,12 +89,6 @@ class OldGymnaxEnv(GymnaxEnv):
     def step(self, key: jax.Array, state: EnvState, action: Array, params: EnvParams | None = None) -> Any:
         """Takes a step; an episode that ends with it is followed by the first state of the next one.
 
-        Args:
-            key: random key, split between the step and the next episode.
-            state: the state.
-            action: the action.
-            params: the parameters.
-
         Returns:
             Observation, state, reward, done and info, in which ``truncated`` and ``final_observation`` tell
             what to bootstrap from.
@@ -156,30 +98,18 @@ class OldGymnaxEnv(GymnaxEnv):
 
 
 class MultiDiscrete(spaces.Space):  # type: ignore[misc]
-    """A number for each entry; gymnax has no such space.
-
-    Args:
-        nvec: how many numbers each entry has.
-    """
+    """A number for each entry; gymnax has no such space."""
 
     def __init__(self, nvec: np.ndarray):
         self.nvec = np.asarray(nvec, np.int32)
         self.shape, self.dtype = self.nvec.shape, jnp.int32
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Samples an action.
-
-        Args:
-            key: random key.
-        """
+        """Samples an action."""
         return jax.random.randint(key, self.shape, 0, self.nvec)
 
     def contains(self, x: jax.Array) -> Any:
-        """Decides whether all entries are in their range.
-
-        Args:
-            x: the action.
-        """
+        """Decides whether all entries are in their range."""
         return jnp.all((x >= 0) & (x < self.nvec))
 
 

@@ -83,9 +83,6 @@ def make(
 def find_environment(name: str) -> Registered:
     """Finds a registered environment.
 
-    Args:
-        name: an id of these, in the namespace ``autotts_jax`` or alone.
-
     Raises:
         InputError: there is no such environment.
     """

@@ -224,11 +224,7 @@ def _supports(counts: UInt[Array, " W"]) -> tuple[Int32[Array, " W"], Int32[Arra
 
 
 def final_revealed(view: View) -> Bool[Array, " W"]:
-    """Finds the branches whose final answer was revealed.
-
-    Args:
-        view: what the episode has revealed.
-    """
+    """Finds the branches whose final answer was revealed."""
     return view.finished & (view.revealed_depth == view.depth)
 
 
@@ -259,12 +255,7 @@ class VoteCounts(NamedTuple):
 
 
 def vote_counts(view: View, tracker: Tracker) -> VoteCounts:
-    """Finds how the votes stand.
-
-    Args:
-        view: what the episode has revealed.
-        tracker: what the steps so far have shown.
-    """
+    """Finds how the votes stand."""
     keys = tracker.keys
     final, voting = _voters(view, keys)
     supports = _supports(tracker.counts)
@@ -272,12 +263,7 @@ def vote_counts(view: View, tracker: Tracker) -> VoteCounts:
 
 
 def branch_features(counts: VoteCounts, tracker: Tracker) -> Float[Array, "W F"]:
-    """Computes the features of each branch, `BRANCH_FEATURES`.
-
-    Args:
-        counts: how the votes stand.
-        tracker: what the steps have shown.
-    """
+    """Computes the features of each branch, `BRANCH_FEATURES`."""
     numbers = _branch_numbers(counts, tracker)
     # Stacked as rows and turned: as columns XLA would make each of them anew for every feature on a CPU. And
     # stacked before they are scaled, as short numbers have half of the bytes to be moved.
@@ -287,12 +273,7 @@ def branch_features(counts: VoteCounts, tracker: Tracker) -> Float[Array, "W F"]
 
 
 def branch_columns(counts: VoteCounts, tracker: Tracker) -> dict[str, Float[Array, " W"]]:
-    """Computes the same by name; what is not used of it is not computed under ``jit``.
-
-    Args:
-        counts: how the votes stand.
-        tracker: what the steps have shown.
-    """
+    """Computes the same by name; what is not used of it is not computed under ``jit``."""
     numbers = _branch_numbers(counts, tracker)
     return {name: number.astype(jnp.float32) / scale for name, (number, scale) in numbers.items()}
 
@@ -338,14 +319,7 @@ def branch_signals(view: View, names: Sequence[str]) -> Float[Array, "W S"]:
 def global_features(
     counts: VoteCounts, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
 ) -> Float[Array, " G"]:
-    """Computes the features of the episode, `GLOBAL_FEATURES`.
-
-    Args:
-        counts: how the votes stand.
-        time: steps taken.
-        max_steps: the step limit.
-        gamma: γ, the price of an interval.
-    """
+    """Computes the features of the episode, `GLOBAL_FEATURES`."""
     entries = global_entries(counts, time, max_steps, gamma)
     return jnp.stack([entries[name] for name, _, _ in GLOBAL_FEATURES])
 
@@ -353,14 +327,7 @@ def global_features(
 def global_entries(
     counts: VoteCounts, time: Scalar, max_steps: Scalar, gamma: Float[Array, ""]
 ) -> dict[str, Float[Array, ""]]:
-    """Computes the same by name.
-
-    Args:
-        counts: how the votes stand.
-        time: steps taken.
-        max_steps: the step limit.
-        gamma: γ, the price of an interval.
-    """
+    """Computes the same by name."""
     view = counts.view
     width, budget = view.width, view.budget
     finished = jnp.sum(view.active & view.finished)
@@ -426,11 +393,7 @@ class History:
 
 
 def start_history(view: View) -> History:
-    """Makes the history of an episode in which nothing is revealed.
-
-    Args:
-        view: what the episode has revealed.
-    """
+    """Makes the history of an episode in which nothing is revealed."""
     return History(
         jnp.full((view.width, view.max_depth), UNREVEALED, jnp.int16),
         jnp.full(view.num_keys, NONE, jnp.int16),
@@ -438,12 +401,7 @@ def start_history(view: View) -> History:
 
 
 def extend_history(history: History, view: View) -> History:
-    """Adds what a step revealed; that of one step is numbered by branch, then by depth.
-
-    Args:
-        history: the history before the step.
-        view: the episode after it.
-    """
+    """Adds what a step revealed; that of one step is numbered by branch, then by depth."""
     width, depths = history.shown.shape
     num_keys = history.numbers.shape[0]
     keys = view.revealed_keys

@@ -31,11 +31,7 @@ class _Replaceable:
     """A dataclass of which copies with other values can be made, as of flax's."""
 
     def replace(self, **changes: Any) -> Self:
-        """Replaces some values.
-
-        Args:
-            changes: new values by name.
-        """
+        """Replaces some values."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
 
@@ -131,11 +127,7 @@ def register_with_flax() -> None:
 
 
 def with_own_buffers(state: EnvState) -> EnvState:
-    """Copies what leaves may share with one another or with parameters, so that a state can be donated.
-
-    Args:
-        state: the state. Under ``jit`` only what is twice in it is copied, as outputs share nothing else.
-    """
+    """Copies what leaves may share with one another or with parameters, so that a state can be donated."""
     seen = set()
 
     def own(leaf: Array) -> Array:
@@ -148,9 +140,6 @@ def with_own_buffers(state: EnvState) -> EnvState:
 
 def gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
     """Finds the least and the largest γ.
-
-    Args:
-        gamma: a number, or a range of two.
 
     Raises:
         InputError: it is something else, or negative.
@@ -171,12 +160,7 @@ def gamma_range(gamma: float | Sequence[float]) -> tuple[float, float]:
 
 
 def different_branches(order: Int[np.ndarray, "*E W"], recorded: Any) -> Bool[np.ndarray, "*E"]:
-    """Tells whether orders name branches that there are, each once.
-
-    Args:
-        order: branches in opening order.
-        recorded: how many branches there are, a number or one for each order.
-    """
+    """Tells whether orders name branches that there are, each once."""
     in_order = np.sort(order)
     known = (in_order[..., 0] >= 0) & (in_order[..., -1] < recorded)
     return np.asarray(known & (np.diff(in_order) > 0).all(-1))
@@ -184,9 +168,6 @@ def different_branches(order: Int[np.ndarray, "*E W"], recorded: Any) -> Bool[np
 
 def reward_mode(name: str | Reward) -> Reward:
     """Finds a reward mode by name.
-
-    Args:
-        name: the name, in lower case, or the mode itself.
 
     Raises:
         InputError: there is none of this name.
@@ -217,9 +198,6 @@ def cost_of_models(cost: str | CostModel, models: Sequence[str]) -> EpisodeCost 
 
 def branches_of_cells(matrix: ProbeMatrix) -> np.ndarray:
     """Counts the recorded branches of each cell's questions; what is beyond is padding.
-
-    Args:
-        matrix: the probe matrix.
 
     Returns:
         The numbers of branches. Shape (C,).

@@ -66,21 +66,12 @@ class Frame(NamedTuple):
         return [[_letter(number) for number in numbers[:depth]] for numbers, depth in opened]
 
     def headline(self, name: str) -> str:
-        """Sums the episode up in one line.
-
-        Args:
-            name: name of the environment.
-        """
+        """Sums the episode up in one line."""
         return f"{name}, step {self.time}, {self.tokens:,} tokens, answer {_letter(self.answer) or 'none'}"
 
 
 def draw_text(name: str, view: Frame) -> str:
-    """Draws an episode as text, one line per opened branch.
-
-    Args:
-        name: name of the environment.
-        view: the episode.
-    """
+    """Draws an episode as text, one line per opened branch."""
     lines = [view.headline(name)]
     for branch, cells in enumerate(view.cells()):
         mark = PRUNED if view.pruned[branch] else FINISHED if view.finished[branch] else RUNNING
@@ -90,10 +81,6 @@ def draw_text(name: str, view: Frame) -> str:
 
 def draw_array(name: str, view: Frame) -> UInt8[np.ndarray, "height width 3"]:
     """Draws an episode as an image whose size does not depend on what has happened in it.
-
-    Args:
-        name: name of the environment.
-        view: the episode.
 
     Raises:
         InputError: Matplotlib is missing.
@@ -139,17 +126,6 @@ def episode_figure(
     size: str = "page",
 ) -> Figure:
     """One episode, coloured by answer, and beside that by the values of each signal.
-
-    Args:
-        title: what stands above it.
-        shown: answers at the depths of each opened branch, None where not revealed.
-        finished: branches read to their end.
-        pruned: branches given up.
-        answer: the answer given, None for none.
-        gold: the right answer; None where it is not to be seen.
-        room: branches and depths that there is room for; as many as there are when None.
-        signals: values at the same depths by the name of the signal, None where not revealed.
-        size: ``column`` or ``page``.
 
     Raises:
         InputError: Matplotlib is missing, or there is no such size.
@@ -264,9 +240,6 @@ def _mark_ends(
 def signal_cells(values: Sequence[Sequence[float | None]]) -> list[list[str]]:
     """Gives colours to the values of a signal.
 
-    Args:
-        values: values at the depths of each opened branch, None where not revealed.
-
     Returns:
         The colours at these depths.
 
@@ -287,9 +260,6 @@ def signal_cells(values: Sequence[Sequence[float | None]]) -> list[list[str]]:
 def signal_ends(values: Sequence[Sequence[float | None]]) -> tuple[float, ...]:
     """Finds the least and the largest value of a signal.
 
-    Args:
-        values: values at the depths of each opened branch, None where not revealed.
-
     Returns:
         Both; nothing where none is revealed.
     """
@@ -304,11 +274,7 @@ def _signal_scale(values: Sequence[Sequence[float | None]]) -> Normalize:
 
 
 def short_answer(text: str) -> str:
-    """Shortens an answer to one line.
-
-    Args:
-        text: the answer.
-    """
+    """Shortens an answer to one line."""
     text = " ".join(text.split())
     return text if len(text) <= 16 else text[:15] + "…"
 
@@ -317,11 +283,6 @@ def answer_colours(
     shown: Sequence[Sequence[str | None]], answer: str | None, gold: str | None
 ) -> dict[str, str]:
     """Gives colours to the right answer, to the one that is given and to the most common others.
-
-    Args:
-        shown: answers at the depths of each opened branch, None where not revealed.
-        answer: the answer given, None for none.
-        gold: the right answer; None where it is not to be seen.
 
     Returns:
         Colours by answer; answers without one share `styles.MINOR`.
@@ -336,12 +297,7 @@ def answer_colours(
 
 
 def answer_cells(shown: Sequence[Sequence[str | None]], colour: Mapping[str, str]) -> list[list[str]]:
-    """Looks up the colours at the depths of branches.
-
-    Args:
-        shown: answers at the depths of each opened branch, None where not revealed.
-        colour: colours by answer, as `answer_colours` gives them.
-    """
+    """Looks up the colours at the depths of branches."""
     return [
         [styles.UNREVEALED if text is None else colour.get(text, styles.MINOR) for text in branch]
         for branch in shown
@@ -350,11 +306,6 @@ def answer_cells(shown: Sequence[Sequence[str | None]], colour: Mapping[str, str
 
 def answer_sign(text: str, answer: str | None, gold: str | None) -> str:
     """Gives the sign that stands on an answer, so that colour alone does not tell right from wrong.
-
-    Args:
-        text: the answer.
-        answer: the answer given, None for none.
-        gold: the right answer; None where it is not to be seen.
 
     Returns:
         The sign; empty for an answer that is neither right nor given.
@@ -365,12 +316,6 @@ def answer_sign(text: str, answer: str | None, gold: str | None) -> str:
 
 
 def answer_label(text: str, answer: str | None, gold: str | None) -> str:
-    """Labels an answer in a legend.
-
-    Args:
-        text: the answer.
-        answer: the answer given, None for none.
-        gold: the right answer; None where it is not to be seen.
-    """
+    """Labels an answer in a legend."""
     notes = [note for note, of in (("right", gold), ("given", answer)) if of == text]
     return short_answer(text) + (f" ({', '.join(notes)})" if notes else "")

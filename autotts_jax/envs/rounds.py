@@ -18,16 +18,7 @@ from autotts_jax.typing import Array
 
 
 class InRounds(Environment):
-    """An environment whose steps are rounds of all branches.
-
-    Args:
-        max_branches: W.
-        max_advance: the most intervals that a round reads of a branch.
-        obs: see `Environment`.
-        aggregate: see `Environment`.
-        mask_in_obs: see `Environment`.
-        signals: see `Environment`.
-    """
+    """An environment whose steps are rounds of all branches."""
 
     def __init__(
         self,
@@ -119,11 +110,7 @@ class WidthDepthRounds(InRounds):
 
 
 def capacity(view: View) -> Int32[Array, ""]:
-    """Counts the branches that could be opened now, within width and budget.
-
-    Args:
-        view: what the episode has revealed.
-    """
+    """Counts the branches that could be opened now, within width and budget."""
     free = view.width - view.opened
     if view.budget is None:
         return free

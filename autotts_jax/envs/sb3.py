@@ -23,10 +23,6 @@ class SB3VecEnv(VecEnv):
     """A vector environment of this package as one of Stable-Baselines3.
 
     MaskablePPO of sb3-contrib finds the action masks by ``action_masks``, as in Gymnasium.
-
-    Args:
-        envs: the environments, in autoreset mode ``SameStep``.
-        reward_scale: what rewards are multiplied by.
     """
 
     def __init__(self, envs: WidthDepthVectorEnv, reward_scale: float = 1.0):

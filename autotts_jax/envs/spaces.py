@@ -28,19 +28,11 @@ class _Keyed(gymnasium.Space[Any]):
         return self.draw(mask) if _is_key(mask) else super().sample(mask, probability)
 
     def draw(self, key: PRNGKeyArray) -> Any:
-        """Samples an element by a key.
-
-        Args:
-            key: random key.
-        """
+        """Samples an element by a key."""
         raise NotImplementedError
 
     def contains(self, x: Any) -> bool:
-        """Decides whether something is an element.
-
-        Args:
-            x: what to look at.
-        """
+        """Decides whether something is an element."""
         return super().contains(jax.tree.map(lambda leaf: np.asarray(leaf) if _is_device(leaf) else leaf, x))
 
 

@@ -26,11 +26,6 @@ from autotts_jax.typing import Array, Scalar
 def poll(params: EnvParams, voters: int, max_branches: int) -> EnvParams:
     """Makes the majority of a few branches that are not played the target of each episode.
 
-    Args:
-        params: parameters of the environment, with the reward ``majority``.
-        voters: number of branches that vote: the first ones of each order that are not played.
-        max_branches: branches that an episode can open.
-
     Returns:
         The parameters with these targets.
 
@@ -58,11 +53,6 @@ def _majorities(answers: Int[Array, " V"]) -> Int[Array, ""]:
 
 def majority_target(matrix: ProbeMatrix, question: Scalar, played: Int[Array, " W"]) -> Int32[Array, ""]:
     """Finds the majority of the finals of all branches that are not played.
-
-    Args:
-        matrix: the probe matrix.
-        question: index of the question.
-        played: the branches that the episode can open.
 
     Returns:
         The answer id; ``NONE`` without votes.

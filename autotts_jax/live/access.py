@@ -24,9 +24,6 @@ class WellFormed:
 
     A proxy that goes by the other header than this server would take a part of one client's request for that
     of another.
-
-    Args:
-        app: the application.
     """
 
     def __init__(self, app: ASGIApp):
@@ -48,10 +45,6 @@ class WellFormed:
 def check_access(request: Request, settings: ServerSettings) -> None:
     """Raises an error if a request may not use the model.
 
-    Args:
-        request: the request.
-        settings: the key, or else the names by which clients may reach the server.
-
     Raises:
         RequestError: the key is wrong or missing; or there is none, and the request was made to another host.
     """
@@ -65,10 +58,6 @@ def check_access(request: Request, settings: ServerSettings) -> None:
 
 def check_host(request: Request, settings: ServerSettings) -> None:
     """Raises an error if there is no key, and a request was made to a host by whose name nobody may come.
-
-    Args:
-        request: the request.
-        settings: the key and the names.
 
     Raises:
         RequestError: that is so.

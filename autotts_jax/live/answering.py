@@ -79,10 +79,6 @@ class Found(NamedTuple):
 def telling_signals(sampling: Sampling, player: Player) -> Sampling:
     """Has a model tell the signals that a player reads.
 
-    Args:
-        sampling: how branches are sampled and probed.
-        player: the player.
-
     Returns:
         The same sampling, with the signals that the player reads and no others.
 
@@ -101,11 +97,6 @@ class ProbingError(InputError):
 
 def check_continues(engine: Engine, player: Player, executor: LiveExecutor) -> None:
     """Checks that a player needs no more than whole branches, where the engine writes no others.
-
-    Args:
-        engine: the model.
-        player: the player.
-        executor: an episode that has not begun.
 
     Raises:
         ProbingError: it decides by answers or signals on the way.

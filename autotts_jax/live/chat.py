@@ -101,9 +101,6 @@ class RequestError(Exception):
 def read_object(body: bytes) -> dict[str, Any]:
     """Reads the body of a request.
 
-    Args:
-        body: the body.
-
     Returns:
         The JSON object that it consists of.
 
@@ -190,10 +187,6 @@ class Asked(_Strict):
     def read(cls, body: bytes, way_out: str) -> Self:
         """Reads the body of a request.
 
-        Args:
-            body: the body, JSON.
-            way_out: what takes what is not supported, for the message.
-
         Raises:
             RequestError: it is not JSON, or asks for something that is not supported.
         """
@@ -258,9 +251,6 @@ class Chat(Asked):
     def form(self, way_out: str) -> JsonForm | None:
         """The JSON that the reply consists of, None where it is text.
 
-        Args:
-            way_out: what takes a form that is not supported, for the message.
-
         Raises:
             RequestError: no answer of a controller can have the form.
         """
@@ -299,12 +289,7 @@ class Chat(Asked):
         return tuple(filter(None, [self.stop] if isinstance(self.stop, str) else self.stop))
 
     def ignored(self, several: bool, plain: bool) -> tuple[str, ...]:
-        """Names the parameters that it has without effect.
-
-        Args:
-            several: whether several branches can be opened.
-            plain: whether the reply is a branch as the model writes it.
-        """
+        """Names the parameters that it has without effect."""
         heeded = {"stop"} if plain else set()
         ignored = [name for name in IGNORED if name in self.model_fields_set - heeded]
         return tuple(sorted(ignored + ["temperature"] * (self.greedy and several)))
@@ -354,11 +339,7 @@ class Reply:
         return {IGNORED_HEADER: ", ".join(self.ignored)} if self.ignored else {}
 
     def whole(self, answer: Answer) -> dict[str, Any]:
-        """Makes the reply that is not streamed.
-
-        Args:
-            answer: the answer.
-        """
+        """Makes the reply that is not streamed."""
         finish = self._finish_reason(answer)
         messages = [
             {"role": "assistant", "content": None, "refusal": None, **said} for said in self._said(answer)
@@ -378,28 +359,17 @@ class Reply:
         return ALIVE + event(self._chunk({"role": "assistant", "content": ""}))
 
     def speech(self, begun: bool) -> Speech:
-        """Makes what tells the text of a plain branch while it is written.
-
-        Args:
-            begun: whether the prompt has begun the thinking.
-        """
+        """Makes what tells the text of a plain branch while it is written."""
         return Speech(self.thinking, self.stops, begun)
 
     def more(self, deltas: Iterable[tuple[str, str]]) -> str:
-        """Tells a further part of the text.
-
-        Args:
-            deltas: the fields, and what is added to each.
-        """
+        """Tells a further part of the text."""
         return "".join(event(self._chunk({name: text})) for name, text in deltas)
 
     def progress(self, decision: Decision) -> str:
         """Reports a decision as a line of reasoning: ``advance 0, 2: 12, ERR (1,500 tokens)``.
 
         Where decisions are told, the chunk has it as ``autotts.decision`` too.
-
-        Args:
-            decision: the decision.
         """
         told = {"autotts": {"decision": dataclasses.asdict(decision)}} if self.decisions else {}
         if self.plain:  # whose text is told as it comes
@@ -410,12 +380,7 @@ class Reply:
         return event({**self._chunk({"reasoning_content": line}), **told})
 
     def end(self, answer: Answer, told: bool = False) -> str:
-        """Makes the parts of a stream from the answer on.
-
-        Args:
-            answer: the answer.
-            told: whether the text has been told already.
-        """
+        """Makes the parts of a stream from the answer on."""
         said = [
             event(self._chunk({name: text}, index=index))
             for index, deltas in enumerate([] if told else self._said(answer))
@@ -481,21 +446,12 @@ class Reply:
 
 
 def event(data: dict[str, Any]) -> str:
-    """Encodes a server-sent event.
-
-    Args:
-        data: its content.
-    """
+    """Encodes a server-sent event."""
     return f"data: {json.dumps(data)}\n\n"
 
 
 def cut(text: str, stops: Iterable[str]) -> str:
-    """Cuts a text off before the first stop string in it.
-
-    Args:
-        text: the text.
-        stops: the strings.
-    """
+    """Cuts a text off before the first stop string in it."""
     return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
 
 
@@ -503,11 +459,6 @@ class Speech:
     """The text of a branch while it is written, its thinking apart from what is said.
 
     What may be the beginning of a mark or of a stop string is held back until more is known.
-
-    Args:
-        thinking: how the thinking is marked.
-        stops: strings before which the text ends.
-        begun: whether the prompt has begun the thinking.
     """
 
     def __init__(self, thinking: Thinking, stops: tuple[str, ...], begun: bool):
@@ -519,10 +470,6 @@ class Speech:
 
     def add(self, piece: str, last: bool = False) -> list[tuple[str, str]]:
         """Adds a piece of text.
-
-        Args:
-            piece: the piece.
-            last: whether it is the last, so that nothing is held back any more.
 
         Returns:
             The fields, and what is added to each.

@@ -54,10 +54,6 @@ class Compiler:
 
     A request waits for the compilation of its own controller only. Use it as a context manager, inside that
     of the grader: it compiles all controllers in a thread, and at its end gives up what is not compiled.
-
-    Args:
-        settings: what is served.
-        grader: tells which answers are equal.
     """
 
     def __init__(self, settings: ServerSettings, grader: Grader):
@@ -82,9 +78,6 @@ class Compiler:
 
     def compile(self, player: Player) -> None:
         """Compiles a controller if that is not done yet, or waits until another thread has done so.
-
-        Args:
-            player: a published controller.
 
         Raises:
             Cancelled: the compiler was stopped.

@@ -37,11 +37,7 @@ _LOG = logging.getLogger("uvicorn.error")
 
 
 class ReadRefused:
-    """Middleware that reads requests to their ends before it passes an error on, within `MAX_READ`.
-
-    Args:
-        app: the application.
-    """
+    """Middleware that reads requests to their ends before it passes an error on, within `MAX_READ`."""
 
     def __init__(self, app: ASGIApp):
         self._app = app
@@ -73,9 +69,6 @@ class Connections:
 
     Those that take too long are closed; where too many connections are open, so are those that have waited
     longest, and where their requests take too much memory, those of them that have sent anything.
-
-    Args:
-        most: connections that may be open at once.
     """
 
     def __init__(self, most: int):
@@ -91,11 +84,7 @@ class Connections:
         return Connection(self, *arguments, **options)
 
     def wait(self, connection: Connection) -> None:
-        """Notes that the server waits for a request from now on.
-
-        Args:
-            connection: where it waits.
-        """
+        """Notes that the server waits for a request from now on."""
         self.done(connection)
         self._waiting[connection] = connection.loop.time()
         if len(connection.connections) > self._most:
@@ -119,11 +108,7 @@ class Connections:
                 self._close(next(iter(self._received)))
 
     def done(self, connection: Connection) -> None:
-        """Notes that a request has come, or cannot come any more.
-
-        Args:
-            connection: where the server waited for it.
-        """
+        """Notes that a request has come, or cannot come any more."""
         self._waiting.pop(connection, None)
         self._received.pop(connection, None)
 
@@ -155,13 +140,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """A connection that tells when the server waits for a request on it.
-
-    Args:
-        told: who is told.
-        arguments: of uvicorn's protocol.
-        options: of uvicorn's protocol.
-    """
+    """A connection that tells when the server waits for a request on it."""
 
     def __init__(self, told: Connections, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)

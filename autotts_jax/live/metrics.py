@@ -101,12 +101,7 @@ class Metrics:
 
 
 class CountedReplies:
-    """Middleware that counts replies.
-
-    Args:
-        app: the application.
-        metrics: what counts.
-    """
+    """Middleware that counts replies."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics):
         self._app = app
@@ -136,10 +131,6 @@ def tokens_saved(answer: Answer, interval: int) -> float:
 
     Branches that were not read to their ends are taken to be as long as those that were, on average; where
     there are none of those, nothing is known.
-
-    Args:
-        answer: the answer.
-        interval: Δ.
 
     Returns:
         Tokens.

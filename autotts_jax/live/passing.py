@@ -30,11 +30,6 @@ class Passed(NamedTuple):
 def body_for(given: dict[str, Any], model: str, settings: ServerSettings) -> dict[str, Any]:
     """Makes the request to the server of the one to this server.
 
-    Args:
-        given: the request as it came.
-        model: the server's name for the model.
-        settings: the sampling and the limits, where the request does not say otherwise.
-
     Raises:
         RequestError: a limit is not a number of tokens.
     """

@@ -34,10 +34,6 @@ _LONGEST = 64
 def published(spec: str, width: int) -> Player:
     """Gives the player that ``name[@value]`` stands for, without a value the middle one of its family.
 
-    Args:
-        spec: the text.
-        width: W, branches that the player may open.
-
     Raises:
         InputError: there is none, or it opens more than ``width`` branches.
     """

@@ -31,9 +31,6 @@ class Readiness:
     It is asked for a single token when a question failed, and when nobody has heard of it for long; while it
     does not answer, it is asked again and again. A request that it refuses, or that it has no time for, is an
     answer too. All methods belong to the event loop's thread.
-
-    Args:
-        engine: the model.
     """
 
     def __init__(self, engine: Engine):

@@ -79,13 +79,7 @@ class _Task:
 
 
 class _Work:
-    """A question under way, in a thread.
-
-    Args:
-        controller: what answers.
-        work: answers it, and tells of it meanwhile.
-        threads: where it runs.
-    """
+    """A question under way, in a thread."""
 
     def __init__(
         self,
@@ -108,10 +102,6 @@ class _Work:
 
 class Service:
     """The endpoints, and the questions under way.
-
-    Args:
-        engine: the model.
-        settings: what is served.
 
     Raises:
         InputError: no question fits into the model's context, or a setting is wrong.

@@ -45,10 +45,6 @@ class JsonForm:
     def write(self, answer: str | None, text: str) -> str | None:
         """Writes the reply.
 
-        Args:
-            answer: the answer, None where none was found.
-            text: the text of a branch that gives it.
-
         Returns:
             The JSON; None where the answer is none that the schema allows.
         """
@@ -66,10 +62,6 @@ class JsonForm:
 
 def read_form(response_format: Mapping[str, Any], field: str | None) -> JsonForm:
     """Reads what a client says of the form of its reply.
-
-    Args:
-        response_format: as in OpenAI's API, of the type ``json_schema``.
-        field: the field with the answer; None for the only one, or else for `FIELD`.
 
     Returns:
         The form.

@@ -41,13 +41,6 @@ def complete(
 ) -> dict[str, Any]:
     """Continues a prompt as it is.
 
-    Args:
-        engine: the model.
-        asked: the request.
-        sampling: how tokens are drawn where the request does not say.
-        budget: tokens at most.
-        cancel: once this is set, the request is dropped.
-
     Returns:
         The reply, which is the only part of a stream too.
 

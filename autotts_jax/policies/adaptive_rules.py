@@ -93,9 +93,6 @@ class MajorityConsistency(OneByOne):
 def leading_counts(view: View) -> Int32[Array, " 5"]:
     """Counts the votes of finished branches for each of the five leading answers.
 
-    Args:
-        view: the episode.
-
     Returns:
         The counts, largest first; 0 where there are fewer answers.
     """

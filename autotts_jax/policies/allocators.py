@@ -130,12 +130,7 @@ class ShadowPrice(Allocator):
 
 
 def after_two(view: View, index: Float[Array, ""]) -> Float[Array, ""]:
-    """Has every question read one branch first, then a second: without them there is nothing to compare.
-
-    Args:
-        view: the question.
-        index: its index from then on.
-    """
+    """Has every question read one branch first, then a second: without them there is nothing to compare."""
     return jnp.select([view.opened == 0, view.opened == 1], [jnp.inf, jnp.finfo(jnp.float32).max], index)
 
 
@@ -143,9 +138,6 @@ def doubt(view: View) -> Float32[Array, ""]:
     """Computes the probability that the runner-up is given more often than the leader, a uniform prior given.
 
     It is one less ASC's confidence, in full precision where it is small.
-
-    Args:
-        view: the question.
     """
     vote = view.vote_finals()
     return jnp.asarray(_doubts(view.width), jnp.float32)[vote.top1, vote.top2]
@@ -160,20 +152,12 @@ def _doubts(width: int) -> Float[np.ndarray, "W+1 W+1"]:
 
 
 def mean_tokens(view: View) -> Float32[Array, ""]:
-    """Computes the mean tokens of the branches that a question has read; 0 before the first.
-
-    Args:
-        view: the question.
-    """
+    """Computes the mean tokens of the branches that a question has read; 0 before the first."""
     return view.tokens / jnp.maximum(view.opened, 1).astype(jnp.float32)
 
 
 def dirichlet_gain(view: View) -> Float32[Array, ""]:
-    """Computes what h more branches add to the share of the answer, divided by h, at the best h.
-
-    Args:
-        view: the question.
-    """
+    """Computes what h more branches add to the share of the answer, divided by h, at the best h."""
     vote = view.vote_finals()
     more = 2.0 ** np.arange(view.width.bit_length())  # up to W
     first, second, total = vote.top1 + 1.0, vote.top2 + 1.0, vote.voters + 3.0

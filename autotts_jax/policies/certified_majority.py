@@ -92,9 +92,6 @@ def log_e_values(width: int) -> Float[np.ndarray, "W+1 W+1"]:
     """Tabulates the logarithm of what bets on one of two answers have paid, by how many were won and lost.
 
     It is that of the mean of (2θ)^won (2 - 2θ)^lost over θ in (½, 1].
-
-    Args:
-        width: W, the largest number of bets won, and of bets lost.
     """
     import scipy.special  # here, as few need it and each sealed process would import it
 

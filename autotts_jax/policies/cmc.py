@@ -235,12 +235,7 @@ class CMC(Controller):
 
 
 def completion_rank(round_: Array, depth: Int32[Array, " W"]) -> Int32[Array, " W"]:
-    """Orders completions: by round, then the branch that was read most, then branch order.
-
-    Args:
-        round_: the round in which branches are read to their end.
-        depth: intervals read of each branch before it.
-    """
+    """Orders completions: by round, then the branch that was read most, then branch order."""
     order = jnp.arange(depth.shape[0], dtype=jnp.int32)
     return (round_ * MOST_READS + (MOST_READS - depth)) * depth.shape[0] + order
 

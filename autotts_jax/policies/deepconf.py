@@ -101,11 +101,6 @@ class DeepConf(Controller):
 def bar_of(score: Float32[Array, " W"], branches: Bool[Array, " W"], keep: float) -> Float32[Array, ""]:
     """Computes the score that a share of some branches reaches.
 
-    Args:
-        score: score of each branch.
-        branches: the branches.
-        keep: η, the share in percent.
-
     Returns:
         The (100 - η)th percentile of their scores, interpolated linearly; NaN if there are none.
     """

@@ -43,20 +43,11 @@ class EarlyExit(Controller):
 
     @abc.abstractmethod
     def begin(self, view: View) -> Any:
-        """Gives what the rule remembers before any branch is read.
-
-        Args:
-            view: the episode, in which nothing is opened.
-        """
+        """Gives what the rule remembers before any branch is read."""
 
     @abc.abstractmethod
     def follow(self, state: Any, view: View, fresh: Bool[Array, " W"]) -> tuple[Any, Bool[Array, " W"]]:
         """Looks at the next probe of some branches.
-
-        Args:
-            state: what the rule remembers.
-            view: what the episode has revealed.
-            fresh: the branches that have a new probe.
 
         Returns:
             What it remembers then, and the branches that are settled.

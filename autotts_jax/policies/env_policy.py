@@ -98,10 +98,6 @@ class EnvController(Controller):
     def begin(self, view: View, own: Any) -> PolicyMemory:
         """Makes the memory at the start of an episode.
 
-        Args:
-            view: the episode.
-            own: what the policy remembers.
-
         Raises:
             InputError: the episode's width is not the environment's.
         """
@@ -116,12 +112,7 @@ class EnvController(Controller):
         return PolicyMemory(own, Before.of(view), tracker, history, jnp.int32(0))
 
     def observe(self, memory: PolicyMemory, view: View) -> tuple[PolicyMemory, Observation]:
-        """Takes notice of what the last step has shown, and makes the observation.
-
-        Args:
-            memory: what goes on beside the episode.
-            view: what the episode has revealed.
-        """
+        """Takes notice of what the last step has shown, and makes the observation."""
         memory = memory._replace(
             before=Before.of(view),
             tracker=observations.track(memory.tracker, memory.before, view, self.env.atomic),
@@ -131,13 +122,7 @@ class EnvController(Controller):
         return memory, self.env.observe(view, memory.tracker, memory.history, memory.time, limit, gamma)
 
     def step(self, memory: PolicyMemory, view: View, action: Array) -> tuple[PolicyMemory, Action]:
-        """Takes a step of the environment.
-
-        Args:
-            memory: what goes on beside the episode.
-            view: what the episode has revealed.
-            action: the action.
-        """
+        """Takes a step of the environment."""
         decoded, _ = self.env.decode(view, action)
         over = memory.time >= self._limit(view)
         decoded = decoded._replace(stop=jnp.where(over, StopReason.STEP_LIMIT, decoded.stop))
@@ -231,10 +216,6 @@ def as_controller(policy: EnvPolicy, gamma: float, max_steps: int | None = None)
 def check_policy(policy: Any, method: str) -> None:
     """Checks that a policy has its environment and a method.
 
-    Args:
-        policy: the policy.
-        method: name of the method.
-
     Raises:
         InputError: it lacks one of them.
     """
@@ -253,9 +234,6 @@ def check_policy(policy: Any, method: str) -> None:
 def check_gamma(gamma: float) -> None:
     """Checks that γ is a price.
 
-    Args:
-        gamma: γ.
-
     Raises:
         InputError: it is negative or too large.
     """
@@ -264,12 +242,6 @@ def check_gamma(gamma: float) -> None:
 
 def check_action(name: str, space: spaces.Space[Any], action: Any, batch: tuple[int, ...]) -> None:
     """Checks the shape and dtype of an action or a batch of actions.
-
-    Args:
-        name: name of the policy, for messages.
-        space: the environment's action space.
-        action: the action.
-        batch: leading axes of a batch; empty for one action.
 
     Raises:
         InputError: the action does not fit the space.

@@ -85,12 +85,7 @@ class HostController(EnvController):
         return self.step(memory, view, memory.own)
 
     def show(self, memory: PolicyMemory, view: View) -> tuple[Observation, Bool[Array, " A"]]:
-        """Makes what the policy is asked with: the observation as in Gymnasium, and the action mask.
-
-        Args:
-            memory: what goes on beside the episode.
-            view: what the episode has revealed.
-        """
+        """Makes what the policy is asked with: the observation as in Gymnasium, and the action mask."""
         _, observation = self.observe(memory, view)
         if isinstance(observation, dict):
             observation = dict(observation)

@@ -22,13 +22,6 @@ def player_from_object(
 ) -> Player:
     """Makes a player of an object in this process.
 
-    Args:
-        found: a controller, its class, a family, or a policy for an environment; no released program.
-        path: where it was found, or what it is called.
-        value: the setting that is asked for; None for all.
-        gamma: γ that a policy for an environment is shown where ``value`` is None.
-        trusted: whether it is somebody's code; by its class when None.
-
     Raises:
         InputError: it cannot be made a player.
     """
@@ -90,10 +83,6 @@ def _is_player(found: Any) -> bool:
 
 def of_family(family: Family, value: float | None) -> Player:
     """Makes a player of a member of a family, or of all of them.
-
-    Args:
-        family: the family.
-        value: the member's value; None for all.
 
     Raises:
         InputError: the family has no values, or no member at the value.

@@ -31,9 +31,6 @@ class OneByOne(Controller):
     def sure(self, view: View) -> tuple[Bool[Array, ""], Int32[Array, ""] | int]:
         """Tells whether to answer now; asked after each branch.
 
-        Args:
-            view: the episode, all of whose opened branches are finished.
-
         Returns:
             Whether to answer; and where not, how many more branches it takes at least.
         """

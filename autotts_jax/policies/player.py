@@ -268,12 +268,7 @@ class Seal:
 
 
 def warn_of_distance(player: Player, scale: Scale) -> None:
-    """Warns where questions are far from what a learned player was trained on.
-
-    Args:
-        player: the player.
-        scale: the scale of the questions.
-    """
+    """Warns where questions are far from what a learned player was trained on."""
     if player.trained_on and (far := scale.beyond(player.trained_on)):
         warnings.warn(
             f"{player.name} was trained on {far}; measure it before you rely on it, or train one for this",
@@ -284,10 +279,6 @@ def warn_of_distance(player: Player, scale: Scale) -> None:
 
 def check_branches_of(player: Player, width: int) -> None:
     """Checks that no setting of a player reads more branches than an episode can open.
-
-    Args:
-        player: the player; what its values are called is its ``value_name``.
-        width: W.
 
     Raises:
         InputError: one does.
@@ -302,10 +293,6 @@ def check_branches_of(player: Player, width: int) -> None:
 
 def fitting(player: Player, width: int) -> Player | None:
     """Leaves out the settings of a family that read more branches than an episode can open.
-
-    Args:
-        player: the player; one with a single setting, which was asked for, stays as it is.
-        width: W.
 
     Returns:
         The player with the others; None where no setting fits.
@@ -325,12 +312,7 @@ def fitting(player: Player, width: int) -> Player | None:
 
 
 def name_of(name: str, value: float | None) -> str:
-    """Writes a setting as ``name@value``, as `autotts_jax.policies.select` reads it.
-
-    Args:
-        name: the player's name.
-        value: the value; None for the name alone.
-    """
+    """Writes a setting as ``name@value``, as `autotts_jax.policies.select` reads it."""
     return name if value is None else f"{name}@{value:g}"
 
 
@@ -482,26 +464,13 @@ _KEYS = ("answer_keys", "_labels", "_revealed_keys")
 
 
 def all_episodes(player: Player, dataset: ProbeDataset, orders: BranchOrders) -> Episodes:
-    """Lists every question under every branch order with every setting.
-
-    Args:
-        player: the player.
-        dataset: the questions.
-        orders: branch orders of each question.
-    """
+    """Lists every question under every branch order with every setting."""
     setting, row, question = np.indices((len(player.values), orders.num_rows, len(dataset)))
     return Episodes(question.reshape(-1), row.reshape(-1), setting.reshape(-1))
 
 
 def play_of(player: Player, dataset: ProbeDataset, orders: BranchOrders, results: Results) -> Play:
-    """Makes a player's play of what a rollout of `all_episodes` came to.
-
-    Args:
-        player: the player.
-        dataset: the questions.
-        orders: branch orders of each question.
-        results: the results of the episodes.
-    """
+    """Makes a player's play of what a rollout of `all_episodes` came to."""
     shape = (len(player.values), orders.num_rows, len(dataset))
     columns = results._asdict()
     columns = {name: column.reshape(shape) for name, column in columns.items() if np.ndim(column) == 1}
@@ -517,10 +486,6 @@ def play_of(player: Player, dataset: ProbeDataset, orders: BranchOrders, results
 
 def answer_texts(dataset: ProbeDataset, ids: Int[np.ndarray, "V S Q"]) -> np.ndarray[Any, Any]:
     """Spells answers.
-
-    Args:
-        dataset: Q questions.
-        ids: ids of answers.
 
     Returns:
         The texts, None for ``NONE``. Shape (V, S, Q).

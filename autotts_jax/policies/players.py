@@ -223,12 +223,6 @@ def of_code(
 ) -> SealedPlayer | ProgramPlayer:
     """Makes a player of code, which is loaded in a process of its own and never in this one.
 
-    Args:
-        code: the code.
-        value: the setting that is asked for; None for all.
-        gamma: γ that a policy for an environment is shown where ``value`` is None.
-        sealing: how the code is run.
-
     Raises:
         SandboxError: the code cannot be loaded, or is nothing that can play.
         LevelError: the machine does not offer the sandbox.

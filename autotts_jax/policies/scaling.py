@@ -17,9 +17,6 @@ Made = TypeVar("Made", bound=Controller)
 def constants(controller: Controller) -> tuple[str, ...]:
     """Names the constants of a controller: those of its leaves that are single numbers, but for booleans.
 
-    Args:
-        controller: the controller, a pytree.
-
     Returns:
         Names, as ``patience`` for a field and ``rule.patience`` for a field of a field.
     """
@@ -31,10 +28,6 @@ def scaled(controller: Made, factors: Mapping[str, float]) -> Made:
     """Multiplies constants of a controller; whole numbers are rounded, half to even.
 
     They keep to the least and the largest number that `within` declares, and whole ones to those of int32.
-
-    Args:
-        controller: the controller, a pytree.
-        factors: a factor for each constant that changes, by the name that `constants` gives it.
 
     Returns:
         A controller of the same class; what plays the one plays the other without another compilation.

@@ -57,9 +57,6 @@ class SingleBranch(Controller):
 def check_patience(value: float) -> int:
     """Checks that a patience is a whole number of probes.
 
-    Args:
-        value: the patience.
-
     Raises:
         InputError: it is not whole, or below 2.
     """

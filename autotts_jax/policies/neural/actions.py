@@ -34,71 +34,35 @@ class ActionHead(abc.ABC):
 
     @abc.abstractmethod
     def environment(self, width: int, signals: Sequence[str] = ()) -> Environment:
-        """Makes the environment whose actions these are.
-
-        Args:
-            width: W, branches that an episode can open.
-            signals: names of the signals that its views show.
-        """
+        """Makes the environment whose actions these are."""
 
     @abc.abstractmethod
     def mask(self, view: View) -> Any:
-        """Finds the admissible actions.
-
-        Args:
-            view: what the episode has revealed.
-        """
+        """Finds the admissible actions."""
 
     @abc.abstractmethod
     def logits(self, outputs: Outputs, mask: Any) -> Any:
-        """Turns the network's outputs into logits, `IMPOSSIBLE` for what is not admissible.
-
-        Args:
-            outputs: the network's outputs.
-            mask: the admissible actions.
-        """
+        """Turns the network's outputs into logits, `IMPOSSIBLE` for what is not admissible."""
 
     @abc.abstractmethod
     def greedy(self, logits: Any) -> Any:
-        """Returns the most likely action.
-
-        Args:
-            logits: masked logits.
-        """
+        """Returns the most likely action."""
 
     @abc.abstractmethod
     def sample(self, key: PRNGKeyArray, logits: Any) -> Any:
-        """Draws an action.
-
-        Args:
-            key: random key.
-            logits: masked logits.
-        """
+        """Draws an action."""
 
     @abc.abstractmethod
     def log_prob(self, logits: Any, action: Any) -> Float[Array, ""]:
-        """Computes the log-probability of an action.
-
-        Args:
-            logits: masked logits.
-            action: the action.
-        """
+        """Computes the log-probability of an action."""
 
     @abc.abstractmethod
     def entropy(self, logits: Any) -> Float[Array, ""]:
-        """Computes the entropy in nats.
-
-        Args:
-            logits: masked logits.
-        """
+        """Computes the entropy in nats."""
 
     @abc.abstractmethod
     def for_environment(self, action: Any) -> Int32[Array, "..."]:
-        """Converts an action to the environment's encoding.
-
-        Args:
-            action: the action.
-        """
+        """Converts an action to the environment's encoding."""
 
 
 # --- rounds ---------------------------------------------------------------------------------------------
@@ -172,9 +136,6 @@ class RoundsHead(ActionHead):
         """Finds the admissible actions: live branches are pruned or read, all others are held.
 
         So that every round makes progress, the first opens branches, and one without live branches answers.
-
-        Args:
-            view: what the episode has revealed.
         """
         count, live = jnp.array(OPENINGS), view.live
         began = view.opened > 0

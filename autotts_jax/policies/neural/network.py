@@ -115,11 +115,7 @@ class RecurrentState(NamedTuple):
 
 
 def initial_state(width: int) -> RecurrentState:
-    """Makes the recurrent state before the first step.
-
-    Args:
-        width: W, branches that an episode can open.
-    """
+    """Makes the recurrent state before the first step."""
     zero = jnp.float32(0)
     return RecurrentState(
         observations.start_tracking(width),
@@ -220,12 +216,6 @@ class PolicyNetwork(nnx.Module):
     the inputs of the episode. It computes the outputs of the episode, and shifts the hidden layer of a second
     network that reads each branch once more and computes its outputs. A separate layer, zero at first, weighs
     the votes of finished branches.
-
-    Args:
-        hidden: width of the layers.
-        branch_outputs: B, outputs for each branch.
-        signals: S, signals that are read of each branch.
-        rngs: random number generators of the initial parameters.
     """
 
     def __init__(self, hidden: int, branch_outputs: int, signals: int = 0, *, rngs: nnx.Rngs):
@@ -241,11 +231,7 @@ class PolicyNetwork(nnx.Module):
         self.of_vote = nnx.Linear(vote, 1, use_bias=False, kernel_init=equal, rngs=rngs)
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        """Applies the network.
-
-        Args:
-            inputs: as `encode` computes them.
-        """
+        """Applies the network."""
         branches = inputs.branches
         active = branches[BRANCH_INPUTS.index("active")]
         embedded = nnx.relu(_of_each(self.embed, branches))
@@ -255,11 +241,7 @@ class PolicyNetwork(nnx.Module):
         return Outputs(self.of_episode(trunk), _of_each(self.of_branch, look))
 
     def log_weights(self, inputs: Float[Array, "V W"]) -> Float[Array, " W"]:
-        """Computes the logarithm of the weight of each branch's vote.
-
-        Args:
-            inputs: as `vote_inputs` computes them.
-        """
+        """Computes the logarithm of the weight of each branch's vote."""
         return _of_each(self.of_vote, inputs)[0]
 
 

@@ -133,47 +133,26 @@ def _with_gamma(policy: NeuralPolicy, gamma: float) -> NeuralPolicy:
 
 
 def head_of(parameters: Parameters) -> ActionHead:
-    """Finds the action head of a network from the shapes of its parameters.
-
-    Args:
-        parameters: the network's parameters.
-    """
+    """Finds the action head of a network from the shapes of its parameters."""
     outputs = parameters["of_branch"]["bias"].shape[-1]
     return next(head for head in HEADS.values() if head.branch_outputs == outputs)
 
 
 def apply_network(parameters: Parameters, inputs: Inputs, mask: Any) -> Any:
-    """Computes the masked logits of the action head.
-
-    Args:
-        parameters: the network's parameters.
-        inputs: what the network reads.
-        mask: the admissible actions.
-    """
+    """Computes the masked logits of the action head."""
     with jax.default_matmul_precision(PRECISION):
         return head_of(parameters).logits(_network(parameters)(inputs), mask)
 
 
 def decide(parameters: Parameters, inputs: Inputs, view: View) -> Action:
-    """Decides on the most likely action.
-
-    Args:
-        parameters: the network's parameters.
-        inputs: what the network reads of the episode.
-        view: what the episode has revealed.
-    """
+    """Decides on the most likely action."""
     head = head_of(parameters)
     logits = apply_network(parameters, inputs, head.mask(view))
     return head.environment(view.width).decode(view, head.for_environment(head.greedy(logits)))[0]
 
 
 def log_weights(parameters: Parameters, inputs: Float[Array, "V W"]) -> Float[Array, " W"]:
-    """Computes the logarithm of the weight of each branch's vote.
-
-    Args:
-        parameters: the network's parameters.
-        inputs: `vote_inputs` of the branches.
-    """
+    """Computes the logarithm of the weight of each branch's vote."""
     with jax.default_matmul_precision(PRECISION):
         return _network(parameters).log_weights(inputs)
 

@@ -25,11 +25,7 @@ Says = Mapping[str, Any]
 
 
 def is_program(found: Any) -> bool:
-    """Tells whether something is the class of a released program.
-
-    Args:
-        found: anything.
-    """
+    """Tells whether something is the class of a released program."""
     return isinstance(found, type) and hasattr(found, "solve")
 
 

@@ -72,15 +72,7 @@ class _Kept(NamedTuple):
 
 
 class Flight:
-    """Episodes in flight.
-
-    Args:
-        table: what they read.
-        shape: the shape of messages.
-        fields: what of views is sent.
-        parts: the parts of actions.
-        critical_path: count the tokens on the critical path.
-    """
+    """Episodes in flight."""
 
     def __init__(
         self,
@@ -106,11 +98,7 @@ class Flight:
         self._lanes = jax.tree.map(lambda leaf: np.zeros((shape.lanes, *leaf.shape), leaf.dtype), shapes)
 
     def warm_up(self, parts: Iterable[Sequence[str]]) -> None:
-        """Has JAX compile what will be called.
-
-        Args:
-            parts: the parts of each kind of actions.
-        """
+        """Has JAX compile what will be called."""
         lanes, none = self._lanes, np.zeros(self._shape.lanes, bool)
         nowhere = none.astype(np.int32)
         self.begin(none, nowhere, nowhere)
@@ -133,13 +121,7 @@ class Flight:
     def begin(
         self, fresh: Bool[np.ndarray, " L"], question: Int[np.ndarray, " L"], row: Int[np.ndarray, " L"]
     ) -> None:
-        """Begins episodes.
-
-        Args:
-            fresh: the lanes that they begin in.
-            question: the question of each lane.
-            row: its row of the branch orders.
-        """
+        """Begins episodes."""
         self._labels.forget(fresh)
         self._lanes, self._shown = self._begin(
             self._table, self._lanes, fresh, question, row, shape=self._shape, kept=self._kept
@@ -151,23 +133,13 @@ class Flight:
         return {name: fields[name] for name in self._fields}
 
     def step(self, action: Mapping[str, np.ndarray], moves: Bool[np.ndarray, " L"], counts: bool) -> None:
-        """Carries out the actions of all lanes.
-
-        Args:
-            action: the parts of the actions.
-            moves: the lanes that they are carried out in; others stay as they are.
-            counts: whether that is a round, which `end_of_round` may end.
-        """
+        """Carries out the actions of all lanes."""
         self._lanes, self._shown = self._step(
             self._table, self._lanes, action, moves, np.bool_(counts), shape=self._shape, kept=self._kept
         )
 
     def results(self, leader: Int[np.ndarray, " L"]) -> dict[str, np.ndarray]:
-        """What the episodes have come to.
-
-        Args:
-            leader: the branch whose answer is that of each lane.
-        """
+        """What the episodes have come to."""
         return {name: np.asarray(of) for name, of in _results(self._table, self._lanes, leader).items()}
 
 

@@ -49,11 +49,7 @@ class Record:
 
 
 def records(matrix: ProbeMatrix) -> list[Record]:
-    """The questions of a probe matrix as records.
-
-    Args:
-        matrix: the matrix.
-    """
+    """The questions of a probe matrix as records."""
     answers, lengths, tokens, interval = (
         np.asarray(array).tolist()
         for array in (matrix.answers, matrix.lengths, matrix.tokens, matrix.interval)
@@ -80,9 +76,6 @@ class Bounded:
     def for_free(self, reply: int) -> int:
         """Counts an action that reads nothing, and passes its reply on.
 
-        Args:
-            reply: the reply.
-
         Raises:
             LedgerError: there were too many.
         """
@@ -96,11 +89,6 @@ class Bounded:
 
 class Ledger(Bounded):
     """The books of one episode.
-
-    Args:
-        record: the question.
-        order: the branches that can be opened, in opening order.
-        budget: the most tokens that may be charged; None for no limit.
 
     Attributes:
         depth: l_i, intervals read of each opened branch.
@@ -148,9 +136,6 @@ class Ledger(Bounded):
     def act(self, request: int) -> int:
         """Carries out an action.
 
-        Args:
-            request: `NEW`, `MORE`, `FULL`, `SEQUENTIAL_TOKENS` or `TOKENS`, plus the branch in opening order.
-
         Returns:
             The reply, as `autotts_jax.policies.sealed.question.Ask` has it.
 
@@ -195,9 +180,6 @@ class Ledger(Bounded):
 
     def answer(self, label: int) -> int:
         """Looks up the id of an answer.
-
-        Args:
-            label: its label.
 
         Returns:
             Its id; ``NONE`` where the episode has shown no such answer.

@@ -144,12 +144,6 @@ class SealedPlayer(Player):
 class _Deciding:
     """A child that says what to do in many episodes.
 
-    Args:
-        player: the player.
-        child: the child.
-        shape: the shape of messages.
-        factors: see `autotts_jax.policies.scaling`.
-
     Attributes:
         fields: names of the fields of views that it is shown.
         first: the parts of the action before the first look; None where there is none.
@@ -178,25 +172,14 @@ class _Deciding:
     def init(
         self, shown: Mapping[str, np.ndarray], fresh: Bool[np.ndarray, " L"], setting: Int[np.ndarray, " L"]
     ) -> dict[str, np.ndarray] | None:
-        """Begins episodes; gives the parts of the action before the first look, None where there is none.
-
-        Args:
-            shown: fields of views.
-            fresh: the lanes that begin.
-            setting: the setting of each lane.
-        """
+        """Begins episodes; gives the parts of the action before the first look, None where there is none."""
         arrays = {**shown, "fresh": fresh, "setting": setting.astype(np.int16)}
         wanted = None if self.first is None else ("stop", *self.first)
         message = self._ask({"do": "init"}, arrays, self._size(wanted or ()))
         return None if wanted is None else self._action(message, wanted)
 
     def act(self, shown: Mapping[str, np.ndarray], running: Bool[np.ndarray, " L"]) -> dict[str, np.ndarray]:
-        """Gives the parts of an action for each lane.
-
-        Args:
-            shown: fields of views.
-            running: the lanes whose episodes go on.
-        """
+        """Gives the parts of an action for each lane."""
         wanted = ("stop", *self.parts)
         message = self._ask({"do": "act"}, {**shown, "running": running}, self._size(wanted))
         action = self._action(message, wanted)
@@ -208,12 +191,7 @@ class _Deciding:
         return action
 
     def answer(self, ended: Bool[np.ndarray, " L"], opened: Int[np.ndarray, " L"]) -> Int[np.ndarray, " L"]:
-        """Gives the branch that leads the vote of each lane; ``NONE`` where its episode goes on.
-
-        Args:
-            ended: the lanes whose episodes have ended.
-            opened: the number of opened branches of each lane.
-        """
+        """Gives the branch that leads the vote of each lane; ``NONE`` where its episode goes on."""
         message = self._ask({"do": "answer"}, {}, self._size(("leader",)))
         leader = np.where(ended, self._array(message, "leader"), NONE)
         astray = (leader < NONE) | (leader >= opened) & (leader != NONE)
@@ -251,16 +229,7 @@ class _Deciding:
 
 
 class _Rollout:
-    """Plays every question under every branch order with every setting.
-
-    Args:
-        player: the player.
-        child: decides.
-        dataset: the questions.
-        orders: branch orders of each question.
-        budget: token budget of an episode; None for no limit.
-        critical_path: count the tokens on the critical path.
-    """
+    """Plays every question under every branch order with every setting."""
 
     def __init__(
         self,
@@ -373,13 +342,7 @@ def _shape_of(player: SealedPlayer, view: View) -> Shape:
 
 
 class _Decider:
-    """Decides in a single episode by asking a child; see `stepping.Decider`.
-
-    Args:
-        player: the player.
-        child: the child.
-        view: the episode, in which nothing is opened.
-    """
+    """Decides in a single episode by asking a child; see `stepping.Decider`."""
 
     def __init__(self, player: SealedPlayer, child: Child, view: View):
         self.name, self.signals = player.name, player.signals

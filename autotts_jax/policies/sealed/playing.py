@@ -27,12 +27,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Deciding:
-    """Answers what the parent asks of a player's controllers.
-
-    Args:
-        channel: to the parent.
-        player: the player, which has ``controllers`` and may have a ``pause``, as rollouts take them.
-    """
+    """Answers what the parent asks of a player's controllers."""
 
     def __init__(self, channel: Channel, player: Player):
         self._channel = channel
@@ -185,9 +180,6 @@ def _pick(mask: Any, new: Any, old: Any) -> Any:
 def constants_of(player: Player) -> tuple[str, ...]:
     """Names the constants of a player's controllers.
 
-    Args:
-        player: the player.
-
     Returns:
         At most `MOST_CONSTANTS` names, of which all can be shown; none of a player that is not a controller.
     """
@@ -196,9 +188,5 @@ def constants_of(player: Player) -> tuple[str, ...]:
 
 
 def is_name(value: Any) -> bool:
-    """Tells whether something can be a name that code chooses.
-
-    Args:
-        value: anything.
-    """
+    """Tells whether something can be a name that code chooses."""
     return isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST_NAME

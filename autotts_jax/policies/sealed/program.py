@@ -192,15 +192,7 @@ class ProgramPlayer(Player):
 
 
 class _Run:
-    """One setting of a program over many episodes.
-
-    Args:
-        player: the program.
-        dataset: the questions.
-        orders: branch orders of each question.
-        budget: token budget of an episode; None for no limit.
-        value: β; None for none.
-    """
+    """One setting of a program over many episodes."""
 
     def __init__(
         self,
@@ -296,9 +288,6 @@ class EpisodeSlot:
 class Scheduler:
     """The slots of a child, which plays their episodes in turns.
 
-    Args:
-        child: the child.
-
     Attributes:
         child: the child.
         texts: spellings of answers that the child has not been told yet.
@@ -314,12 +303,7 @@ class Scheduler:
         return not self._turns
 
     def assign(self, slots: Sequence[EpisodeSlot], job: Mapping[str, Any]) -> None:
-        """Has the child begin.
-
-        Args:
-            slots: what it plays.
-            job: what it is told to play.
-        """
+        """Has the child begin."""
         self._seats = slots
         self._turns = deque(slots)
         if slots:
@@ -328,9 +312,6 @@ class Scheduler:
 
     def answer(self, requests: Sequence[int]) -> None:
         """Replies to what the child asks.
-
-        Args:
-            requests: of one slot after another: who has been answered first asks first.
 
         Raises:
             LedgerError: a request cannot be.
@@ -357,11 +338,7 @@ class Scheduler:
         self.texts.clear()
 
     def failed(self, says: Mapping[str, Any]) -> InputError:
-        """Makes an error of what the child says went wrong.
-
-        Args:
-            says: what it says.
-        """
+        """Makes an error of what the child says went wrong."""
         number = says.get("slot")
         if not isinstance(number, int) or not 0 <= number < len(self._seats):
             return self.child.broke_protocol("a message that nobody asked for")
@@ -416,9 +393,6 @@ class Waits:
     def until_any(self, descriptors: Sequence[int]) -> list[int]:
         """Waits until something has arrived, or it is time to look after children.
 
-        Args:
-            descriptors: where it may arrive.
-
         Returns:
             Those at which something has arrived; there may be none.
         """
@@ -446,12 +420,7 @@ def _look_after(scheduler: Scheduler) -> None:
 
 
 class _Replayed(EpisodeSlot):
-    """Episodes of recorded questions.
-
-    Args:
-        run: has the episodes; there is one for this slot.
-        texts: takes spellings that the child is to be told.
-    """
+    """Episodes of recorded questions."""
 
     def __init__(self, run: _Run, texts: list[str]):
         self._run = run
@@ -485,11 +454,6 @@ class _Replayed(EpisodeSlot):
 
 class _Stepped(Bounded, EpisodeSlot):
     """One episode, whose actions an executor carries out.
-
-    Args:
-        stepper: passes actions to the executor; nothing is opened yet.
-        player: the program.
-        texts: takes spellings that the child is to be told.
 
     Attributes:
         ended: what the episode came to, when it is over.

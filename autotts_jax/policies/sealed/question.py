@@ -48,11 +48,6 @@ class ProgramQuestion:
 
     Branches are numbered in the order in which they are opened. Answers are shown as labels, which are equal
     where answers are and mean nothing outside the episode, or as they are spelled.
-
-    Args:
-        ask: makes requests.
-        table: what replies stand for.
-        width: branches that can be opened.
     """
 
     __slots__ = ("_ask", "_shown", "_table", "_width")
@@ -83,9 +78,6 @@ class ProgramQuestion:
 
     def probe_more(self, index: int) -> tuple[str, bool]:
         """CONTINUE, then PROBE; a finished branch repeats its final answer at no cost.
-
-        Args:
-            index: the branch.
 
         Returns:
             The branch's latest answer, and whether the branch is finished.

@@ -39,16 +39,7 @@ def play(
     spelled: bool,
     slots: int,
 ) -> None:
-    """Plays a program's episodes until the parent has no further one.
-
-    Args:
-        channel: to the parent, which holds the questions.
-        program: the program's class.
-        config: what each instance is constructed with; each gets a copy.
-        width: W, branches that an episode can open.
-        spelled: whether answers are shown as they are spelled.
-        slots: episodes that are under way at a time.
-    """
+    """Plays a program's episodes until the parent has no further one."""
     turns = _Turns(channel.words)
 
     def play_slot(slot: int) -> None:
@@ -76,11 +67,7 @@ def play(
 
 
 class _Turns:
-    """Runs functions in turns, each on a stack of its own.
-
-    Args:
-        words: to the parent, which replies to requests in the order in which they are made.
-    """
+    """Runs functions in turns, each on a stack of its own."""
 
     def __init__(self, words: IntChannel):
         self._words = words
@@ -134,10 +121,6 @@ class _Turns:
 
 class _Spellings:
     """Answers as they are spelled, which the parent says when an episode first sees one.
-
-    Args:
-        channel: to the parent.
-        ask: makes requests.
 
     Attributes:
         table: see `ProgramQuestion`.

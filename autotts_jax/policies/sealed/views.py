@@ -49,11 +49,7 @@ class Shape(NamedTuple):
         return self.width * self.max_depth
 
     def most(self, name: str) -> int | None:
-        """The largest number that a field or a part of an action needs; None where that is not known.
-
-        Args:
-            name: its name.
-        """
+        """The largest number that a field or a part of an action needs; None where that is not known."""
         if name in (LABELS, REVEALED, KEYS):
             return max(self.num_keys, np.iinfo(np.uint8).max)  # ids, for which there may be fewer labels
         if name in _DEPTHS:
@@ -61,21 +57,12 @@ class Shape(NamedTuple):
         return self.width if name in _BRANCHES else {"repeat": ROUND_LIMIT}.get(name)
 
     def dtype(self, name: str, dtype: Any = np.int32) -> np.dtype[Any]:
-        """The dtype of a field or a part of an action in messages.
-
-        Args:
-            name: its name.
-            dtype: its dtype elsewhere.
-        """
+        """The dtype of a field or a part of an action in messages."""
         most = self.most(name)
         return np.dtype(dtype) if most is None else np.min_scalar_type(-1 - most)
 
     def of_action(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and dtype of a part of actions, of ``stop`` or of the ``leader`` of votes.
-
-        Args:
-            name: its name.
-        """
+        """Shape and dtype of a part of actions, of ``stop`` or of the ``leader`` of votes."""
         each = (self.width,) if name in (*MASKS, "advance") else ()
         return (self.lanes, *each), self.dtype(name, bool if name in MASKS else np.int32)
 
@@ -103,22 +90,13 @@ class Shape(NamedTuple):
 
 
 def named(view: View) -> dict[str, Any]:
-    """Names the arrays of a view.
-
-    Args:
-        view: the view.
-    """
+    """Names the arrays of a view."""
     leaves = jax.tree_util.tree_leaves_with_path(view)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
 def view_of(like: View, fields: Mapping[str, Any]) -> View:
-    """Makes a view of fields; what nobody asked for is 0 in it.
-
-    Args:
-        like: a view of shapes and dtypes, as `Shape.view` gives it.
-        fields: arrays by the names of `named`.
-    """
+    """Makes a view of fields; what nobody asked for is 0 in it."""
     leaves = [
         fields[name].astype(leaf.dtype) if name in fields else jnp.zeros(leaf.shape, leaf.dtype)
         for name, leaf in named(like).items()
@@ -128,11 +106,7 @@ def view_of(like: View, fields: Mapping[str, Any]) -> View:
 
 
 def parts_of(action: Action) -> tuple[str, ...]:
-    """Names the parts of an action that are not known to do nothing when it is traced.
-
-    Args:
-        action: the action.
-    """
+    """Names the parts of an action that are not known to do nothing when it is traced."""
     given = action._asdict()
     once = isinstance(action.repeat, int) and action.repeat == 1
     left_out = {name for name, part in given.items() if part is None or is_left_out(part)}
@@ -141,12 +115,7 @@ def parts_of(action: Action) -> tuple[str, ...]:
 
 
 def packed(action: Action, shape: Shape) -> dict[str, Any]:
-    """Makes arrays of what `parts_of` names and of the reason to stop; counts are limited by what there is.
-
-    Args:
-        action: the action.
-        shape: the shape of messages.
-    """
+    """Makes arrays of what `parts_of` names and of the stop reason; counts are limited by what there is."""
     parts = {name: jnp.asarray(getattr(action, name)) for name in parts_of(action)}
     parts = {
         name: jnp.clip(part.astype(jnp.int32), 0, shape.most(name)).astype(shape.dtype(name))
@@ -158,12 +127,7 @@ def packed(action: Action, shape: Shape) -> dict[str, Any]:
 
 
 class Labels:
-    """Numbers the answers of each lane in the order in which they are shown, in place of their ids.
-
-    Args:
-        lanes: L, the number of lanes.
-        vocabulary: one more than the largest id.
-    """
+    """Numbers the answers of each lane in the order in which they are shown, in place of their ids."""
 
     def __init__(self, lanes: int, vocabulary: int):
         self._labels = np.full((lanes, vocabulary), NONE, np.int32)
@@ -171,23 +135,14 @@ class Labels:
         self._before: tuple[np.ndarray, np.ndarray] | None = None
 
     def forget(self, fresh: Bool[np.ndarray, " L"]) -> None:
-        """Begins again in some lanes.
-
-        Args:
-            fresh: those lanes.
-        """
+        """Begins again in some lanes."""
         self._labels[fresh], self._count[fresh] = NONE, 0
         if self._before is not None:
             for shown in self._before:
                 shown[fresh] = NONE
 
     def put(self, fields: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Replaces the ids among the fields of views by labels.
-
-        Args:
-            fields: arrays by name, with a leading axis L; `REVEALED` is among them where it or `LABELS` are
-                sent.
-        """
+        """Replaces the ids among the fields of views by labels."""
         if REVEALED in fields:
             revealed, keys = self._of(fields[REVEALED]), fields[KEYS]
             known = np.take_along_axis(self._labels, np.maximum(keys, 0).astype(np.intp), 1)

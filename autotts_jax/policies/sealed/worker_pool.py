@@ -72,12 +72,6 @@ class WorkerPool:
     """Children that run one piece of code.
 
     A child ends with the thread that started it, so each thread is given those that it started itself.
-
-    Args:
-        code: the code.
-        sandbox: limits.
-        value: the setting that is asked for; None for all.
-        gamma: γ that a policy for an environment is shown where nothing else is said.
     """
 
     def __init__(
@@ -94,22 +88,12 @@ class WorkerPool:
         return WorkerPool, (self.code, self._sandbox, self._job["value"], self._gamma)
 
     def at(self, value: float | None) -> WorkerPool:
-        """Gives children of another setting.
-
-        Args:
-            value: the setting.
-        """
+        """Gives children of another setting."""
         return WorkerPool(self.code, self._sandbox, value, self._gamma)
 
     @contextlib.contextmanager
     def children(self, number: int, *, fresh: int = 0) -> Iterator[tuple[list[Child], list[Child]]]:
         """Lends children, which have loaded the code and stand still.
-
-        Args:
-            number: how many.
-            fresh: how many more. Where there are such, none of all has played before, all are ended
-                afterwards, and so, first, is every idle child that has played, of any pool: while it lives,
-                even one that stands still can be seen, and so can tell what it saw.
 
         Yields:
             Those, and the fresh ones.
@@ -227,9 +211,6 @@ class WorkerPool:
 def fail_if_failed(message: Message) -> None:
     """Raises what a child says went wrong.
 
-    Args:
-        message: a message of a child.
-
     Raises:
         SandboxError: it says so.
     """
@@ -238,11 +219,7 @@ def fail_if_failed(message: Message) -> None:
 
 
 def printable(text: Any) -> str:
-    """Makes text of a child safe to show: no control characters, and not too much of it.
-
-    Args:
-        text: what the child sent as text.
-    """
+    """Makes text of a child safe to show: no control characters, and not too much of it."""
     if not isinstance(text, str):
         return f"(a {type(text).__name__} instead of a message)"
     kept = "".join(c if c.isprintable() or c == "\n" else "�" for c in text[-LONGEST_FAILURE:])
@@ -250,12 +227,6 @@ def printable(text: Any) -> str:
 
 
 def place(dataset: ProbeDataset, question: int, row: int) -> str:
-    """Says which episode it is.
-
-    Args:
-        dataset: the questions.
-        question: number of the question in the dataset.
-        row: row of the branch orders.
-    """
+    """Says which episode it is."""
     cell = dataset.cells[int(dataset.matrix.cell[question])]
     return f"question {dataset.questions[question].index} of {printable(cell.name)}, seed {row}"
