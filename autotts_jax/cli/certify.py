@@ -105,13 +105,6 @@ def certified_setting(
 ) -> str:
     """Reads which setting a certificate is of, and checks that it is to be played as it was certified.
 
-    Args:
-        file: the certificate.
-        engine: the model.
-        sampling: how branches are sampled and probed.
-        grader: which answers are equal.
-        limits: the limits of an episode.
-
     Raises:
         InputError: something differs.
         DataError: the file is no certificate.

@@ -42,10 +42,6 @@ def working(left: str = "nothing was written", shown: bool = True) -> Iterator[C
 
     On a terminal the progress is a bar, elsewhere a line every `LOG_SECONDS`.
 
-    Args:
-        left: what the line at a signal says about the files.
-        shown: whether to show the progress.
-
     Yields:
         The function to report progress to. It takes the phase, how much of it is done and how much there is,
         0 for unknown, and optionally a line to show below the bar.
@@ -107,12 +103,7 @@ def _logged(line: Callable[[], str]) -> Iterator[None]:
 
 
 def say(*lines: object, error: bool = False) -> None:
-    """Prints lines, which may hold what others wrote.
-
-    Args:
-        *lines: what to print, a line each.
-        error: whether to print to stderr.
-    """
+    """Prints lines, which may hold what others wrote."""
     for line in lines:
         print(printable(line), file=sys.stderr if error else sys.stdout)
 
@@ -128,10 +119,6 @@ def console() -> Console:
 def check_folder(folder: Path | None, evaluation: bool = False) -> None:
     """Finds out before any work is done whether results can be written to a folder.
 
-    Args:
-        folder: the folder; None if nothing will be written.
-        evaluation: whether they are those of an evaluation or a benchmark.
-
     Raises:
         InputError: it cannot be written to, or holds what somebody else has written.
     """
@@ -142,12 +129,7 @@ def check_folder(folder: Path | None, evaluation: bool = False) -> None:
 
 
 def print_written(files: Sequence[Path], report: bool = False) -> None:
-    """Prints which files were written, and how to get pictures, or a report, if there are none.
-
-    Args:
-        files: the files, all in one folder; nothing is printed without any.
-        report: whether there can be a report among them.
-    """
+    """Prints which files were written, and how to get pictures, or a report, if there are none."""
     if files:
         say(f"wrote {', '.join(file.name for file in files)} to {files[0].parent}")
         kinds = {"pictures": ".png"} | ({"a report": ".html"} if report else {})

@@ -79,10 +79,6 @@ class WriterOptions:
     def proposers(self, text: str, critic: str | None = None) -> list[str | OpenAIProposer]:
         """The proposers, those that ask a model with these settings.
 
-        Args:
-            text: what --proposers names, separated by commas.
-            critic: what --critic names, which asks with the settings of the proposers.
-
         Raises:
             InputError: an option is malformed, or is about a model that is not a proposer.
         """
@@ -328,9 +324,6 @@ def export(
 def check_source_file(out: Path) -> None:
     """Checks that a controller's source can be written to a file.
 
-    Args:
-        out: the file.
-
     Raises:
         InputError: it exists, or has a name that it cannot be played by.
     """
@@ -343,12 +336,7 @@ def check_source_file(out: Path) -> None:
 
 
 def say_source(source: str, out: Path | None) -> None:
-    """Prints a controller's source, or says where it was written to.
-
-    Args:
-        source: the source.
-        out: the file; None to print it.
-    """
+    """Prints a controller's source, or says where it was written to."""
     if out is None:
         say(*source.splitlines())
     else:

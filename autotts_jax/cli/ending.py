@@ -20,12 +20,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def tell(message: str) -> None:
-    """Prints a message of the command's on stderr, if that can be written.
-
-    Args:
-        message: the message. All of its lines but the first are indented, lest they look like messages, long
-            ones are shortened, and the keys that the command was given are left out.
-    """
+    """Prints a message of the command's on stderr, if that can be written: shortened, and without its keys."""
     lines = all_hidden(message, keys_in_use(sys.argv)).split("\n")
     short = (line if len(line) <= LONGEST_LINE else quoted(line, LONGEST_LINE) for line in lines)
     shown = printable("\n  ".join(short), lines=True)
@@ -36,11 +31,7 @@ def tell(message: str) -> None:
 
 
 def give_up(stream: TextIO) -> None:
-    """Lets a stream that cannot be written drop its text, or the interpreter would complain at its end.
-
-    Args:
-        stream: stdout or stderr.
-    """
+    """Lets a stream that cannot be written drop its text, or the interpreter would complain at its end."""
     with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 

@@ -163,11 +163,6 @@ def evaluate(
 def named_players(controllers: str, controller: str | None, beta: float | None) -> list[str]:
     """Reads which players ``--controllers``, or ``--controller`` with its ``--beta``, name.
 
-    Args:
-        controllers: names with commas between them.
-        controller: a single name instead; None for none.
-        beta: the value of ``controller``; None for what its name says.
-
     Raises:
         InputError: they name none.
     """

@@ -33,10 +33,6 @@ EngineName = Literal["vllm", "server", "chat", "simulated"]
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Spreads the dataclass parameters of a command over its options, one option a field.
 
-    Args:
-        command: the command. A parameter annotated with a dataclass stands for the options that the fields
-            of the dataclass are annotated with; every other parameter is an option or argument itself.
-
     Returns:
         A function for `typer.Typer.command`, which builds the dataclasses and calls the command.
     """
@@ -78,9 +74,6 @@ def _in_panel(hint: Any, group: type) -> Any:
 
 def utf8(text: str) -> str:
     """Reads text that an option gives.
-
-    Args:
-        text: the text.
 
     Raises:
         typer.BadParameter: its bytes are not UTF-8, and could not be written to a file.
@@ -161,11 +154,7 @@ LoggersOption = Annotated[
 
 
 def named_loggers(text: str) -> list[str]:
-    """The names that ``--loggers`` gives.
-
-    Args:
-        text: names, separated by commas.
-    """
+    """The names that ``--loggers`` gives."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -202,9 +191,6 @@ class SandboxOptions:
 
     def limits(self, defaults: Sandbox | None = None) -> Sandbox:
         """What the options say.
-
-        Args:
-            defaults: the limits that they say nothing of; None for those of `Sandbox`.
 
         Raises:
             InputError: a limit is out of range.
@@ -365,11 +351,6 @@ class QuestionOptions:
     ) -> collect.Completions:
         """Reads completions of questions.
 
-        Args:
-            source: what `autotts_jax.collect.read_completions` takes.
-            grader: what compares answers with the reference answers.
-            completion_column: the column of the completions; None to find it by its name.
-
         Raises:
             InputError: there are none, or they are wrong.
         """
@@ -477,10 +458,6 @@ class EngineOptions:
     def opener(self, waited_for: bool = False) -> Callable[[], collect.Engine]:
         """What opens the engine; it can be sent to another process.
 
-        Args:
-            waited_for: whether somebody waits for completions, and would rather be told soon that the server
-                is gone.
-
         Raises:
             InputError: an engine option is not written as NAME=VALUE, or the chat arguments are not JSON.
         """
@@ -582,12 +559,6 @@ class SamplingOptions:
         collection: Path | None = None,
     ) -> collect.Sampling:
         r"""The settings; ``\n`` in texts, as a shell passes it, stands for a new line.
-
-        Args:
-            engine: the model, whose context the branches have to fit into.
-            probes_per_prefix: forced answers of each prefix.
-            signals: the signals to keep, as far as the settings allow for them.
-            collection: the folder of a collection whose branches are as long, if there is one.
 
         Raises:
             InputError: a setting is out of range.

@@ -122,14 +122,7 @@ def train(
 
 
 def print_run(run: TrainingRun, total: int, resumed: bool, data: DataSettings) -> None:
-    """Prints how a run ended, and the command that evaluates or continues it.
-
-    Args:
-        run: the run.
-        total: updates that it was to make.
-        resumed: whether this command has resumed it.
-        data: what it was trained on.
-    """
+    """Prints how a run ended, and the command that evaluates or continues it."""
     state = run.state
     if run.stopped_by:
         again = shlex.join(["autotts-jax", *sys.argv[1:], *["--resume"] * (not resumed)])
@@ -149,11 +142,7 @@ def print_run(run: TrainingRun, total: int, resumed: bool, data: DataSettings) -
 
 
 def live_metrics(metrics: Mapping[str, float]) -> str:
-    """Formats the training metrics that are shown while a run goes on.
-
-    Args:
-        metrics: the metrics of an update.
-    """
+    """Formats the training metrics that are shown while a run goes on."""
     shown = {name: metrics[f"train/{name}"] for name in LIVE_METRICS if f"train/{name}" in metrics}
     return "  ".join(
         f"{name.replace('_', ' ')} {f'{value:,.0f}' if abs(value) >= 1000 else f'{value:.3g}'}"

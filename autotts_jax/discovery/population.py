@@ -120,9 +120,6 @@ class Written:
 def member_of(record: Record) -> Member | None:
     """Makes a member of a record.
 
-    Args:
-        record: the record of a candidate that is a program.
-
     Returns:
         The member; None where the candidate left its round before the end of the last rung.
     """
@@ -133,11 +130,7 @@ def member_of(record: Record) -> Member | None:
 
 
 def written_of(record: Record) -> Written:
-    """Makes a candidate of the record of a file.
-
-    Args:
-        record: the record.
-    """
+    """Makes a candidate of the record of a file."""
     return Written(record["number"], record["source"], record["metrics"], record["feedback"])
 
 

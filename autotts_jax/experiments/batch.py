@@ -312,11 +312,6 @@ def read_by_oracle(matrix: ProbeMatrix, orders: BranchOrders, others: BranchOrde
     It reads where the mean accuracy gains most a token, by the least concave curve above it, and leaves a
     question that gains nothing more. So no allocation that is fixed beforehand has a higher mean. It does not
     see what a question has answered.
-
-    Args:
-        matrix: the probe matrix.
-        orders: the branch orders that are played, a row a seed.
-        others: branch orders to learn the mean accuracies from.
     """
     answer = read_through(Uniform(), matrix, others).answer
     growth = ((answer != NONE) & (answer == np.asarray(matrix.gold)[:, None])).mean(axis=0)
@@ -330,9 +325,6 @@ def read_by_oracle(matrix: ProbeMatrix, orders: BranchOrders, others: BranchOrde
 
 def concave_slopes(curve: Float[np.ndarray, " N+1"]) -> Float[np.ndarray, " N"]:
     """Computes the slopes of the least concave curve above another.
-
-    Args:
-        curve: the other, at 0 … N.
 
     Returns:
         Its slopes between them, which never rise.

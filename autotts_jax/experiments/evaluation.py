@@ -561,9 +561,6 @@ def evaluate(
 def provenance(dataset: ProbeDataset) -> dict[str, Any]:
     """Says what results were made with, and of which data.
 
-    Args:
-        dataset: the questions.
-
     Returns:
         Versions, devices, the command and the data, for a manifest.
     """
@@ -611,12 +608,7 @@ def branch_orders(dataset: ProbeDataset, protocol: str, seeds: Sequence[int], wi
 
 
 def widest(dataset: ProbeDataset, max_branches: int | None) -> int:
-    """Gives how many branches an episode can open where a player does not fix it itself.
-
-    Args:
-        dataset: the questions.
-        max_branches: what is asked for; None for 64, or for as many as a question has where these are fewer.
-    """
+    """Gives how many branches an episode can open where a player does not fix it itself."""
     if max_branches is None:
         return min(MAX_BRANCHES, *(cell.num_branches for cell in dataset.cells))
     return check_int("max_branches", max_branches, 1)
@@ -664,10 +656,6 @@ def check_width(dataset: ProbeDataset, max_branches: int, player: Player | None 
 def check_probes(dataset: ProbeDataset, player: Player) -> None:
     """Checks that a player that decides by probes has some to read.
 
-    Args:
-        dataset: the questions.
-        player: the player.
-
     Raises:
         InputError: a cell has answers and lengths alone, and what the player does depends on probes.
     """
@@ -683,23 +671,12 @@ def check_probes(dataset: ProbeDataset, player: Player) -> None:
 
 
 def warn_of_refusal(name: str, problem: InputError) -> None:
-    """Warns that a sealed player has no results, because it failed or broke a limit.
-
-    Args:
-        name: the player.
-        problem: what was wrong.
-    """
+    """Warns that a sealed player has no results, because it failed or broke a limit."""
     warnings.warn(f"{name} has no results: {problem}", InputWarning, stacklevel=3)
 
 
 def warn_of_no_branch(name: str, budget: int | None, opened: int) -> None:
-    """Warns where a player did nothing, or could do nothing within a budget.
-
-    Args:
-        name: the player.
-        budget: token budget of an episode; None for no limit.
-        opened: the most branches that it opened in an episode.
-    """
+    """Warns where a player did nothing, or could do nothing within a budget."""
     if opened == 0:
         reason = (
             "it read nothing, and so has no answer; have it open one"

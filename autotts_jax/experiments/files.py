@@ -125,12 +125,7 @@ def names_column(index: np.ndarray, names: Sequence[str]) -> pa.Array:
 
 
 def episodes_table(dataset: ProbeDataset, plays: Sequence[Play]) -> pa.Table:
-    """The episodes of an evaluation as an Arrow table, one row an episode.
-
-    Args:
-        dataset: the questions.
-        plays: the episodes of each player.
-    """
+    """The episodes of an evaluation as an Arrow table, one row an episode."""
     return pa.concat_tables(_play_table(dataset, play) for play in plays).unify_dictionaries()
 
 
@@ -171,12 +166,7 @@ def _play_table(dataset: ProbeDataset, play: Play) -> pa.Table:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Writes the manifest of results as JSON.
-
-    Args:
-        folder: where the results are written, see `results_folder`.
-        manifest: what made them.
-    """
+    """Writes the manifest of results as JSON."""
     text = json.dumps(manifest, indent=2, ensure_ascii=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
@@ -185,10 +175,6 @@ def write_csv(file: Path, table: pa.Table) -> None:
     """Writes a table as CSV, numbers with ten digits and nothing for None and NaN.
 
     A text that a spreadsheet would run as a formula begins with an apostrophe.
-
-    Args:
-        file: the file.
-        table: the table.
     """
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
@@ -213,11 +199,6 @@ def results_folder(
 
     The results of two processes are never mixed, nor those of two evaluations: what was written before is
     removed before the files appear, in the order of ``names``. Where the last of them is, all are.
-
-    Args:
-        folder: where the files appear; made if need be.
-        names: the files that may be written, and those of before.
-        earlier: names more files of before, once no other process writes to the folder.
 
     Raises:
         InputError: the folder cannot be written to, or holds what others have written, see
@@ -248,10 +229,6 @@ def results_folder(
 
 def check_results_folder(folder: str | Path, names: Sequence[str]) -> None:
     """Finds out whether `results_folder` can give a place, and leaves the folder as it is.
-
-    Args:
-        folder: where files are to appear; made if need be.
-        names: the files that may be written.
 
     Raises:
         InputError: the folder cannot be written to; or it holds a ``manifest.json`` that is not an

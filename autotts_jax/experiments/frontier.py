@@ -246,12 +246,6 @@ def compare(
     A controller is swept if it was played at two values or more. The reference is `REFERENCE` if that is
     swept, else the first that is; regret is against all that are.
 
-    Args:
-        dataset: the questions.
-        plays: the episodes of each player.
-        objective: its cost is compared; tokens where that is in intervals.
-        probe_tokens: tokens that a probe adds to those of an episode.
-
     Yields:
         Comparisons in the order of `groups`, then by controller, the reference first, then by the cost of its
         setting; none where fewer than two controllers are swept.
@@ -370,14 +364,7 @@ def _ends_of_cost(sweep: Sweep, reference: Sweep) -> tuple[float, float]:
 def _drawn(
     questions: Questions, sweep: Sweep, correct: tuple[float, float], cost: tuple[float, float]
 ) -> Sweep:
-    """Cost and accuracy of every setting under each draw, the questions as they are first.
-
-    Args:
-        questions: the questions.
-        sweep: by question.
-        correct: accuracy of every setting on the two unseen questions.
-        cost: their costs, as multiples of each setting's mean.
-    """
+    """Cost and accuracy of every setting under each draw, the questions as they are first."""
 
     def means(of: np.ndarray, unseen: np.ndarray) -> np.ndarray:
         return questions.weights @ np.hstack([of, unseen]).T

@@ -295,10 +295,6 @@ class _Reader:
     def read(self, branches: Sequence[tuple[int, int]], limit: int) -> dict[int, BranchRead]:
         """Reads a branch of each of some questions, side by side.
 
-        Args:
-            branches: question and number of each branch.
-            limit: tokens after which a branch is cut off.
-
         Returns:
             The branches by question.
         """

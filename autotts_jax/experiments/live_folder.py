@@ -104,10 +104,6 @@ class _Manifest:
 def check_questions(questions: Any, grader: str) -> list[Problem]:
     """Checks the questions of a run.
 
-    Args:
-        questions: the questions.
-        grader: which answers are equal.
-
     Returns:
         The questions.
 
@@ -131,9 +127,6 @@ def check_questions(questions: Any, grader: str) -> list[Problem]:
 def opening(engine: Engine | Callable[[], Engine]) -> Iterator[Callable[[], Engine]]:
     """Opens an engine when it is first needed, and closes what it has opened.
 
-    Args:
-        engine: the engine, which is left open; or a function that opens it.
-
     Yields:
         A function that gives the engine.
     """
@@ -145,13 +138,7 @@ def opening(engine: Engine | Callable[[], Engine]) -> Iterator[Callable[[], Engi
 
 
 class RunFolder:
-    """The folder of a run, which this process has for itself.
-
-    Args:
-        folder: the folder.
-        settings: what the answers depend on.
-        made_with: how this run was started.
-    """
+    """The folder of a run, which this process has for itself."""
 
     def __init__(self, folder: Path, settings: LiveSettings, made_with: dict[str, Any]):
         self._folder, self._settings, self._made_with = folder, settings, made_with
@@ -281,11 +268,6 @@ def _flat(settings: Any) -> dict[str, Any]:
 
 def recorded_questions(folder: Path, settings: LiveSettings, problems: Sequence[Problem]) -> ProbeDataset:
     """Loads the questions of a collection that are asked live.
-
-    Args:
-        folder: the collection.
-        settings: what the live answers depend on.
-        problems: the questions.
 
     Returns:
         Those of them that it has, in its order.

@@ -69,13 +69,7 @@ def markdown(parts: Iterable[RenderableType]) -> str:
 
 
 def markdown_table(title: str, headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Writes a table as Markdown.
-
-    Args:
-        title: the line above it; empty for none.
-        headings: of the columns; the first holds names, the others numbers.
-        lines: the cells of each line.
-    """
+    """Writes a table as Markdown."""
     return _markdown(title, headings, (map(markdown_text, line) for line in lines))
 
 
@@ -87,11 +81,7 @@ def _markdown(title: str, headings: Sequence[str], lines: Iterable[Iterable[str]
 
 
 def markdown_text(text: str) -> str:
-    """Escapes text so that Markdown shows it as it is: names may come from others.
-
-    Args:
-        text: the text.
-    """
+    """Escapes text so that Markdown shows it as it is: names may come from others."""
     return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", printable(text))
 
 
@@ -143,11 +133,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Escapes text so that LaTeX shows it as it is.
-
-    Args:
-        text: the text.
-    """
+    """Escapes text so that LaTeX shows it as it is."""
     return _MINUS.sub("−", printable(text)).translate(LATEX)
 
 

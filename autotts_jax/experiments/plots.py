@@ -36,10 +36,6 @@ def frontier_figure(rows: Sequence[Row], size: str = "page") -> Figure:
     Vertical lines are 95 % intervals over questions. A dotted step line is the frontier: the best accuracy
     that any setting reaches with so many tokens.
 
-    Args:
-        rows: the summary of an evaluation.
-        size: ``column`` or ``page``.
-
     Raises:
         InputError: Matplotlib is missing, or there is no such size.
     """
@@ -57,10 +53,6 @@ def frontier_figure(rows: Sequence[Row], size: str = "page") -> Figure:
 
 def gains_figure(rows: Sequence[Row], size: str = "page") -> Figure:
     """Draws the gain in accuracy of each setting over the first, with its 95 % interval.
-
-    Args:
-        rows: the summary of an evaluation.
-        size: ``column`` or ``page``.
 
     Raises:
         InputError: Matplotlib is missing, there is no such size, or there is one setting alone.
@@ -85,10 +77,6 @@ KINDS: dict[str, Callable[[Sequence[Row], str], Figure]] = {
 def rows_of(rows: Sequence[Row], panels: Sequence[str] | None) -> list[Row]:
     """Chooses the rows that some panels show.
 
-    Args:
-        rows: the summary of an evaluation.
-        panels: names of cells, ``model/benchmark``; None for all of them.
-
     Returns:
         The rows, in the order of the panels.
 
@@ -106,10 +94,6 @@ def rows_of(rows: Sequence[Row], panels: Sequence[str] | None) -> list[Row]:
 
 def check_panels(dataset: ProbeDataset, panels: Sequence[str]) -> list[str]:
     """Checks that an evaluation of a dataset will have some cells.
-
-    Args:
-        dataset: the questions.
-        panels: names of cells.
 
     Returns:
         The names.
@@ -130,9 +114,6 @@ def check_panels(dataset: ProbeDataset, panels: Sequence[str]) -> list[str]:
 
 def pareto(rows: Sequence[Row]) -> list[Row]:
     """Finds the rows that no other row beats in accuracy without more tokens.
-
-    Args:
-        rows: rows of one model and benchmark.
 
     Returns:
         These rows, cheapest first.

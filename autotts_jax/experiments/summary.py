@@ -226,14 +226,7 @@ class Setting:
 def settings_of(
     dataset: ProbeDataset, plays: Sequence[Play], objective: Objective, probe_tokens: int = 0
 ) -> list[Setting]:
-    """Gives the episodes of every setting of every player.
-
-    Args:
-        dataset: the questions.
-        plays: the episodes of each player.
-        objective: what its cost is.
-        probe_tokens: tokens that a probe adds to those of an episode.
-    """
+    """Gives the episodes of every setting of every player."""
     found = []
     for play in plays:
         tokens = play.tokens + probe_tokens * play.probes
@@ -249,12 +242,6 @@ def summarise(
 ) -> Iterator[Row]:
     """Averages the episodes of each setting.
 
-    Args:
-        dataset: the questions.
-        settings: the episodes.
-        gamma: γ, the weight of a unit of cost in the objective.
-        baseline: name of the setting that the others are compared with; None for the first.
-
     Yields:
         One row for each benchmark, model and setting, then for each benchmark the mean of its models.
     """
@@ -265,10 +252,6 @@ def summarise(
 
 def setting_named(settings: Sequence[Setting], name: str | None) -> Setting:
     """Finds a setting by its name.
-
-    Args:
-        settings: the settings.
-        name: the name, as ``sc@64``; None for the first.
 
     Raises:
         InputError: there is none of that name.
@@ -283,9 +266,6 @@ def setting_named(settings: Sequence[Setting], name: str | None) -> Setting:
 def groups(dataset: ProbeDataset) -> Iterator[tuple[str, str, Int[np.ndarray, " Q"]]]:
     """Yields what has rows of its own: each benchmark and model, then the mean of the benchmark's models.
 
-    Args:
-        dataset: the questions.
-
     Yields:
         The benchmark, the model or `ALL_MODELS`, and the positions of their questions.
     """
@@ -299,12 +279,7 @@ def groups(dataset: ProbeDataset) -> Iterator[tuple[str, str, Int[np.ndarray, " 
 
 
 def questions_at(dataset: ProbeDataset, positions: Int[np.ndarray, " Q"]) -> Questions:
-    """Takes some questions, of which every cell counts the same.
-
-    Args:
-        dataset: the questions.
-        positions: which of them.
-    """
+    """Takes some questions, of which every cell counts the same."""
     weight = equal_weights(np.asarray(dataset.matrix.cell)[positions])
     return Questions(weight, [dataset.questions[position].text for position in positions])
 

@@ -116,11 +116,7 @@ def _of_text(text: str) -> Table:
 
 
 def plain_table(title: str | None = None) -> rich_table.Table:
-    """Makes a table without columns, with little around it so that it fits 80 columns.
-
-    Args:
-        title: the line above it; None for none.
-    """
+    """Makes a table without columns, with little around it so that it fits 80 columns."""
     line = None if title is None else styled(title, style="bold")
     table = rich_table.Table(title=line, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
     table.padding = 0
@@ -150,13 +146,7 @@ def _as_list(table: rich_table.Table) -> Iterator[RenderableType]:
 
 
 def numbers_table(title: str | None, headings: Sequence[str], first: str = "") -> rich_table.Table:
-    """Makes a table of numbers without rows.
-
-    Args:
-        title: the line above it; None for none.
-        headings: of the columns of numbers.
-        first: the heading of the first column, which holds names.
-    """
+    """Makes a table of numbers without rows."""
     table = plain_table(title)
     table.add_column(styled(first), overflow="fold")
     for heading in headings:
@@ -165,13 +155,7 @@ def numbers_table(title: str | None, headings: Sequence[str], first: str = "") -
 
 
 def add_row(table: rich_table.Table, *cells: str, style: str | None = None) -> None:
-    """Adds a row whose cells are shown unchanged, even where they look like Rich's markup.
-
-    Args:
-        table: the table.
-        *cells: the text of each cell.
-        style: the style of the row.
-    """
+    """Adds a row whose cells are shown unchanged, even where they look like Rich's markup."""
     table.add_row(*map(styled, cells), style=style)
 
 
@@ -185,12 +169,6 @@ def summary_table(
 
     A cost that is not in tokens or intervals has a table of its own, and so have tokens where their ratios to
     those of the baseline are wanted.
-
-    Args:
-        rows: the summary of an evaluation.
-        plays: what it played, to say how code was run that is not of this package.
-        cost: what the cost of the rows is.
-        ratios: whether the ratios of tokens are shown as well.
     """
     baseline = rows[0].baseline
     other = cost not in ("intervals", "tokens")
@@ -219,20 +197,13 @@ def summary_table(
 
 
 def few_note(lows: Iterable[float]) -> Iterator[RenderableType]:
-    """Says why intervals are missing, where questions are too few.
-
-    Args:
-        lows: lower ends of intervals.
-    """
+    """Says why intervals are missing, where questions are too few."""
     if any(map(math.isnan, lows)):
         yield styled(TOO_FEW, style="dim")
 
 
 def seeds_hint(rows: Sequence[Row]) -> str:
     """Says of which setting more seeds would make an interval narrower, the one that gains most by them.
-
-    Args:
-        rows: the summary of an evaluation.
 
     Returns:
         The hint; empty where the standard errors over seeds are all small beside the intervals.
@@ -356,11 +327,7 @@ def _with_gains(
 
 
 def thousands(tokens: float) -> str:
-    """Writes tokens in thousands, with three digits or more from 1,000 on.
-
-    Args:
-        tokens: number of tokens.
-    """
+    """Writes tokens in thousands, with three digits or more from 1,000 on."""
     return f"{tokens / 1000:.{1 if tokens >= 10_000 else 2}f}"
 
 
@@ -377,22 +344,12 @@ def points(gain: float, low: float, high: float) -> str:
 
 
 def objective_text(row: Row) -> str:
-    """Writes an objective and its interval.
-
-    Args:
-        row: the results of a setting.
-    """
+    """Writes an objective and its interval."""
     return f"{_shown(row.objective)} {brackets(row.objective_low, row.objective_high, _shown)}"
 
 
 def difference(gain: float, low: float, high: float) -> str:
-    """Writes a difference of objectives and its interval.
-
-    Args:
-        gain: the difference.
-        low: lower end of its interval.
-        high: upper end of it.
-    """
+    """Writes a difference of objectives and its interval."""
     return f"{_shown(gain, '+')} {brackets(low, high, lambda end: _shown(end, '+'))}"
 
 
@@ -402,14 +359,7 @@ def _shown(objective: float, sign: str = "") -> str:
 
 
 def ratio_text(ratio: float, low: float, high: float, bound: str = "") -> str:
-    """Writes a ratio and its interval.
-
-    Args:
-        ratio: the ratio.
-        low: lower end of its interval.
-        high: upper end of it.
-        bound: what the ratio bounds, as `Comparison.ratio_bound`.
-    """
+    """Writes a ratio and its interval."""
     interval = brackets(low, high, lambda end: f"{end:.2f}")
     return f"{BOUND_SIGNS[bound]}{ratio:.2f} {interval}".replace("inf", "∞")
 
@@ -418,9 +368,6 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     """Swept controllers on equal terms: one table a benchmark, of the mean of its models.
 
     A controller's section has a line for some settings of the reference controller.
-
-    Args:
-        comparisons: comparisons of an evaluation.
     """
     cost = comparisons[0].cost_name if comparisons else ""
     reference = max((one.reference_branches for one in comparisons), default=0)
@@ -476,11 +423,7 @@ def _comparison(comparisons: Sequence[Comparison]) -> rich_table.Table:
 
 
 def matched(comparison: Comparison) -> tuple[str, ...]:
-    """Writes a comparison as a line: the setting, its accuracy and cost, and what they are matched by.
-
-    Args:
-        comparison: the comparison.
-    """
+    """Writes a comparison as a line: the setting, its accuracy and cost, and what they are matched by."""
     ratio, low, high = comparison.cost_ratio, comparison.ratio_low, comparison.ratio_high
     gain = comparison.accuracy_gain, comparison.gain_low, comparison.gain_high
     return (

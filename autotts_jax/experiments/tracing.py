@@ -363,12 +363,6 @@ def follow(
 ) -> tuple[list[TraceStep], Ended]:
     """Plays an episode and notes what is decided.
 
-    Args:
-        play: plays the episode with an executor, and calls a function after every operation.
-        executor: carries out the operations; nothing is opened yet.
-        finals: whether finished branches alone vote once there are any.
-        signals: names of the signals to note.
-
     Returns:
         What was decided, the answer last, and how the episode ended.
     """
@@ -418,9 +412,6 @@ def _step(
 def describe_steps(steps: Sequence[TraceStep]) -> Iterator[tuple[str, ...]]:
     """Writes an episode as lines; rounds that decide the same share one.
 
-    Args:
-        steps: what was decided.
-
     Yields:
         Round, action, branches, votes, confidence and ktokens, then each signal that was noted.
     """
@@ -463,11 +454,7 @@ def _alike(steps: Sequence[TraceStep]) -> Iterator[tuple[TraceStep, TraceStep]]:
 
 
 def describe_branches(decision: Decision) -> str:
-    """Writes branches as ranges, by the intervals read where they were advanced: ``+1: 0-3, 7; +2: 4``.
-
-    Args:
-        decision: the decision.
-    """
+    """Writes branches as ranges, by the intervals read where they were advanced: ``+1: 0-3, 7; +2: 4``."""
     if decision.action != "advance":
         return _ranges(decision.branches)
     steps: dict[int, list[int]] = {}
@@ -477,11 +464,7 @@ def describe_branches(decision: Decision) -> str:
 
 
 def describe_votes(step: TraceStep) -> str:
-    """Writes the leading votes, ``204:5 12:1 …``; in brackets where they are not of finished branches.
-
-    Args:
-        step: the step.
-    """
+    """Writes the leading votes, ``204:5 12:1 …``; in brackets where they are not of finished branches."""
     votes = list(step.votes.items())
     parts = [f"{answer[:12]}:{count}" for answer, count in votes[:SHOWN_VOTES]]
     text = " ".join(parts + ["…"] * (len(votes) > SHOWN_VOTES))

@@ -21,12 +21,6 @@ def curves_chart(
 ) -> dict[str, Any]:
     """Draws numbers over the course of a run.
 
-    Args:
-        axis: what is on the horizontal axis.
-        lines: names of the lines, each with a colour of its own; none for a single line without a legend.
-        stepped: whether a number holds until the next one.
-        references: what controllers come to, each a horizontal line in the controller's style.
-
     Returns:
         The specification. Its rows have whole numbers ``at``, numbers ``value``, and the name of their
         ``line`` where there are several.
@@ -64,9 +58,6 @@ def curves_chart(
 def reference_lines(references: Mapping[str, float]) -> Any:
     """Draws horizontal lines with the names of controllers, each in the controller's style.
 
-    Args:
-        references: the values by the names of the controllers.
-
     Returns:
         The chart of Altair.
 
@@ -91,10 +82,6 @@ def reference_lines(references: Mapping[str, float]) -> Any:
 
 def cost_scale(least: float, most: float) -> Any:
     """Gives the scale of an axis of costs: logarithmic where they differ much.
-
-    Args:
-        least: the least cost that is shown.
-        most: the most.
 
     Returns:
         The scale of Altair.

@@ -101,12 +101,6 @@ class Part(NamedTuple):
 def render_parts(kind: str, title: str, facts: Mapping[str, str], parts: Sequence[Part]) -> str:
     """Makes a page of parts one below the other.
 
-    Args:
-        kind: what it is, in a word.
-        title: the title of the page.
-        facts: what stands at its beginning, by name.
-        parts: the parts.
-
     Returns:
         The HTML.
 

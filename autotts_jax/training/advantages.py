@@ -21,14 +21,6 @@ def advantages(
 
     A terminated episode brings nothing more; a truncated one would have gone on, and the critic predicts what
     it would have brought. Neither depends on the episode that is played after it.
-
-    Args:
-        reward: r_t.
-        value: V(s_t).
-        next_value: V(s_{t+1}) of the same episode, even where it was truncated.
-        terminated: the episode ended with this step.
-        truncated: it was truncated after this step.
-        gae_lambda: λ.
     """
 
     def back(

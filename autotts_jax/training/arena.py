@@ -114,21 +114,12 @@ class Arena:
 
 
 def hooks_of(params: EnvParams) -> Hooks:
-    """Makes the hooks of rollouts whose costs `costs_of` can compute.
-
-    Args:
-        params: parameters of the environment.
-    """
+    """Makes the hooks of rollouts whose costs `costs_of` can compute."""
     return Hooks(critical_path=params.cost is not None and params.cost.waits)
 
 
 def costs_of(params: EnvParams, played: Results, question: Int[np.ndarray, " E"]) -> Num[np.ndarray, " E"]:
     """Computes the cost C of episodes, as the environment's rewards charge it.
-
-    Args:
-        params: parameters of the environment, with what an episode costs.
-        played: the episodes, played with `hooks_of` the parameters.
-        question: the question of each.
 
     Returns:
         Σ l_i, or another cost in units of a lone first interval's.

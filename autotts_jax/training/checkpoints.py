@@ -37,9 +37,6 @@ CHECKSUM = "sha256"
 def newest_checkpoint(folder: Path) -> Path | None:
     """Finds the newest complete checkpoint of a run.
 
-    Args:
-        folder: the run's folder.
-
     Returns:
         The checkpoint, or None if there is none.
     """
@@ -185,9 +182,6 @@ class _Restore(ocp.args.CheckpointArgs):  # type: ignore[misc]
 
 def checksum(folder: Path) -> str:
     """Hashes the content of a checkpoint.
-
-    Args:
-        folder: the folder with its `CONTENT`.
 
     Returns:
         The hash.

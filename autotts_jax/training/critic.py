@@ -51,11 +51,7 @@ class Privileged(NamedTuple):
 
 
 def reward_unit(state: EnvState) -> Float[Array, ""]:
-    """Returns the unit of an episode's rewards and values: 1 plus the cost of a typical episode.
-
-    Args:
-        state: a state of the episode.
-    """
+    """Returns the unit of an episode's rewards and values: 1 plus the cost of a typical episode."""
     return 1 + state.gamma * TYPICAL_READS * state.pool.width
 
 
@@ -76,11 +72,7 @@ class FinalShares(NamedTuple):
 
 
 def shares_of_finals(matrix: ProbeMatrix) -> FinalShares:
-    """Counts the finals of each question.
-
-    Args:
-        matrix: the probe matrix.
-    """
+    """Counts the finals of each question."""
 
     def of_question(answers: Array, lengths: Array) -> FinalShares:
         finals = jnp.take_along_axis(answers, lengths[:, None], axis=1)[:, 0]
@@ -97,14 +89,7 @@ def shares_of_finals(matrix: ProbeMatrix) -> FinalShares:
 def privileged_features(
     state: EnvState, pool: ReplayPool, matrix: ProbeMatrix, finals: FinalShares
 ) -> Privileged:
-    """Computes the privileged features of a state.
-
-    Args:
-        state: the state.
-        pool: its pool, with the matrix.
-        matrix: the probe matrix.
-        finals: its `shares_of_finals`.
-    """
+    """Computes the privileged features of a state."""
     hidden, question = pool.hidden, state.question
     known = state.target != NONE
     # Where no answer counts as right, one that no branch gives.
@@ -127,12 +112,7 @@ def privileged_features(
 
 
 class PrivilegedCritic(nnx.Module):
-    """Predicts a right answer and a cost, and weighs them by γ: all values of γ share both.
-
-    Args:
-        hidden: width of the layers.
-        rngs: random numbers for the initial parameters.
-    """
+    """Predicts a right answer and a cost, and weighs them by γ: all values of γ share both."""
 
     def __init__(self, hidden: int = 32, *, rngs: nnx.Rngs):
         small = nnx.initializers.variance_scaling(0.01, "fan_in", "normal")
@@ -141,25 +121,14 @@ class PrivilegedCritic(nnx.Module):
         self.last = nnx.Linear(hidden, 2, kernel_init=small, rngs=rngs)
 
     def __call__(self, privileged: Privileged, inputs: Inputs) -> Float[Array, ""]:
-        """Predicts the return of the rest of an episode, in its `reward_unit`.
-
-        Args:
-            privileged: the privileged features of the state.
-            inputs: the network's inputs.
-        """
+        """Predicts the return of the rest of an episode, in its `reward_unit`."""
         layer = nnx.relu(self.first(jnp.concatenate([jnp.stack(privileged), inputs.episode])))
         right, cost = self.last(nnx.relu(self.second(layer)))
         return (1 - privileged.share_of_cost) * right - privileged.share_of_cost * cost
 
 
 def apply_critic(parameters: Parameters, privileged: Privileged, inputs: Inputs) -> Float[Array, ""]:
-    """Predicts the return of the rest of an episode.
-
-    Args:
-        parameters: the critic's parameters.
-        privileged: the privileged features of the state.
-        inputs: the network's inputs.
-    """
+    """Predicts the return of the rest of an episode."""
     return nnx.merge(_structure(), parameters)(privileged, inputs)
 
 

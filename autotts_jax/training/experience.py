@@ -102,15 +102,7 @@ class Lanes(NamedTuple):
 def begin_lanes(
     parameters: Parameters, params: EnvParams, max_branches: int, num_envs: int, key: PRNGKeyArray
 ) -> Lanes:
-    """Begins an episode in every lane.
-
-    Args:
-        parameters: the policy's parameters, which say how it acts.
-        params: parameters of the environment.
-        max_branches: branches that an episode can open.
-        num_envs: E.
-        key: the key to draw episodes with.
-    """
+    """Begins an episode in every lane."""
     environment = head_of(parameters).environment(max_branches)
     number = jnp.arange(num_envs, dtype=jnp.int32)
     zeros = jnp.zeros_like(number)
@@ -201,13 +193,6 @@ class _Body(NamedTuple):
 
 class _Player:
     """Plays episodes during an update.
-
-    Args:
-        weights: parameters of the policy and the critic.
-        params: parameters of the environment.
-        max_branches: branches that an episode can open.
-        key: the key to draw actions and episodes with.
-        signal_inputs: the signals that the policy reads.
 
     Attributes:
         blank: a transition of zeros.

@@ -195,13 +195,7 @@ class _Training:
         return metrics
 
     def record(self, log: MetricsLog | None, metrics: dict[str, float], *, checkpoint: bool) -> None:
-        """Writes the best policy if it is new, the metrics if there are any, and a checkpoint.
-
-        Args:
-            log: the log; None in the processes that do not write.
-            metrics: the metrics.
-            checkpoint: whether to write a checkpoint.
-        """
+        """Writes the best policy if it is new, the metrics if there are any, and a checkpoint."""
         tree = jax.tree.map(_whole, (self._train_state, self._best)) if checkpoint else None
         with together():
             if log is None:

@@ -32,10 +32,6 @@ PACKAGES = ("autotts-jax", "evosax", "flax", "jax", "jaxlib", "numpy", "optax", 
 def build_manifest(config: Any, dataset: ProbeDataset) -> dict[str, Any]:
     """Collects what reproduces a run, and what it runs on.
 
-    Args:
-        config: the configuration, a dataclass.
-        dataset: the questions that are trained and validated on.
-
     Returns:
         The manifest: the ``command`` of this process, ``config``, ``data``, ``versions`` and ``devices``.
     """
@@ -51,11 +47,6 @@ def build_manifest(config: Any, dataset: ProbeDataset) -> dict[str, Any]:
 
 def open_folder(folder: Path, manifest: Mapping[str, Any], *, resume: bool) -> None:
     """Prepares the folder of a new run, or checks that it holds the run to resume.
-
-    Args:
-        folder: the run's folder; made for a new run.
-        manifest: the run's manifest.
-        resume: whether the run is resumed.
 
     Raises:
         InputError: the folder holds another run, or none to resume.
@@ -81,10 +72,6 @@ def check_shared(folder: Path, manifest: Mapping[str, Any]) -> None:
 
     All processes call it.
 
-    Args:
-        folder: the run's folder.
-        manifest: the run's manifest, as this process has it.
-
     Raises:
         InputError: a process sees another folder, or has another configuration.
     """
@@ -103,10 +90,6 @@ def check_shared(folder: Path, manifest: Mapping[str, Any]) -> None:
 def check_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Checks that the run in a folder has the same ``config`` and ``data``.
 
-    Args:
-        folder: the run's folder.
-        manifest: the manifest to compare with.
-
     Raises:
         InputError: something differs, or the file is damaged.
     """
@@ -124,13 +107,7 @@ def check_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def close_manifest(folder: Path, state: RunState, ended: str) -> None:
-    """Adds to the manifest how the run ended, as ``result``.
-
-    Args:
-        folder: the run's folder.
-        state: the run's last state.
-        ended: why it ended.
-    """
+    """Adds to the manifest how the run ended, as ``result``."""
     result = dataclasses.asdict(state) | {"ended": ended}
     _write(folder / MANIFEST, read_manifest(folder) | {"result": result})
 
@@ -159,9 +136,6 @@ def _write(path: Path, value: Any) -> None:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Reads the manifest of a run.
-
-    Args:
-        folder: the run's folder.
 
     Raises:
         DataError: the file is damaged.

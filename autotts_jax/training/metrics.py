@@ -47,11 +47,6 @@ def _metrics_of(path: Path, number: int, line: bytes) -> dict[str, Any]:
 class MetricsLog:
     """Writes the metrics of a run, and forgets those of updates that will be made again.
 
-    Args:
-        folder: the run's folder.
-        first: the first update to come.
-        loggers: names of `autotts_jax.loggers.LOGGERS`, and loggers; they are closed with the log.
-
     Raises:
         InputError: what a logger needs is missing.
         DataError: a line that is there is damaged.
@@ -80,12 +75,7 @@ class MetricsLog:
         self._stack.close()
 
     def write(self, update: int, metrics: dict[str, float]) -> None:
-        """Adds the metrics of an update.
-
-        Args:
-            update: the update.
-            metrics: scalars by name; those that are not finite are null in the lines.
-        """
+        """Adds the metrics of an update."""
         known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         self._lines.write(json.dumps({"update": update} | known) + "\n")
         self._log(update, metrics)

@@ -193,13 +193,6 @@ def init(
 ) -> PPOState:
     """Makes the state before the first update.
 
-    Args:
-        settings: the settings.
-        params: parameters of the environment.
-        parameters: the policy's parameters at the start.
-        key: the key that everything is drawn with.
-        mesh: a mesh of one axis, ``devices``, to share the environments among; None for a single device.
-
     Returns:
         The state.
     """
@@ -299,11 +292,6 @@ class Batch(NamedTuple):
 def loss(settings: PPOSettings, weights: Weights, batch: Batch) -> tuple[Float[Array, ""], Metrics]:
     """Computes the loss that a gradient step lowers.
 
-    Args:
-        settings: the settings.
-        weights: the weights to differentiate by.
-        batch: the steps, with one leading axis B.
-
     Returns:
         The loss and its metrics: ``loss``; ``policy_loss``, ``value_loss`` and ``entropy``, its parts;
         ``kl``, an estimate of the divergence from the policy that played, the mean of ρ - 1 - log ρ; and
@@ -373,12 +361,7 @@ def _learn(
 
 
 def make_optimiser(settings: PPOSettings, step: int | Int32[Array, ""]) -> optax.GradientTransformation:
-    """Makes the optimiser of an update, apart for the policy and the critic, whose gradients are unrelated.
-
-    Args:
-        settings: the settings.
-        step: updates made before.
-    """
+    """Makes the optimiser of an update, apart for policy and critic, whose gradients are unrelated."""
 
     def of(rate: float) -> optax.GradientTransformation:
         decayed = optax.linear_schedule(rate, 0.0, settings.decay_updates)(step)

@@ -27,10 +27,6 @@ VALIDATION, TRAIN = "validation/", "train/"
 def training_report(folder: Path, differences: Sequence[Difference] = ()) -> str:
     """Makes the report of a run that has ended or was stopped.
 
-    Args:
-        folder: the run's folder.
-        differences: what its best policy gains over published controllers.
-
     Returns:
         The HTML of a page that needs nothing else.
 

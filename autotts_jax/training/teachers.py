@@ -43,11 +43,7 @@ class Bijector:
     whole: bool = False
 
     def value(self, real: float) -> float:
-        """Returns the value of the constant at a real number.
-
-        Args:
-            real: the real number.
-        """
+        """Returns the value of the constant at a real number."""
         share = 1 / (1 + np.exp(-real))
         low, high = (np.log(self.low), np.log(self.high)) if self.log else (self.low, self.high)
         value = low + (high - low) * share
@@ -55,11 +51,7 @@ class Bijector:
         return int(np.rint(value)) if self.whole else value
 
     def real(self, value: float) -> float:
-        """Returns the real number that a value belongs to.
-
-        Args:
-            value: the value; close to a bound it is moved away from it.
-        """
+        """Returns the real number that a value belongs to."""
         low, high, value = (np.log(v) if self.log else v for v in (self.low, self.high, value))
         share = np.clip((value - low) / (high - low), 0.02, 0.98)
         return float(np.log(share / (1 - share)))

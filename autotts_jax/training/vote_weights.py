@@ -72,11 +72,6 @@ def final_votes(
 ) -> tuple[Float[Array, "V W"], Int[Array, " W"]]:
     """Reads the votes of an episode that has ended.
 
-    Args:
-        policy: the policy that has played it.
-        memory: what the policy remembers.
-        pool: the pool.
-
     Returns:
         The `vote_inputs` of each branch, and the answer that it votes for; ``NONE`` where it casts no vote.
     """

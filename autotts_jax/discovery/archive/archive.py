@@ -35,10 +35,6 @@ Record = dict[str, Any]
 class Archive:
     """The archive of one run.
 
-    Args:
-        folder: the run's folder; made if there is none.
-        manifest: what the run is begun with; JSON.
-
     Attributes:
         folder: the folder.
 
@@ -59,10 +55,6 @@ class Archive:
 
     def append(self, records: list[Record], end: Record) -> None:
         """Adds the records of a round; they are on disk when this returns.
-
-        Args:
-            records: the records.
-            end: what the record that ends the round says besides.
 
         Raises:
             InputError: a record cannot be read again, another process has added to the file, or the file
@@ -116,9 +108,6 @@ class Archive:
 
 def read_records(folder: Path) -> Iterator[Record]:
     """Reads the records of a run's folder in order, those of a round that has not ended included.
-
-    Args:
-        folder: the folder.
 
     Yields:
         The records.
@@ -180,9 +169,6 @@ def _is_there(path: Path) -> bool:
 
 def read_manifest(folder: Path) -> Record:
     """Reads what a run was begun with.
-
-    Args:
-        folder: the run's folder.
 
     Raises:
         InputError: the folder holds no run.

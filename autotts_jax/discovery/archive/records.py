@@ -23,29 +23,17 @@ Check = Callable[[Any], bool]
 
 
 def is_name(value: Any) -> bool:
-    """Whether a value is text that a terminal shows as it is.
-
-    Args:
-        value: the value.
-    """
+    """Whether a value is text that a terminal shows as it is."""
     return isinstance(value, str) and value.isprintable()
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value is a whole number from 0 on, and true or false are none.
-
-    Args:
-        value: the value.
-    """
+    """Whether a value is a whole number from 0 on, and true or false are none."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
 
 
 def is_amount(value: Any) -> bool:
-    """Whether a value is a finite number from 0 on.
-
-    Args:
-        value: the value.
-    """
+    """Whether a value is a finite number from 0 on."""
     return _is_number(value) and 0 <= value <= sys.float_info.max
 
 
@@ -139,11 +127,7 @@ _BEGUN: dict[str, Check] = {
 
 
 def problem_of_manifest(manifest: Any) -> str | None:
-    """Says what is wrong with what a run was begun with; None where it is right.
-
-    Args:
-        manifest: the JSON.
-    """
+    """Says what is wrong with what a run was begun with; None where it is right."""
     if not isinstance(manifest, dict):
         return "it is not JSON object"
     for name, check in _BEGUN.items():
@@ -154,11 +138,7 @@ def problem_of_manifest(manifest: Any) -> str | None:
 
 
 def problem_of(record: Mapping[str, Any]) -> str | None:
-    """Says what is wrong with a record; None of one that is right.
-
-    Args:
-        record: the record, with its kind.
-    """
+    """Says what is wrong with a record; None of one that is right."""
     kind = record["kind"]
     if not isinstance(kind, str) or kind not in _FIELDS:
         return f"the kind {kind!r:.40} is none of {', '.join(_FIELDS)}"

@@ -49,12 +49,6 @@ class Transcript:
     ) -> tuple[Path, Transcript]:
         """Finds the transcript of a call that is made now, or was in a run before.
 
-        Args:
-            request: what is asked; another request of the same name is another call.
-            most: what a call can cost.
-            folder: the folder of transcripts.
-            name: the call's name in the run.
-
         Returns:
             Its file, and what that holds; a new transcript where there is none.
 
@@ -68,9 +62,6 @@ class Transcript:
     def begin(self, path: Path) -> Transcript:
         """Writes the transcript as pending, before its call is made.
 
-        Args:
-            path: its file. If there is one, the reply to an earlier call was lost.
-
         Returns:
             The transcript as it was written.
         """
@@ -80,11 +71,7 @@ class Transcript:
         return pending
 
     def withdraw(self, path: Path) -> None:
-        """Takes back what `begin` has written, because nothing was paid for the call.
-
-        Args:
-            path: its file.
-        """
+        """Takes back what `begin` has written, because nothing was paid for the call."""
         if self.lost:
             dataclasses.replace(self, lost=self.lost - 1).write(path)
         else:
@@ -93,9 +80,6 @@ class Transcript:
     @classmethod
     def read(cls, path: Path) -> Transcript:
         """Reads a transcript.
-
-        Args:
-            path: its file.
 
         Raises:
             DataError: the file is damaged.
@@ -124,10 +108,6 @@ class Transcript:
         )
 
     def write(self, path: Path) -> None:
-        """Writes the transcript.
-
-        Args:
-            path: its file.
-        """
+        """Writes the transcript."""
         text = json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
         write_atomically(path, f"{text}\n".encode(errors="replace"))

@@ -94,21 +94,12 @@ class Gate:
     _past: dict[int | None, list[Record]] = dataclasses.field(default_factory=lambda: defaultdict(list))
 
     def take(self, records: Sequence[Record]) -> None:
-        """Takes the records of the candidates of a round that has ended.
-
-        Args:
-            records: the records.
-        """
+        """Takes the records of the candidates of a round that has ended."""
         for record in records:
             self._past[record["fold"]].append(record)
 
     def judge(self, records: Sequence[Record], round_number: int) -> None:
-        """Adds to the records of a round what the critic says, and ``gated`` where one is not to be executed.
-
-        Args:
-            records: records of candidates of one search, before they are executed.
-            round_number: number of the round in the run.
-        """
+        """Adds what the critic says to a round's records, and ``gated`` where one is not to be executed."""
         new = [record for record in records if record["proposer"] != START]
         if not new:
             return
@@ -124,10 +115,6 @@ class Gate:
 
 
 def paid_of(record: Record) -> tuple[int, float]:
-    """Returns the tokens and dollars that a verdict has cost, as far as that is known.
-
-    Args:
-        record: the candidate's record.
-    """
+    """Returns the tokens and dollars that a verdict has cost, as far as that is known."""
     opinion = record.get("critic", {})
     return opinion.get("tokens", 0), opinion.get("dollars") or 0.0

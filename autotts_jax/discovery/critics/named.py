@@ -17,10 +17,6 @@ from autotts_jax.errors import InputError
 def as_critic(critic: str | Critic | None, proposers: Sequence[Any]) -> Critic | None:
     """Finds a critic.
 
-    Args:
-        critic: ``nearest``; ``openai:MODEL``; a critic; or None for none.
-        proposers: the run's proposers; a model is asked with the settings of the first that asks one.
-
     Raises:
         InputError: there is no such critic, or nobody writes the files that it judges.
     """

@@ -94,9 +94,6 @@ def _description(program: str) -> Float[np.ndarray, " D"]:
 def behaviour(program: Program) -> Float[np.ndarray, " D"]:
     """Describes what a program would do.
 
-    Args:
-        program: the program.
-
     Returns:
         Numbers between 0 and 1, hyperparameters times their weight.
     """

@@ -165,32 +165,19 @@ class CriticReport:
 
 
 def is_judged(record: Record) -> bool:
-    """Tells whether a critic has given a verdict on a candidate.
-
-    Args:
-        record: the candidate's record.
-    """
+    """Tells whether a critic has given a verdict on a candidate."""
     return "critic" in record and record["critic"]["score"] is not None
 
 
 def score_of(record: Record) -> float | None:
-    """Returns a candidate's score; None where it has none that candidates of other rounds compare with.
-
-    Args:
-        record: the candidate's record.
-    """
+    """Returns a candidate's score; None where it has none that candidates of other rounds compare with."""
     if record["kind"] == WRITTEN:
         return float(record["metrics"]["objective"]) if record["metrics"] else None
     return float(record["scores"][-1]) if "cost" in record else None
 
 
 def succeeds(record: Record, by_number: dict[int, Record]) -> bool:
-    """Tells whether a candidate that was executed succeeded.
-
-    Args:
-        record: the candidate's record.
-        by_number: the records of its parents.
-    """
+    """Tells whether a candidate that was executed succeeded."""
     score = score_of(record)
     if score is None or record["kind"] != WRITTEN:
         return score is not None
@@ -237,9 +224,6 @@ def report(name: str, rounds: Sequence[tuple[list[Record], float]], orders: Sequ
 def read_report(folder: Path) -> CriticReport | None:
     """Makes the report on the critic of a run, after its last whole round.
 
-    Args:
-        folder: the run's folder.
-
     Returns:
         The report; None of a run without a critic.
 
@@ -279,12 +263,6 @@ def _part_of(rejected: Sequence[Record], records: Sequence[Record], orders: Sequ
 
 def ratio_interval(hits: int, of: int, other_hits: int, other_of: int) -> tuple[float, float]:
     """Computes the confidence interval of the ratio of two rates by inverting the score test (Koopman 1984).
-
-    Args:
-        hits: successes among the first.
-        of: all of the first.
-        other_hits: successes among the others.
-        other_of: all of the others.
 
     Returns:
         Its ends; 0 and infinity where nothing is known.

@@ -201,15 +201,6 @@ def watch(
 ) -> Decisions:
     """Plays an episode on every question, and records what a policy decides in it.
 
-    Args:
-        rules: a program at β.
-        policy: the policy, at its γ.
-        beta: β.
-        matrix: the questions.
-        orders: branch orders.
-        rows: the row of the orders that each question is played in.
-        by_policy: whether the policy plays; otherwise the program does.
-
     Returns:
         The decisions in all rounds of all episodes.
     """

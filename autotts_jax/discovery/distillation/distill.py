@@ -318,12 +318,6 @@ def even_spending(
 ) -> Callable[[float], float]:
     """Finds γ for each β, so that a policy's mean tokens grow evenly from the largest γ to the smallest.
 
-    Args:
-        policy: the policy.
-        matrix: the questions to measure tokens on.
-        orders: branch orders.
-        gamma: least and largest γ.
-
     Returns:
         A function from β to γ.
     """
@@ -369,12 +363,7 @@ def _initial(seen: Decisions, max_branches: int) -> Line:
 
 
 def examples_of(seen: Decisions, rng: np.random.Generator) -> dict[str, Examples]:
-    """Turns decisions into examples for each slot of `FITTED`.
-
-    Args:
-        seen: the decisions.
-        rng: the generator to draw with, where there are more than `EXAMPLES`.
-    """
+    """Turns decisions into examples for each slot of `FITTED`."""
     row, branch = np.nonzero(seen.live & ~seen.answers[:, None])
     reads = seen.choice[row, branch] != PRUNE
 

@@ -61,11 +61,7 @@ class Examples:
     weight: Float[np.ndarray, " N"]
 
     def said(self, clauses: Sequence[Clause]) -> Float[np.ndarray, " N"]:
-        """Computes what clauses say.
-
-        Args:
-            clauses: the clauses.
-        """
+        """Computes what clauses say."""
         said = np.full(len(self.beta), DEFAULTS[self.slot], np.float32)
         for clause in reversed(clauses):
             holds = functools.reduce(np.logical_and, map(self._holds, clause.conditions), self._everywhere)
@@ -95,9 +91,6 @@ class Examples:
 
         That is the weighted share of examples in which they say something else; in the slot ``open`` the
         weighted mean square of the difference in log(1 + branches).
-
-        Args:
-            clauses: the clauses.
         """
         said = self.said(clauses)
         off = said != self.value
@@ -110,12 +103,6 @@ def fit(
     examples: Examples, begin: Sequence[tuple[Clause, ...]], generations: int, rng: np.random.Generator
 ) -> list[tuple[Clause, ...]]:
     """Searches for short clauses that say what examples say.
-
-    Args:
-        examples: the examples.
-        begin: clauses to begin with.
-        generations: generations of the search.
-        rng: the generator to draw with.
 
     Returns:
         The best sets of clauses, the best first; one empty set if there are no examples.

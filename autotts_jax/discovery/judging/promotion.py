@@ -65,20 +65,12 @@ class Verdict:
 
 
 def level_of(test: int) -> float:
-    """Returns the error rate of one test; those of a run add up to at most `ERROR_RATE`.
-
-    Args:
-        test: number of the test in the run, from 1.
-    """
+    """Returns the error rate of one test; those of a run add up to at most `ERROR_RATE`."""
     return ERROR_RATE * (1 - LATER) * LATER ** (test - 1)
 
 
 def objectives(outcome: Outcome, used: Bool[np.ndarray, " Q"]) -> Float[np.ndarray, "P unused"]:
     """Computes a candidate's objective at each price on questions that its search has not used.
-
-    Args:
-        outcome: its outcome on all Q questions.
-        used: the questions that the search has used. At each price they choose the setting.
 
     Returns:
         Its objective on the other questions in order, at `NUM_PRICES` prices.
@@ -106,21 +98,12 @@ def gains(
 
 
 def gain_over(gain: Float[np.ndarray, "*S Q"], group: Int[np.ndarray, " Q"]) -> Uncertain:
-    """Infers a mean gain over questions.
-
-    Args:
-        gain: the gain on each question, or for each seed.
-        group: the same number for the same question asked of several models.
-    """
+    """Infers a mean gain over questions."""
     return Questions(np.ones(len(group)), [f"{number:09}" for number in group]).gain(gain)
 
 
 def falls(cost: Float[np.ndarray, "B Q"], betas: Sequence[float]) -> tuple[float, ...]:
     """Finds where mean tokens fall though β rises, by more than chance.
-
-    Args:
-        cost: tokens at B values of β on Q questions.
-        betas: the values of β, in increasing order.
 
     Returns:
         The values of β from which to the next they fall.
@@ -147,12 +130,7 @@ class LeftOut(NamedTuple):
 
 
 def mean_objective(outcomes: Sequence[Outcome], left_out: Sequence[LeftOut]) -> float:
-    """Computes a mean objective on the questions that searches left out; see `objectives`.
-
-    Args:
-        outcomes: for each of the searches, the outcome on all questions of whoever is compared.
-        left_out: what the searches have found.
-    """
+    """Computes a mean objective on the questions that searches left out; see `objectives`."""
     reached = [objectives(outcome, of.used) for outcome, of in zip(outcomes, left_out, strict=True)]
     return float(np.concatenate(reached, axis=1).mean())
 
@@ -163,10 +141,6 @@ def matched(
     """Compares what searches have found with the incumbent at its accuracies and at its tokens.
 
     Each question is counted once, with the candidate of the search that left it out.
-
-    Args:
-        left_out: what the search of each fold has found.
-        incumbent: the incumbent's outcome at S settings.
 
     Returns:
         Tokens at the accuracy of each of the incumbent's settings, as a share of its own, NaN where that
@@ -191,16 +165,7 @@ def judge(
     unit: float,
     test: int,
 ) -> Verdict:
-    """Gives the verdict of a test.
-
-    Args:
-        left_out: what the search of each fold has found.
-        incumbent: the incumbent's outcome on all questions.
-        final: the outcome of the candidate that would be promoted, on all questions.
-        betas: the values of β that candidates were played at.
-        unit: tokens of a branch of mean length.
-        test: number of the test in the run, from 1.
-    """
+    """Gives the verdict of a test."""
     level = level_of(test)
     cost = final.cost[0]
     parts = [gains(of.outcome, incumbent, of.used) for of in left_out]

@@ -59,14 +59,6 @@ def best_factors(
 ) -> tuple[Play, dict[str, float]]:
     """Looks for factors of a controller's constants; episodes that it plays for that are not checked.
 
-    Args:
-        player: the controller.
-        data: the questions.
-        orders: branch orders of each question.
-        objective: what is to be maximised.
-        tries: factors to try.
-        seed: text that the draws depend on.
-
     Returns:
         What the controller came to as it was; and the factor of each constant that is to change, none where
         nothing better was found.
@@ -112,13 +104,7 @@ def _search(
 
 
 def with_factors(source: str, name: str, factors: Mapping[str, float]) -> str:
-    """Adds factors of constants to a file.
-
-    Args:
-        source: the text of the file.
-        name: what it calls the function of β that makes the controller.
-        factors: the factors.
-    """
+    """Adds factors of constants to a file."""
     return source.rstrip() + "\n" + _TUNED.format(name=name, factors=dict(factors))
 
 

@@ -51,11 +51,7 @@ class Range(NamedTuple):
     whole: bool = True
 
     def clip(self, value: float) -> float:
-        """Rounds a number, half to even, and moves it into the range.
-
-        Args:
-            value: the number.
-        """
+        """Rounds a number, half to even, and moves it into the range."""
         rounded = round(value) if self.whole else round(value, DECIMALS)
         bounded = min(max(rounded, self.low), self.high)
         return int(bounded) if self.whole else float(bounded)
@@ -332,21 +328,13 @@ class Program:
 
 
 def parts_of(clauses: Sequence[Clause]) -> int:
-    """Counts clauses, conditions, and numbers that change with β.
-
-    Args:
-        clauses: the clauses.
-    """
+    """Counts clauses, conditions, and numbers that change with β."""
     lines = [line for of in clauses for line in (of.value, *(each.number for each in of.conditions))]
     return sum(1 + len(of.conditions) for of in clauses) + sum(line.slope != 0 for line in lines)
 
 
 def range_of(feature: str) -> Range:
-    """Returns the numbers that a feature can be compared with.
-
-    Args:
-        feature: a feature of the pool or of a branch.
-    """
+    """Returns the numbers that a feature can be compared with."""
     return POOL_FEATURES.get(feature) or BRANCH_FEATURES[feature]
 
 

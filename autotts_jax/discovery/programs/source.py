@@ -80,9 +80,6 @@ _ROWS = ("first", "second", "third")
 def check_unknown(name: str) -> None:
     """Checks that a name is not that of a player of this package, which results could not be told from.
 
-    Args:
-        name: the name of a class or of a family.
-
     Raises:
         InputError: it is.
     """
@@ -93,9 +90,6 @@ def check_unknown(name: str) -> None:
 
 def check_class_name(name: str) -> None:
     """Checks the name of a controller's class.
-
-    Args:
-        name: the name.
 
     Raises:
         InputError: it is not one of a class, or taken.
@@ -113,11 +107,7 @@ def check_class_name(name: str) -> None:
 
 
 def commented(*lines: str) -> str:
-    """Writes lines as comments that say where a source comes from, to stand before it.
-
-    Args:
-        lines: the lines; long ones are broken.
-    """
+    """Writes lines as comments that say where a source comes from, to stand before it."""
     wrapped = (textwrap.fill(line, 100, initial_indent="# ", subsequent_indent="# ") for line in lines)
     return "\n".join(wrapped)
 
@@ -181,10 +171,6 @@ else:
 def exported(source: str, name: str) -> str:
     """Adds to a candidate's file what makes it a file that `autotts_jax.evaluate` plays.
 
-    Args:
-        source: the text of the file.
-        name: the family's name in results.
-
     Returns:
         The text of a file with a ``FAMILY``.
 
@@ -208,11 +194,7 @@ class _Export:
     fields: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
     def method(self, slot: str) -> str:
-        """Writes the method of a slot.
-
-        Args:
-            slot: the slot.
-        """
+        """Writes the method of a slot."""
         lines, names, values = [], [], []
         default = repr(DEFAULTS[slot])
         for row, clause in enumerate(self.program.slot(slot)):

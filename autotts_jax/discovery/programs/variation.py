@@ -87,9 +87,6 @@ def random_program(rng: np.random.Generator) -> Program:
 def constant(program: Program) -> Program:
     """Makes every number of a program the middle of its line, so that β changes nothing.
 
-    Args:
-        program: the program.
-
     Returns:
         What the program is at β = 1/2, at every β.
     """
@@ -138,10 +135,6 @@ def _draw(within: Range, rng: np.random.Generator) -> Line:
 def steps(ends: Float[np.ndarray, " 2"], within: Range) -> Float[np.ndarray, " 2"]:
     """Computes the standard deviation of a change to a number.
 
-    Args:
-        ends: the number at β = 0 and at β = 1.
-        within: the values that it can have.
-
     Returns:
         The standard deviations at both ends.
     """
@@ -153,13 +146,7 @@ def steps(ends: Float[np.ndarray, " 2"], within: Range) -> Float[np.ndarray, " 2
 
 
 def step(line: Line, within: Range, rng: np.random.Generator) -> Line:
-    """Moves a line at both ends, at one of them, or makes it flat.
-
-    Args:
-        line: the line.
-        within: the values that it can have.
-        rng: the generator to draw with.
-    """
+    """Moves a line at both ends, at one of them, or makes it flat."""
     ends = np.array([line.at_0, line.at_0 + line.slope])
     scale = steps(ends, within)
     moved = [(1, 1), (1, 0), (0, 1)][rng.integers(3)]
@@ -283,12 +270,6 @@ def _with_clause(program: Program, slot: str, row: int, clause: Clause) -> Progr
 
 
 def with_condition(clause: Clause, at: int, condition: Condition) -> Clause:
-    """Puts a condition in the place of another one.
-
-    Args:
-        clause: the clause.
-        at: the place of the other one.
-        condition: the condition.
-    """
+    """Puts a condition in the place of another one."""
     conditions = tuple(condition if i == at else other for i, other in enumerate(clause.conditions))
     return clause._replace(conditions=conditions)

@@ -141,24 +141,14 @@ class _Tuning:
 
     @classmethod
     def of(cls, program: Program, parents: tuple[int, ...], count: int) -> _Tuning:
-        """Begins one.
-
-        Args:
-            program: the program.
-            parents: its number in the run, where it has one.
-            count: candidates in a generation.
-        """
+        """Begins one."""
         from cmaes import CMA
 
         size = max(count, SMALLEST)
         return cls(program, parents, CMA(np.zeros(_free(program).sum()), FIRST_STEP, population_size=size))
 
     def propose(self, rng: np.random.Generator) -> Proposal:
-        """Draws a candidate.
-
-        Args:
-            rng: the generator to draw with.
-        """
+        """Draws a candidate."""
         # So that what is drawn depends on the run's seed and on what was learned alone.
         self.strategy.reseed_rng(int(rng.integers(2**32)))
         ends, free = _ends(self.program), _free(self.program)
@@ -171,11 +161,7 @@ class _Tuning:
         return Proposal(_with(self.program, moved), self.parents)
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Learns from the scores of a generation.
-
-        Args:
-            trials: the candidates.
-        """
+        """Learns from the scores of a generation."""
         ranked = sorted(trials, key=lambda trial: trial.rank, reverse=True)
         self.stale += 1
         if self.best is None or ranked[0].rank > self.best.rank:

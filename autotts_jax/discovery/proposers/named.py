@@ -17,10 +17,6 @@ PROPOSERS: dict[str, Proposer] = {proposer.name: proposer for proposer in (Rules
 def as_proposer(proposer: str | Proposer | Writer) -> Proposer | Writer:
     """Finds a proposer.
 
-    Args:
-        proposer: a name of `PROPOSERS`; ``constants`` or ``constants:FILE``; ``openai:MODEL``; ``claude`` or
-            ``claude:MODEL``; or a proposer.
-
     Raises:
         InputError: there is no such proposer.
     """

@@ -51,11 +51,7 @@ class PaidTokens(NamedTuple):
         return self.prompt + self.reply
 
     def plus(self, other: PaidTokens) -> PaidTokens:
-        """Adds costs.
-
-        Args:
-            other: the other cost.
-        """
+        """Adds costs."""
         return PaidTokens(self.prompt + other.prompt, self.reply + other.reply)
 
 

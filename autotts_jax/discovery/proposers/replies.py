@@ -40,11 +40,7 @@ def api_key() -> str:
 
 
 def was_sent(error: Exception) -> bool:
-    """Tells whether the server may have got the request.
-
-    Args:
-        error: what the client has raised.
-    """
+    """Tells whether the server may have got the request."""
     return type(error.__cause__).__name__ not in _UNSENT
 
 

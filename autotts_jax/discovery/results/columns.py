@@ -45,11 +45,7 @@ SCHEMA = pa.schema(
 
 
 def candidates_table(candidates: Sequence[Record]) -> pa.Table:
-    """Gives candidates as an Arrow table, a row each, with the columns of `SCHEMA`.
-
-    Args:
-        candidates: their records, each with its round.
-    """
+    """Gives candidates as an Arrow table, a row each, with the columns of `SCHEMA`."""
     return pa.Table.from_pylist([_row(record) for record in candidates], SCHEMA)
 
 

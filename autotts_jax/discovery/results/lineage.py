@@ -45,11 +45,6 @@ def lineage_figure(records: Sequence[Record], incumbent: str) -> Figure:
     There is a panel for each search, because searches use different questions. A candidate that left its
     round before the last rung has played other branch orders: it is hollow, and is drawn below the others.
 
-    Args:
-        records: the records of the candidate and of its ancestors, each with its round, the candidate's
-            first.
-        incumbent: name of the controller to beat.
-
     Raises:
         InputError: Matplotlib is missing.
     """
@@ -157,9 +152,6 @@ def _compared(record: Record) -> bool:
 
 def published_name(record: Record) -> str | None:
     """Names a program that people wrote.
-
-    Args:
-        record: the record of a candidate.
 
     Returns:
         The name; None of any other candidate.

@@ -63,14 +63,6 @@ class FileRounds:
     ) -> list[Record]:
         """Measures files.
 
-        Args:
-            search: the search whose round it is.
-            first: what the search begins with.
-            drafts: the files to measure.
-            writer: name of the proposer that wrote them.
-            round_number: number of the round in the run.
-            number: the first candidate's number.
-
         Returns:
             The records of the candidates.
         """
@@ -117,10 +109,6 @@ class FileRounds:
     def first(self, search: Search, others: Sequence[Search]) -> list[Draft]:
         """Gives what a search begins with: the best file of each other search.
 
-        Args:
-            search: the search.
-            others: the searches that leave out a fold.
-
         Returns:
             Files; none where the search leaves out a fold, or has files.
         """
@@ -131,9 +119,6 @@ class FileRounds:
 
     def finalists(self, search: Search) -> list[tuple[float, Written]]:
         """Compares a search's best files in further orders; a file that fails now is passed over.
-
-        Args:
-            search: the search.
 
         Returns:
             Scores and files.
@@ -150,9 +135,6 @@ class FileRounds:
 
     def test(self, written: Written) -> Outcome:
         """Plays the test with a file.
-
-        Args:
-            written: the file.
 
         Raises:
             InputError: it fails.

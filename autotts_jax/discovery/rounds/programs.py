@@ -60,13 +60,6 @@ class ProgramRounds:
     ) -> list[Record]:
         """Proposes candidates and plays rungs, each with the best of the one before.
 
-        Args:
-            search: the search whose round it is.
-            first: what the search begins with; nothing after its first round.
-            proposer: who proposes the rest.
-            round_number: number of the round in the run.
-            number: the first candidate's number.
-
         Returns:
             The records of the candidates.
 
@@ -121,10 +114,6 @@ class ProgramRounds:
     def first(self, search: Search, others: Sequence[Search]) -> list[Proposal]:
         """Gives what a search begins with: published controllers, or what other searches have found.
 
-        Args:
-            search: the search.
-            others: the searches that leave out a fold.
-
         Returns:
             Programs; none once the search has members.
         """
@@ -141,9 +130,6 @@ class ProgramRounds:
     def finalists(self, search: Search) -> list[tuple[float, Member]]:
         """Compares a search's best programs in further orders.
 
-        Args:
-            search: the search.
-
         Returns:
             Scores and programs.
         """
@@ -155,11 +141,7 @@ class ProgramRounds:
         return list(zip(map(float, scores), members, strict=True))
 
     def test(self, program: Program) -> Outcome:
-        """Plays the test.
-
-        Args:
-            program: what plays it.
-        """
+        """Plays the test."""
         return self.judge.play_test(_controllers(program, BETAS if self.beta else ONE_BETA))
 
     def published(self) -> dict[str, Outcome]:
@@ -185,11 +167,7 @@ class ProgramRounds:
 
 
 def trial_of(record: Record) -> Trial:
-    """Makes of a record what its proposer learns from.
-
-    Args:
-        record: the record of a candidate that is a program.
-    """
+    """Makes of a record what its proposer learns from."""
     return Trial(record["number"], Program.from_tree(record["program"]), tuple(record["scores"]))
 
 

@@ -22,10 +22,6 @@ Data = ProbeDataset | str | Path | Sequence[str | Path]
 def common_width(dataset: ProbeDataset, max_branches: int) -> int:
     """Finds how many branches every question has, at most.
 
-    Args:
-        dataset: the questions.
-        max_branches: the most that are wanted.
-
     Returns:
         W.
     """
@@ -35,11 +31,6 @@ def common_width(dataset: ProbeDataset, max_branches: int) -> int:
 
 def families(names: Sequence[str], width: int) -> Iterator[Family]:
     """Gives controllers over the values of a sweep: numbers of branches up to W, and W among them.
-
-    Args:
-        names: names of `CONTROLLERS`.
-        width: W, branches that an episode can open. Where they make no window, ESC is left out, with a
-            warning.
 
     Yields:
         The families.
@@ -62,10 +53,6 @@ def families(names: Sequence[str], width: int) -> Iterator[Family]:
 def by_model(rows: Sequence[Row], benchmark: str) -> dict[str, list[Row]]:
     """Groups the rows of a benchmark.
 
-    Args:
-        rows: the summary of an evaluation.
-        benchmark: the benchmark.
-
     Returns:
         Rows by model; the mean of models, if there are several, comes last.
     """
@@ -77,19 +64,12 @@ def by_model(rows: Sequence[Row], benchmark: str) -> dict[str, list[Row]]:
 
 
 def benchmarks(rows: Sequence[Row]) -> list[str]:
-    """Lists the benchmarks of an evaluation.
-
-    Args:
-        rows: its summary.
-    """
+    """Lists the benchmarks of an evaluation."""
     return list(dict.fromkeys(row.benchmark for row in rows))
 
 
 def cells_of(dataset: ProbeDataset) -> dict[str, list[int]]:
     """Groups the cells of a dataset.
-
-    Args:
-        dataset: the questions.
 
     Returns:
         Indices of cells by benchmark.
@@ -101,20 +81,10 @@ def cells_of(dataset: ProbeDataset) -> dict[str, list[int]]:
 
 
 def powers(most: int) -> list[int]:
-    """Lists 1, 2, 4 … below a number, and the number.
-
-    Args:
-        most: the number.
-    """
+    """Lists 1, 2, 4 … below a number, and the number."""
     return [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
 
 
 def title_of(dataset: ProbeDataset, benchmark: str, cells: Sequence[int]) -> str:
-    """Says of which model a figure of a benchmark is, or that it is of the mean of several.
-
-    Args:
-        dataset: the questions.
-        benchmark: the benchmark.
-        cells: its cells.
-    """
+    """Says of which model a figure of a benchmark is, or that it is of the mean of several."""
     return f"{benchmark}, {dataset.cells[cells[0]].model if len(cells) == 1 else ALL_MODELS}"

@@ -65,11 +65,7 @@ class Axis(NamedTuple):
 
 
 def axes(cost: CostName) -> list[Axis]:
-    """Gives the costs of an evaluation, the one that it is about first.
-
-    Args:
-        cost: the unit of its objective.
-    """
+    """Gives the costs of an evaluation, the one that it is about first."""
     tokens = [
         Axis("tokens", "tokens per episode", "~s"),
         Axis("sequential_tokens", "sequential tokens per episode", "~s"),
@@ -82,9 +78,6 @@ def axes(cost: CostName) -> list[Axis]:
 
 def chart_row(row: Row) -> dict[str, Any]:
     """Gives what charts show of a setting.
-
-    Args:
-        row: its results.
 
     Returns:
         Costs, percentages and texts by name.
@@ -116,9 +109,6 @@ def _known(end: float, mean: float) -> float:
 def frontiers(rows: Sequence[Row]) -> list[Drawn]:
     """Draws accuracy against tokens for each benchmark, of the mean of its models where there are several.
 
-    Args:
-        rows: the summary of an evaluation.
-
     Returns:
         The charts; none without rows.
 
@@ -139,12 +129,6 @@ def frontier_chart(
     rows: Sequence[Row], axis: Axis, look: Mapping[str, Style], legend: bool = False
 ) -> dict[str, Any]:
     """Draws accuracy against cost, a line for each controller, with what is the best at each cost.
-
-    Args:
-        rows: the rows of a benchmark, whose panels share the range of costs.
-        axis: the cost.
-        look: how each controller is drawn.
-        legend: whether the chart says so; not where the page does.
 
     Returns:
         The specification. Its rows have the name of the controller, percentages ``accuracy``, ``low`` and
@@ -199,9 +183,6 @@ def frontier_chart(
 
 def gains_chart(look: Mapping[str, Style]) -> dict[str, Any]:
     """Draws gains in accuracy with their intervals, a line for each setting.
-
-    Args:
-        look: how each controller is drawn.
 
     Returns:
         The specification, without a height. Its rows have the controller, percentage points ``gain``,
@@ -293,13 +274,6 @@ def drawn_episode(
 ) -> Drawn:
     """Draws the end of an episode.
 
-    Args:
-        title: what it is of.
-        colours: colours at the depths of each opened branch.
-        finished: branches read to their end.
-        pruned: branches given up.
-        legend: colours by what they stand for.
-
     Raises:
         InputError: Altair is missing.
     """
@@ -367,9 +341,6 @@ def votes_chart() -> dict[str, Any]:
 
 def page_styles(look: Mapping[str, Style]) -> dict[str, dict[str, Any]]:
     """Gives the styles of controllers as pages read them.
-
-    Args:
-        look: the styles.
 
     Returns:
         By controller its ``colour``; its ``shape``, an SVG path between -1 and 1; and its ``dash`` in pixels.
