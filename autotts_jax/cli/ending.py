@@ -20,7 +20,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def tell(message: str) -> None:
-    """Prints a message of the command's on stderr, if that can be written: shortened, and without its keys."""
+    """Prints a message of the command's on stderr, if that can be written: shortened, without its keys."""
     lines = all_hidden(message, keys_in_use(sys.argv)).split("\n")
     short = (line if len(line) <= LONGEST_LINE else quoted(line, LONGEST_LINE) for line in lines)
     shown = printable("\n  ".join(short), lines=True)
