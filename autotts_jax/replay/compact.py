@@ -9,7 +9,8 @@ tokens   int32 tokens of each branch, likewise
 gold     int16 id of the reference answer of each question
 interval int32 tokens between two probes, of each question
 cell     int32 index into the cells, of each question
-text     uint8 UTF-8 JSON: format, version, encoding, cells, and the questions' text and vocabulary
+text     uint8 UTF-8 JSON: format, version, encoding, cells (``"probes": false`` if they have none), and each
+               question's text, reference answer and vocabulary
 ======== ===== =====================================================================================
 
 Besides, any number of signals: float16 arrays ``signal.NAME`` in the order of the answers.
