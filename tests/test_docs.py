@@ -220,15 +220,15 @@ def test_one_command_draws_every_picture_that_is_shown():
     assert shown == set(re.findall(r'"([\w-]+\.png)"', script))
 
 
-def test_pictures_of_measurements_have_the_numbers_of_the_tables_beside_them():
+def test_pictures_of_measurements_have_the_numbers_of_the_tables_in_research():
     cell = load_object(f"{ROOT}/benchmarks/env_speed.py:cell", "function")
-    page = (ROOT / "docs" / "explanation" / "performance.md").read_text(encoding="utf-8")
+    page = (ROOT / "research" / "performance.md").read_text(encoding="utf-8")
     rates = {}
     for row in numbers_in("env-speed.csv"):
         rates.setdefault(row["way"], []).append(cell(float(row["steps_per_second"])))
     for of_way in rates.values():
         assert f"| {' | '.join(of_way)} |" in page
-    page = (ROOT / "docs" / "reference" / "benchmark.md").read_text(encoding="utf-8")
+    page = (ROOT / "research" / "benchmark.md").read_text(encoding="utf-8")
     for row in numbers_in("learners.csv"):
         assert f" {row['objective']} ± {row['objective_se']} " in page
 
