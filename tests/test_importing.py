@@ -29,7 +29,7 @@ from autotts_jax.collect.trajectories import last_depth
 from autotts_jax.core.pool import ReplayPool
 from autotts_jax.discovery import ablate, distill
 from autotts_jax.errors import DataError, InputError, InputWarning
-from autotts_jax.experiments.evaluation import branch_orders, evaluate
+from autotts_jax.experiments.evaluation import branch_orders, default_controllers, evaluate
 from autotts_jax.experiments.tracing import trace
 from autotts_jax.policies.players import as_players
 from autotts_jax.replay import NONE, read_compact
@@ -767,6 +767,39 @@ def test_a_matrix_without_probes_says_so_and_refuses_to_be_probed(tmp_path):
         make("WidthDepth-v0", again, max_branches=2)
     with pytest.warns(InputWarning, match="m/b holds final answers"):
         gymnasium.make("autotts_jax:WidthDepth-v0", data=again, max_branches=2, disable_env_checker=True)
+
+
+def test_code_from_a_file_is_trimmed_to_the_data_and_asked_whether_it_decides_by_probes(tmp_path):
+    code = tmp_path / "mine.py"
+    code.write_text(
+        "from functools import partial\n"
+        "from autotts_jax.core.controller import Family, of_branches\n"
+        "from autotts_jax.policies.parallel_probe import ParallelProbe\n"
+        "from autotts_jax.policies.self_consistency import SelfConsistency\n"
+        "FULL = Family('full', (1, 2, 64), partial(of_branches, SelfConsistency), 'branches')\n"
+        "PROBING = Family('probing', (1, 2), partial(of_branches, ParallelProbe), 'branches')\n"
+        "class Program:\n"
+        "    def __init__(self, config=None): pass\n"
+        "    def solve(self, question):\n"
+        "        return question.get_new_branch_final_answer()\n"
+    )
+    dataset = import_answers(write(tmp_path / "b.jsonl", LAYOUTS["answers"]), model="m").dataset
+    with pytest.warns(InputWarning, match=r"full@64: left out, since an episode opens at most 3 branches"):
+        found = evaluate(dataset, [f"{code}:FULL", "sc@2"], seeds=2)
+    sealed, own = found.plays
+    assert sealed.player.names == ("full@1", "full@2")
+    assert sealed.tokens[1].tolist() == own.tokens[0].tolist()
+    with pytest.raises(InputError, match=r"probing decides by answers before the end .* m/b has none"):
+        evaluate(dataset, f"{code}:PROBING", seeds=1)
+    with pytest.warns(InputWarning, match=r"Program cannot be asked what it decides by, and m/b has no"):
+        evaluate(dataset, f"{code}:Program", seeds=1)
+
+
+def test_the_controllers_that_are_compared_by_default_fit_the_data(tmp_path):
+    dataset = import_answers(write(tmp_path / "b.jsonl", LAYOUTS["answers"]), model="m").dataset
+    assert default_controllers(dataset) == ("sc@3", "asc@3")
+    assert default_controllers(load("smollm2"), 8) == ("sc@8", "asc@8", "esc@8", "parallel-probe@8", "cmc")
+    assert default_controllers(load("smollm2"))[0] == "sc@64"
 
 
 def test_what_a_controller_looks_at_says_whether_it_decides_by_probes():

@@ -37,7 +37,7 @@ def ablate(
             show_default="10, or no limit with --candidates",
         ),
     ] = None,
-    max_branches: BranchesOption = 64,
+    max_branches: BranchesOption = None,
     critic: Annotated[
         str, typer.Option(metavar="NAME", help="Critic of the arm that has one: nearest, openai:MODEL.")
     ] = "nearest",

@@ -9,8 +9,8 @@ import typer
 import autotts_jax as at
 from autotts_jax.cli.console import check_folder, console, say, working
 from autotts_jax.cli.options import (
+    BranchesOption,
     CacheOption,
-    DataBranchesOption,
     DataOption,
     EncodingOption,
     OutOption,
@@ -39,7 +39,7 @@ def batch(
     ] = "uniform,asc,naive,dirichlet,oracle",
     encoding: EncodingOption = "exact",
     seeds: Annotated[int, typer.Option(metavar="N", help="Play seeds 0 to N - 1.")] = 100,
-    max_branches: DataBranchesOption = None,
+    max_branches: BranchesOption = None,
     at_once: Annotated[int, typer.Option(metavar="K", help="Questions that read a branch at a time.")] = 1,
     out: OutOption = None,
     cache: CacheOption = True,

@@ -11,8 +11,8 @@ import autotts_jax as at
 from autotts_jax.cli.console import console, say, working
 from autotts_jax.cli.evaluate import named_players
 from autotts_jax.cli.options import (
+    BranchesOption,
     CacheOption,
-    DataBranchesOption,
     EncodingOption,
     EngineOptions,
     LimitOptions,
@@ -58,7 +58,7 @@ def certify(
     ] = "disagreement",
     encoding: EncodingOption = "exact",
     seeds: Annotated[int, typer.Option(metavar="N", help="Play seeds 0 to N - 1.", min=1)] = 100,
-    max_branches: DataBranchesOption = None,
+    max_branches: BranchesOption = None,
     seal: SealOptions,
     out: Annotated[
         Path | None,

@@ -159,7 +159,7 @@ def discover(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of the run.", min=0, max=MAX_SEED)] = 0,
-    max_branches: BranchesOption = 64,
+    max_branches: BranchesOption = None,
     traces: Annotated[
         bool, typer.Option("--traces/--no-traces", help="Show those who write files episodes of them.")
     ] = True,

@@ -42,7 +42,7 @@ def distill(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of orders and of the search.", min=0, max=MAX_SEED)] = 0,
-    max_branches: BranchesOption = 64,
+    max_branches: BranchesOption = None,
     encoding: EncodingOption = "exact",
     cache: CacheOption = True,
 ) -> None:

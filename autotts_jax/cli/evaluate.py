@@ -11,10 +11,10 @@ import autotts_jax as at
 from autotts_jax.cli.console import check_folder, console, print_written, say, working
 from autotts_jax.cli.options import (
     BetaOption,
+    BranchesOption,
     BudgetOption,
     CacheOption,
     CostOptions,
-    DataBranchesOption,
     DataOption,
     EncodingOption,
     OutOption,
@@ -23,8 +23,6 @@ from autotts_jax.cli.options import (
 )
 from autotts_jax.errors import InputError
 from autotts_jax.figures import width_of
-
-DEFAULT_CONTROLLERS = "sc@64,asc@64,esc@64,parallel-probe@64,cmc"
 
 
 def evaluate(
@@ -39,7 +37,7 @@ def evaluate(
             "first-finish, sprt, asc-dirichlet, asc-entropy, asc-majority, best-of-infinity, "
             "certified-majority, doubling-sc, cisc, deepconf-offline, deepconf, dynasor, deer, eat, "
             "weighted-majority, best-of-n, single, es-cot, neural.",
-            show_default=DEFAULT_CONTROLLERS,
+            show_default="sc@W,asc@W,esc@W,parallel-probe@W,cmc",
         ),
     ] = None,
     controller: Annotated[
@@ -80,7 +78,7 @@ def evaluate(
         ),
     ] = 0,
     budget: BudgetOption = None,
-    max_branches: DataBranchesOption = None,
+    max_branches: BranchesOption = None,
     processes: Annotated[
         int | None,
         typer.Option(metavar="N", help="Processes for a released program.", show_default="all cores", min=1),
@@ -112,14 +110,14 @@ def evaluate(
     """
     with working() as on_progress:
         from autotts_jax.core import devices
-        from autotts_jax.experiments.evaluation import MAX_BRANCHES
+        from autotts_jax.experiments.evaluation import MAX_BRANCHES, default_controllers
         from autotts_jax.experiments.plots import check_panels
 
         devices.configure(cache)
         if controllers is not None and controller is not None:
             raise InputError("--controllers and --controller exclude each other; give one of them")
         objective = at.Objective(gamma, kappa_probe, cost.model())
-        players = named_players(DEFAULT_CONTROLLERS if controllers is None else controllers, controller, beta)
+        players = named_players(controllers, controller, beta)
         if out is None and (figure_size != "page" or panels is not None):
             raise InputError("--figure-size and --panels are of the pictures in --out; give a folder as well")
         width_of(figure_size)
@@ -132,7 +130,7 @@ def evaluate(
         began = time.perf_counter()
         evaluation = at.evaluate(
             dataset,
-            players,
+            players or default_controllers(dataset, max_branches),
             protocol=protocol,
             seeds=seeds,
             max_branches=max_branches,
@@ -160,7 +158,7 @@ def evaluate(
         raise typer.Exit(2)
 
 
-def named_players(controllers: str, controller: str | None, beta: float | None) -> list[str]:
+def named_players(controllers: str | None, controller: str | None, beta: float | None) -> list[str]:
     """Reads which players ``--controllers``, or ``--controller`` with its ``--beta``, name.
 
     Raises:
@@ -174,7 +172,7 @@ def named_players(controllers: str, controller: str | None, beta: float | None) 
         return [controller if beta is None else f"{controller}@{beta!r}"]
     if beta is not None:
         raise InputError("--beta belongs to --controller; in --controllers write name@β")
-    specs = [spec.strip() for spec in controllers.split(",")]
+    specs = [] if controllers is None else [spec.strip() for spec in controllers.split(",")]
     if "" in specs:
         raise InputError(f"--controllers {controllers!r} has an empty name; write it as sc@8,cmc@0.5")
     return specs

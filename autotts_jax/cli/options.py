@@ -119,8 +119,7 @@ ProtocolOption = Annotated[ProtocolName, typer.Option(help="How branch orders ar
 BudgetOption = Annotated[
     int | None, typer.Option(metavar="TOKENS", help="Token budget of an episode.", show_default="none")
 ]
-BranchesOption = Annotated[int, typer.Option(metavar="W", help="Branches that an episode can open.", min=1)]
-DataBranchesOption = Annotated[
+BranchesOption = Annotated[
     int | None,
     typer.Option(
         metavar="W",

@@ -12,8 +12,8 @@ from autotts_jax.cli.evaluate import named_players
 from autotts_jax.cli.options import (
     MAX_SEED,
     BetaOption,
+    BranchesOption,
     BudgetOption,
-    DataBranchesOption,
     DataOption,
     EncodingOption,
     OutOption,
@@ -45,7 +45,7 @@ def trace(
     encoding: EncodingOption = "exact",
     protocol: ProtocolOption = "repo100",
     budget: BudgetOption = None,
-    max_branches: DataBranchesOption = None,
+    max_branches: BranchesOption = None,
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Open the branches in the order in which they were recorded.")
     ] = False,

@@ -140,7 +140,7 @@ def ablate(
     incumbent: Any = "cmc",
     candidates: int | None = None,
     cpu_minutes: float | None = None,
-    max_branches: int = 64,
+    max_branches: int | None = None,
     critic: str | Critic = NEAREST,
     on_run: OnRun | None = None,
 ) -> Ablation:
@@ -157,7 +157,7 @@ def ablate(
         incumbent: as `autotts_jax.discover` takes it.
         candidates: candidates that each run tries in all; None for no limit.
         cpu_minutes: CPU time of each run's rounds, as `autotts_jax.discover` takes it.
-        max_branches: branches that an episode can open.
+        max_branches: W, as in `autotts_jax.evaluate`.
         critic: the critic of the arm that has one.
         on_run: called after every round, with the arm and the seed of its run.
 

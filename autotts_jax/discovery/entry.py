@@ -19,6 +19,7 @@ from autotts_jax.discovery.results.report import REPORT, discovery_report
 from autotts_jax.discovery.rounds.programs import RUNGS
 from autotts_jax.discovery.search import FOLDS, DiscoveryRun, OnRound, OnTest, SearchProgress
 from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluation import widest
 from autotts_jax.files import destination, locked, remove_unfinished, write_atomically
 from autotts_jax.loggers import Logger, check_loggers, opened
 from autotts_jax.pages import rendering
@@ -43,7 +44,7 @@ def discover(
     candidates: int | None = None,
     cpu_minutes: float | None = None,
     seed: int = 0,
-    max_branches: int = 64,
+    max_branches: int | None = None,
     traces: bool = True,
     beta: bool = True,
     critic: str | Critic | None = None,
@@ -68,7 +69,7 @@ def discover(
             included. The last round is finished; start and test come on top. None for no limit where there
             is one of candidates, else for 10 minutes.
         seed: the seed that everything is drawn with.
-        max_branches: branches that an episode can open.
+        max_branches: W, as in `autotts_jax.evaluate`.
         traces: whether proposers that write files are shown episodes of these files.
         beta: whether candidates are families over β. Otherwise each is one controller with constant numbers,
             which is judged at every price.
@@ -134,7 +135,7 @@ def discover(
             made,
             as_player(incumbent),
             seed,
-            check_int("max_branches", max_branches, 1),
+            widest(data, max_branches),
             traces=traces,
             beta=beta,
             critic=critic,

@@ -59,6 +59,7 @@ from autotts_jax.experiments.summary import (
 from autotts_jax.experiments.tables import Table, comparison_table, summary_table
 from autotts_jax.pages import rendering
 from autotts_jax.pages.notebook import shown
+from autotts_jax.policies.early_stopping import WINDOW
 from autotts_jax.policies.player import Play, Player, fitting, warn_of_distance
 from autotts_jax.policies.players import as_players
 from autotts_jax.policies.sealed.player import SealedPlayer
@@ -614,6 +615,19 @@ def widest(dataset: ProbeDataset, max_branches: int | None) -> int:
     return check_int("max_branches", max_branches, 1)
 
 
+def default_controllers(dataset: ProbeDataset, max_branches: int | None = None) -> tuple[str, ...]:
+    """Names the controllers to compare where nothing else is said: as wide as the data allows.
+
+    Args:
+        dataset: the questions; without probes, controllers that decide by them are left out.
+        max_branches: as in `evaluate`.
+    """
+    width = widest(dataset, max_branches)
+    names = ["sc", "asc", *(["esc"] if width >= WINDOW else [])]
+    probing = ["parallel-probe"] if dataset.without_probes is None else []
+    return (*(f"{name}@{width}" for name in names + probing), *(["cmc"] if probing else []))
+
+
 def within(players: Sequence[Player], width: int) -> list[Player | None]:
     """Leaves out the settings of families that read more branches than an episode can open, with a warning.
 
@@ -666,8 +680,16 @@ def check_probes(dataset: ProbeDataset, player: Player) -> None:
     def begin(matrix: ProbeMatrix) -> View:
         return ReplayPool.begin(matrix, 0, np.arange(width)).view(detached=True)
 
-    if player.decides_by_probes(jax.eval_shape(begin, dataset.matrix)):
+    by_probes = player.decides_by_probes(jax.eval_shape(begin, dataset.matrix))
+    if by_probes:
         dataset.check_probes(f"{player.name} decides by")
+    if by_probes is None:
+        warnings.warn(
+            f"{player.name} cannot be asked what it decides by, and {dataset.without_probes} has no answers "
+            "before the end of a branch; rely on its results only if it reads branches in full",
+            InputWarning,
+            stacklevel=3,
+        )
 
 
 def warn_of_refusal(name: str, problem: InputError) -> None:

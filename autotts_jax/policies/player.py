@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -175,7 +175,21 @@ class Player(abc.ABC):
 
     def settings(self) -> tuple[Player, ...]:
         """Gives a player for each setting."""
-        return (self,)
+        if len(self.values) == 1:
+            return (self,)
+        return tuple(self.only([index]) for index in range(len(self.values)))
+
+    def only(self, kept: Sequence[int]) -> Player:
+        """Gives a player with some of the settings.
+
+        Args:
+            kept: their indices in ``values``.
+        """
+        return self._with(values=tuple(self.values[index] for index in kept))
+
+    def _with(self, **fields: Any) -> Player:
+        """This player with other fields; all players are dataclasses."""
+        return dataclasses.replace(self, **fields)  # type: ignore[type-var]
 
     @property
     def trained_on(self) -> Scale | None:
@@ -190,16 +204,16 @@ class Player(abc.ABC):
         """
         return False
 
-    def decides_by_probes(self, view: View) -> bool:  # noqa: ARG002
+    def decides_by_probes(self, view: View) -> bool | None:  # noqa: ARG002
         """Tells whether what it does depends on answers that branches give before their ends.
 
         Args:
             view: an episode, of shapes and dtypes.
 
         Returns:
-            False also of a player that cannot be asked, such as a program.
+            None of a player that cannot be asked, such as a program.
         """
-        return False
+        return None
 
     def check_single(self) -> None:
         """Checks that the player has a single setting.
@@ -297,18 +311,12 @@ def fitting(player: Player, width: int) -> Player | None:
     Returns:
         The player with the others; None where no setting fits.
     """
-    if not isinstance(player, ControllerPlayer) or player.value_name != "branches" or len(player.values) == 1:
+    if getattr(player, "value_name", None) != "branches" or len(player.values) == 1:
         return player
     kept = [index for index, value in enumerate(player.values) if value is None or value <= width]
     if len(kept) == len(player.values):
         return player  # itself, by which its play is found
-    if not kept:
-        return None
-    return dataclasses.replace(
-        player,
-        controllers=tuple(player.controllers[index] for index in kept),
-        values=tuple(player.values[index] for index in kept),
-    )
+    return player.only(kept) if kept else None
 
 
 def name_of(name: str, value: float | None) -> str:
@@ -410,13 +418,10 @@ class ControllerPlayer(Player):
         """The scale of what the controllers were trained on."""
         return self.controllers[0].trained_on
 
-    def settings(self) -> tuple[Player, ...]:
-        """Gives a player for each controller."""
-        settings = zip(self.controllers, self.values, strict=True)
-        return tuple(
-            dataclasses.replace(self, controllers=(controller,), values=(value,))
-            for controller, value in settings
-        )
+    def only(self, kept: Sequence[int]) -> Player:
+        """Gives a player with some of the controllers."""
+        controllers = tuple(self.controllers[index] for index in kept)
+        return self._with(controllers=controllers, values=tuple(self.values[index] for index in kept))
 
     def votes_with_finals(self, view: View) -> bool:
         """Tells whether the controllers hold a vote of finished branches."""

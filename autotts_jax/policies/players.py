@@ -227,7 +227,7 @@ def of_code(
         SandboxError: the code cannot be loaded, or is nothing that can play.
         LevelError: the machine does not offer the sandbox.
     """
-    pool = WorkerPool(code, sealing.sandbox, value, gamma)
+    pool = WorkerPool(code, sealing.sandbox, None if value is None else (value,), gamma)
     says = pool.describe()
     if says.get("kind") == PROGRAM:
         beta = None if value is None else check_beta(value)

@@ -40,6 +40,7 @@ from autotts_jax.discovery.programs.rules import (
 from autotts_jax.discovery.programs.source import commented, source_of
 from autotts_jax.envs.difficulty import varied_orders
 from autotts_jax.errors import InputError
+from autotts_jax.experiments.evaluation import widest
 from autotts_jax.policies.neural.network import QUICK, VOTE_INPUTS, VOTE_SCALE
 from autotts_jax.policies.neural.policy import GAMMAS, NeuralPolicy, head_of
 from autotts_jax.policies.neural.policy_file import SHIPPED, load_policy
@@ -195,7 +196,7 @@ def distill(
     *,
     gamma: tuple[float, float] | None = None,
     seed: int = 0,
-    max_branches: int = 64,
+    max_branches: int | None = None,
     iterations: int = ITERATIONS,
     on_iteration: Callable[[int], None] | None = None,
 ) -> Distilled:
@@ -213,7 +214,7 @@ def distill(
         gamma: least and largest γ; None for those that the policy was trained for, by its card, or for 4e-6
             and 2e-4 where it has none.
         seed: seed of branch orders and of the search for rules.
-        max_branches: branches that an episode can open.
+        max_branches: W, as in `autotts_jax.evaluate`.
         iterations: times that rules are fitted.
         on_iteration: called after each with its number, from 1 on.
 
@@ -244,11 +245,9 @@ def distill(
             "that was trained without signals"
         )
     low, high = _trained_range(card) if gamma is None else _checked(gamma)
-    max_branches, iterations = (
-        check_int("max_branches", max_branches, 1),
-        check_int("iterations", iterations, 1),
-    )
+    iterations = check_int("iterations", iterations, 1)
     rng, data = np.random.default_rng(check_int("seed", seed, 0)), loaded(data)
+    max_branches = widest(data, max_branches)
     data.check_probes("distill watches a policy that decides by")
     orders = varied_orders(data.matrix, SEARCH_ORDERS, DIFFICULTY_STD, seed).first(max_branches)
 

@@ -77,7 +77,10 @@ def _player(found: Any, says: Says) -> Player:
     devices.configure(compilation_cache=False)
     from autotts_jax.policies.objects import player_from_object
 
-    return player_from_object(found, says["code"]["path"], says["value"], says["gamma"])
+    values = says["values"] or (None,)
+    value = values[0] if len(values) == 1 else None
+    player = player_from_object(found, says["code"]["path"], value, says["gamma"])
+    return player if value == values[0] else player.only([player.values.index(kept) for kept in values])
 
 
 def _services(channel: Channel, player: Player) -> dict[str, Callable[[Says, Arrays], None]]:
@@ -85,5 +88,5 @@ def _services(channel: Channel, player: Player) -> dict[str, Callable[[Says, Arr
 
     deciding = playing.Deciding(channel, player)
     return {
-        name: getattr(deciding, name) for name in ("constants", "finals", "prepare", "init", "act", "answer")
+        name: getattr(deciding, name) for name in ("constants", "looks", "prepare", "init", "act", "answer")
     }

@@ -127,18 +127,24 @@ class SealedPlayer(Player):
 
     def votes_with_finals(self, view: View) -> bool:
         """Asks whether the controllers hold a vote of finished branches."""
-        with self.pool.child() as child:
-            message = child.ask({"do": "finals", "shape": _shape_of(self, view)._asdict()})
-            fail_if_failed(message)
-            return message.says.get("finals") is True
+        return self._looks(view).get("finals") is True
 
-    def settings(self) -> tuple[Player, ...]:
-        """Gives a player for each setting."""
-        if len(self.values) == 1:
-            return (self,)
-        return tuple(
-            dataclasses.replace(self, pool=self.pool.at(value), values=(value,)) for value in self.values
-        )
+    def decides_by_probes(self, view: View) -> bool | None:
+        """Asks whether the controllers read step by step, and look at more than votes of finals for it."""
+        probes = self._looks(view).get("probes")
+        return probes if isinstance(probes, bool) else None
+
+    def only(self, kept: Sequence[int]) -> Player:
+        """Gives a player with some of the settings, in processes of its own."""
+        values = tuple(self.values[index] for index in kept)
+        return self._with(pool=self.pool.at(values), values=values)
+
+    def _looks(self, view: View) -> Mapping[str, Any]:
+        """What the controllers look at, by their own account."""
+        with self.pool.child() as child:
+            message = child.ask({"do": "looks", "shape": _shape_of(self, view)._asdict()})
+            fail_if_failed(message)
+            return message.says
 
 
 class _Deciding:

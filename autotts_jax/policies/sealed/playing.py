@@ -39,9 +39,12 @@ class Deciding:
         """Names the constants of the controllers."""
         self._channel.send({"constants": constants_of(self._player)})
 
-    def finals(self, says: Says, arrays: Arrays) -> None:  # noqa: ARG002
-        """Says whether the player holds a vote of finished branches."""
-        self._channel.send({"finals": self._player.votes_with_finals(_shape(says).view())})
+    def looks(self, says: Says, arrays: Arrays) -> None:  # noqa: ARG002
+        """Says whether the player holds a vote of finished branches, and whether it decides by probes."""
+        view, player = _shape(says).view(), self._player
+        self._channel.send(
+            {"finals": player.votes_with_finals(view), "probes": player.decides_by_probes(view)}
+        )
 
     def prepare(self, says: Says, arrays: Arrays) -> None:  # noqa: ARG002
         """Compiles for a shape of messages; says first which fields it reads and what it will say."""

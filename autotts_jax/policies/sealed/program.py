@@ -155,10 +155,6 @@ class ProgramPlayer(Player):
             serve([scheduler])
             return slot.ended
 
-    def settings(self) -> tuple[Player, ...]:
-        """Gives a player for each β."""
-        return tuple(dataclasses.replace(self, values=(value,)) for value in self.values)
-
     def job(self, value: float | None, width: int) -> dict[str, Any]:
         """Gives what a child is told to play.
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from autotts_jax.checks import check_bool
@@ -75,21 +75,25 @@ class WorkerPool:
     """
 
     def __init__(
-        self, code: UserCode, sandbox: Sandbox, value: float | None = None, gamma: float | None = None
+        self,
+        code: UserCode,
+        sandbox: Sandbox,
+        values: Sequence[float | None] | None = None,
+        gamma: float | None = None,
     ):
         self.code = code
         self._sandbox = sandbox
         self._gamma = gamma
-        self._job = {"code": dataclasses.asdict(code), "value": value, "gamma": gamma}
+        self._job = {"code": dataclasses.asdict(code), "values": values, "gamma": gamma}
         self._of_thread = threading.local()
 
     def __reduce__(self) -> tuple[type[WorkerPool], tuple[object, ...]]:
         """Another process starts children of its own."""
-        return WorkerPool, (self.code, self._sandbox, self._job["value"], self._gamma)
+        return WorkerPool, (self.code, self._sandbox, self._job["values"], self._gamma)
 
-    def at(self, value: float | None) -> WorkerPool:
-        """Gives children of another setting."""
-        return WorkerPool(self.code, self._sandbox, value, self._gamma)
+    def at(self, values: Sequence[float | None]) -> WorkerPool:
+        """Gives children of other settings."""
+        return WorkerPool(self.code, self._sandbox, values, self._gamma)
 
     @contextlib.contextmanager
     def children(self, number: int, *, fresh: int = 0) -> Iterator[tuple[list[Child], list[Child]]]:
