@@ -1,8 +1,10 @@
 """Compares allocators on sets of questions: accuracy under one budget, and the share of what can be won.
 
-    python benchmarks/batch.py path/to/finals/*aime2024*.jsonl
+    python benchmarks/batch.py path/to/finals/*aime2024*.jsonl --train 'path/to/finals/*math500*.jsonl'
 
-Each file is a cell, as `import_answers` reads it. Budgets are those of 2 to 32 branches for every question.
+Each file is a cell, as `import_answers` reads it. The weights of `learned` are trained on the files of
+--train, which should have other questions, and written to learned.json; without it they are those of the
+package, which were trained on all of these files. Budgets are those of 2 to 32 branches for every question.
 Beside the allocators stands ASC on each question by itself, without a shared budget: of 63 settings the best
 one within the mean budget on one half of the questions is played on the other half. And an oracle that knows
 how often each answer is given, but not which is right: what it leaves to the oracle is in wrong majorities.
@@ -21,8 +23,9 @@ import typer
 import autotts_jax as at
 from autotts_jax.core import Readings, devices, read_through, spend
 from autotts_jax.experiments import ORACLE, Questions, branch_orders
-from autotts_jax.policies import ALLOCATORS
+from autotts_jax.policies import ALLOCATORS, save_weights
 from autotts_jax.replay import NONE
+from autotts_jax.training import train_allocator
 
 BRANCHES = (2, 4, 8, 16, 32)
 """Mean branches of a question that budgets are for."""
@@ -40,17 +43,23 @@ def main(
     files: Annotated[list[Path], typer.Argument(help="Files, a cell each, of one benchmark.")],
     seeds: Annotated[int, typer.Option(help="Branch orders to play.")] = 100,
     width: Annotated[int, typer.Option(help="Branches that a question can read.")] = 80,
+    train: Annotated[Path | None, typer.Option(help="Pattern of the files to train weights on.")] = None,
 ) -> None:
     devices.configure()
+    allocators = [*ALLOCATORS, ORACLE]
+    if train is not None:
+        others = [at.import_answers(file).dataset for file in sorted(train.parent.glob(train.name))]
+        learned = train_allocator(others)
+        print(f"learned on {len(others)} cells: {learned}")
+        save_weights("learned.json", learned)
+        allocators[allocators.index("learned")] = "learned.json"
     names = [*ALLOCATORS, PER_QUESTION, OF_VOTES, ORACLE]
     accuracy, spent, low, high = [], [], [], []  # by cell, then (allocator, budget)
     for file in files:
         data = at.import_answers(file).dataset
         tokens = np.asarray(data.matrix.tokens)
         budgets = [int(number * tokens.mean() * len(data)) for number in BRANCHES]
-        played = at.evaluate_batch(
-            data, [*ALLOCATORS, ORACLE], budgets=budgets, seeds=seeds, max_branches=width
-        )
+        played = at.evaluate_batch(data, allocators, budgets=budgets, seeds=seeds, max_branches=width)
         correct = {play.name: play.correct.mean(axis=1) for play in played.plays}
         used = {play.name: play.tokens.sum(axis=2).mean(axis=1) / budgets for play in played.plays}
         orders = branch_orders(data, "repo100", range(seeds), width)

@@ -22,8 +22,9 @@ from autotts_jax.core import Allocator, read_through, spend
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import ORACLE, branch_orders
 from autotts_jax.experiments.batch import concave_slopes, read_by_oracle
-from autotts_jax.policies import ALLOCATORS, Uniform
+from autotts_jax.policies import ALLOCATORS, LinearIndex, Uniform, as_allocator, save_weights
 from autotts_jax.replay import NONE, ProbeMatrix, repo100_orders, stack
+from autotts_jax.training import EvolutionSettings, train_allocator
 
 QUESTIONS, BRANCHES, WIDTH, SEEDS = 5, 6, 5, 2
 LAST = np.finfo(np.float32).max
@@ -211,7 +212,7 @@ def test_questions_are_served_in_order_and_left_where_nothing_is_urgent():
 # --- the allocators -----------------------------------------------------------------------------------------
 
 
-def urgencies(name, answers, tokens):
+def urgencies(allocator, answers, tokens):
     """What an allocator says of one question after 0, 1, … reads."""
     matrix = dataclasses.replace(
         batch_matrix(0),
@@ -221,7 +222,7 @@ def urgencies(name, answers, tokens):
     data = as_dataset(matrix)
     orders = branch_orders(data, "repo100", [0], WIDTH)
     still = dataclasses.replace(orders, table=np.arange(WIDTH, dtype=np.int16)[None, None])
-    return read_through(ALLOCATORS[name], matrix, still).urgency[0, 0]
+    return read_through(as_allocator(allocator)[1], matrix, still).urgency[0, 0]
 
 
 def gain(first, second, voters, tokens):
@@ -251,6 +252,90 @@ def test_blend_asc_averages_the_logarithms_of_two_doubts():
         votes = first + second
         tie = (votes + 1) * math.comb(votes, first) / 2**votes
         assert said[place] == pytest.approx((math.log(doubt(first, second)) + math.log(tie)) / 2, rel=1e-5)
+
+
+def test_a_linear_index_is_a_weighted_sum_of_logarithms():
+    weights = {"gain": 0.5, "doubt": 2, "tokens": -1.5, "branches": 3, "others": -0.7, "second": 4}
+    said = urgencies(LinearIndex(**weights), [0, 1, 0, 2, 2, 2], [1, 3, 2, 2, 2, 2])
+    assert said[0] == math.inf
+    for place, (first, second, others, tokens) in enumerate([(1, 0, 0, 1), (1, 1, 0, 2), (2, 1, 0, 2)], 1):
+        features = {
+            "gain": math.log(gain(first, second, place, 1)),
+            "doubt": math.log(doubt(first, second)),
+            "tokens": math.log(tokens),
+            "branches": math.log(place),
+            "others": math.log(1 + others),
+            "second": place == 1,
+        }
+        expected = sum(weights[name] * value for name, value in features.items())
+        assert said[place] == pytest.approx(expected, rel=1e-4), place
+    assert urgencies(LinearIndex(gain=0, others=1), [0, 1, 2, 3, 0, 0], [1] * 6)[4] == pytest.approx(
+        math.log(3)
+    )
+
+
+def test_a_linear_index_is_a_number_where_doubt_is_none():
+    matrix = dataclasses.replace(batch_matrix(0), answers=np.zeros((QUESTIONS, 200, 3), np.int16))
+    matrix = dataclasses.replace(
+        matrix, lengths=np.full((QUESTIONS, 200), 2, np.int32), tokens=np.ones((QUESTIONS, 200), np.int32)
+    )
+    orders = branch_orders(as_dataset(matrix), "repo100", [0], 200)
+    said = read_through(LinearIndex(doubt=0.5), matrix, orders).urgency[..., 1:]
+    assert np.isfinite(said).all()
+    assert (np.diff(said) <= 0).all()
+
+
+def test_weights_are_learned_saved_and_named_by_their_file(run, tmp_path):
+    data = as_dataset(batch_matrix(0))
+    learned = train_allocator(data, updates=3, seed=1)
+    assert learned == train_allocator([data], updates=3, seed=1) != LinearIndex()
+    file = tmp_path / "mine.json"
+    save_weights(file, learned)
+    assert as_allocator(str(file)) == ("mine", learned)
+    play = ("batch", "--data", "smollm2", "--seeds", 1, "--max-branches", 4, "--budgets", 9000)
+    status, out, err = run(*play, "--allocators", f"learned,{file}")
+    assert (status, err) == (0, "")
+    assert {"learned", "mine"} <= set(out.split())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "weights of an allocator, gain, doubt"),
+        ("[1]", "does not hold the weights"),
+        ('{"gain": 1, "speed": 2}', "speed"),
+        ('{"gain": "much"}', "gain is 'much', but it must be a finite number"),
+        ('{"gain": 1e999}', "gain is inf"),
+        (None, "No such file"),
+    ],
+)
+def test_files_without_weights_are_refused(tmp_path, content, message):
+    file = tmp_path / "weights.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(InputError, match=message):
+        as_allocator(str(file))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": []}, "at least one dataset"),
+        ({"data": "smollm2"}, "data is 'smollm2'"),
+        ({"updates": 0}, "updates is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"settings": EvolutionSettings(max_branches=7)}, "max_branches is 7"),
+        ({"start": 3}, "start is 3"),
+    ],
+)
+def test_bad_training_of_weights_is_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        train_allocator(**{"data": as_dataset(batch_matrix(0)), "updates": 1} | change)
+
+
+def test_weights_are_saved_as_json_alone(tmp_path):
+    with pytest.raises(InputError, match="does not end in"):
+        save_weights(tmp_path / "weights.npz", LinearIndex())
 
 
 def test_a_shadow_price_gives_up_where_no_answer_comes_twice():

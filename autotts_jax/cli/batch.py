@@ -34,7 +34,7 @@ def batch(
             parser=utf8,
             metavar="NAME,...",
             help="Who shares the budget out: uniform, asc, sprt, naive, blend-asc, dirichlet, long-first, "
-            "shadow-price, oracle. The others are compared with the first one.",
+            "shadow-price, learned, FILE.json, oracle. The others are compared with the first one.",
         ),
     ] = "uniform,asc,naive,dirichlet,oracle",
     encoding: EncodingOption = "exact",

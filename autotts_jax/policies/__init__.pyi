@@ -5,12 +5,14 @@ from .allocators import (
     BlendASC,
     DirichletGain,
     LeastSure,
+    LinearIndex,
     LongFirst,
     NaiveIndex,
     ShadowPrice,
     SmallestLead,
     Uniform,
     as_allocator,
+    save_weights,
 )
 from .best_of_infinity import BestOfInfinity
 from .certified_majority import CertifiedMajority
@@ -70,6 +72,7 @@ __all__ = [
     "HostPlayer",
     "HostPolicy",
     "LeastSure",
+    "LinearIndex",
     "LongFirst",
     "MajorityConsistency",
     "NaiveIndex",
@@ -99,6 +102,7 @@ __all__ = [
     "load_policy",
     "neural_family",
     "save_policy",
+    "save_weights",
     "select",
     "tuned",
 ]

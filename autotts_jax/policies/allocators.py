@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,10 +19,13 @@ from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 from jaxtyping import Float, Float32
 
+from autotts_jax.checks import check_float
 from autotts_jax.core.batch import Allocator
 from autotts_jax.core.controller import check_fields, within
 from autotts_jax.core.view import View
 from autotts_jax.errors import InputError
+from autotts_jax.files import write_atomically
+from autotts_jax.parsing import parse_json
 from autotts_jax.typing import Array
 
 
@@ -129,6 +134,48 @@ class ShadowPrice(Allocator):
         return jnp.where(hopeless, -jnp.inf, DirichletGain().index(view))
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LinearIndex(Allocator):
+    """A weighted sum of what a question has revealed, from the first branch on; the weights are learned.
+
+    `autotts_jax.training.train_allocator` learns them. As the index is linear in logarithms, the unit of
+    tokens makes no difference.
+
+    Attributes:
+        gain: weight of the logarithm of the gain of `DirichletGain`, a branch.
+        doubt: weight of the logarithm of the probability that the runner-up leads in truth.
+        tokens: weight of the logarithm of the mean tokens of a branch.
+        branches: weight of the logarithm of the branches read.
+        others: weight of the logarithm of one more than the votes for neither of the two leading answers.
+        second: what is added where one branch is read.
+    """
+
+    gain: float = 1.0
+    doubt: float = 0.0
+    tokens: float = 0.0
+    branches: float = 0.0
+    others: float = 0.0
+    second: float = 0.0
+
+    def index(self, view: View) -> Float[Array, ""]:
+        vote = view.vote_finals()
+        index = (
+            self.gain * _log(dirichlet_gain(view))
+            + self.doubt * _log(doubt(view))
+            + self.tokens * _log(mean_tokens(view))
+            + self.branches * _log(view.opened)
+            + self.others * _log(vote.voters - vote.top1 - vote.top2 + 1)
+            + self.second * (view.opened == 1)
+        )
+        return jnp.where(view.opened == 0, jnp.inf, index)
+
+
+def _log(value: Array) -> Array:
+    """The logarithm of a number from 0 on; of one that is too small for float32, that of 1e-30."""
+    return jnp.log(jnp.maximum(value, 1e-30))
+
+
 def after_two(view: View, index: Float[Array, ""]) -> Float[Array, ""]:
     """Has every question read one branch first, then a second: without them there is nothing to compare."""
     return jnp.select([view.opened == 0, view.opened == 1], [jnp.inf, jnp.finfo(jnp.float32).max], index)
@@ -177,29 +224,57 @@ ALLOCATORS: dict[str, Allocator] = {
     "dirichlet": DirichletGain(),
     "long-first": LongFirst(),
     "shadow-price": ShadowPrice(),
+    "learned": LinearIndex(gain=1.61, doubt=0.52, tokens=-0.66, branches=-0.34, others=-0.38, second=0.01),
 }
 """The allocators of this package by their names."""
+
+
+def save_weights(path: str | Path, allocator: LinearIndex) -> None:
+    """Writes the weights of an index to a file, which `as_allocator` reads.
+
+    Args:
+        path: the file, ``.json``.
+        allocator: the index.
+
+    Raises:
+        InputError: the name does not end in ``.json``, or the file cannot be written.
+    """
+    if Path(path).suffix != ".json":
+        raise InputError(f"{path} does not end in .json; weights are read from such files")
+    weights = {name: float(weight) for name, weight in dataclasses.asdict(allocator).items()}
+    write_atomically(path, json.dumps(weights, indent=2, allow_nan=False).encode())
+
+
+def _read_weights(path: Path) -> LinearIndex:
+    try:
+        weights = parse_json(path.read_bytes())
+        return LinearIndex(**{name: check_float(name, weight) for name, weight in weights.items()})
+    except (AttributeError, OSError, TypeError, ValueError) as error:
+        names = ", ".join(field.name for field in dataclasses.fields(LinearIndex))
+        raise InputError(f"{path} does not hold the weights of an allocator, {names}: {error}") from error
 
 
 def as_allocator(allocator: Any, also: Sequence[str] = ()) -> tuple[str, Allocator]:
     """Finds an allocator.
 
     Args:
-        allocator: its name, or the allocator itself.
+        allocator: its name, a file of `save_weights`, which ends in ``.json``, or the allocator itself.
         also: names to list besides, where there is none of this name.
 
     Returns:
         What it is called, and the allocator.
 
     Raises:
-        InputError: there is none of this name, or a field of it cannot be traced.
+        InputError: there is none of this name, the file holds no weights, or a field cannot be traced.
     """
     if isinstance(allocator, Allocator):
         check_fields(allocator)  # type: ignore[arg-type]  # it has all that this looks at
         return type(allocator).__name__, allocator
     if isinstance(allocator, str) and allocator in ALLOCATORS:
         return allocator, ALLOCATORS[allocator]
+    if isinstance(allocator, str) and allocator.endswith(".json"):
+        return Path(allocator).stem, _read_weights(Path(allocator))
     raise InputError(
-        f"unknown allocator {allocator!r:.80}; known are {', '.join([*ALLOCATORS, *also])}, and your own "
-        "as an object of a subclass of autotts_jax.core.Allocator"
+        f"unknown allocator {allocator!r:.80}; known are {', '.join([*ALLOCATORS, *also])}, files of "
+        "weights that end in .json, and your own as an object of a subclass of autotts_jax.core.Allocator"
     )

@@ -1,3 +1,4 @@
+from .allocators import IndexEvolution, train_allocator
 from .arena import Arena, Scores, draw_gammas
 from .checkpoints import Checkpoints
 from .config import Config, DataSettings, NetworkSettings, ObjectiveSettings, read_config
@@ -24,6 +25,7 @@ __all__ = [
     "Difference",
     "Evolution",
     "EvolutionSettings",
+    "IndexEvolution",
     "Metrics",
     "NetworkSettings",
     "ObjectiveSettings",
@@ -51,6 +53,7 @@ __all__ = [
     "split_questions",
     "teacher",
     "train",
+    "train_allocator",
     "tune",
     "warm_start",
 ]

@@ -7,6 +7,7 @@ grows.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import PRNGKeyArray, UInt32
+from jaxtyping import Bool, Float, Num, PRNGKeyArray, UInt32
 
 from autotts_jax.envs.params import EnvParams
 from autotts_jax.errors import InputError
@@ -69,36 +70,36 @@ class EvolutionState(NamedTuple):
     key: UInt32[Array, " 2"]
 
 
-class Evolution:
-    """Trains a policy by an evolution strategy.
+class Played(NamedTuple):
+    """What P members have made of the episodes of a generation.
+
+    Attributes:
+        objective: of each member. Shape (P,).
+        right: whether each answer is right.
+        tokens: tokens of each episode.
+    """
+
+    objective: Float[np.ndarray, " P"]
+    right: Bool[np.ndarray, "..."]
+    tokens: Num[np.ndarray, "..."]
+
+
+class EvolutionStrategy(abc.ABC):
+    """A trainer that moves parameters to where its objective grows.
 
     Args:
         settings: its settings.
-        params: training questions, branch orders, the range of γ, and the targets.
-        parameters: the parameters that it starts from.
-        devices: local devices to share the episodes among; by default all, of all processes.
-        signal_inputs: the signals that the policy reads; ``params`` are those of an environment that shows
-            them.
+        start: the parameters that it starts from, a pytree of arrays.
     """
 
-    def __init__(
-        self,
-        settings: EvolutionSettings,
-        params: EnvParams,
-        parameters: Parameters,
-        devices: Sequence[jax.Device] | None = None,
-        signal_inputs: tuple[SignalInput, ...] = (),
-    ):
+    def __init__(self, settings: EvolutionSettings, start: Any):
         from evosax.algorithms import Open_ES  # here, as it starts JAX
 
-        self._settings = settings
-        self._start = parameters
-        self._signal_inputs = signal_inputs
-        self._arena = Arena(params, settings.max_branches, devices)
+        self._settings, self._start = settings, start
         rate = optax.cosine_decay_schedule(settings.learning_rate, settings.decay_updates, alpha=0.1)
         self._strategy = Open_ES(
             settings.population,
-            parameters,
+            start,
             optimizer=optax.adam(rate),
             std_schedule=lambda _: settings.std,
         )
@@ -126,30 +127,69 @@ class Evolution:
         keys = jax.random.split(jax.random.wrap_key_data(jnp.asarray(state.key)), 4)
         defaults = self._strategy.default_params
         members, strategy = self._strategy.ask(keys[0], state.strategy, defaults)
-        members = jax.tree.map(np.asarray, members)
-
-        def controller(member: int, gamma: float) -> NeuralPolicy:
-            return self._policy(jax.tree.map(lambda leaf: leaf[member], members), gamma)
-
-        settings = self._settings
-        scores = self._arena.play(controller, settings.population, settings.num_gammas, keys[1])
-        fitness = jnp.asarray(-scores.objective)
-        strategy, _ = self._strategy.tell(keys[2], members, fitness, strategy, defaults)
+        played = self._play(jax.tree.map(np.asarray, members), keys[1])
+        strategy, _ = self._strategy.tell(
+            keys[2], members, jnp.asarray(-played.objective), strategy, defaults
+        )
         metrics: Metrics = {
-            "objective": scores.objective.mean(),
-            "objective_spread": scores.objective.std(),
-            "accuracy": scores.right.mean(),
-            "tokens": scores.tokens.mean(),
+            "objective": played.objective.mean(),
+            "objective_spread": played.objective.std(),
+            "accuracy": played.right.mean(),
+            "tokens": played.tokens.mean(),
         }
         return EvolutionState(strategy, jax.random.key_data(keys[3])), metrics
 
-    def policy(self, state: EvolutionState) -> NeuralPolicy:
+    def policy(self, state: EvolutionState) -> Any:
         """Returns the policy at the mean of the population.
 
         Args:
             state: the state.
         """
-        return self._policy(self._strategy.get_mean(state.strategy), self._arena.middle_gamma)
+        return self._policy(self._strategy.get_mean(state.strategy))
 
-    def _policy(self, parameters: Parameters, gamma: float) -> NeuralPolicy:
+    @abc.abstractmethod
+    def _play(self, members: Any, key: PRNGKeyArray) -> Played:
+        """Plays the same episodes with all members, parameters stacked along a first axis."""
+
+    @abc.abstractmethod
+    def _policy(self, parameters: Any) -> Any:
+        """The policy of some parameters."""
+
+
+class Evolution(EvolutionStrategy):
+    """Trains a policy by an evolution strategy.
+
+    Args:
+        settings: its settings.
+        params: training questions, branch orders, the range of γ, and the targets.
+        parameters: the parameters that it starts from.
+        devices: local devices to share the episodes among; by default all, of all processes.
+        signal_inputs: the signals that the policy reads; ``params`` are those of an environment that shows
+            them.
+    """
+
+    def __init__(
+        self,
+        settings: EvolutionSettings,
+        params: EnvParams,
+        parameters: Parameters,
+        devices: Sequence[jax.Device] | None = None,
+        signal_inputs: tuple[SignalInput, ...] = (),
+    ):
+        super().__init__(settings, parameters)
+        self._signal_inputs = signal_inputs
+        self._arena = Arena(params, settings.max_branches, devices)
+
+    def _play(self, members: Parameters, key: PRNGKeyArray) -> Played:
+        def controller(member: int, gamma: float) -> NeuralPolicy:
+            return self._at(jax.tree.map(lambda leaf: leaf[member], members), gamma)
+
+        settings = self._settings
+        scores = self._arena.play(controller, settings.population, settings.num_gammas, key)
+        return Played(scores.objective, scores.right, scores.tokens)
+
+    def _policy(self, parameters: Parameters) -> NeuralPolicy:
+        return self._at(parameters, self._arena.middle_gamma)
+
+    def _at(self, parameters: Parameters, gamma: float) -> NeuralPolicy:
         return NeuralPolicy(parameters, gamma, signal_inputs=self._signal_inputs)
