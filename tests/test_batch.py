@@ -5,6 +5,7 @@ import functools
 import json
 import math
 from collections import Counter
+from types import SimpleNamespace
 from typing import ClassVar
 
 import jax
@@ -21,7 +22,8 @@ import autotts_jax as at
 from autotts_jax.core import Allocator, read_through, spend
 from autotts_jax.errors import InputError
 from autotts_jax.experiments import ORACLE, branch_orders
-from autotts_jax.experiments.batch import concave_slopes, read_by_oracle
+from autotts_jax.experiments.batch import concave_slopes, read_by_oracle, redrawn
+from autotts_jax.intervals import Questions
 from autotts_jax.policies import ALLOCATORS, LinearIndex, Uniform, as_allocator, save_weights
 from autotts_jax.replay import NONE, ProbeMatrix, repo100_orders, stack
 from autotts_jax.training import EvolutionSettings, train_allocator
@@ -412,6 +414,30 @@ def test_files_and_tables_hold_what_was_played(tmp_path):
     manifest = json.loads((tmp_path / "results" / "manifest.json").read_text())
     assert manifest["budgets"] == [20, 9]
     result.save(tmp_path / "results")  # it replaces its own files
+
+
+def test_intervals_share_the_budget_out_among_other_questions():
+    """Questions 0 and 1, whose tokens grow from 1 to 3 and 10 to 30; the second is never right."""
+    tokens, correct = np.array([[1, 10], [2, 20], [3, 30]]), np.array([[0.2, 0], [0.6, 0], [0.8, 0]])
+    half, more = [0.5, 0.5, 0, 0], [0.25, 0.75, 0, 0]
+    over = SimpleNamespace(weights=np.array([half, half, more, [1, 0, 0, 0], [0, 0.5, 0.25, 0.25]]))
+    over.means = lambda values: values
+    # A question takes 5.5, 11 or 16.5 tokens; with more of the second 7.75, 15.5 or 23.25.
+    share = (11 - 7.75) / 7.75
+    expected = [0.3, 0.25 * (0.2 + share * 0.4), 0.8, 0]
+    np.testing.assert_allclose(redrawn(over, tokens, correct), expected)
+
+
+def test_intervals_are_those_of_questions_where_no_question_takes_from_another():
+    data = at.load("smollm2")
+    result = at.evaluate_batch(data, [Uniform(), Counted(3)], budgets=[10**6], seeds=2, max_branches=4)
+    texts = [question.text for question in data.questions]
+    over = Questions(np.full(len(data), 1 / len(data)), texts)
+    right = [play.correct[0].mean(axis=0) for play in result.plays]
+    for row, correct in zip(result.rows, right, strict=True):
+        wanted = over.mean(correct).interval, over.gain(correct - right[0]).interval
+        found = (row.accuracy_low, row.accuracy_high), (row.gain_low, row.gain_high)
+        np.testing.assert_allclose(found, wanted, atol=1e-9)
 
 
 def test_the_command_prints_the_table_and_writes_the_files(run, tmp_path):

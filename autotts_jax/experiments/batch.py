@@ -19,6 +19,7 @@ from autotts_jax.checks import check_int
 from autotts_jax.collect.loading import loaded
 from autotts_jax.core.batch import Allocator, Readings, read_through, spend
 from autotts_jax.core.forks import refuse_forks
+from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
 from autotts_jax.experiments.evaluation import (
     MAX_SEED,
@@ -38,7 +39,7 @@ from autotts_jax.experiments.files import (
     write_manifest,
 )
 from autotts_jax.experiments.tables import Table, add_row, few_note, numbers_table, percent, points, thousands
-from autotts_jax.intervals import Questions
+from autotts_jax.intervals import DRAWS, Questions, Uncertain, reach
 from autotts_jax.policies.allocators import Uniform, as_allocator
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -52,6 +53,10 @@ ORACLE_ORDERS = 200
 """Branch orders that the oracle learns that from; none of them is played."""
 
 
+NEAR = 2.0 ** np.linspace(-1, 1, 9)
+"""Budgets, as multiples of one, between which a set of other questions is answered."""
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchRow:
     """An allocator on the questions of a cell under a budget, in means over seeds.
@@ -62,10 +67,10 @@ class BatchRow:
         name: the allocator.
         budget: token budget for all questions together.
         accuracy: share of the questions that are answered correctly.
-        accuracy_low: lower end of its 95 % interval, over questions; NaN where they are too few.
+        accuracy_low: lower end of its 95 % interval, over sets of questions; NaN where they are too few.
         accuracy_high: upper end of it.
         gain: accuracy less that of the first allocator under the budget.
-        gain_low: lower end of its 95 % interval, over questions.
+        gain_low: lower end of its 95 % interval, over sets of questions.
         gain_high: upper end of it.
         tokens: tokens spent, of all questions.
         unspent: tokens that are left of the budget.
@@ -97,6 +102,8 @@ class BatchPlay:
         tokens: tokens spent on each. Shape (B, S, Q).
         answer: answer ids, ``NONE`` for no answer. Shape (B, S, Q).
         correct: whether these are the gold answers. Shape (B, S, Q).
+        near_tokens: mean tokens of each question over seeds, at `NEAR` times each budget. Shape (B, G, Q).
+        near_correct: how often it is answered correctly there. Shape (B, G, Q).
     """
 
     name: str
@@ -104,6 +111,8 @@ class BatchPlay:
     tokens: Int[np.ndarray, "B S Q"]
     answer: Int[np.ndarray, "B S Q"]
     correct: Bool[np.ndarray, "B S Q"]
+    near_tokens: Float[np.ndarray, "B G Q"]
+    near_correct: Float[np.ndarray, "B G Q"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -222,7 +231,7 @@ class BatchEvaluation:
                 table.add_section()
             yield table
         yield styled(
-            f"Δ: gain over {printable(first)}; 95 %: interval over questions and their recorded branches",
+            f"Δ: gain over {printable(first)}; 95 %: interval over sets of questions and their branches",
             style="dim",
         )
         yield from few_note(row.accuracy_low for row in self.rows)
@@ -294,15 +303,12 @@ def evaluate_batch(
                 readings = read_by_oracle(of_cell.matrix, orders, others)
             else:
                 readings = read_through(allocator, of_cell.matrix, orders)
-            branches = spend(readings, np.array(budgets), at_once)
-            played[name].append((branches, *_outcomes(readings, branches)))
+            played[name].append(_played(readings, np.asarray(of_cell.matrix.gold), budgets, at_once))
     place = np.argsort(np.concatenate(cells))
     plays = []
     for name, parts in played.items():
         columns = zip(*parts, strict=True)
-        branches, tokens, answer = (np.concatenate(column, axis=-1)[..., place] for column in columns)
-        correct = (answer != NONE) & (answer == np.asarray(data.matrix.gold))
-        plays.append(BatchPlay(name, branches, tokens, answer, correct))
+        plays.append(BatchPlay(name, *(np.concatenate(column, axis=-1)[..., place] for column in columns)))
     return BatchEvaluation(data, tuple(plays), budgets, seeds, max_branches, at_once)
 
 
@@ -350,26 +356,75 @@ def _chosen(allocators: Any) -> dict[str, Allocator | None]:
     return dict(found)
 
 
-def _outcomes(readings: Readings, branches: Int[np.ndarray, "B S Q"]) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens spent on each question, and its answer."""
+def _played(
+    readings: Readings, gold: Int[np.ndarray, " Q"], budgets: Sequence[int], at_once: int
+) -> tuple[np.ndarray, ...]:
+    """What is in a `BatchPlay`, of one cell."""
+    at_once = min(at_once, len(gold))
+    most = MAX_TOKENS - at_once * int(readings.cost.max())
+    near = np.clip(np.outer(budgets, NEAR), 1, most).astype(int)
+    branches = spend(readings, np.array([*budgets, *near.reshape(-1)]), at_once)
     total = np.pad(readings.cost.cumsum(axis=-1, dtype=np.int64), ((0, 0), (0, 0), (1, 0)))
-    tokens, answer = (
-        np.stack([np.take_along_axis(table, read[..., None], axis=-1)[..., 0] for read in branches])
-        for table in (total, readings.answer)
-    )
-    return tokens, answer
+    outcomes = []
+    for read in branches:
+        tokens, answer = (
+            np.take_along_axis(table, read[..., None], axis=-1)[..., 0] for table in (total, readings.answer)
+        )
+        outcomes.append((tokens, answer, (answer != NONE) & (answer == gold)))
+    tokens, answer, correct = map(np.stack, zip(*outcomes[: len(budgets)], strict=True))
+    means = [(tokens.mean(axis=0), correct.mean(axis=0)) for tokens, _, correct in outcomes[len(budgets) :]]
+    near_tokens, near_correct = (np.reshape(of, (*near.shape, -1)) for of in zip(*means, strict=True))
+    return branches[: len(budgets)], tokens, answer, correct, near_tokens, near_correct
+
+
+def redrawn(
+    over: Questions, tokens: Float[np.ndarray, "G Q"], correct: Float[np.ndarray, "G Q"]
+) -> Float[np.ndarray, " R"]:
+    """Answers sets of other questions with the same budget a question: what each draw of `Questions` has.
+
+    Which of two reads is first does not depend on the other questions of a set. Drawn with weights, the
+    questions therefore read in the same order, and only go on for longer or for less long.
+
+    Args:
+        over: the questions.
+        tokens: mean tokens of each, at budgets that grow; `NEAR` has a 1 in the middle.
+        correct: how often each is answered correctly there.
+
+    Returns:
+        What the questions that were seen add to the accuracy where the mean tokens are those in the middle.
+    """
+    weights, unseen = over.weights[1:, :-2], over.weights[1:, -2:].sum(axis=1)
+    typical = over.weights[0, :-2] @ over.means(tokens).T
+    cost = weights @ over.means(tokens).T + unseen[:, None] * typical
+    value = weights @ over.means(correct).T
+    middle = typical[len(typical) // 2]
+    right = np.clip((cost <= middle).sum(axis=1), 1, len(typical) - 1)[:, None]
+    low, high = (np.take_along_axis(cost, at, axis=1)[:, 0] for at in (right - 1, right))
+    share = np.clip((middle - low) / np.maximum(high - low, 1e-9), 0, 1)
+    below, above = (np.take_along_axis(value, at, axis=1)[:, 0] for at in (right - 1, right))
+    return below + share * (above - below)
 
 
 def _rows(dataset: ProbeDataset, result: BatchEvaluation, cell: int) -> Iterator[BatchRow]:
     questions = dataset.cell_questions(cell)
     texts = [dataset.questions[question].text for question in questions]
     over = Questions(np.full(len(questions), 1 / len(questions)), texts)
+    nobody = np.full(DRAWS, np.nan)
+    worst, best = over.weights[1:, -2:].T
     for at, budget in enumerate(result.budgets):
+        drawn = [
+            nobody
+            if over.few
+            else redrawn(over, play.near_tokens[at][:, questions], play.near_correct[at][:, questions])
+            for play in result.plays
+        ]
         first = result.plays[0].correct[at][:, questions].mean(axis=0)
-        for play in result.plays:
+        for play, draws in zip(result.plays, drawn, strict=True):
             correct = play.correct[at][:, questions].mean(axis=0)
             spent = play.tokens[at][:, questions].sum(axis=1).mean()
-            accuracy, gain = over.mean(correct), over.gain(correct - first)
+            far = reach(over.means(correct - first))
+            accuracy = Uncertain(over.mean(correct).value, draws + best)
+            gain = Uncertain(over.gain(correct - first).value, draws - drawn[0] + far * (best - worst))
             yield BatchRow(
                 dataset.cells[cell].model,
                 dataset.cells[cell].benchmark,
