@@ -123,13 +123,12 @@ def check_address(name: str, value: Any) -> str:
     return value
 
 
-def check_label(name: str, value: Any, most: int = 1000) -> str:
+def check_label(name: str, value: Any) -> str:
     """Checks that an argument can be shown as a name in tables and files.
 
     Args:
         name: what the argument is called, for the message.
         value: the argument.
-        most: the most characters that it may have.
 
     Returns:
         The text.
@@ -138,8 +137,8 @@ def check_label(name: str, value: Any, most: int = 1000) -> str:
         InputError: it is not text, empty, too long, or holds what cannot be printed.
     """
     value = check_text(name, value)
-    if not (0 < len(value) <= most and value.isprintable()):
-        raise InputError(f"{name} is {value!r:.60}, but it must be 1 to {most} printable characters")
+    if not (0 < len(value) <= 1000 and value.isprintable()):
+        raise InputError(f"{name} is {value!r:.60}, but it must be 1 to 1000 printable characters")
     return value
 
 

@@ -502,7 +502,7 @@ def evaluate(
     widths = [check_width(data, max_branches, player) for player in made]
     scale = Scale.of(data.matrix)
     for player, width in zip(made, widths, strict=True):
-        player.check(width, budget)
+        player.check(width)
         check_probes(data, player)
         keep_signals(data.matrix, player.signals, player.name)  # before anything is played
         warn_of_distance(player, scale)

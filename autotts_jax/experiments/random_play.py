@@ -12,11 +12,11 @@ from gymnasium import spaces
 from jaxtyping import Int32, UInt32
 
 from autotts_jax.core import stepping
-from autotts_jax.core.rollout import Hooks, rollout
+from autotts_jax.core.rollout import Hooks, prepare_rollout
 from autotts_jax.core.stepping import Decision, Ended, Executor
 from autotts_jax.envs.environment import Environment, Observation
 from autotts_jax.policies.env_policy import EnvPolicy, PolicyController, as_controller
-from autotts_jax.policies.player import Play, Player, all_episodes, play_of
+from autotts_jax.policies.player import Player, Prepared, all_episodes, play_of
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.typing import Array
@@ -79,7 +79,7 @@ class RandomPlayer(Player):
         """Branches that an episode of the environment can open."""
         return self.env.max_branches
 
-    def play(
+    def prepare(
         self,
         dataset: ProbeDataset,
         orders: BranchOrders,
@@ -87,22 +87,20 @@ class RandomPlayer(Player):
         budget: int | None = None,
         processes: int = 1,  # noqa: ARG002
         critical_path: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Play:
-        """Plays all episodes in one rollout, each with a key of its own as its setting."""
+    ) -> Prepared:
+        """Compiles one rollout of all episodes, each with a key of its own as its setting."""
         episodes = all_episodes(self, dataset, orders)
         places = zip(episodes.question, episodes.row, strict=True)
         own = [self._controller(int(question), int(row)) for question, row in places]
-        results = rollout(
+        run = prepare_rollout(
             own,
             dataset.matrix,
             orders,
             episodes._replace(setting=np.arange(len(own))),
             budget=budget,
             hooks=Hooks(critical_path=critical_path),
-            on_progress=on_progress,
         )
-        return play_of(self, dataset, orders, results)
+        return lambda on_progress: play_of(self, dataset, orders, run(on_progress))
 
     def play_episode(
         self, executor: Executor, on_decision: Callable[[Decision], None] | None = None

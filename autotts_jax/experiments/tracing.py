@@ -315,7 +315,7 @@ def trace(
     playing.check_single()
     width = check_width(data, widest(data, max_branches), playing)
     budget = check_budget(budget)
-    playing.check(width, budget)
+    playing.check(width)
     check_probes(data, playing)
     warn_of_distance(playing, Scale.of(data.matrix))
     row, name = _find(data, cell, question)

@@ -83,12 +83,10 @@ class EnvController(Controller):
     Attributes:
         env: the environment.
         gamma: γ, the price of an interval that the policy is shown.
-        max_steps: the step limit; the environment's own for the data when None.
     """
 
     env: Environment
     gamma: float
-    max_steps: int | None
 
     @property
     def signals(self) -> tuple[str, ...]:  # type: ignore[override]  # the environment says it
@@ -132,7 +130,7 @@ class EnvController(Controller):
         return self.env.aggregate(view, memory.tracker)
 
     def _limit(self, view: View) -> int:
-        return self.max_steps or self.env.default_max_steps(view.max_depth)
+        return self.env.default_max_steps(view.max_depth)
 
 
 @jax.tree_util.register_dataclass
@@ -143,12 +141,10 @@ class PolicyController(EnvController):
     Attributes:
         policy: the policy.
         gamma: γ, the price of an interval that the policy is shown.
-        max_steps: the step limit; the environment's own for the data when None (static).
     """
 
     policy: EnvPolicy | _Constant
     gamma: float
-    max_steps: int | None = dataclasses.field(default=None, metadata={"static": True})
 
     @property
     def env(self) -> Environment:  # type: ignore[override]
@@ -183,13 +179,12 @@ class PolicyController(EnvController):
         return jnp.asarray(action), remembered
 
 
-def as_controller(policy: EnvPolicy, gamma: float, max_steps: int | None = None) -> PolicyController:
+def as_controller(policy: EnvPolicy, gamma: float) -> PolicyController:
     """Makes a controller of a policy.
 
     Args:
         policy: the policy.
         gamma: γ, the price of an interval that it is shown.
-        max_steps: the step limit; the environment's own for the data when None.
 
     Raises:
         InputError: the policy lacks something, or γ is not a price.
@@ -203,14 +198,14 @@ def as_controller(policy: EnvPolicy, gamma: float, max_steps: int | None = None)
                 "jax.random.key_data(key), and let act take jax.random.wrap_key_data of it"
             )
     if jax.tree_util.all_leaves([policy]):
-        return PolicyController(_Constant(policy), gamma, max_steps)
+        return PolicyController(_Constant(policy), gamma)
     for path, leaf in jax.tree_util.tree_leaves_with_path(policy):
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int):
             raise InputError(
                 f"policy {_name(policy)} is a pytree whose leaf {jax.tree_util.keystr(path)} is "
                 f"{type(leaf).__name__}, but leaves are arrays and numbers; make it a static field"
             )
-    return PolicyController(policy, gamma, max_steps)
+    return PolicyController(policy, gamma)
 
 
 def check_policy(policy: Any, method: str) -> None:

@@ -26,7 +26,7 @@ from autotts_jax.policies.env_policy import (
     check_gamma,
     check_policy,
 )
-from autotts_jax.policies.player import Play, Player, all_episodes, play_of
+from autotts_jax.policies.player import Play, Player, Prepared, all_episodes, play_of
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import ProbeMatrix
 from autotts_jax.replay.orders import BranchOrders
@@ -69,12 +69,10 @@ class HostController(EnvController):
     Attributes:
         gamma: γ, the price of an interval that the policy is shown.
         env: the environment (static).
-        max_steps: the step limit; the environment's own for the data when None (static).
     """
 
     gamma: float
     env: Environment = dataclasses.field(metadata={"static": True})
-    max_steps: int | None = dataclasses.field(default=None, metadata={"static": True})
 
     def init(self, view: View) -> PolicyMemory:
         return self.begin(view, jnp.zeros(self.env.action_space().shape or (), jnp.int32))
@@ -137,7 +135,7 @@ class HostPlayer(Player):
         """Names of the signals that the policy's environment shows."""
         return self.policy.env.signals
 
-    def play(
+    def prepare(
         self,
         dataset: ProbeDataset,
         orders: BranchOrders,
@@ -145,18 +143,21 @@ class HostPlayer(Player):
         budget: int | None = None,
         processes: int = 1,  # noqa: ARG002
         critical_path: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Play:
-        """Plays all episodes in one rollout, with the policy asked before each step."""
-        results = self.rollout(
-            dataset.matrix,
-            orders,
-            all_episodes(self, dataset, orders),
-            budget=budget,
-            critical_path=critical_path,
-            on_progress=on_progress,
-        )
-        return play_of(self, dataset, orders, results)
+    ) -> Prepared:
+        """Has all episodes played in one rollout, with the policy asked before each step."""
+
+        def play(on_progress: Callable[[int], None] | None) -> Play:
+            results = self.rollout(
+                dataset.matrix,
+                orders,
+                all_episodes(self, dataset, orders),
+                budget=budget,
+                critical_path=critical_path,
+                on_progress=on_progress,
+            )
+            return play_of(self, dataset, orders, results)
+
+        return play
 
     def play_episode(
         self, executor: Executor, on_decision: Callable[[Decision], None] | None = None

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -24,6 +24,9 @@ from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.orders import BranchOrders
 from autotts_jax.replay.scale import Scale
 from autotts_jax.typing import Array
+
+Prepared: TypeAlias = "Callable[[Callable[[int], None] | None], Play]"
+"""Plays episodes, and calls a function, if it is given one, with how many have ended."""
 
 
 class Player(abc.ABC):
@@ -52,12 +55,11 @@ class Player(abc.ABC):
         """The name of each setting, ``name@value``."""
         return tuple(name_of(self.name, value) for value in self.values)
 
-    def check(self, width: int, budget: int | None = None) -> None:  # noqa: ARG002
-        """Checks that the player can play with `play`, before anything is played.
+    def check(self, width: int) -> None:
+        """Checks that the player can play, before anything is played.
 
         Args:
             width: W, branches that an episode can open.
-            budget: token budget of an episode; None for no limit.
 
         Raises:
             InputError: it cannot.
@@ -67,34 +69,6 @@ class Player(abc.ABC):
             raise InputError(f"{self.name} opens {self.width} branches, but episodes have {width}")
 
     @abc.abstractmethod
-    def play(
-        self,
-        dataset: ProbeDataset,
-        orders: BranchOrders,
-        *,
-        budget: int | None = None,
-        processes: int = 1,
-        critical_path: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Play:
-        """Plays every question under every branch order, with every setting.
-
-        Args:
-            dataset: Q questions.
-            orders: S branch orders of each question, of a length W that the player can play.
-            budget: token budget of an episode; None for no limit.
-            processes: worker processes for players that run in Python alone.
-            critical_path: count the tokens on the critical path, where rounds are seen: not of programs, nor
-                of code in a process of its own.
-            on_progress: called now and then with the number of episodes that have ended.
-
-        Returns:
-            The V x S x Q episodes.
-
-        Raises:
-            InputError: the player failed.
-        """
-
     def prepare(
         self,
         dataset: ProbeDataset,
@@ -103,34 +77,49 @@ class Player(abc.ABC):
         budget: int | None = None,
         processes: int = 1,
         critical_path: bool = False,
-    ) -> Callable[[Callable[[int], None] | None], Play]:
-        """Does what of `play` comes before playing, such as compiling. Players are prepared side by side.
+    ) -> Prepared:
+        """Does what comes before playing, such as compiling. Players are prepared side by side.
 
         Args:
             dataset: Q questions.
-            orders: S branch orders of each question.
+            orders: S branch orders of each question, of a length W that the player can play.
             budget: token budget of an episode; None for no limit.
             processes: worker processes for players that run in Python alone.
-            critical_path: count the tokens on the critical path.
+            critical_path: count the tokens on the critical path, where rounds are seen: not of programs, nor
+                of code in a process of its own.
 
         Returns:
-            A function of ``on_progress``, or of None, that plays what `play` does; to be called once.
+            A function, to be called once, that plays every question under every branch order, with every
+            setting: V x S x Q episodes. It is given None, or a function that it calls now and then with the
+            number of episodes that have ended. It raises an `InputError` where the player fails.
 
         Raises:
             InputError: the player failed.
         """
 
-        def play(on_progress: Callable[[int], None] | None) -> Play:
-            return self.play(
-                dataset,
-                orders,
-                budget=budget,
-                processes=processes,
-                critical_path=critical_path,
-                on_progress=on_progress,
-            )
+    def play(
+        self,
+        dataset: ProbeDataset,
+        orders: BranchOrders,
+        *,
+        on_progress: Callable[[int], None] | None = None,
+        **settings: Any,
+    ) -> Play:
+        """Plays every question under every branch order, with every setting; see `prepare`.
 
-        return play
+        Args:
+            dataset: Q questions.
+            orders: S branch orders of each question.
+            on_progress: called now and then with the number of episodes that have ended.
+            **settings: as for `prepare`.
+
+        Returns:
+            The V x S x Q episodes.
+
+        Raises:
+            InputError: the player failed.
+        """
+        return self.prepare(dataset, orders, **settings)(on_progress)
 
     def watch(
         self,
@@ -344,9 +333,9 @@ class ControllerPlayer(Player):
     width: int | None = None
     trusted: bool = False
 
-    def check(self, width: int, budget: int | None = None) -> None:
+    def check(self, width: int) -> None:
         """Checks the controllers' fields, and that none reads more branches than an episode can open."""
-        super().check(width, budget)
+        super().check(width)
         for controller in self.controllers:
             check_fields(controller)
         check_branches_of(self, width)
@@ -358,20 +347,6 @@ class ControllerPlayer(Player):
                     "of them; give it as many, or change max_branches"
                 )
 
-    def play(
-        self,
-        dataset: ProbeDataset,
-        orders: BranchOrders,
-        *,
-        budget: int | None = None,
-        processes: int = 1,  # noqa: ARG002
-        critical_path: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Play:
-        """Plays all episodes in one rollout."""
-        prepared = self.prepare(dataset, orders, budget=budget, critical_path=critical_path)
-        return prepared(on_progress)
-
     def prepare(
         self,
         dataset: ProbeDataset,
@@ -380,7 +355,7 @@ class ControllerPlayer(Player):
         budget: int | None = None,
         processes: int = 1,  # noqa: ARG002
         critical_path: bool = False,
-    ) -> Callable[[Callable[[int], None] | None], Play]:
+    ) -> Prepared:
         """Compiles the rollout."""
         episodes = all_episodes(self, dataset, orders)
         hooks = Hooks(critical_path=critical_path)

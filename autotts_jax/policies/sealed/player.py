@@ -19,7 +19,15 @@ from autotts_jax.core.rollout import COLUMNS, end_of_round
 from autotts_jax.core.stepping import Decision, Ended, Executor
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.errors import InputError
-from autotts_jax.policies.player import Play, Player, Seal, all_episodes, answer_texts, check_branches_of
+from autotts_jax.policies.player import (
+    Play,
+    Player,
+    Prepared,
+    Seal,
+    all_episodes,
+    answer_texts,
+    check_branches_of,
+)
 from autotts_jax.policies.sealed.lanes import Flight, LaneTable
 from autotts_jax.policies.sealed.playing import MOST_CONSTANTS, is_name
 from autotts_jax.policies.sealed.views import COUNTS, KEYS, LABELS, MASKS, REVEALED, Labels, Shape, named
@@ -69,7 +77,7 @@ class SealedPlayer(Player):
     width: int | None = None
     signals: tuple[str, ...] = ()
 
-    def play(
+    def prepare(
         self,
         dataset: ProbeDataset,
         orders: BranchOrders,
@@ -77,14 +85,17 @@ class SealedPlayer(Player):
         budget: int | None = None,
         processes: int = 1,  # noqa: ARG002
         critical_path: bool = False,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Play:
-        """Plays all episodes with a child that has played nothing before, and plays nothing afterwards."""
-        self.check(orders.width, budget)
-        with self.pool.children(0, fresh=1) as (_, (child,)):
-            child.resume()
-            rollout = _Rollout(self, child, dataset, orders, budget, critical_path)
-            return rollout.play({}, on_progress)
+    ) -> Prepared:
+        """Has all episodes played by a child that has played nothing before, and plays nothing afterwards."""
+
+        def play(on_progress: Callable[[int], None] | None) -> Play:
+            self.check(orders.width)
+            with self.pool.children(0, fresh=1) as (_, (child,)):
+                child.resume()
+                rollout = _Rollout(self, child, dataset, orders, budget, critical_path)
+                return rollout.play({}, on_progress)
+
+        return play
 
     @contextlib.contextmanager
     def with_factors(
@@ -120,9 +131,9 @@ class SealedPlayer(Player):
         with self.pool.child() as child:
             return stepping.play(_Decider(self, child, executor.view()), executor, on_decision)
 
-    def check(self, width: int, budget: int | None = None) -> None:
+    def check(self, width: int) -> None:
         """Checks that no setting reads more branches than an episode can open."""
-        super().check(width, budget)
+        super().check(width)
         check_branches_of(self, width)
 
     def votes_with_finals(self, view: View) -> bool:

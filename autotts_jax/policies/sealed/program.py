@@ -16,7 +16,7 @@ from autotts_jax.core import devices
 from autotts_jax.core.stepping import Decision, Ended, Executor, Stepper
 from autotts_jax.core.view import Action, StopReason, View
 from autotts_jax.errors import InputError
-from autotts_jax.policies.player import Play, Player, Seal, answer_texts
+from autotts_jax.policies.player import Play, Player, Prepared, Seal, answer_texts
 from autotts_jax.policies.sealed.ledger import Bounded, Ledger, LedgerError, records
 from autotts_jax.policies.sealed.question import (
     BRANCHES,
@@ -88,7 +88,7 @@ class ProgramPlayer(Player):
     sealing: Sealing = SEALED
     config: Mapping[str, Any] | None = None
 
-    def play(
+    def prepare(
         self,
         dataset: ProbeDataset,
         orders: BranchOrders,
@@ -96,10 +96,19 @@ class ProgramPlayer(Player):
         budget: int | None = None,
         processes: int = 1,
         critical_path: bool = False,  # noqa: ARG002
-        on_progress: Callable[[int], None] | None = None,
+    ) -> Prepared:
+        """Has the program run over all episodes, in one sealed process or several."""
+        return lambda on_progress: self._play(dataset, orders, budget, processes, on_progress)
+
+    def _play(
+        self,
+        dataset: ProbeDataset,
+        orders: BranchOrders,
+        budget: int | None,
+        processes: int,
+        on_progress: Callable[[int], None] | None,
     ) -> Play:
-        """Runs the program over all episodes, in one sealed process or several."""
-        self.check(orders.width, budget)
+        self.check(orders.width)
         began = time.perf_counter()
         shape = (orders.num_rows, len(dataset))
         row, question = (axis.reshape(-1).tolist() for axis in np.indices(shape))
