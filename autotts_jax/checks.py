@@ -18,12 +18,6 @@ from autotts_jax.errors import InputError
 def check_int(name: str, value: Any, least: int | None = 0, most: int | None = None) -> int:
     """Checks that an argument is a whole number.
 
-    Args:
-        name: what the argument is called, for the message.
-        value: the argument.
-        least: the least number allowed; None for no such limit.
-        most: the largest number allowed; None for no such limit.
-
     Returns:
         The number as a Python integer.
 
@@ -46,13 +40,6 @@ def check_float(
     most: float | None = None,
 ) -> float:
     """Checks that an argument is a finite number.
-
-    Args:
-        name: what the argument is called, for the message.
-        value: the argument.
-        least: the least number allowed; None for no such limit.
-        above: a number that it has to be larger than; None for no such limit.
-        most: the largest number allowed; None for no such limit.
 
     Returns:
         The number as a Python float.
@@ -77,10 +64,6 @@ def check_float(
 def check_text(name: str, value: Any) -> str:
     """Checks that an argument is text that files and requests, which are UTF-8, can hold.
 
-    Args:
-        name: what the argument is called, for the message.
-        value: the argument.
-
     Returns:
         The text.
 
@@ -98,10 +81,6 @@ def check_text(name: str, value: Any) -> str:
 
 def check_address(name: str, value: Any) -> str:
     """Checks that an argument is the address of a server.
-
-    Args:
-        name: what the argument is called, for the message.
-        value: the argument.
 
     Returns:
         The address.
@@ -126,10 +105,6 @@ def check_address(name: str, value: Any) -> str:
 def check_label(name: str, value: Any) -> str:
     """Checks that an argument can be shown as a name in tables and files.
 
-    Args:
-        name: what the argument is called, for the message.
-        value: the argument.
-
     Returns:
         The text.
 
@@ -145,10 +120,6 @@ def check_label(name: str, value: Any) -> str:
 def check_bool(name: str, value: Any) -> bool:
     """Checks that an argument is True or False.
 
-    Args:
-        name: what the argument is called, for the message.
-        value: the argument.
-
     Returns:
         The argument as a Python bool.
 
@@ -163,11 +134,6 @@ def check_bool(name: str, value: Any) -> bool:
 def check_choice(what: str, value: Any, known: Iterable[str]) -> str:
     """Checks that an argument is one of some names.
 
-    Args:
-        what: what is chosen, for the message.
-        value: the argument.
-        known: the names that there are.
-
     Returns:
         The name.
 
@@ -181,12 +147,7 @@ def check_choice(what: str, value: Any, known: Iterable[str]) -> str:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Says which names there are where one is unknown, and which one was meant.
-
-    Args:
-        name: the unknown name.
-        known: the names that there are.
-    """
+    """Says which names there are where one is unknown, and which one was meant."""
     there_are = list(known)
     meant = difflib.get_close_matches(str(name), there_are, 1, 0.5)
     there = "".join(f"did you mean {close!r}? There" for close in meant) or "there"
@@ -195,11 +156,6 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 def check_callback(name: str, function: Callable[..., Any] | None, *given: str) -> None:
     """Checks that an optional function can be called with what it will be given.
-
-    Args:
-        name: what the argument is called, for the message.
-        function: the argument; None passes, and so does a callable that does not tell what it takes.
-        *given: what each positional argument of a call is, for the message.
 
     Raises:
         InputError: it is not a function, or takes other arguments.

@@ -29,9 +29,6 @@ _BEARER = re.compile(r"\b(bearer)\s+\S+", re.IGNORECASE)
 def without_secrets(command: Iterable[str]) -> list[str]:
     """Leaves the secrets out of a command that is stored or shown.
 
-    Args:
-        command: the words of the command.
-
     Returns:
         The words, with `HIDDEN` in the place of each secret as `hide` finds them, ``[key]`` wherever else
         there is a key that is known, and ? in the place of what is not UTF-8.
@@ -47,10 +44,6 @@ def hide(value: Any, name: str = "") -> Any:
     Secret are values whose names have a word like key, token, password or auth in them, but not the numbers
     under a name like max_tokens; and of an address what stands before its last @ and after its question mark.
     In a list, an option names the value that follows it.
-
-    Args:
-        value: the value.
-        name: its name, if it has one.
 
     Returns:
         The value, with `HIDDEN` in the place of each secret.

@@ -12,10 +12,6 @@ from autotts_jax.errors import InputError
 def needs(extra: str, what: str) -> Iterator[None]:
     """Turns the failure of an import in its block into a message that names the extra to install.
 
-    Args:
-        extra: the extra that brings the package, as ``plot``.
-        what: what the package is needed for; it begins the message.
-
     Raises:
         InputError: a package is missing.
 

@@ -49,9 +49,6 @@ def available() -> bool:
 def width_of(size: str) -> float:
     """Looks up the width of a size.
 
-    Args:
-        size: ``column`` or ``page``.
-
     Returns:
         Inches.
 
@@ -64,9 +61,6 @@ def width_of(size: str) -> float:
 @contextlib.contextmanager
 def new_figure(width: float) -> Iterator[Figure]:
     """Gives a figure to a block that fills it and sets its height.
-
-    Args:
-        width: inches.
 
     Raises:
         InputError: Matplotlib is missing.
@@ -81,10 +75,6 @@ def new_figure(width: float) -> Iterator[Figure]:
 
 def add_legend(figure: Figure, entries: Sequence[tuple[Any, str]]) -> float:
     """Adds a legend below the panels of a figure.
-
-    Args:
-        figure: the figure.
-        entries: what the legend shows, and its label.
 
     Returns:
         The inches of height that it takes.
@@ -114,12 +104,7 @@ def _columns(labels: Sequence[str], width: float) -> int:
 
 
 def wrapped(text: str, width: float) -> str:
-    """Breaks text into lines.
-
-    Args:
-        text: the text.
-        width: inches that a line has.
-    """
+    """Breaks text into lines."""
     characters = max(int(CHARACTERS * width), 8)
     return "\n".join(line for part in text.splitlines() for line in textwrap.wrap(part, characters))
 

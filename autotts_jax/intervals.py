@@ -260,9 +260,6 @@ def adjusted_p_values(values: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"
     """Adjusts p-values for the false discovery rate (Benjamini and Hochberg, 1995).
 
     As `scipy.stats.false_discovery_control`; importing that takes longer than a small evaluation.
-
-    Args:
-        values: the p-values.
     """
     order = np.argsort(-values, kind="stable")
     number = len(values)

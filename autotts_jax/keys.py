@@ -20,10 +20,6 @@ _OPTIONS = ("--api-key", "--require-key")
 def checked_key(key: str, name: str) -> str:
     """Checks that a key can be sent.
 
-    Args:
-        key: the key; may be empty.
-        name: what it is called, for the message.
-
     Returns:
         The key without white space around it.
 
@@ -39,10 +35,6 @@ def checked_key(key: str, name: str) -> str:
 def hidden(text: str, key: str) -> str:
     """Takes the key out of a text, in which a server may have repeated it.
 
-    Args:
-        text: the text.
-        key: the key.
-
     Returns:
         The text with ``[key]`` in the place of the key.
     """
@@ -51,9 +43,6 @@ def hidden(text: str, key: str) -> str:
 
 def keys_in_use(command: Sequence[str]) -> list[str]:
     """Lists the keys that are known: of the options of a command that give one, and of the environment.
-
-    Args:
-        command: the words of the command.
 
     Returns:
         The keys, the longest first.
@@ -68,10 +57,6 @@ def keys_in_use(command: Sequence[str]) -> list[str]:
 
 def all_hidden(text: str, keys: Iterable[str]) -> str:
     """Takes several keys out of a text, as `hidden` does one.
-
-    Args:
-        text: the text.
-        keys: the keys.
 
     Returns:
         The text with ``[key]`` in the place of each key.

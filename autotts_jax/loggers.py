@@ -38,10 +38,6 @@ class Logger(Protocol):
 class TensorBoard:
     """Writes event files for TensorBoard, which outlast a killed process.
 
-    Args:
-        folder: the run's folder; the files are in ``tensorboard`` in it.
-        first: the first step to come; TensorBoard forgets this one and later ones of an earlier start.
-
     Raises:
         InputError: tensorboardX is missing.
     """
@@ -76,10 +72,6 @@ class Wandb:
 
     Each start of a run is a run of its own there, of the project ``autotts-jax``.
 
-    Args:
-        package: ``wandb`` or ``trackio``.
-        folder: the run's folder, whose name the run has.
-
     Raises:
         InputError: the package is missing.
     """
@@ -99,9 +91,6 @@ class Wandb:
 
 class MLflow:
     """Logs to MLflow, where its own settings say; each start of a run is a run of its own there.
-
-    Args:
-        folder: the run's folder, whose name the run has.
 
     Raises:
         InputError: MLflow is missing.
@@ -132,9 +121,6 @@ LOGGERS: dict[str, Callable[[Path, int], Logger]] = {
 def check_loggers(loggers: Any) -> tuple[str | Logger, ...]:
     """Checks the loggers of a run.
 
-    Args:
-        loggers: names of `LOGGERS`, and loggers.
-
     Raises:
         InputError: they are not a list, one is neither, or what one needs is not installed.
     """
@@ -155,11 +141,6 @@ def check_loggers(loggers: Any) -> tuple[str | Logger, ...]:
 @contextlib.contextmanager
 def opened(loggers: Sequence[str | Logger], folder: Path, first: int) -> Iterator[Log]:
     """Opens the loggers of a run, and closes them at the end of the block.
-
-    Args:
-        loggers: names of `LOGGERS`, and loggers.
-        folder: the run's folder.
-        first: the first step to come.
 
     Yields:
         A function that logs to all of them.

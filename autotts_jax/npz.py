@@ -26,9 +26,6 @@ HEADER = 128
 def check_unpacked(arrays: Mapping[str, np.ndarray]) -> None:
     """Checks that an archive of flat arrays can be read again.
 
-    Args:
-        arrays: the arrays by name.
-
     Raises:
         ValueError: they are too large.
     """
@@ -49,10 +46,6 @@ class Npz:
 
     Opening it reads the headers alone, and makes sure that the arrays are as large as these say. No code that
     an archive may hold (pickles) is ever run.
-
-    Args:
-        path: the file.
-        remedy: what to do about a damaged one, for messages.
 
     Attributes:
         forms: what the header of each array says, by name.
@@ -82,9 +75,6 @@ class Npz:
 
     def read(self, name: str) -> np.ndarray:
         """Reads an array.
-
-        Args:
-            name: its name, a key of ``forms``.
 
         Returns:
             The array.

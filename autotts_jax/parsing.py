@@ -21,10 +21,6 @@ MAX_VALUES = 2**24
 def parse_json(content: bytes | str, parse_number: Callable[[str], Any] | None = None) -> Any:
     """Parses one JSON value.
 
-    Args:
-        content: the JSON, as text or as UTF-8 with or without a byte order mark.
-        parse_number: makes a value of a number's text; by default an `int` or a `float`.
-
     Returns:
         The value.
 
@@ -47,11 +43,6 @@ def parse_json(content: bytes | str, parse_number: Callable[[str], Any] | None =
 def parse_next(text: str, start: int, parse_number: Callable[[str], Any]) -> tuple[Any, int]:
     """Parses the JSON value that begins at a place in a text.
 
-    Args:
-        text: the text.
-        start: where the value begins.
-        parse_number: makes a value of a number's text.
-
     Returns:
         The value, and where the text goes on behind it.
 
@@ -72,9 +63,6 @@ def parse_next(text: str, start: int, parse_number: Callable[[str], Any]) -> tup
 def check_size(content: bytes | str) -> None:
     """Checks that JSON does not take too much memory when it is parsed.
 
-    Args:
-        content: one JSON value or several.
-
     Raises:
         ValueError: it is too long, or may have too many values.
     """
@@ -89,9 +77,6 @@ def check_size(content: bytes | str) -> None:
 
 def parse_toml(content: bytes) -> dict[str, Any]:
     """Parses TOML.
-
-    Args:
-        content: the TOML, UTF-8.
 
     Returns:
         Its tables.

@@ -17,10 +17,6 @@ MOST_LOSSES = 1_000_000
 def binomial_p_value(losses: Float[np.ndarray, " n"], bound: float) -> float:
     """Tests by the binomial distribution that the mean of losses of 0 or 1 is below a bound.
 
-    Args:
-        losses: independent losses.
-        bound: the mean that is to be ruled out, and with it all larger ones.
-
     Returns:
         The p-value: the probability of as few ones or fewer if the mean is the bound.
     """
@@ -36,12 +32,6 @@ def betting_p_value(losses: Float[np.ndarray, " n"], bound: float, delta: float,
     bound or above it, the stakes multiply by 1/p or more at any time with a probability of at most p. The
     stakes are the paper's for a fixed number of losses. The losses are bet on in an order drawn once and for
     all, as that of a file may mean something.
-
-    Args:
-        losses: independent losses, at most 1.
-        bound: the mean that is to be ruled out, and with it all larger ones.
-        delta: the level that the stakes are made for.
-        least: the least loss that is possible.
 
     Returns:
         The p-value.
@@ -62,11 +52,6 @@ def losses_needed(
     p_value: Callable[[Float[np.ndarray, " m"]], float], losses: Float[np.ndarray, " n"], delta: float
 ) -> int | None:
     """Estimates how many losses like some a test needs to rule out its bound.
-
-    Args:
-        p_value: the test.
-        losses: the losses, which are repeated.
-        delta: the level of the test.
 
     Returns:
         The number at which it does; None where it takes more than `MOST_LOSSES`.

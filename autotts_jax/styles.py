@@ -107,10 +107,6 @@ class Style(NamedTuple):
 def styles(controllers: Iterable[str]) -> dict[str, Style]:
     """Gives each controller its style.
 
-    Args:
-        controllers: names of controllers; those that are not of this package take the places after
-            `CONTROLLERS`, in the order in which they are named.
-
     Returns:
         The styles by name: 42 places differ in colour or mark.
     """

@@ -30,11 +30,6 @@ _BUT_LINES = {code: shown for code, shown in _ESCAPED.items() if code != ord("\n
 def printable(text: object, lines: bool = False) -> str:
     r"""Shows what would control a terminal, or reorder what it shows, as an escape like ``\u001b``.
 
-    Args:
-        text: the text, or what is to be shown as one.
-        lines: whether it is meant to have lines. In any other text a line feed would begin a line that looks
-            like one of this package's.
-
     Returns:
         The text, its tabs as they are. JSON without line feeds means the same as before.
     """
@@ -44,11 +39,6 @@ def printable(text: object, lines: bool = False) -> str:
 def counted(number: int, one: str, many: str) -> str:
     """Writes a number of things, as in 1 branch and 2 branches.
 
-    Args:
-        number: the number.
-        one: what one of them is called.
-        many: what several are called.
-
     Returns:
         The number and what they are called.
     """
@@ -56,20 +46,12 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 def counted_branches(number: int) -> str:
-    """Writes a number of branches.
-
-    Args:
-        number: the number.
-    """
+    """Writes a number of branches."""
     return counted(number, "branch", "branches")
 
 
 def quoted(text: object, most: int = QUOTED) -> str:
     """Shortens what comes from outside, to be a part of a message.
-
-    Args:
-        text: the text, or what is to be shown as one.
-        most: characters that it may have.
 
     Returns:
         Its words on one line. Of more than ``most`` characters the beginning and the end are left.
@@ -80,11 +62,7 @@ def quoted(text: object, most: int = QUOTED) -> str:
 
 
 def brief(value: Any) -> str:
-    """Shows a dataclass with the dtypes and shapes of its arrays in place of their numbers.
-
-    Args:
-        value: the dataclass, of which this can be the ``__repr__``.
-    """
+    """Shows a dataclass with the dtypes and shapes of its arrays in place of their numbers."""
     fields = [f"{field.name}={_brief(getattr(value, field.name))}" for field in dataclasses.fields(value)]
     return f"{type(value).__name__}({', '.join(fields)})"
 
@@ -97,13 +75,7 @@ def _brief(value: Any) -> str:
 
 
 def styled(text: object, style: str | Style = "", lines: bool = False) -> Text:
-    """Makes text for Rich that is shown as it is, even where it looks like Rich's markup.
-
-    Args:
-        text: the text.
-        style: its style.
-        lines: whether it is meant to have lines.
-    """
+    """Makes text for Rich that is shown as it is, even where it looks like Rich's markup."""
     from rich.text import Text
 
     return Text(printable(text, lines), style=style)

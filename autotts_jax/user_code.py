@@ -114,10 +114,6 @@ class UserCode:
 def find_code(path: str, kind: str = "class") -> UserCode:
     """Finds code, and reads it where it is in a file; nothing of it is run.
 
-    Args:
-        path: ``module.name:Name`` or ``path/to/file.py:Name``.
-        kind: what the path names, for messages.
-
     Raises:
         InputError: the path is none of these, or the file is missing or no text.
     """
@@ -142,10 +138,6 @@ def find_code(path: str, kind: str = "class") -> UserCode:
 def load_object(path: str, kind: str = "class") -> Any:
     """Imports an object.
 
-    Args:
-        path: ``module.name:Name`` or ``path/to/file.py:Name``.
-        kind: what the path names, for messages.
-
     Returns:
         The object.
 
@@ -157,9 +149,6 @@ def load_object(path: str, kind: str = "class") -> Any:
 
 def last_lines(error: BaseException) -> str:
     """Formats the end of an exception's traceback.
-
-    Args:
-        error: the exception.
 
     Returns:
         Whole entries of the last `TRACEBACK_LINES` lines, each line shortened.

@@ -29,9 +29,6 @@ CELLS_SHOWN = 3
 def check_encoding(encoding: str) -> None:
     """Checks the name of an encoding.
 
-    Args:
-        encoding: the name.
-
     Raises:
         InputError: it is not one of `ENCODINGS`.
     """

@@ -43,12 +43,6 @@ def encode_exact(answers: Sequence[str], gold: str, file: object, question: int)
 
     A gold answer that no branch gave gets the last id.
 
-    Args:
-        answers: S answers: branch 0 from its first probe to its final answer, then branch 1, and so on.
-        gold: the reference answer.
-        file: where the answers come from, for messages.
-        question: index of the question in that file, for messages.
-
     Returns:
         The ids.
 

@@ -51,10 +51,6 @@ def simple_form(answer: str, arithmetic: bool = False) -> str | None:
 
     It needs neither SymPy nor a process of its own.
 
-    Args:
-        answer: an answer.
-        arithmetic: whether unevaluated arithmetic is an answer.
-
     Returns:
         The form, `ERROR` for no answer; None for what `computed_form` has to find.
 
@@ -83,9 +79,6 @@ def plain_form(answer: str, arithmetic: bool = False) -> str | None:
 def spelled_form(answer: str) -> str:
     """Writes an answer in which nothing can be read: its spelling in small letters.
 
-    Args:
-        answer: an answer.
-
     Returns:
         Its form.
     """
@@ -98,10 +91,6 @@ def form(answer: str, arithmetic: bool = False) -> str | None:
     Sums, differences, products and whole quotients of plain numbers (``7 + 5``, ``9 * 3``, ``112 / 8``) are
     arithmetic that is still to be done, and no answer.
 
-    Args:
-        answer: an answer.
-        arithmetic: whether unevaluated arithmetic is an answer, of which the value counts.
-
     Returns:
         The form, `ERROR` for no answer; None if nothing can be read in it.
     """
@@ -110,10 +99,6 @@ def form(answer: str, arithmetic: bool = False) -> str | None:
 
 def computed_form(answer: str, arithmetic: bool = False) -> tuple[str | None, bool]:
     """Finds the canonical form of an answer, which is the form of itself.
-
-    Args:
-        answer: an answer.
-        arithmetic: whether unevaluated arithmetic is an answer.
 
     Returns:
         What `form` returns, and whether a part of it is too large to be computed.

@@ -19,14 +19,6 @@ def check_type(
 ) -> None:
     """Checks the type of one value.
 
-    Args:
-        file: the file that the value was read from.
-        name: what the value is, for the message.
-        value: the value.
-        kind: the required type: `str`, `int`, `bool`, `list` or `dict`.
-        question: index of the question that the value belongs to.
-        branch: index of the branch that the value belongs to.
-
     Raises:
         DataError: the value has another type.
     """
@@ -36,13 +28,6 @@ def check_type(
 
 def check_types(file: object, name: str, values: Iterable[Any], kind: type, question: int) -> None:
     """Checks the type of one value for each branch of a question.
-
-    Args:
-        file: the file that the values were read from.
-        name: what each value is, for the message.
-        values: the values, one for each branch.
-        kind: the required type.
-        question: index of the question.
 
     Raises:
         DataError: a value has another type.
@@ -56,13 +41,6 @@ def check_fields(
     file: object, name: str, item: Any, kinds: Mapping[str, type], question: int | None = None
 ) -> None:
     """Checks that a value is an object with some fields.
-
-    Args:
-        file: the file that the value was read from.
-        name: what the value is, for the message.
-        item: the value.
-        kinds: the type of each required field; `object` stands for any.
-        question: index of the question that the value belongs to.
 
     Raises:
         DataError: the value is not an object, lacks a field, or has a field of another type.

@@ -68,13 +68,6 @@ def to_dataset(
 ) -> ProbeDataset:
     """Makes a dataset, and checks what every command relies on, whatever format the data comes from.
 
-    Args:
-        file: where the data comes from, for messages.
-        flat: the arrays, consistent with each other.
-        cells: the cells that ``flat.cell`` indexes.
-        questions: the Q questions.
-        encoding: `EXACT` or `EQUIV`.
-
     Returns:
         The dataset.
 
@@ -184,11 +177,6 @@ def _encodable(*texts: str) -> bool:
 def pad(flat: FlatMatrix, cells: Sequence[Cell], questions: Sequence[Question]) -> ProbeMatrix:
     """Pads flat arrays to a matrix.
 
-    Args:
-        flat: the arrays.
-        cells: the cells that ``flat.cell`` indexes.
-        questions: the Q questions.
-
     Returns:
         The matrix, with the branches of the largest cell and the depths of the longest branch.
     """
@@ -209,9 +197,6 @@ def pad(flat: FlatMatrix, cells: Sequence[Cell], questions: Sequence[Question]) 
 
 def flatten(dataset: ProbeDataset) -> FlatMatrix:
     """Removes the padding of a dataset's matrix; the inverse of `pad`.
-
-    Args:
-        dataset: a dataset, its matrix on the host or on a device.
 
     Returns:
         NumPy arrays.

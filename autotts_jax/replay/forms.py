@@ -70,9 +70,6 @@ class FormFinder:
     def find(self, answers: Sequence[tuple[str, bool]]) -> list[str | None]:
         """Finds canonical forms.
 
-        Args:
-            answers: S answers, and whether each may be unevaluated arithmetic, of which the value counts.
-
         Returns:
             The form of each of the S answers: ``ERR`` if it is not an answer, None if it cannot be read.
 

@@ -60,11 +60,7 @@ _INDICES = "kjlpqrstuvw"
 
 
 class OversizeError(ValueError):
-    """A formula is too large to be computed or written out.
-
-    Args:
-        form: the formula as it was written.
-    """
+    """A formula is too large to be computed or written out."""
 
     def __init__(self, form: str):
         super().__init__(form)
@@ -73,10 +69,6 @@ class OversizeError(ValueError):
 
 def formula(text: str, other: str | None = None) -> str:
     """Finds the form of a formula, or of the equation of two.
-
-    Args:
-        text: the spelling of the formula.
-        other: that of the other side of the equation.
 
     Returns:
         The form.
@@ -171,10 +163,6 @@ def _fits(expression: Any) -> bool:
 
 def _digits(expression: Any, indices: Mapping[Any, float]) -> float:
     """Digits that a formula and its parts have at most, above or below the fraction bar.
-
-    Args:
-        expression: the formula; symbols have no digits.
-        indices: digits of the indices of sums and products around it.
 
     Raises:
         OverflowError: far too many.

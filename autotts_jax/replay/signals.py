@@ -31,9 +31,6 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 def bad_name(names: Iterable[object]) -> str | None:
     """Finds a name that no signal can have.
 
-    Args:
-        names: the names.
-
     Returns:
         What is wrong with the first one, and what to do; None if nothing is.
     """
@@ -48,9 +45,6 @@ def bad_name(names: Iterable[object]) -> str | None:
 
 def signal_names(names: object) -> tuple[str, ...]:
     """Checks the names of signals that a user asks for.
-
-    Args:
-        names: the names, in a sequence.
 
     Raises:
         InputError: they are something else, or a name comes twice or cannot be a signal's.
@@ -81,9 +75,6 @@ class Gap(NamedTuple):
 def readable(matrix: ProbeMatrix) -> np.ndarray:
     """Finds the depths that can be read, the others being padding.
 
-    Args:
-        matrix: the matrix.
-
     Returns:
         A mask. Shape (Q, N, K).
     """
@@ -93,9 +84,6 @@ def readable(matrix: ProbeMatrix) -> np.ndarray:
 
 def first_gap(matrix: ProbeMatrix) -> Gap | None:
     """Finds the first gap in the signals of a matrix.
-
-    Args:
-        matrix: the matrix.
 
     Returns:
         The gap; None if every signal has a finite value at every depth that can be read.
@@ -115,11 +103,6 @@ def first_gap(matrix: ProbeMatrix) -> Gap | None:
 
 def keep_signals(matrix: ProbeMatrix, names: Iterable[str], reader: str) -> ProbeMatrix:
     """Leaves out all signals but some.
-
-    Args:
-        matrix: the matrix.
-        names: the signals to keep.
-        reader: who reads them, for the message.
 
     Returns:
         The matrix with these signals.
@@ -142,12 +125,6 @@ def keep_signals(matrix: ProbeMatrix, names: Iterable[str], reader: str) -> Prob
 def check_signals(names: Iterable[str], shown: Collection[str], reader: str, place: str) -> None:
     """Checks that signals are shown.
 
-    Args:
-        names: the signals.
-        shown: the signals that are shown.
-        reader: who reads them, for the message.
-        place: what shows them, for the message, as ``the data has``.
-
     Raises:
         InputError: one is not shown.
     """
@@ -164,10 +141,6 @@ def check_signals(names: Iterable[str], shown: Collection[str], reader: str, pla
 def meant_instead(name: object, known: Collection[str]) -> str:
     """Asks in a message whether another signal was meant.
 
-    Args:
-        name: what was named.
-        known: the signals that there are.
-
     Returns:
         The question and a space; nothing where no name is like it.
     """
@@ -177,9 +150,5 @@ def meant_instead(name: object, known: Collection[str]) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names signals in a message.
-
-    Args:
-        names: the names.
-    """
+    """Names signals in a message."""
     return ", ".join(sorted(names)) or "none"

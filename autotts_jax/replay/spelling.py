@@ -115,9 +115,6 @@ _REWRITTEN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 def spelling(answer: str) -> str:
     r"""Spells an answer for comparison.
 
-    Args:
-        answer: an answer, as a text gives it.
-
     Returns:
         Its spelling, "" for ``ERR`` and the empty answer.
     """
@@ -207,10 +204,6 @@ _ARITHMETIC = re.compile(r"(?:[0-9.\s()\[\]{}+*/-]|\\(?:frac|times|cdot|div)(?![
 def number(text: str, arithmetic: bool = False) -> Fraction | None:
     r"""Reads a plain number: 12, -3.5, 2/3, \frac{2}{3}, 1 1/2, 3:2, 6.02 \cdot 10^{23}.
 
-    Args:
-        text: a spelling.
-        arithmetic: whether a quotient may come out whole, as 112/8 does.
-
     Returns:
         The number; None if the text is something else.
 
@@ -254,9 +247,6 @@ def _value(part: dict[str, str | None]) -> tuple[Fraction, bool]:
 def written(value: Fraction) -> str:
     """Writes a number: as an integer or a decimal where it has at most 12 digits behind the point, or a/b.
 
-    Args:
-        value: the number.
-
     Returns:
         The same text for the same number.
     """
@@ -271,9 +261,6 @@ def written(value: Fraction) -> str:
 
 def is_arithmetic(text: str) -> bool:
     """Tells whether a spelling is arithmetic with plain numbers that is still to be done.
-
-    Args:
-        text: a spelling that is not a plain number.
 
     Returns:
         Whether it holds nothing but numbers, brackets, and operators for sums, differences, products and
@@ -337,9 +324,6 @@ _TIMES = tuple(
 
 def text_form(text: str) -> str | None:
     """Writes a choice, words, a date, a time, numbers in a row or in another base, whatever their case.
-
-    Args:
-        text: a spelling.
 
     Returns:
         The same text for what is the same; None if it is none of these.
@@ -406,9 +390,6 @@ _SCALE = re.compile(rf"({_DECIMAL}) ({'|'.join(_SCALES)})", re.IGNORECASE)
 def quantity(text: str) -> tuple[str, str]:
     r"""Splits a quantity: 12 apples, 60 km/h, 5 m^2, 30 degrees, 50%.
 
-    Args:
-        text: a spelling.
-
     Returns:
         What is measured and its unit, "" for none.
     """
@@ -437,9 +418,6 @@ def _is_unit(name: str) -> bool:
 
 def scaled(text: str) -> Fraction | None:
     """Reads a number with a word for its scale, such as 2.5 million.
-
-    Args:
-        text: a spelling.
 
     Returns:
         The number; None if the text is something else.

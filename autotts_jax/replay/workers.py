@@ -118,9 +118,6 @@ class LimitedWorkers:
     def map(self, items: Sequence[tuple[Any, ...]]) -> list[Result]:
         """Calls the function with the arguments that each item holds.
 
-        Args:
-            items: the items.
-
         Returns:
             The result of each.
 

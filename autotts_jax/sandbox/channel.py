@@ -18,11 +18,6 @@ _CHUNK = 1 << 20
 class Channel:
     """Sends messages to the parent and receives its answers.
 
-    Args:
-        read: descriptor to read from.
-        write: descriptor to write to.
-        words: descriptors to read words from and to write them to.
-
     Attributes:
         words: what is asked there the parent answers there.
     """
@@ -34,12 +29,7 @@ class Channel:
         self._frames = Frames()
 
     def send(self, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
-        """Sends a message.
-
-        Args:
-            says: the JSON part.
-            arrays: arrays by name.
-        """
+        """Sends a message."""
         frame = memoryview(encode(says, arrays))
         while frame:
             frame = frame[os.write(self._write, frame) :]
@@ -54,11 +44,6 @@ class Channel:
         return self._frames.take()
 
     def ask(self, says: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> Message:
-        """Sends a message and waits for the answer.
-
-        Args:
-            says: the JSON part.
-            arrays: arrays by name.
-        """
+        """Sends a message and waits for the answer."""
         self.send(says, arrays)
         return self.receive()

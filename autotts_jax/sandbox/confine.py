@@ -51,11 +51,7 @@ def limit(memory: int, cpu_seconds: int | None) -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Has the kernel end this process when its parent ends.
-
-    Args:
-        parent: process id of the parent, which may have ended already.
-    """
+    """Has the kernel end this process when its parent ends."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, 9)
     if os.getppid() != parent:
@@ -70,10 +66,6 @@ def confine(readable: Iterable[str], listable: Iterable[str]) -> None:
 
     Afterwards no file can be opened but those below, none written, no socket made, and no process started,
     signalled or looked into. Threads can be started.
-
-    Args:
-        readable: files, and folders with all that is in them, that may be read and mapped.
-        listable: folders whose entries may be listed, and theirs.
 
     Raises:
         ConfinementError: the kernel lacks Landlock or seccomp, or refuses them.

@@ -58,11 +58,7 @@ def _load(path: str) -> Any:
 
 
 class _Packages:
-    """Finds packages of which only the code may be read, not the folder that they are in.
-
-    Args:
-        places: the file and the folders of each package.
-    """
+    """Finds packages of which only the code may be read, not the folder that they are in."""
 
     def __init__(self, places: dict[str, tuple[str, list[str]]]):
         self._places = places

@@ -15,12 +15,7 @@ _CHUNK = 1 << 16
 
 
 class IntChannel:
-    """One end of the pipes.
-
-    Args:
-        read: descriptor to read from.
-        write: descriptor to write to.
-    """
+    """One end of the pipes."""
 
     def __init__(self, read: int, write: int):
         self._read = read
@@ -34,9 +29,6 @@ class IntChannel:
     def send(self, words: Sequence[int]) -> None:
         """Sends words.
 
-        Args:
-            words: integers of 64 bits.
-
         Raises:
             BlockingIOError: the descriptor does not block, and the other side does not read.
             BrokenPipeError: nobody reads any more.
@@ -47,9 +39,6 @@ class IntChannel:
 
     def receive(self, number: int) -> array[int]:
         """Waits for a number of words.
-
-        Args:
-            number: how many.
 
         Raises:
             EOFError: nobody writes any more.

@@ -47,10 +47,6 @@ class Message(NamedTuple):
 def encode(says: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
     """Writes a message as a frame.
 
-    Args:
-        says: the JSON part.
-        arrays: arrays of `DTYPES` by name.
-
     Raises:
         MessageError: the message is too large.
     """

@@ -517,11 +517,7 @@ def _libraries() -> list[Path]:
 
 
 def code_files(folder: str | Path) -> list[str]:
-    """The code in a folder, without whatever else is in it or a link leads to.
-
-    Args:
-        folder: the folder.
-    """
+    """The code in a folder, without whatever else is in it or a link leads to."""
     root = Path(folder).resolve()
     files = (file for file in root.rglob("*") if file.suffix in _CODE and file.is_file())
     return [str(file) for file in files if file.resolve().is_relative_to(root)]
