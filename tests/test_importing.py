@@ -142,6 +142,64 @@ LAYOUTS = {
             "len": TOKENS[n],
         }
     ),
+    "columns with numbers": each(
+        lambda q, n, g: {
+            "problem": q,
+            "answer": g,
+            **{f"completion_{b}": c for b, c in enumerate(TEXTS[n])},
+            **{f"completion_{b}_tokens": t for b, t in enumerate(TOKENS[n])},
+        }
+    ),
+    "objects by names with numbers": each(
+        lambda q, n, g: {
+            "question": q,
+            "gold": g,
+            "runs": {f"run_{b}": {"text": c, "tokens": TOKENS[n][b]} for b, c in enumerate(TEXTS[n])},
+        }
+    ),
+    "the one that was chosen beside all": each(
+        lambda q, n, g: {
+            "prompt": q,
+            "gt_answer": g,
+            "beams": TEXTS[n],
+            "pred": TEXTS[n][1],
+            "completion_tokens": TOKENS[n],
+        }
+    ),
+    "pieces of completions": each(
+        lambda q, n, g: {
+            "request": {"prompt": q},
+            "references": [{"output": {"text": g}}],
+            "completions": [
+                {"text": c, "num_tokens": TOKENS[n][b], "tokens": [{"text": "So"}, {"text": "it"}]}
+                for b, c in enumerate(TEXTS[n])
+            ],
+        }
+    ),
+    "a label of the prompt": rows(
+        lambda q, c, g, t: {
+            "prompt": {"raw": q, "label": "p"},
+            "vars": {"answer": g},
+            "response": {"output": c, "tokenUsage": {"total": t + 9, "prompt": 9, "completion": t}},
+        }
+    ),
+    "used": rows(
+        lambda q, c, g, t: {
+            "input": conversation(q),
+            "output": {"role": "assistant", "content": c},
+            "metadata": {"expected": g},
+            "usage": {"input": 9, "output": t, "total": 9 + t},
+        }
+    ),
+    "an index of the answer": each(
+        lambda q, n, g: {
+            "query": q,
+            "gold_index": [0],
+            "gold": [g],
+            "predictions": TEXTS[n],
+            "cont_tokens": [[5] * t for t in TOKENS[n]],
+        }
+    ),
     "answers": each(
         lambda q, n, g: {"question": q, "gold": g, "answers": list(ANSWERS[n]), "tokens": TOKENS[n]}
     ),
@@ -390,6 +448,97 @@ def test_a_log_holds_its_records_in_a_list(tmp_path):
     path = tmp_path / "b.json"
     path.write_text(json.dumps(log), encoding="utf-8")
     check(import_answers(path).dataset)
+
+
+LISTS_OF_ALL = LAYOUTS["lists"]
+WRAPPED = {
+    "below other objects": {"evalId": "e", "results": {"version": 3, "results": LAYOUTS["rows"]}},
+    "runs": {"runs": [{"seed": b, "results": LAYOUTS["rows"][b::3]} for b in range(3)]},
+    "by model": {"m": {f"p{n}": record for n, record in enumerate(LISTS_OF_ALL)}},
+    "columns by index": {
+        name: {str(n): record[name] for n, record in enumerate(LISTS_OF_ALL)} for name in LISTS_OF_ALL[0]
+    },
+    "rows of values": {
+        "columns": [*LISTS_OF_ALL[0]],
+        "index": [0, 1],
+        "data": [[*record.values()] for record in LISTS_OF_ALL],
+    },
+    "columns beside others": {
+        "model": "m",
+        **{name: [record[name] for record in LISTS_OF_ALL] for name in LISTS_OF_ALL[0]},
+    },
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_records_are_found_inside_of_an_object(tmp_path, name):
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps(WRAPPED[name]), encoding="utf-8")
+    imported = import_answers(path)
+    assert sorted(
+        zip(imported.dataset.matrix.tokens.tolist(), finals(imported.dataset), strict=True)
+    ) == sorted(zip(map(list, TOKENS), ANSWERS, strict=True))
+
+
+def test_samples_by_number_below_questions_by_id(tmp_path):
+    path = tmp_path / "b.json"
+    path.write_text(
+        json.dumps({str(n): {str(b): c for b, c in enumerate(row)} for n, row in enumerate(TEXTS)})
+    )
+    check(import_answers(path, questions=known_file(tmp_path)).dataset, None)
+
+
+def test_several_models_in_one_object_are_not_mixed(tmp_path):
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps({"model-a": LISTS_OF_ALL, "model-b": LISTS_OF_ALL}), encoding="utf-8")
+    with pytest.raises(DataError, match=r"has a question in model-\w.question and in model-\w.question; if"):
+        import_answers(path)
+
+
+def test_files_of_several_folders_are_warned_of(tmp_path):
+    for name in ("model-a", "model-b"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "b.jsonl", LISTS_OF_ALL)
+    with pytest.warns(InputWarning, match=r"files of 2 folders \(model-a, model-b\) are one cell"):
+        assert import_answers(tmp_path).dataset.cells[0].num_branches == 6
+
+
+def test_completions_that_are_there_twice_are_warned_of(tmp_path):
+    records = [row | {"completion": "word " * 30 + row["completion"]} for row in LAYOUTS["rows"]]
+    with pytest.warns(InputWarning, match=r"6 completions are word for word another one of their question"):
+        import_answers(write(tmp_path / "b.jsonl", [*records, *records]))
+
+
+@pytest.mark.parametrize("separator", ["\t", ";", ","])
+def test_separators_of_tables_are_found(tmp_path, separator):
+    records = LAYOUTS["rows"]
+    path = tmp_path / ("b.tsv" if separator == "\t" else "b.csv")
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, [*records[0]], delimiter=separator)
+        table.writeheader()
+        table.writerows(records)
+    check(import_answers(path).dataset)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"finish_reason": "length"},
+        {"finishReason": "MAX_TOKENS"},
+        {"stop_reason": "max_output_tokens"},
+        {"done_reason": "model_length"},
+        {"stop_type": "limit"},
+        {"finish_reason": {"type": "length", "length": 100}},
+        {"truncated": True},
+    ],
+)
+def test_completions_that_were_cut_off_have_no_answer(tmp_path, end):
+    (name, cut), *_ = end.items()
+    done = {"type": "stop"} if isinstance(cut, dict) else False if cut is True else "stop"
+    records = [row | {name: cut if n % 3 == 0 else done} for n, row in enumerate(LAYOUTS["rows"])]
+    dataset = import_answers(write(tmp_path / "b.jsonl", records)).dataset
+    assert finals(dataset) == [("ERR", *row[1:]) for row in ANSWERS]
+    np.testing.assert_array_equal(dataset.matrix.tokens, TOKENS)
 
 
 def test_many_files_are_one_cell(tmp_path):

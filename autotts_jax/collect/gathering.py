@@ -20,6 +20,7 @@ from autotts_jax.collect.layouts import (
     spelled,
     spoken,
     values,
+    words,
 )
 from autotts_jax.collect.prompts import question_in
 from autotts_jax.collect.records import FileRecord
@@ -30,16 +31,19 @@ from autotts_jax.errors import DataError
 from autotts_jax.replay.spelling import ERROR
 
 _CUT_OFF = {
-    *("length", "max_tokens", "max_length", "max_new_tokens", "model_length", "token_limit", "truncated"),
-    *("content_filter", "abort", "aborted", "cancelled", "error", "timeout"),
+    *("length", "max", "limit", "truncated", "incomplete", "filter", "safety"),
+    *("abort", "aborted", "cancelled", "error", "timeout", "true"),
 }
-"""Reasons for which a completion ends without being complete."""
+"""Words in reasons for which a completion ends without being complete; of flags, that it does."""
 
 _CHARACTERS = 4
 """Characters of a token where nothing counts tokens."""
 
 _NOTHING = {"none", "null", "nan", "n/a", "<na>"}
 """What programs write for a value that is missing."""
+
+_LONG = 100
+"""Characters of a completion from which on it is not sampled twice by chance."""
 
 _UNCLOSED = re.compile(r"[{}]")
 
@@ -60,6 +64,8 @@ class Gatherer:
         self._questions: dict[str, GatheredQuestion] = {}
         self._failed: list[tuple[GatheredQuestion, FileRecord, str]] = []
         self._sizes: set[int] = set()
+        self._texts: set[int] = set()
+        self._repeated = 0
         self.model = ""
         self.notes: list[str] = []
 
@@ -89,6 +95,7 @@ class Gatherer:
         }
         find = None if layout.given else extractor(self._answers, text)
         for value, count, finish, thinking, confidences in zip(found, *of_each.values(), strict=True):
+            self._note_repeated(text, value)
             answer, size = self._answer(record, find, value, count, finish, thinking)
             known = (
                 np.array(confidences, np.float32) if isinstance(confidences, list) and confidences else None
@@ -124,6 +131,11 @@ class Gatherer:
                     "--questions",
                 )
         self._drop_nothing(gathered)
+        if self._repeated:
+            self.notes.append(
+                f"{self._repeated:,} completions are word for word another one of their question; if a file "
+                "is there twice, leave one out"
+            )
         return gathered
 
     def _answer_failed(self) -> None:
@@ -203,6 +215,13 @@ class Gatherer:
             ) from error
         return said if self._raw else question_in(said)
 
+    def _note_repeated(self, question: str, value: Any) -> None:
+        """Counts completions that are another one of their question, word for word."""
+        if len(written := str(value)) >= _LONG:
+            before = len(self._texts)
+            self._texts.add(hash((question, written)))
+            self._repeated += before == len(self._texts)
+
     def _note_gold(self, question: GatheredQuestion, record: FileRecord) -> None:
         path = self._layout.gold
         if path is None:
@@ -244,7 +263,7 @@ class Gatherer:
         text, thought = spoken(value, "assistant")
         thought = thought or (thinking if isinstance(thinking, str) else "")
         size = self._count(record, count, f"{thought}{text or ''}")
-        if is_missing(text) or str(finish).lower() in _CUT_OFF:
+        if is_missing(text) or _is_cut_off(finish):
             return ERROR, size
         assert text is not None
         if find is None:
@@ -287,11 +306,15 @@ class Gatherer:
                 _forced(probe),
                 extract(str(text or ""), box),
                 self._count(record, None, str(text or "")),
-                not is_missing(end) and str(end).lower() not in _CUT_OFF,
+                not is_missing(end) and not _is_cut_off(end),
             )
             for probe, text, end in zip(probes, texts, ends, strict=True)
         ]
         return f"{reached}{probes}"
+
+
+def _is_cut_off(finish: Any) -> bool:
+    return not _CUT_OFF.isdisjoint(words((str(finish),)))
 
 
 def _extracted(text: str, find: Extractor) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -187,6 +188,12 @@ def import_answers(
         first, *others = summaries
         more = f" and {len(others)} more" if others else ""
         notes.append(f"{first.name}{more} passed over: a summary of a run, without completions")
+    if len(folders := {source.parent: None for source in sources}) > 1:
+        names = ", ".join(folder.name for folder in itertools.islice(folders, _LOOKS))
+        notes.append(
+            f"files of {len(folders)} folders ({names}{', …' * (len(folders) > _LOOKS)}) are one cell; if "
+            "they are of several models, import each folder by itself"
+        )
     of_question = {
         text: in_rounds(one) if one.rounds else of_completions(one) for text, one in gathered.items()
     }
@@ -261,8 +268,10 @@ def _recognised(
     try:
         return sample, recognise(good or sample, told, gold_elsewhere)
     except DataError:
-        if len(sample) == 1 and (inner := inner_records(sample[0])):
-            return inner, recognise(inner[:SAMPLE], told, gold_elsewhere)
+        inner = sample if len(sample) < SAMPLE else []  # all that there are
+        while inner := [one for record in inner for one in inner_records(record)]:
+            with contextlib.suppress(DataError):
+                return inner, recognise(inner[:SAMPLE], told, gold_elsewhere)
         if good:
             raise
         raise DataError(

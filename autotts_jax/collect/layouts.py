@@ -10,6 +10,7 @@ a list of objects, of the last message of a conversation, or of a row; answers w
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ SAMPLE = 32
 """Records that a layout is recognised by."""
 
 _STEP = re.compile(r"(?:^|\.)([^.\[\]]+)|\[(\*|\d+)\]")
+_LAST_NUMBER = re.compile(r"\d+(?=\D*\Z)", re.ASCII)
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _SHOWN = 12
 """Fields that a message names."""
@@ -53,9 +55,12 @@ _THEIRS = ("predicted", "pred", "prediction", "model", "final", "response", "out
 _NUMBERED = ("id", "idx", "index", "num", "number", "key", "no")
 _THINKING = ("reasoning", "thinking", "thought")
 _FAILURE = ("error", "errors")
-_FINISH = re.compile(r"(?:finish|stop|end)_?reasons?", re.IGNORECASE)
+_FINISH = re.compile(r"(?:finish|stop|end|done)_?(?:reasons?|type)", re.IGNORECASE)
 _LENGTH = ("token", "length", "len", "tok")
-_NO_LENGTH = ("prompt", "input", "max", "total", "id", "prob", "logprob", "cached", "question", "per", "min")
+_NO_LENGTH = (
+    *("prompt", "input", "max", "total", "id", "prob", "logprob", "cached", "question", "per", "min"),
+    *_THINKING,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,14 +167,14 @@ def values(record: Any, path: FieldPath) -> list[Any]:
 
 
 def _numbered(record: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The names that differ in a number behind them alone, as answer_0 and answer_1, in the order of it."""
+    """The names that differ in their last number alone, as answer_0 and answer_1, in the order of it."""
     families: dict[str, list[str]] = {}
     for name in record:
-        stem = str(name).rstrip("0123456789")
-        if stem and stem != name and EVERY not in stem:
-            families.setdefault(stem + EVERY, []).append(name)
+        stem = _LAST_NUMBER.sub(EVERY, str(name))
+        if stem not in (name, EVERY) and stem.count(EVERY) == 1:
+            families.setdefault(stem, []).append(name)
     return {
-        stem: sorted(names, key=lambda name: int(name[len(stem) - 1 :]))
+        stem: sorted(names, key=lambda name: int(_LAST_NUMBER.findall(name)[0]))
         for stem, names in families.items()
         if len(names) > 1
     }
@@ -308,7 +313,7 @@ class _Column:
     """What the sampled records have at a path."""
 
     path: FieldPath
-    kind: str  # text, number, numbers, conversation, pair
+    kind: str  # text, number, numbers, flag, conversation, pair
     found: list[Any]
     records: int
 
@@ -391,6 +396,14 @@ def recognise(
             f"no field of {first.place} can be recognised as the reference answer; it has {_listed(columns)}"
             "; name one by --gold, or a file with questions and answers by --questions",
         )
+    twin = (completions[0], *(question or ())[1:])
+    if twin[1:] and twin != question and any(column.path == twin for column in columns):
+        raise DataError(
+            first.file,
+            f"{first.place} has a question in {spelled(question or ())} and in {spelled(twin)}; if these are "
+            "several models or runs, give each a file of its own, or name fields by --question, "
+            "--completions and --gold",
+        )
     of_each = [column for column in beside if column.path not in (question, gold)]
     many = many_in(completions)
     own = _own(of_each, completions)
@@ -402,9 +415,7 @@ def recognise(
         gold,
         key,
         tokens=told.get("tokens") or (None if pairs else _tokens(own, many, len(found) == len(records))),
-        finish=_first(
-            own, lambda column: column.kind == "text" and bool(_FINISH.fullmatch(column.path[-1])), True
-        ),
+        finish=_first(own, _is_finish, True) or _first(own, _is_cut, True),
         thinking=_first(own, lambda column: column.kind == "text" and column.last(_THINKING)),
         confidences=_confidences(own),
         given=pairs or (bool(found) and all(map(_answer_like, found))),
@@ -473,7 +484,7 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str, Any]]
         families = {
             stem: names
             for stem, names in _numbered(value).items()
-            if all(_is_text(value[name]) for name in names)
+            if _are_alike([value[name] for name in names])
         }
         alone = value.keys() - {name for names in families.values() for name in names}
         for name, one in value.items():
@@ -481,11 +492,20 @@ def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str, Any]]
                 yield from _leaves(one, (*path, str(name)))
         for stem, names in families.items():
             for name in names:
-                yield (*path, stem), "text", value[name]
+                yield from _leaves(value[name], (*path, stem))
     elif is_number(value):
         yield path, "number", value
     elif isinstance(value, str):
         yield path, "text", value
+    elif isinstance(value, bool):
+        yield path, "flag", value
+
+
+def _are_alike(found: Sequence[Any]) -> bool:
+    """Whether values are all texts, all numbers, or all objects that share a name."""
+    if all(isinstance(one, dict) for one in found):
+        return bool(set.intersection(*map(set, found)))
+    return all(map(_is_text, found)) or all(map(is_number, found))
 
 
 def _is_part(value: Mapping[str, Any]) -> bool:
@@ -512,7 +532,11 @@ def _question(columns: Sequence[_Column]) -> FieldPath | None:
     if fitting:
         return min(fitting)[2]
     # A conversation from the question to the completion, whatever it is called.
-    whole = [column.path for column in columns if column.kind == "conversation" and not column.many]
+    whole = [
+        column.path
+        for column in columns
+        if column.kind == "conversation" and not column.many and all(map(conversation, column.found))
+    ]
     return whole[0] if whole else None
 
 
@@ -546,6 +570,10 @@ def _completions(columns: Sequence[_Column], question: FieldPath | None) -> Fiel
             if rank > 1 and len(column.found) == answers[best]
         ]
         best = max(texts, default=(0, 0.0, best))[2]
+    if not many_in(best):  # one that was chosen among several
+        chosen = next(set(map(str, column.found)) for column in columns if column.path == best)
+        listed = [column for column in columns if column.kind == "text" and column.many == 1]
+        best = next((column.path for column in listed if chosen <= {*column.found}), best)
     return best
 
 
@@ -566,6 +594,9 @@ def _answers(columns: Sequence[_Column], question: FieldPath | None) -> FieldPat
 def _as_completion(column: _Column) -> int:
     """How likely texts are to be completions by their name; 0 if they are not."""
     if column.last((*_DERIVED, *_THINKING)) or {*words(column.last_name)} <= {"model", "name"}:
+        return 0
+    lists = [name for name, step in itertools.pairwise(column.path) if step == EVERY]
+    if not {"token", "logprob"}.isdisjoint(words(lists)):  # its pieces
         return 0
     gold, question = column.named(_GOLD), column.named(_QUESTION)
     if column.named(_COMPLETION) is not None:
@@ -594,7 +625,7 @@ def _key(columns: Sequence[_Column]) -> FieldPath | None:
 def _gold(columns: Sequence[_Column]) -> FieldPath | None:
     """The reference answer: a text or a number of its own, by its name."""
     fitting = [
-        (column.last(_WORKED), rank, len(column.path), column.path)
+        (column.last(_WORKED), len({*column.found}) == 1, rank, len(column.path), column.path)
         for column in columns
         if column.kind in ("text", "number") and not column.many
         if not column.last((*_DERIVED, *_THEIRS, *_NUMBERED))
@@ -603,12 +634,13 @@ def _gold(columns: Sequence[_Column]) -> FieldPath | None:
     ]
     if not fitting:  # a list of one
         fitting = [
-            (False, rank, len(column.path), column.path)
+            (False, False, rank, len(column.path), column.path)
             for column in columns
-            if column.kind in ("text", "numbers") and column.many <= 1 and not column.last(_DERIVED)
+            if column.kind in ("text", "numbers") and column.many <= 1
+            if not column.last((*_DERIVED, *_NUMBERED))
             if len(column.found) == column.records and (rank := column.named(_GOLD)) is not None
         ]
-    return min(fitting)[3] if fitting else None
+    return min(fitting)[-1] if fitting else None
 
 
 def _own(columns: Sequence[_Column], completions: FieldPath) -> list[_Column]:
@@ -634,12 +666,30 @@ def _first(columns: Sequence[_Column], fits: Any, listed: bool = False) -> Field
     return None
 
 
+def _is_finish(column: _Column) -> bool:
+    """Whether it says why a completion ended: a text, or the type of an object."""
+    *_, above, name = ("", *column.path)
+    return column.kind == "text" and any(
+        _FINISH.fullmatch(one) for one in ((name, above) if name in ("type", "reason") else (name,))
+    )
+
+
+def _is_cut(column: _Column) -> bool:
+    """Whether it says that a completion was cut off."""
+    return column.kind == "flag" and column.last(("truncated", "cut"))
+
+
 def _tokens(columns: Sequence[_Column], many: int, single: bool) -> FieldPath | None:
     """The number of tokens of each completion, or their ids; a total of several says nothing of each."""
 
     def of_length(column: _Column) -> bool:
         own = words(column.last_name)
-        return not set(own).isdisjoint(_LENGTH) and set(own).isdisjoint(_NO_LENGTH)
+        if any(map(_FINISH.fullmatch, column.path)) or not set(own).isdisjoint(_NO_LENGTH):
+            return False
+        if not set(own).isdisjoint(_LENGTH) or own == ["eval", "count"]:
+            return True
+        used = {"usage", "token"}.intersection(words(column.path[:-1]))
+        return bool(used) and not set(own).isdisjoint(_COMPLETION)
 
     for column in columns:
         if column.kind == "number" and of_length(column) and (single or column.many == many):

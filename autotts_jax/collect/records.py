@@ -28,7 +28,7 @@ from autotts_jax.files import exists, files_below, opened
 from autotts_jax.parsing import MAX_DEPTH, MAX_JSON, MAX_VALUES, parse_json, parse_next
 from autotts_jax.terminal import quoted
 
-SUFFIXES = (".jsonl", ".json", ".ndjson", ".parquet", ".yaml", ".yml", ".csv")
+SUFFIXES = (".jsonl", ".json", ".ndjson", ".parquet", ".yaml", ".yml", ".csv", ".tsv")
 """The files of a folder that are read, also with one of `COMPRESSED` behind."""
 COMPRESSED = (".gz", ".zst")
 
@@ -107,13 +107,23 @@ def inner_records(record: FileRecord) -> list[FileRecord]:
     Returns:
         The records, those of the longest list of objects; none if there is no such list.
     """
-    lists = [
-        value
-        for value in record.value.values()
-        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value)
-    ]
-    longest: list[dict[str, Any]] = max(lists, key=len, default=[])
-    return [FileRecord(record.file, f"row {n}", one) for n, one in enumerate(longest, 1)]
+    found = max(_inside(record.value), key=len, default=[])
+    return [FileRecord(record.file, place, {**one}) for place, one in found]
+
+
+def _inside(value: Mapping[str, Any]) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """Lists of objects, objects by a key each, and lists by columns, at whatever depth of an object."""
+    for one in value.values():
+        if type(one) is dict:
+            unwrapped = list(_unwrapped(one))
+            if len(unwrapped) > 1:
+                yield unwrapped
+            yield from _inside(one)
+        elif type(one) is list and one and all(type(inner) is dict for inner in one):
+            yield [(f"row {n}", inner) for n, inner in enumerate(one, 1)]
+    lists = {name: one for name, one in value.items() if type(one) is list}
+    if len(lists) > 1 and len(set(map(len, lists.values()))) == 1:
+        yield list(_unwrapped(lists))
 
 
 def read_records(files: Sequence[Path], on_progress: OnProgress | None = None) -> Iterator[FileRecord]:
@@ -187,7 +197,7 @@ def _unpacked(head: bytes, stream: BinaryIO) -> BinaryIO:
 
 
 def _readers(file: Path) -> Callable[[Path, BinaryIO], Iterator[tuple[str, Any]]]:
-    return {".yaml": _yaml_records, ".yml": _yaml_records, ".csv": _csv_rows}.get(
+    return {".yaml": _yaml_records, ".yml": _yaml_records, ".csv": _csv_rows, ".tsv": _csv_rows}.get(
         _suffix(file), _json_records
     )
 
@@ -311,16 +321,29 @@ class _Joined(io.RawIOBase):
 
 def _unwrapped(value: Any, place: str = "the object") -> Iterator[tuple[str, Any]]:
     """The records of a file that is one object: by a key each, by columns, or itself."""
+    if type(value) is dict and _is_table(value):
+        value = [dict(zip(value["columns"], row, strict=True)) for row in value["data"]]
+        yield from ((f"row {n}", row) for n, row in enumerate(value, 1))
+        return
     inner = list(value.values()) if type(value) is dict else []
+    if len(inner) == 1 and type(inner[0]) is dict:  # by a model's name, say
+        by_key = list(_unwrapped(inner[0]))
+        if len(by_key) > 1 and by_key[0][0].startswith("entry"):
+            yield from by_key
+            return
+    numbered = inner and all(type(one) is dict and one and all(map(str.isdecimal, one)) for one in inner)
+    if numbered and len(inner) > 1 and len({*map(frozenset, inner)}) == 1 and not any(map(_is_id, value)):
+        value = {name: [one[n] for n in sorted(one, key=int)] for name, one in value.items()}
+        inner = list(value.values())
     alike = inner and all(type(one) is dict for one in inner) and set.intersection(*map(set, inner))
     if alike and (len(inner) > 1 or next(iter(value)).isdecimal()):
         for key, one in value.items():
             name = "question" if re.search(r"\s", key) else "key"  # no identifier is of several words
-            yield f"entry {key!r:.60}", {name: key, **one}
+            named = {"completions": one} if numbered else one
+            yield f"entry {key!r:.60}", {name: key, **named}
         return
     lists = [one for one in inner if type(one) is list]
-    # Ids have numbers in them, and questions many words; names of columns have neither.
-    if len(lists) == len(inner) > 1 and all(re.search(r"\d|(\s.*){3}", key) for key in value):
+    if len(lists) == len(inner) > 1 and all(map(_is_id, value)):
         for key, one in value.items():
             name = "question" if re.search(r"\s", key) else "key"
             yield f"entry {key!r:.60}", {name: key, "completions": one}
@@ -330,6 +353,22 @@ def _unwrapped(value: Any, place: str = "the object") -> Iterator[tuple[str, Any
             yield f"row {n}", dict(zip(value, row, strict=True))
         return
     yield place, value
+
+
+def _is_id(key: str) -> bool:
+    """Whether a key is an id or a question, and no name of a column: with a number, or of many words."""
+    return re.search(r"\d|(\s.*){3}", key) is not None
+
+
+def _is_table(value: Mapping[str, Any]) -> bool:
+    """Whether an object holds rows of values beside the names of their columns."""
+    names, rows = value.get("columns"), value.get("data")
+    return (
+        type(names) is list
+        and type(rows) is list
+        and all(type(name) is str for name in names)
+        and all(type(row) is list and len(row) == len(names) for row in rows)
+    )
 
 
 # --- YAML, CSV and Parquet
@@ -370,8 +409,10 @@ def _yaml_records(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
 def _csv_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     text = io.TextIOWrapper(io.BufferedReader(_Joined(b"", stream), _CHUNK), "utf-8-sig", newline="")
     csv.field_size_limit(MAX_JSON)  # by default 131,072, which long completions exceed
-    reader = csv.DictReader(text, strict=True)
     try:
+        head = text.readline()
+        separator = max("\t" if _suffix(file) == ".tsv" else ",", "\t", ";", key=head.count)
+        reader = csv.DictReader(itertools.chain([head], text), strict=True, delimiter=separator)
         _check_columns(file, reader.fieldnames or ())
         for row in reader:
             place = f"line {reader.line_num}"
@@ -379,13 +420,11 @@ def _csv_rows(file: Path, stream: BinaryIO) -> Iterator[tuple[str, Any]]:
                 raise DataError(
                     file,
                     f"{place} has not as many values as the header has columns; "
-                    "put values with commas or line breaks in double quotes",
+                    f"put values with {quoted(separator)} or line breaks in double quotes",
                 )
             yield place, {name: _number(value) for name, value in row.items()}
     except UnicodeDecodeError as error:
-        raise DataError(
-            file, f"line {reader.line_num + 1} or a later one is not UTF-8; save it as UTF-8"
-        ) from error
+        raise DataError(file, "holds text that is not UTF-8; save it as UTF-8") from error
     except csv.Error as error:
         line = reader.reader.line_num
         raise DataError(file, f"line {line} is not CSV: {quoted(error)}; {_AGAIN}") from error
