@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 from collections import Counter
 from types import SimpleNamespace
 from typing import ClassVar
@@ -413,6 +414,23 @@ def test_files_and_tables_hold_what_was_played(tmp_path):
         assert shown in text
     manifest = json.loads((tmp_path / "results" / "manifest.json").read_text())
     assert manifest["budgets"] == [20, 9]
+    page = (tmp_path / "results" / "report.html").read_text()
+    tables = re.findall(r"<caption>(.*?)</caption>(.*?)</table>", page, re.DOTALL)
+    assert [caption for caption, _ in tables] == [
+        "m/bench, results", "m/bench, 20 tokens, by question",
+        "longer/bench, results", "longer/bench, 20 tokens, by question",
+    ]  # fmt: skip
+    shown = [re.findall(r">([^<>\n]+)<", row) for row in tables[1][1].split("<tr>")[2:]]
+    asc, mine = result.plays[1], [1, 2, 4, 5, 6]
+    assert [int(row[6]) for row in shown] == asc.branches[0, 0][mine].tolist()
+    assert [row[8][0] for row in shown] == ["✓" if right else "✗" for right in asc.correct[0, 0][mine]]
+    uniform = result.plays[0]
+    np.testing.assert_array_equal(
+        uniform.last_index, np.where(uniform.branches > 0, 1.0 - uniform.branches, np.nan)
+    )
+    np.testing.assert_array_equal(
+        uniform.next_index, np.where(uniform.branches < WIDTH, -1.0 * uniform.branches, -np.inf)
+    )
     result.save(tmp_path / "results")  # it replaces its own files
 
 
@@ -450,7 +468,7 @@ def test_the_command_prints_the_table_and_writes_the_files(run, tmp_path):
     assert first == ["5.00", "uniform", "naive", "9.00", "uniform", "naive", "Δ:", "wrote"]
     assert max(map(len, lines[:-1])) <= 80
     written = {file.name for file in (tmp_path / "out").iterdir()}
-    assert written == {"episodes.parquet", "manifest.json", "summary.csv"}
+    assert written == {"episodes.parquet", "manifest.json", "report.html", "summary.csv"}
 
 
 @pytest.mark.parametrize(

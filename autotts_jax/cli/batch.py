@@ -46,7 +46,7 @@ def batch(
 ) -> None:
     """Answer all questions of a cell with one token budget, and print the accuracy of who shares it out.
 
-    With --out: episodes.parquet, summary.csv and manifest.json.
+    With --out: report.html, who got how much and why, episodes.parquet, summary.csv and manifest.json.
     """
     with working() as on_progress:
         from autotts_jax.core import devices

@@ -1,5 +1,6 @@
 from . import papers
-from .batch import ORACLE, BatchEvaluation, BatchPlay, BatchRow, evaluate_batch
+from .batch import ORACLE, BatchEvaluation, evaluate_batch
+from .batch_rows import BatchPlay, BatchRow
 from .benchmark import TASKS, Agent, Benchmark, Score, Task, bench
 from .certificates import Certificate, Certification, Tested, certify, read_certificate
 from .evaluation import PROTOCOLS, Evaluation, Frontiers, branch_orders, evaluate

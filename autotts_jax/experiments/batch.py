@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from rich.console import RenderableType
 
 from autotts_jax.checks import check_int
@@ -21,6 +21,7 @@ from autotts_jax.core.batch import Allocator, Readings, read_through, spend
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
+from autotts_jax.experiments.batch_rows import NEAR, BatchPlay, BatchRow
 from autotts_jax.experiments.evaluation import (
     MAX_SEED,
     MAX_SEEDS,
@@ -31,15 +32,16 @@ from autotts_jax.experiments.evaluation import (
 )
 from autotts_jax.experiments.files import (
     FILES,
-    MANIFEST,
     names_column,
     results_folder,
     rows_table,
     write_csv,
     write_manifest,
 )
+from autotts_jax.experiments.report.batch import batch_report
 from autotts_jax.experiments.tables import Table, add_row, few_note, numbers_table, percent, points, thousands
 from autotts_jax.intervals import DRAWS, Questions, Uncertain, reach
+from autotts_jax.pages import rendering
 from autotts_jax.policies.allocators import Uniform, as_allocator
 from autotts_jax.replay.dataset import ProbeDataset
 from autotts_jax.replay.matrix import NONE, ProbeMatrix
@@ -51,68 +53,6 @@ ORACLE = "oracle"
 
 ORACLE_ORDERS = 200
 """Branch orders that the oracle learns that from; none of them is played."""
-
-
-NEAR = 2.0 ** np.linspace(-1, 1, 9)
-"""Budgets, as multiples of one, between which a set of other questions is answered."""
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchRow:
-    """An allocator on the questions of a cell under a budget, in means over seeds.
-
-    Attributes:
-        model: the model.
-        benchmark: the benchmark.
-        name: the allocator.
-        budget: token budget for all questions together.
-        accuracy: share of the questions that are answered correctly.
-        accuracy_low: lower end of its 95 % interval, over sets of questions; NaN where they are too few.
-        accuracy_high: upper end of it.
-        gain: accuracy less that of the first allocator under the budget.
-        gain_low: lower end of its 95 % interval, over sets of questions.
-        gain_high: upper end of it.
-        tokens: tokens spent, of all questions.
-        unspent: tokens that are left of the budget.
-        unanswered: questions without an answer.
-    """
-
-    model: str
-    benchmark: str
-    name: str
-    budget: int
-    accuracy: float
-    accuracy_low: float
-    accuracy_high: float
-    gain: float
-    gain_low: float
-    gain_high: float
-    tokens: float
-    unspent: float
-    unanswered: float
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class BatchPlay:
-    """What an allocator has made of B budgets under S seeds, for Q questions.
-
-    Attributes:
-        name: the allocator.
-        branches: branches read of each question. Shape (B, S, Q).
-        tokens: tokens spent on each. Shape (B, S, Q).
-        answer: answer ids, ``NONE`` for no answer. Shape (B, S, Q).
-        correct: whether these are the gold answers. Shape (B, S, Q).
-        near_tokens: mean tokens of each question over seeds, at `NEAR` times each budget. Shape (B, G, Q).
-        near_correct: how often it is answered correctly there. Shape (B, G, Q).
-    """
-
-    name: str
-    branches: Int[np.ndarray, "B S Q"]
-    tokens: Int[np.ndarray, "B S Q"]
-    answer: Int[np.ndarray, "B S Q"]
-    correct: Bool[np.ndarray, "B S Q"]
-    near_tokens: Float[np.ndarray, "B G Q"]
-    near_correct: Float[np.ndarray, "B G Q"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -170,7 +110,8 @@ class BatchEvaluation:
     def save(self, folder: str | Path) -> list[Path]:
         """Writes ``episodes.parquet``, ``summary.csv`` and ``manifest.json``.
 
-        They appear together, when all are complete, and replace those of an earlier evaluation.
+        Where Altair is installed, ``report.html`` shows who got how much of a budget, and why. The files
+        appear together, when all are complete, and replace those of an earlier evaluation.
 
         Args:
             folder: where to write them; made if need be.
@@ -184,8 +125,14 @@ class BatchEvaluation:
         with results_folder(folder, FILES) as partial:
             pq.write_table(self.episodes(), partial / "episodes.parquet")
             write_csv(partial / "summary.csv", self.summary())
+            if rendering.available():
+                (partial / "report.html").write_text(self._report(), encoding="utf-8")
             write_manifest(partial, self.manifest())
-        return [Path(folder) / name for name in ("episodes.parquet", MANIFEST, "summary.csv")]
+            names = sorted(file.name for file in partial.iterdir())
+        return [Path(folder) / name for name in names]
+
+    def _report(self) -> str:
+        return batch_report(self.dataset, self.plays, self.rows, self.manifest())
 
     def manifest(self) -> dict[str, Any]:
         """Says what made the results.
@@ -374,7 +321,11 @@ def _played(
     tokens, answer, correct = map(np.stack, zip(*outcomes[: len(budgets)], strict=True))
     means = [(tokens.mean(axis=0), correct.mean(axis=0)) for tokens, _, correct in outcomes[len(budgets) :]]
     near_tokens, near_correct = (np.reshape(of, (*near.shape, -1)) for of in zip(*means, strict=True))
-    return branches[: len(budgets)], tokens, answer, correct, near_tokens, near_correct
+    index = np.pad(readings.urgency, ((0, 0), (0, 0), (1, 0)), constant_values=np.nan)
+    index = np.pad(index, ((0, 0), (0, 0), (0, 1)), constant_values=-np.inf)
+    branches = branches[: len(budgets)]
+    last, after = (np.take_along_axis(index[None], branches[..., None] + more, -1)[..., 0] for more in (0, 1))
+    return branches, tokens, answer, correct, last, after, near_tokens, near_correct
 
 
 def redrawn(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from autotts_jax.core.costs import UNITS, CostName
+from autotts_jax.experiments.batch_rows import BatchRow
 from autotts_jax.experiments.summary import Row
 from autotts_jax.experiments.tables import percent, points
 from autotts_jax.extras import needs
@@ -126,7 +127,7 @@ def frontiers(rows: Sequence[Row]) -> list[Drawn]:
 
 
 def frontier_chart(
-    rows: Sequence[Row], axis: Axis, look: Mapping[str, Style], legend: bool = False
+    rows: Sequence[Row] | Sequence[BatchRow], axis: Axis, look: Mapping[str, Style], legend: bool = False
 ) -> dict[str, Any]:
     """Draws accuracy against cost, a line for each controller, with what is the best at each cost.
 
@@ -156,7 +157,7 @@ def frontier_chart(
     tips = [
         alt.Tooltip("setting:N"),
         alt.Tooltip("accuracy_text:N", title="accuracy, % [95 %]"),
-        *(alt.Tooltip(field, type="quantitative", format=",.4~g") for field in _cost_fields(axis)),
+        *(alt.Tooltip(field, type="quantitative", format=",.4~g") for field in _cost_fields(axis, rows[0])),
     ]
     base = alt.Chart(alt.NamedData("rows")).encode(x=x)
     best = (
@@ -357,6 +358,8 @@ def _scale(look: Mapping[str, Style], part: str) -> Any:
     return alt.Scale(domain=list(look), range=[one[part] for one in page_styles(look).values()])
 
 
-def _cost_fields(axis: Axis) -> list[str]:
-    """The costs that a tooltip has."""
-    return list(dict.fromkeys((axis.field, "tokens", "sequential_tokens")))
+def _cost_fields(axis: Axis, row: Row | BatchRow) -> list[str]:
+    """The costs that a tooltip has: those of a row."""
+    return [
+        field for field in dict.fromkeys((axis.field, "tokens", "sequential_tokens")) if hasattr(row, field)
+    ]
