@@ -21,7 +21,7 @@ from autotts_jax.core.batch import Allocator, Readings, read_through, spend
 from autotts_jax.core.forks import refuse_forks
 from autotts_jax.core.rollout import MAX_TOKENS
 from autotts_jax.errors import InputError
-from autotts_jax.experiments.batch_rows import NEAR, BatchPlay, BatchRow
+from autotts_jax.experiments.batch_rows import BatchPlay, BatchRow, near
 from autotts_jax.experiments.evaluation import (
     MAX_SEED,
     MAX_SEEDS,
@@ -309,8 +309,8 @@ def _played(
     """What is in a `BatchPlay`, of one cell."""
     at_once = min(at_once, len(gold))
     most = MAX_TOKENS - at_once * int(readings.cost.max())
-    near = np.clip(np.outer(budgets, NEAR), 1, most).astype(int)
-    branches = spend(readings, np.array([*budgets, *near.reshape(-1)]), at_once)
+    others = np.clip(np.outer(budgets, near(len(gold))), 1, most).astype(int)
+    branches = spend(readings, np.array([*budgets, *others.reshape(-1)]), at_once)
     total = np.pad(readings.cost.cumsum(axis=-1, dtype=np.int64), ((0, 0), (0, 0), (1, 0)))
     outcomes = []
     for read in branches:
@@ -320,7 +320,7 @@ def _played(
         outcomes.append((tokens, answer, (answer != NONE) & (answer == gold)))
     tokens, answer, correct = map(np.stack, zip(*outcomes[: len(budgets)], strict=True))
     means = [(tokens.mean(axis=0), correct.mean(axis=0)) for tokens, _, correct in outcomes[len(budgets) :]]
-    near_tokens, near_correct = (np.reshape(of, (*near.shape, -1)) for of in zip(*means, strict=True))
+    near_tokens, near_correct = (np.reshape(of, (*others.shape, -1)) for of in zip(*means, strict=True))
     index = np.pad(readings.urgency, ((0, 0), (0, 0), (1, 0)), constant_values=np.nan)
     index = np.pad(index, ((0, 0), (0, 0), (0, 1)), constant_values=-np.inf)
     branches = branches[: len(budgets)]
@@ -338,7 +338,7 @@ def redrawn(
 
     Args:
         over: the questions.
-        tokens: mean tokens of each, at budgets that grow; `NEAR` has a 1 in the middle.
+        tokens: mean tokens of each, at budgets that grow, the middle one their own.
         correct: how often each is answered correctly there.
 
     Returns:

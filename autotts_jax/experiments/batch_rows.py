@@ -7,8 +7,16 @@ import dataclasses
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-NEAR = 2.0 ** np.linspace(-1, 1, 9)
-"""Budgets, as multiples of one, between which a set of other questions is answered."""
+
+def near(questions: int) -> Float[np.ndarray, " G"]:
+    """Gives multiples of a budget between which sets of as many other questions answer, 1 in the middle.
+
+    They cover four standard deviations of what these cost, where tokens spread as widely as their mean.
+
+    Args:
+        questions: Q.
+    """
+    return np.exp2(np.linspace(-1, 1, 9) * min(1.0, 6 / np.sqrt(questions)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +66,7 @@ class BatchPlay:
         correct: whether these are the gold answers. Shape (B, S, Q).
         last_index: index of the last branch of each question, NaN without one. Shape (B, S, Q).
         next_index: index of the branch that it would have read next, ``-inf`` without one. Shape (B, S, Q).
-        near_tokens: mean tokens of each question over seeds, at `NEAR` times each budget. Shape (B, G, Q).
+        near_tokens: mean tokens of each question over seeds, at `near` times each budget. Shape (B, G, Q).
         near_correct: how often it is answered correctly there. Shape (B, G, Q).
     """
 
