@@ -8,6 +8,41 @@ Answers of a class are equal, and those of different classes of a topic are not.
 import itertools
 
 TOPICS: dict[str, list[list[str]]] = {
+    "products of two letters": [
+        ["cn", "nc", r"c \cdot n", "c n", "$cn$"],
+        ["c + n"],
+        ["c_n"],
+        ["c^n"],
+        ["kt", "tk", r"k \cdot t"],
+        ["vt", "tv"],
+        [r"\frac{cn}{2}", r"\frac{nc}{2}", r"\frac12 cn"],
+        ["NC", "Nc"],
+        ["CN"],
+        ["HT"],
+        ["TH"],
+        ["cm"],
+        ["mc"],
+        ["by"],
+        ["yb"],
+    ],
+    "equations of products": [
+        ["xy = 1", "yx = 1", "xy - 1 = 0", "2xy = 2", r"y = \frac{1}{x}", "x = 1/y", r"y = \frac1x", "1 = xy"],
+        ["xy = 6", "xy - 6 = 0", "6 = xy", r"y = \frac{6}{x}"],
+        ["2xy + 1 = 0", r"xy = -\frac12"],
+        ["y = x", "x = y"],
+    ],
+    "congruences": [
+        [r"x \equiv 3 \pmod 7", r"x \equiv 3 \pmod{7}", r"x \equiv 3 \mod 7", r"3 \pmod{7}", "3 (mod 7)", r"x \equiv 10 \pmod 7", r"-4 \pmod 7"],
+        [r"n \equiv 3 (\bmod 5)", r"3 \pmod 5", "n ≡ 3 (mod 5)"],
+        ["3"],
+    ],
+    "fractions and binomials without braces": [
+        [r"\frac1x", r"\frac{1}x", r"\frac{1}{x}", "1/x"],
+        [r"\frac12x", r"\frac{x}{2}", r"\frac x2"],
+        [r"\frac1{2x}", r"\frac{1}{2x}"],
+        [r"{n+1 \choose 2}", r"\binom{n+1}{2}", r"\frac{n(n+1)}{2}"],
+        [r"{5 \choose 2}", "10"],
+    ],
     "integers": [
         ["42", "42.", "+42", "042", "42.0", "$42$", r"\(42\)", r"\[42\]", "**42**", "`42`", "42,", " 42 ", "４２"],
         ["-42", "−42", "- 42", "–42", "$-42$", r"-\,42", "(-42)"],

@@ -165,7 +165,10 @@ _NAME = re.compile(
     r"|(?:[A-Za-z]+ )+[A-Za-z]+|\([\w\s,]+\)"  # total cost, (x, y)
 )
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
-_COORDINATE = re.compile(r"(?<![A-Za-z\\])[xyz](?![A-Za-z])")
+_COORDINATES = re.compile(r"(?<![A-Za-z\\])[xyz]+(?![A-Za-z])")
+_CONGRUENT = re.compile(
+    rf"(?:{_VARIABLE.pattern} ?\\equiv ?)?(?P<residue>[^()]+?) ?\(mod (?P<modulus>[^()]+)\)"
+)
 _PRODUCT = re.compile(r"[xyz](?: ?(?:\\cdot)? ?[xyz])+")
 _MATRIX = re.compile(
     r"(?P<open>\\?[(\[{|.])? ?\\begin ?\{(?P<kind>[a-zA-Z]*matrix\*?|array)\}"
@@ -227,6 +230,11 @@ class _Reader:
             return self._matrix([_split(row, "[,;]") for row in re.findall(r"\[([^\[\]]*)\]", text)], "p")
         if match := _FOR_INTEGERS.fullmatch(text):
             return self.read(_of_n(match["formula"], match["name"] or match["named"]))
+        if match := _CONGRUENT.fullmatch(text):
+            residue, modulus = number(match["residue"]), number(match["modulus"])
+            if residue is None or not modulus or modulus.denominator > 1:
+                raise UnreadableError
+            return f"{written(residue % modulus)} (mod {written(modulus)})"
         if len(parts := _split(text, _CUP)) > 1:
             return " \\cup ".join(sorted({self.read(part) for part in parts}, key=_order))
         if len(parts := _split(text, _AND_OR)) > 1:
@@ -283,12 +291,13 @@ class _Reader:
             raise NoAnswerError
         if len(sides) == 2:
             named = _VARIABLE.fullmatch(left) or not _NAME.fullmatch(left)  # which f(x, y) and (x, y) are not
-            if (named and len({*_COORDINATE.findall(f"{left} {right}")}) > 1) or _PRODUCT.fullmatch(left):
+            several = len({*"".join(_COORDINATES.findall(f"{left} {right}"))}) > 1
+            if (named and several) or _PRODUCT.fullmatch(left):
                 return self._formula(left, right)
             if not _NAME.fullmatch(left):
                 if _VARIABLE.fullmatch(right):
                     return self.read(left)
-                if _COORDINATE.search(left):
+                if _COORDINATES.search(left):
                     return self._formula(left, right)
         return self.read(right)
 

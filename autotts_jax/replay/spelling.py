@@ -48,6 +48,7 @@ _UNICODE = str.maketrans(
         "≠": r"\ne ",
         "±": r"\pm ",
         "≈": r"\approx ",
+        "≡": r"\equiv ",
         **dict.fromkeys("€£¥₹"),
         **dict.fromkeys("‘’", "'"),
         **dict.fromkeys("“”„«»「」『』", '"'),
@@ -81,8 +82,10 @@ _REWRITTEN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits)(?![A-Za-z])|\\!", ""),
         (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![A-Za-z])", " "),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-        (r"\\frac ?([0-9]) ?([0-9])", r"\\frac{\1}{\2}"),
+        (r"\\frac(?: ?([0-9])| ([A-Za-z])) ?([0-9A-Za-z])", r"\\frac{\1\2}{\3}"),
         (r"\\frac ?([0-9]) ?\{", r"\\frac{\1}{"),
+        (r"(\\frac ?\{[^{}]*\}) ?([0-9A-Za-z])", r"\1{\2}"),
+        (r"\{([^{}]+)\\choose(?![A-Za-z])([^{}]+)\}", r"\\binom{\1}{\2}"),
         (r"\\sqrt ?([0-9])|\\sqrt ([A-Za-z](?![A-Za-z])|\\pi(?![A-Za-z]))", r"\\sqrt{\1\2}"),
         (r"\\sqrt ?(\[[^\]]*\])? ?\(((?:[^()]|\([^()]*\))*)\)", r"\\sqrt\1{\2}"),
         (r"(?<=\}) +(?=\{)", ""),
@@ -104,7 +107,8 @@ _REWRITTEN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?<=[0-9]) ?\^ ?\{? ?(st|nd|rd|th) ?\}?(?![A-Za-z])", r"\1"),
         (r"^- ?\( ?([0-9./]+|\\frac\{[0-9]+\}\{[0-9]+\}) ?\)$", r"-\1"),
         (r"(?<=[)\]]) ?U ?(?=[(\[])", r"\\cup "),
-        (r" ?\\pmod ?\{([^{}]*)\}", r" (mod \1)"),
+        (r" ?\\pmod ?(?:\{([^{}]*)\}|([0-9A-Za-z]))", r" (mod \1\2)"),
+        (r"(?<=\\equiv)(.*?) ?\(? ?(?:\\b?mod|\bmod) ?\{?([0-9]+|[a-z])\}? ?\)?$", r"\1 (mod \2)"),
         (r"(?<![\\A-Za-z])log_?(2|10) ?(?=\()", r"\\log_{\1}"),
         (r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|ln|log|exp)(?= ?[({^\\]| [0-9a-z](?![A-Za-z]))", r"\\\1"),
         (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
@@ -299,6 +303,8 @@ _LETTERS = r"[^\W\d_]"
 _WORDS = re.compile(rf"{_LETTERS}(?:{_LETTERS}|[ ,.'-])*")
 _LONG_WORD = re.compile(_LETTERS + "{4}")
 _FACTORS = re.compile("[abc]{2,3}|[kmn]{2,3}|[pqrs]{2,3}|[xyz]{2,3}", re.IGNORECASE)
+_PAIR = re.compile("(?!as|at|by|my|us)[abcfghjkmnpqrstuvwxyz]{2}")
+"""Two letters that are a product, as cn: neither words nor constants, and no units."""
 _MONTHS = [
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
@@ -351,7 +357,12 @@ def text_form(text: str) -> str | None:
         if match := pattern.fullmatch(text):
             month = next(name for name in _MONTHS if name.lower().startswith(match["month"].lower()[:3]))
             return f"{int(match['day'])} {month}" + (f" {match['year']}" if match["year"] else "")
-    return text.casefold() if _is_words(text) else None
+    if not _is_words(text):
+        return None
+    small = text.casefold()
+    if _PAIR.fullmatch(small) and not _UNIT_NAME.fullmatch(small):
+        return None if small == text else text.upper()  # NC is no product
+    return small
 
 
 def _is_words(text: str) -> bool:
