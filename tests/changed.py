@@ -60,8 +60,8 @@ VALUES = CONTROLLERS[0], "CONTROLLERS.values()"
 COMMANDS = f"{PACKAGE}.cli.app", ON_IMPORT
 ENVIRONMENTS = f"{PACKAGE}.envs.registry", "register"
 TABLES = CONTROLLERS, COMMANDS, ENVIRONMENTS
-ALIKE = f"{PACKAGE}.policies.allocators", f"{PACKAGE}.styles"
-"""Modules with names of controllers, which look none up."""
+ALIKE = f"{PACKAGE}.policies.allocators", f"{PACKAGE}.styles", "docs/reference/results.csv"
+"""Modules and files with names of controllers, which look none up."""
 
 WORD = re.compile(r"[\w-]+")
 DOTTED = re.compile(rf"\b{PACKAGE}((?:\.\w+)+)")
